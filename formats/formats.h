@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* formats.h - the table of all formats that were built. A new format is a folder here and one row in formats.c. */
+#ifndef DCPK_FORMATS_FORMATS_H
+#define DCPK_FORMATS_FORMATS_H
+
+#include "lib/ckpt/format.h"
+
+/* NULL-terminated. */
+extern const struct dcpk_format *const dcpk_formats[];
+
+/* The format of that name, or NULL. */
+const struct dcpk_format *dcpk_format_find(const char *name);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cursor.h - checked reads of little-endian bytes: no getter passes the end, no pointer is cast. */
+#ifndef DCPK_LIB_BASE_CURSOR_H
+#define DCPK_LIB_BASE_CURSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/* Borrowed bytes and a position in them; `base_bytes` is added to positions in messages (place in the file). */
+struct dcpk_cursor {
+    const uint8_t *data;
+    size_t n_bytes;
+    size_t at_bytes;
+    uint64_t base_bytes;
+};
+
+void dcpk_cursor_init(struct dcpk_cursor *c, const void *data, size_t n_bytes, uint64_t base_bytes);
+
+/* Each moves on only on success; DCPK_EFORMAT "... at byte N passes the end" otherwise. */
+dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err);
+dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err);
+dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err);
+dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err);
+/* Borrow the next n bytes. */
+dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out, struct dcpk_error *err);
+dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
+/* Borrow the text up to the next '\n', which is consumed; *n without it. */
+dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n, struct dcpk_error *err);
+
+uint16_t dcpk_load_u16le(const uint8_t *p);
+uint32_t dcpk_load_u32le(const uint8_t *p);
+uint64_t dcpk_load_u64le(const uint8_t *p);
+uint64_t dcpk_load_u64be(const uint8_t *p);
+void dcpk_store_u16le(uint8_t *p, uint16_t v);
+void dcpk_store_u32le(uint8_t *p, uint32_t v);
+void dcpk_store_u64le(uint8_t *p, uint64_t v);
+void dcpk_store_u64be(uint8_t *p, uint64_t v);
+
+#endif

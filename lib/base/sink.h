@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink.h - output files, and folders that appear whole or not at all. */
+#ifndef DCPK_LIB_BASE_SINK_H
+#define DCPK_LIB_BASE_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/*
+ * An output folder under construction: everything is written to "<path>.dcpkit-partial" and renamed to
+ * <path> by dcpk_folder_publish. Parents of <path> are made as needed.
+ */
+struct dcpk_folder;
+
+enum dcpk_folder_flags { DCPK_FOLDER_REPLACE = 1 }; /* what exists at <path> is moved aside, replaced, then deleted */
+
+/*
+ * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force), or when a partial
+ * folder of another run is in the way without it; DCPK_EIO for permission, no space, a missing file system.
+ */
+dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder, struct dcpk_error *err);
+
+/* A file in the folder, of n_bytes (preallocated: no space shows here). Names are plain, without '/'. */
+struct dcpk_sink;
+dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, struct dcpk_sink **sink,
+                               struct dcpk_error *err);
+/* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason. */
+dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data, size_t n_bytes,
+                            struct dcpk_error *err);
+/* Start writing a range back to disk without waiting (sync_file_range); never fails. */
+void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes);
+/* Sync the file's data to disk and close it. Frees sink in every case. */
+dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err);
+void dcpk_sink_abandon(struct dcpk_sink *sink); /* close without syncing; NULL is a no-op */
+
+/* A small file at once: created, written, synced, closed. */
+dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data, size_t n_bytes,
+                            struct dcpk_error *err);
+
+/* Sync the folder, rename it into place, sync its parent. Frees folder on success only. */
+dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Delete what was written and free; NULL is a no-op. */
+void dcpk_folder_abandon(struct dcpk_folder *folder);
+
+/*
+ * Replace a small file atomically (temporary name, sync, rename, sync of the folder): trackers and reports.
+ */
+dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes, struct dcpk_error *err);
+
+#endif

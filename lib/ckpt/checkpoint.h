@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.h - an opened checkpoint: its tensors, their chunks, its objects; metadata only, no tensor bytes. */
+#ifndef DCPK_LIB_CKPT_CHECKPOINT_H
+#define DCPK_LIB_CKPT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/arena.h"
+#include "lib/base/map.h"
+#include "lib/base/store.h"
+#include "lib/ckpt/value.h"
+#include "lib/model/box.h"
+#include "lib/model/dtype.h"
+
+struct dcpk_format;
+
+/* A run of bytes in one of the checkpoint's files: an item of a .distcp file. */
+struct dcpk_place {
+    uint32_t file; /* index into files */
+    uint64_t offset_bytes;
+    uint64_t n_bytes;
+};
+
+/* A stored tensor. Its chunks are chunks[first_chunk .. first_chunk + n_chunks). */
+struct dcpk_tensor {
+    const char *key;
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    size_t first_chunk;
+    size_t n_chunks;
+    /*
+     * Flattened ("reformulated") by Megatron 0.8 to 0.15: the model's shape, while `shape` is that of the blocks
+     * (torch_dist.md 5.2). NULL for all others.
+     */
+    const int64_t *model_shape;
+    int model_rank;
+};
+
+/* A stored box of a tensor: packed (offsets, extents), rank as its tensor. */
+struct dcpk_chunk {
+    uint32_t tensor;
+    const int64_t *span;
+    struct dcpk_place place;
+};
+
+/* A non-tensor item. */
+struct dcpk_object {
+    const char *key;
+    struct dcpk_place place;
+};
+
+/* Something a person should know that is no error. */
+struct dcpk_note { const char *text; struct dcpk_note *next; };
+
+/*
+ * Everything is in the arena and dies with dcpk_checkpoint_close. Read-only once opened, so any number of
+ * threads may read it.
+ */
+struct dcpk_checkpoint {
+    struct dcpk_arena *arena;
+    struct dcpk_store *store;
+    const struct dcpk_format *format;
+    void *state; /* the format's own, state_bytes of it */
+
+    const char *generation; /* "A", "B", "C" of torch_dist.md 1.1, with releases; "" when there is only one */
+    struct dcpk_source **files;
+    size_t n_files;
+    struct dcpk_tensor *tensors; /* in the order of the metadata */
+    size_t n_tensors;
+    struct dcpk_chunk *chunks;
+    size_t n_chunks;
+    struct dcpk_object *objects;
+    size_t n_objects;
+    struct dcpk_map tensor_by_key; /* key -> index */
+    struct dcpk_map object_by_key;
+    struct dcpk_note *notes, **notes_end;
+};
+
+/*
+ * Open a folder as a checkpoint.
+ * store:   taken, also on failure (closed with the checkpoint).
+ * formats: NULL-terminated table; name: one of them by name, or NULL to let the probes decide.
+ * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), the format's own else.
+ * After open every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63; every chunk lies inside its
+ * tensor and its place inside its file; keys are unique. Exact cover is checked by dcpk_checkpoint_check_cover.
+ */
+dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats, const char *name,
+                                 struct dcpk_checkpoint **ckpt, struct dcpk_error *err);
+void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt); /* NULL is a no-op */
+
+/* NULL when there is none. */
+const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt, const char *key);
+const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt, const char *key);
+
+/* All chunks of every tensor cover it exactly, DCPK_EFORMAT naming the first tensor that fails. */
+dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/* Append a note; format as printf. Lost silently only when memory is out. */
+void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* For formats while opening: append a tensor, chunk, object or file; keys must already be in the arena; duplicate keys are DCPK_EFORMAT. */
+dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_error *err);
+
+#endif

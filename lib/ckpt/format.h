@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* format.h - what a checkpoint format implements. A new format is a folder in formats/ and one row in formats.c. */
+#ifndef DCPK_LIB_CKPT_FORMAT_H
+#define DCPK_LIB_CKPT_FORMAT_H
+
+#include "lib/base/sink.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/model.h"
+#include "lib/ckpt/output.h"
+
+/* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
+struct dcpk_extent {
+    struct dcpk_source *source;
+    uint64_t first_bytes; /* the first element */
+    int64_t stride_bytes[DCPK_MAX_RANK];
+    bool is_row_major; /* the chunk is one run of bytes from first_bytes */
+    /* What a checksum of the stored bytes covers; has_crc32 false: the format has none. */
+    bool has_crc32;
+    uint32_t crc32;
+    uint64_t record_offset_bytes, record_bytes;
+};
+
+struct dcpk_format {
+    const char *name;    /* what --from and --to accept */
+    const char *summary; /* one line of help */
+    size_t state_bytes;  /* the core allocates this much, zeroed, as ckpt->state before open() */
+
+    /* 0: not mine ... 100: certain. Reads a few KiB at most. */
+    int (*probe)(struct dcpk_store *store);
+    /* Fill ckpt from metadata alone; read no tensor bytes. */
+    dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    /* Say where a chunk's elements lie. Asked when they are first needed, by several threads. */
+    dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
+                          struct dcpk_error *err);
+    /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas. */
+    dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err);
+    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there is none. */
+    dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena, const struct dcpk_value **value,
+                               struct dcpk_error *err);
+    /* Optional. Runs exactly once for each state allocated, also after open() failed. */
+    void (*close)(struct dcpk_checkpoint *ckpt);
+
+    /* This format's names and leaves -> the canonical view. NULL: cannot be converted from. */
+    dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
+    /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
+    dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_error *err);
+    /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there already. */
+    dcpk_status (*lay_out)(struct dcpk_output *out, struct dcpk_error *err);
+    /* The bytes around a chunk's data, its CRC-32 now known: lead_bytes and tail_bytes of them. Thread-safe. */
+    dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk, uint32_t crc32, uint8_t *lead,
+                         uint8_t *tail, struct dcpk_error *err);
+    /* Append a payload's bytes (n_bytes of it, as lay_out said) to `bytes`. */
+    dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload, struct dcpk_bytes *bytes,
+                          struct dcpk_error *err);
+    /* Write what makes the folder readable, last of all. */
+    dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder, struct dcpk_error *err);
+};
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.h - the hub: one canonical view of a model that every format maps to and from. */
+#ifndef DCPK_LIB_CKPT_MODEL_H
+#define DCPK_LIB_CKPT_MODEL_H
+
+#include "lib/ckpt/checkpoint.h"
+#include "lib/model/piece.h"
+
+/* What a tensor is to its parameter. */
+enum dcpk_role {
+    DCPK_WEIGHT,     /* the parameter in the model's dtype, or a persistent buffer */
+    DCPK_MASTER,     /* its fp32 main copy (optimizer.state.param, fp32_param) */
+    DCPK_EXP_AVG,
+    DCPK_EXP_AVG_SQ,
+    DCPK_STEP,       /* torch AdamW's per-parameter step */
+    DCPK_STATE,      /* another per-parameter optimizer state; its name is `state` */
+    DCPK_N_ROLES,
+};
+
+/*
+ * One logical tensor: unstacked, experts apart, gate and up halves together.
+ * The pieces say where its elements lie in the source checkpoint; they cover `shape` exactly.
+ */
+struct dcpk_model_tensor {
+    uint32_t param; /* index into params */
+    enum dcpk_role role;
+    const char *state; /* DCPK_STATE: "momentum_buffer"; else NULL */
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const struct dcpk_piece *pieces;
+    size_t n_pieces;
+};
+
+/* Tensors of a parameter are linked by index, UINT32_MAX where there is none. */
+#define DCPK_NO_TENSOR UINT32_MAX
+#define DCPK_NO_GROUP UINT32_MAX
+
+/* A parameter or persistent buffer by its live name. */
+struct dcpk_param {
+    /*
+     * The canonical name: "decoder.layers.3.mlp.linear_fc1.weight". Global layer and expert numbers; Transformer Engine's
+     * spelling with grouped experts ("mlp.experts.linear_fc1.weight7") and fused norms; see lib/rules/names.h.
+     */
+    const char *name;
+    bool is_gated;     /* rows are gate then up (SwiGLU fc1) */
+    bool is_buffer;    /* not trained: no optimizer state, no group */
+    uint32_t group;    /* index into groups, or DCPK_NO_GROUP */
+    const char *const *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
+    size_t n_spellings;
+    uint32_t tensor[DCPK_N_ROLES]; /* DCPK_STATE: the first of them */
+};
+
+/* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts. */
+struct dcpk_rng { int64_t pp, tp; const struct dcpk_value *states; };
+
+/* The parallel layout a checkpoint was written with; 0 = not known. */
+struct dcpk_layout { int64_t tp, pp, dp, ep, cp, world; };
+
+struct dcpk_model {
+    struct dcpk_arena *arena; /* everything here; freed by dcpk_model_free */
+    struct dcpk_checkpoint *ckpt; /* borrowed: the source of all pieces */
+
+    struct dcpk_param *params; /* layer order: embedding, layers ascending, the rest as stored */
+    size_t n_params;
+    struct dcpk_model_tensor *tensors;
+    size_t n_tensors, tensors_capacity;
+    size_t params_capacity;
+    struct dcpk_map param_by_name;
+
+    /* Training state; NULL where the checkpoint has none. */
+    const struct dcpk_value *args;       /* argparse.Namespace */
+    const struct dcpk_value *iteration;  /* int */
+    const struct dcpk_value *version;    /* checkpoint_version, float */
+    const struct dcpk_value *flops;      /* num_floating_point_operations_so_far */
+    const struct dcpk_value *scheduler;  /* opt_param_scheduler, dict */
+    const struct dcpk_value *content;    /* content_metadata, dict */
+    const struct dcpk_value **groups;    /* parameter groups: dicts without "params"; dense then expert */
+    size_t n_groups;
+    struct dcpk_rng *rng;
+    size_t n_rng;
+    struct dcpk_layout layout;
+    const char *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
+    bool has_optimizer;
+    bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor (fsdp_dtensor.md section 4, Q) */
+
+    struct dcpk_note *dropped, **dropped_end; /* "key: reason" of what this view leaves out */
+};
+
+dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model, struct dcpk_error *err);
+void dcpk_model_free(struct dcpk_model *model); /* NULL is a no-op */
+
+/* The parameter called `name` (copied), made when it is new. */
+dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_t *param, struct dcpk_error *err);
+/* Add a tensor; a second one of the same parameter, role and state is DCPK_EFORMAT naming both. */
+dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor, struct dcpk_error *err);
+void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
+
+/* "weight", "master", "exp_avg", ... */
+const char *dcpk_role_name(enum dcpk_role role);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.h - a checkpoint to be written: keys, pieces, chunks and, once laid out, the place of every byte. */
+#ifndef DCPK_LIB_CKPT_OUTPUT_H
+#define DCPK_LIB_CKPT_OUTPUT_H
+
+#include "lib/ckpt/checkpoint.h"
+#include "lib/model/piece.h"
+
+/* A tensor to be written once and listed under n_keys names. */
+struct dcpk_out_tensor {
+    const char *const *keys; /* the first is the main one */
+    size_t n_keys;
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
+    size_t n_pieces;
+    const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
+    size_t first_chunk;  /* set by the plan: chunks[first_chunk .. + n_chunks) */
+    size_t n_chunks;
+};
+
+/* The content of object items: a value to encode, or an item of the source to be carried over byte for byte. */
+struct dcpk_out_payload {
+    const struct dcpk_value *value;   /* NULL: */
+    const struct dcpk_object *source; /* copy these bytes */
+    uint64_t offset_bytes, n_bytes;   /* its place, set by lay_out */
+    uint32_t file;
+};
+
+/* A name for a payload; many may share one. */
+struct dcpk_out_object { const char *key; uint32_t payload; };
+
+/*
+ * One box of a tensor in the output, with its place: file bytes [offset, offset + lead + data + tail), the data row-major.
+ * Set by lay_out: file, offset_bytes, lead_bytes, data_bytes, tail_bytes.
+ */
+struct dcpk_out_chunk {
+    uint32_t tensor;
+    uint32_t file;
+    const int64_t *span;
+    uint64_t offset_bytes;
+    uint64_t data_bytes;
+    uint32_t lead_bytes;
+    uint32_t tail_bytes;
+};
+
+struct dcpk_out_file { const char *name; uint64_t n_bytes; };
+
+/* One line of the report. */
+struct dcpk_out_event {
+    enum { DCPK_EVENT_RENAMED, DCPK_EVENT_MADE, DCPK_EVENT_CAST, DCPK_EVENT_ALIASED, DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE } kind;
+    const char *key;  /* source key where there is one, else the output key */
+    const char *text; /* what became of it, or why */
+    struct dcpk_out_event *next;
+};
+
+struct dcpk_output {
+    struct dcpk_arena *arena;      /* everything here */
+    struct dcpk_checkpoint *source; /* borrowed */
+    const struct dcpk_format *format;
+    void *state; /* the writer's own, in the arena */
+    int pickle_protocol; /* of object payloads: 2 by default */
+
+    struct dcpk_out_tensor *tensors;
+    size_t n_tensors, tensors_capacity;
+    struct dcpk_out_payload *payloads;
+    size_t n_payloads, payloads_capacity;
+    struct dcpk_out_object *objects;
+    size_t n_objects, objects_capacity;
+    struct dcpk_out_chunk *chunks;
+    size_t n_chunks, chunks_capacity;
+    struct dcpk_out_file *files;
+    size_t n_files, files_capacity;
+    struct dcpk_out_event *events, **events_end;
+    uint64_t identity; /* hash of input and options, for ids that must not depend on time or place */
+};
+
+dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format, struct dcpk_output **out,
+                            struct dcpk_error *err);
+void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */
+
+/* Append; `tensor` and what it points to must live in out->arena or the source's. */
+dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
+                                    const struct dcpk_object *source, uint32_t *payload, struct dcpk_error *err);
+dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload, struct dcpk_error *err);
+void dcpk_output_event(struct dcpk_output *out, int kind, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif
