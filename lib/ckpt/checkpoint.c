@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.c - opening, looking up and checking checkpoints; the tables that formats fill. */
+#include "lib/ckpt/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/ckpt/format.h"
+
+/* The tables grow while a format opens; their capacities are of no interest to anyone else. */
+struct tables {
+    struct dcpk_checkpoint public; /* first: a dcpk_checkpoint pointer is a pointer to this */
+    size_t tensors_capacity;
+    size_t objects_capacity;
+};
+
+static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                                 const char *name, const struct dcpk_format **chosen,
+                                 struct dcpk_error *err)
+{
+    int best = 0;
+
+    *chosen = NULL;
+    for (; *formats != NULL; formats++) {
+        const int score = (*formats)->probe(store);
+
+        if (name != NULL && strcmp((*formats)->name, name) == 0) {
+            *chosen = *formats;
+            return DCPK_OK;
+        }
+        if (name == NULL && score > best) {
+            best = score;
+            *chosen = *formats;
+        }
+    }
+    if (*chosen != NULL)
+        return DCPK_OK;
+    if (name != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", name);
+    return dcpk_fail(
+        err, DCPK_EUNSUPPORTED,
+        "not a checkpoint that this program knows: neither metadata.json nor .metadata "
+        "is in the folder (give the iter_NNNNNNN folder or the run folder around it)");
+}
+
+/* A place from the metadata lies inside its file. */
+static dcpk_status check_place(const struct dcpk_checkpoint *ckpt, const struct dcpk_place *place,
+                               const char *key, struct dcpk_error *err)
+{
+    uint64_t file_bytes;
+
+    if (place->file >= ckpt->n_files)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s': its item names no file", key);
+    file_bytes = dcpk_source_bytes(ckpt->files[place->file]);
+    if (place->n_bytes > file_bytes || place->offset_bytes > file_bytes - place->n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': its item at byte %" PRIu64 " of %" PRIu64
+                         " bytes passes the end of '%s' (%" PRIu64
+                         " bytes; is the file truncated?)",
+                         key, place->offset_bytes, place->n_bytes,
+                         dcpk_source_name(ckpt->files[place->file]), file_bytes);
+    return DCPK_OK;
+}
+
+static dcpk_status check_chunk(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                               const struct dcpk_chunk *chunk, struct dcpk_error *err)
+{
+    struct dcpk_box whole, box;
+    char text[256], shape[256];
+
+    dcpk_box_whole(tensor->shape, tensor->rank, &whole);
+    dcpk_box_unpack(chunk->span, tensor->rank, &box);
+    if (!dcpk_box_contains(&whole, &box))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s': chunk %s lies outside the tensor of shape %s",
+                         tensor->key, dcpk_box_format(&box, text, sizeof text),
+                         dcpk_shape_format(tensor->shape, tensor->rank, shape, sizeof shape));
+    return check_place(ckpt, &chunk->place, tensor->key, err);
+}
+
+/* What checkpoint.h promises after open, whatever the format read. */
+static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const struct dcpk_tensor *tensor = &ckpt->tensors[t];
+        int64_t n_elems;
+        dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
+
+        if (st == DCPK_OK &&
+            (uint64_t)n_elems > (uint64_t)INT64_MAX / dcpk_dtype_bytes(tensor->dtype))
+            st = dcpk_fail(err, DCPK_ERANGE, "more than 2^63 bytes");
+        if (st != DCPK_OK) {
+            dcpk_context(err, "tensor '%s'", tensor->key);
+            return st;
+        }
+        for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++)
+            st = check_chunk(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        dcpk_status st = check_place(ckpt, &ckpt->objects[i].place, ckpt->objects[i].key, err);
+
+        if (st != DCPK_OK)
+            return st;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                                 const char *name, struct dcpk_checkpoint **ckpt,
+                                 struct dcpk_error *err)
+{
+    struct tables *tables = dcpk_alloc(sizeof *tables, err);
+    struct dcpk_checkpoint *c;
+    dcpk_status st;
+
+    if (tables == NULL) {
+        dcpk_store_close(store);
+        return err->status;
+    }
+    c = &tables->public;
+    c->store = store;
+    c->generation = "";
+    c->notes_end = &c->notes;
+    c->arena = dcpk_arena_new(0, err);
+    st = c->arena == NULL ? err->status : choose_format(store, formats, name, &c->format, err);
+    if (st == DCPK_OK) {
+        c->state = dcpk_alloc(c->format->state_bytes, err);
+        st = c->state == NULL ? err->status : c->format->open(c, err);
+    }
+    if (st == DCPK_OK)
+        st = check_opened(c, err);
+    if (st != DCPK_OK) {
+        dcpk_context(err, "opening '%s'", dcpk_store_path(store));
+        dcpk_checkpoint_close(c);
+        return st;
+    }
+    *ckpt = c;
+    return DCPK_OK;
+}
+
+void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
+{
+    if (ckpt == NULL)
+        return;
+    if (ckpt->state != NULL && ckpt->format->close != NULL)
+        ckpt->format->close(ckpt);
+    dcpk_free(ckpt->state);
+    dcpk_map_release(&ckpt->tensor_by_key);
+    dcpk_map_release(&ckpt->object_by_key);
+    dcpk_free(ckpt->tensors);
+    dcpk_free(ckpt->chunks);
+    dcpk_free(ckpt->objects);
+    dcpk_free(ckpt->files);
+    dcpk_arena_free(ckpt->arena);
+    dcpk_store_close(ckpt->store);
+    dcpk_free(ckpt);
+}
+
+const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt,
+                                                 const char *key)
+{
+    uint64_t i;
+
+    return dcpk_map_get(&ckpt->tensor_by_key, key, strlen(key), &i) ? &ckpt->tensors[i] : NULL;
+}
+
+const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt,
+                                                 const char *key)
+{
+    uint64_t i;
+
+    return dcpk_map_get(&ckpt->object_by_key, key, strlen(key), &i) ? &ckpt->objects[i] : NULL;
+}
+
+dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const int64_t **spans = NULL;
+    size_t n_max = 0;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        n_max = ckpt->tensors[t].n_chunks > n_max ? ckpt->tensors[t].n_chunks : n_max;
+    spans = dcpk_alloc_array(n_max, sizeof *spans, err);
+    if (spans == NULL)
+        return err->status;
+    for (size_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+        const struct dcpk_tensor *tensor = &ckpt->tensors[t];
+
+        for (size_t i = 0; i < tensor->n_chunks; i++)
+            spans[i] = ckpt->chunks[tensor->first_chunk + i].span;
+        st = dcpk_cover_check(tensor->shape, tensor->rank, spans, tensor->n_chunks, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "the chunks of '%s'", tensor->key);
+    }
+    dcpk_free(spans);
+    return st;
+}
+
+void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char text[1024];
+    struct dcpk_note *note;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    note = dcpk_arena_alloc(ckpt->arena, sizeof *note, &err);
+    if (note == NULL)
+        return;
+    note->text = dcpk_arena_strdup(ckpt->arena, text, &err);
+    if (note->text == NULL)
+        return;
+    *ckpt->notes_end = note;
+    ckpt->notes_end = &note->next;
+}
+
+dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_tensor *tensor, struct dcpk_error *err)
+{
+    struct tables *tables = (struct tables *)ckpt;
+    bool existed;
+    uint64_t other;
+    dcpk_status st;
+
+    if (ckpt->n_tensors >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u tensors", UINT32_MAX);
+    st = dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, ckpt->n_tensors,
+                   sizeof *ckpt->tensors, err);
+    if (st == DCPK_OK)
+        st = dcpk_map_put(&ckpt->tensor_by_key, tensor->key, strlen(tensor->key), ckpt->n_tensors,
+                          &existed, &other, err);
+    if (st != DCPK_OK)
+        return st;
+    if (existed)
+        return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", tensor->key);
+    ckpt->tensors[ckpt->n_tensors++] = *tensor;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_object *object, struct dcpk_error *err)
+{
+    struct tables *tables = (struct tables *)ckpt;
+    bool existed;
+    uint64_t other;
+    dcpk_status st;
+
+    st = dcpk_grow(&ckpt->objects, &tables->objects_capacity, ckpt->n_objects,
+                   sizeof *ckpt->objects, err);
+    if (st == DCPK_OK)
+        st = dcpk_map_put(&ckpt->object_by_key, object->key, strlen(object->key), ckpt->n_objects,
+                          &existed, &other, err);
+    if (st != DCPK_OK)
+        return st;
+    if (existed || dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &other))
+        return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", object->key);
+    ckpt->objects[ckpt->n_objects++] = *object;
+    return DCPK_OK;
+}

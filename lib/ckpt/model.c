@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - the tables of the canonical view. */
+#include "lib/ckpt/model.h"
+
+#include <string.h>
+
+#include "lib/base/alloc.h"
+
+static const char *const role_names[DCPK_N_ROLES] = {
+    [DCPK_WEIGHT] = "weight",         [DCPK_MASTER] = "master", [DCPK_EXP_AVG] = "exp_avg",
+    [DCPK_EXP_AVG_SQ] = "exp_avg_sq", [DCPK_STEP] = "step",     [DCPK_STATE] = "state",
+};
+
+const char *dcpk_role_name(enum dcpk_role role)
+{
+    return role_names[role];
+}
+
+dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model,
+                           struct dcpk_error *err)
+{
+    struct dcpk_model *m = dcpk_alloc(sizeof *m, err);
+
+    if (m == NULL)
+        return err->status;
+    m->ckpt = ckpt;
+    m->optimizer_layout = "none";
+    m->dropped_end = &m->dropped;
+    m->arena = dcpk_arena_new(0, err);
+    if (m->arena == NULL) {
+        dcpk_free(m);
+        return err->status;
+    }
+    *model = m;
+    return DCPK_OK;
+}
+
+void dcpk_model_free(struct dcpk_model *model)
+{
+    if (model == NULL)
+        return;
+    dcpk_map_release(&model->param_by_name);
+    dcpk_free(model->params);
+    dcpk_free(model->tensors);
+    dcpk_arena_free(model->arena);
+    dcpk_free(model);
+}
+
+dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_t *param,
+                             struct dcpk_error *err)
+{
+    struct dcpk_param *p;
+    const char *copy;
+    bool existed;
+    uint64_t found;
+    dcpk_status st;
+
+    if (dcpk_map_get(&model->param_by_name, name, strlen(name), &found)) {
+        *param = (uint32_t)found;
+        return DCPK_OK;
+    }
+    copy = dcpk_arena_strdup(model->arena, name, err);
+    if (copy == NULL)
+        return err->status;
+    st = dcpk_grow(&model->params, &model->params_capacity, model->n_params, sizeof *model->params,
+                   err);
+    if (st == DCPK_OK)
+        st = dcpk_map_put(&model->param_by_name, copy, strlen(copy), model->n_params, &existed,
+                          &found, err);
+    if (st != DCPK_OK)
+        return st;
+    p = &model->params[model->n_params];
+    *p = (struct dcpk_param){.name = copy, .group = DCPK_NO_GROUP};
+    for (int role = 0; role < DCPK_N_ROLES; role++)
+        p->tensor[role] = DCPK_NO_TENSOR;
+    *param = (uint32_t)model->n_params++;
+    return DCPK_OK;
+}
+
+/* Another tensor of the same parameter, role and state, or DCPK_NO_TENSOR. */
+static uint32_t find_twin(const struct dcpk_model *model, const struct dcpk_model_tensor *tensor)
+{
+    const uint32_t first = model->params[tensor->param].tensor[tensor->role];
+
+    if (tensor->role != DCPK_STATE || first == DCPK_NO_TENSOR)
+        return first;
+    for (uint32_t i = first; i < model->n_tensors; i++) {
+        const struct dcpk_model_tensor *other = &model->tensors[i];
+
+        if (other->param == tensor->param && other->role == DCPK_STATE &&
+            strcmp(other->state, tensor->state) == 0)
+            return i;
+    }
+    return DCPK_NO_TENSOR;
+}
+
+/* The source key that a model tensor starts in, for messages. */
+static const char *source_key(const struct dcpk_model *model,
+                              const struct dcpk_model_tensor *tensor)
+{
+    return tensor->n_pieces == 0 || tensor->pieces[0].src == DCPK_PIECE_FILL
+               ? "(nothing)"
+               : model->ckpt->tensors[tensor->pieces[0].src].key;
+}
+
+dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor,
+                           struct dcpk_error *err)
+{
+    uint32_t *slot = &model->params[tensor->param].tensor[tensor->role];
+    const uint32_t twin = find_twin(model, tensor);
+    dcpk_status st;
+
+    if (twin != DCPK_NO_TENSOR)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' and '%s' are both the %s of parameter '%s'",
+                         source_key(model, &model->tensors[twin]), source_key(model, tensor),
+                         dcpk_role_name(tensor->role), model->params[tensor->param].name);
+    st = dcpk_grow(&model->tensors, &model->tensors_capacity, model->n_tensors,
+                   sizeof *model->tensors, err);
+    if (st != DCPK_OK)
+        return st;
+    if (*slot == DCPK_NO_TENSOR)
+        *slot = (uint32_t)model->n_tensors;
+    model->tensors[model->n_tensors++] = *tensor;
+    return DCPK_OK;
+}
+
+void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_note *note = dcpk_arena_alloc(model->arena, sizeof *note, &err);
+
+    if (note == NULL)
+        return;
+    note->text = dcpk_arena_printf(model->arena, &err, "%s\t%s", key, reason);
+    if (note->text == NULL)
+        return;
+    *model->dropped_end = note;
+    model->dropped_end = &note->next;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.c - the tables of a checkpoint to be written. */
+#include "lib/ckpt/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "lib/base/alloc.h"
+
+dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
+                            struct dcpk_output **out, struct dcpk_error *err)
+{
+    struct dcpk_output *o = dcpk_alloc(sizeof *o, err);
+
+    if (o == NULL)
+        return err->status;
+    o->source = source;
+    o->format = format;
+    o->pickle_protocol = 2;
+    o->events_end = &o->events;
+    o->arena = dcpk_arena_new(0, err);
+    if (o->arena == NULL) {
+        dcpk_free(o);
+        return err->status;
+    }
+    *out = o;
+    return DCPK_OK;
+}
+
+void dcpk_output_free(struct dcpk_output *out)
+{
+    if (out == NULL)
+        return;
+    dcpk_free(out->tensors);
+    dcpk_free(out->payloads);
+    dcpk_free(out->objects);
+    dcpk_free(out->chunks);
+    dcpk_free(out->files);
+    dcpk_arena_free(out->arena);
+    dcpk_free(out);
+}
+
+dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
+                                   struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_grow(&out->tensors, &out->tensors_capacity, out->n_tensors, sizeof *out->tensors, err);
+
+    if (st == DCPK_OK)
+        out->tensors[out->n_tensors++] = *tensor;
+    return st;
+}
+
+dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
+                                    const struct dcpk_object *source, uint32_t *payload,
+                                    struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_grow(&out->payloads, &out->payloads_capacity, out->n_payloads,
+                               sizeof *out->payloads, err);
+
+    if (st != DCPK_OK)
+        return st;
+    out->payloads[out->n_payloads] = (struct dcpk_out_payload){.value = value, .source = source};
+    *payload = (uint32_t)out->n_payloads++;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
+                                   struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_grow(&out->objects, &out->objects_capacity, out->n_objects, sizeof *out->objects, err);
+
+    if (st == DCPK_OK)
+        out->objects[out->n_objects++] = (struct dcpk_out_object){.key = key, .payload = payload};
+    return st;
+}
+
+void dcpk_output_event(struct dcpk_output *out, int kind, const char *key, const char *fmt, ...)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_out_event *event = dcpk_arena_alloc(out->arena, sizeof *event, &err);
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (event == NULL)
+        return;
+    event->kind = kind;
+    event->key = dcpk_arena_strdup(out->arena, key, &err);
+    event->text = dcpk_arena_strdup(out->arena, text, &err);
+    if (event->key == NULL || event->text == NULL)
+        return;
+    *out->events_end = event;
+    out->events_end = &event->next;
+}
