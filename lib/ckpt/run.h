@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.h - run folders, iteration folders and the tracker between them. */
+#ifndef DCPK_LIB_CKPT_RUN_H
+#define DCPK_LIB_CKPT_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/*
+ * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a file with the iteration to
+ * load: decimal digits without a newline, or the word "release". Source: torch_dist.md section 1;
+ * megatron/training/checkpointing.py get_checkpoint_name, read_metadata @core_v0.19.0.
+ */
+#define DCPK_TRACKER_NAME "latest_checkpointed_iteration.txt"
+
+enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* beside iterations >= 0 */
+
+/* Where a checkpoint is or will be. Strings are owned by the struct: dcpk_run_release. */
+struct dcpk_run {
+    char *folder;      /* the folder with the checkpoint's files */
+    int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
+    /* Of dcpk_run_target only, NULL after dcpk_run_find: */
+    char *tracker;       /* path of the tracker that belongs to `folder`; NULL: none (a plain folder's) */
+    char *tracker_text;  /* its content: "4", "release"; no newline */
+    bool has_tracker;    /* there is a file at `tracker` already */
+    bool writes_tracker; /* it is to be (re)written once the folder is published */
+};
+
+void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
+
+/*
+ * Find the folder to read. `path` itself when it holds .metadata, metadata.json or .zarray, or is named iter_<digits> or
+ * release; else what its tracker names.
+ * run: set on success only.
+ * Errors: DCPK_EIO when path is missing, no folder or not readable; DCPK_EFORMAT when it is neither kind of folder (says what
+ * was looked for, and names an iteration folder in it if there is one), the tracker is neither a number nor "release", or
+ * the folder it names is missing.
+ */
+dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err);
+
+/*
+ * Say where a checkpoint written to `out` goes; touches nothing on disk.
+ * iteration: the source's (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included).
+ * OUT named iter_NNNNNNN or release is that folder, the tracker beside it is written only if there is none yet. Anything else is
+ * a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release, and OUT's tracker is written.
+ * run: set on success only.
+ * Errors: DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is no folder, is called iter_<digits> in another way than Megatron
+ * spells it, or is a run folder while the iteration is not known.
+ */
+dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run, struct dcpk_error *err);
+
+/*
+ * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of a path that does not exist yet:
+ * of the part that does).
+ * in: an existing folder. Errors: DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
+ */
+dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd.h - what the subcommands share: the table of them, options, messages, sizes, progress, opening. */
+#ifndef DCPK_TOOLS_CMD_H
+#define DCPK_TOOLS_CMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/progress.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/run.h"
+
+/*
+ * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A new one is a
+ * tools/cmd_<name>.c, a line here and a row in main.c.
+ */
+int dcpk_cmd_convert(int argc, char **argv);
+int dcpk_cmd_convert_torch_dist(int argc, char **argv);
+int dcpk_cmd_hash(int argc, char **argv);
+int dcpk_cmd_inspect(int argc, char **argv);
+int dcpk_cmd_print_json(int argc, char **argv);
+int dcpk_cmd_verify(int argc, char **argv);
+
+enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
+
+/*
+ * Options: one table a command, from which both parsing (getopt_long) and --help come. --help itself is added.
+ */
+enum dcpk_cli_kind {
+    DCPK_CLI_FLAG,  /* value: bool *, set to true */
+    DCPK_CLI_TEXT,  /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_COUNT, /* value: int *, 1 .. 1000000 */
+    DCPK_CLI_SIZE,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024 */
+};
+struct dcpk_cli_option {
+    const char *name; /* without the dashes */
+    char letter;      /* its short form, 0: none */
+    enum dcpk_cli_kind kind;
+    void *value;
+    const char *argument; /* "FILE", "N"; NULL for a flag */
+    const char *help;     /* with default and unit; '\n' breaks the line */
+};
+
+/* Rows that several commands have; the variable gets the value (0 = default). */
+#define DCPK_CLI_THREADS(variable)                                                                 \
+    {"threads", 'j', DCPK_CLI_COUNT, &(variable), "N",                                             \
+     "worker threads (default: the CPUs this process may use, at most 16)"}
+#define DCPK_CLI_MEMORY(variable)                                                                  \
+    {"memory", 0, DCPK_CLI_SIZE, &(variable), "SIZE",                                              \
+     "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least 16M)"}
+#define DCPK_CLI_PROGRESS(variable)                                                                \
+    {"progress", 0, DCPK_CLI_FLAG, &(variable), NULL,                                              \
+     "show progress on stderr also when that is no terminal"}
+#define DCPK_CLI_JSON(variable)                                                                    \
+    {"json", 0, DCPK_CLI_FLAG, &(variable), NULL, "print one JSON document instead of text"}
+
+struct dcpk_cli {
+    const char *name;  /* "inspect" */
+    const char *usage; /* what follows the name: "[options] DIR" */
+    const char *summary; /* one sentence */
+    const struct dcpk_cli_option *options;
+    size_t n_options;
+    const char *example; /* one command line that works */
+    int min_args, max_args;
+};
+
+/*
+ * Parse argv[1..]. Returns -1 to go on, then *args are the *n_args arguments that are no options (borrowed from argv);
+ * else the exit code to return: 0 after --help, 2 after a message on stderr.
+ */
+int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
+
+/* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of err->status. */
+int dcpk_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
+/* "dcpkit: <command>: note: <text>" to stderr. */
+void dcpk_cli_note(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* All notes of a checkpoint. */
+void dcpk_cli_notes(const char *command, const struct dcpk_checkpoint *ckpt);
+
+/* "1.50 GiB (1610612736 bytes)", below 1 KiB "412 bytes". Returns text. */
+#define DCPK_SIZE_TEXT_BYTES 48
+const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
+/* "1.50 GiB" alone. */
+const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
+/* Text with control bytes as \xNN, so that a key from a file cannot play with the terminal. */
+void dcpk_cli_put_text(FILE *to, const char *text);
+/* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
+dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
+/* Flush stdout: what was printed with stdio has arrived, or DCPK_EIO. */
+dcpk_status dcpk_cli_flush(struct dcpk_error *err);
+
+/*
+ * SIGINT and SIGTERM ask the work to stop at the next progress call (DCPK_ECANCELLED) so that half-made output is
+ * removed; a second one ends the process. Called once, by main.
+ */
+void dcpk_cli_catch_signals(void);
+bool dcpk_cli_interrupted(void);
+
+/*
+ * A progress bar on stderr: done and total bytes, GB/s, time left. On a terminal one line that is redrawn; else, if
+ * `wanted`, a line every few seconds. It always passes on SIGINT, also when it shows nothing.
+ */
+struct dcpk_bar {
+    const char *label; /* borrowed: "converting" */
+    bool is_terminal, is_shown;
+    double start_seconds, last_seconds;
+    bool is_drawn;
+};
+struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label, bool wanted); /* bar: until end */
+void dcpk_bar_end(struct dcpk_bar *bar);
+
+/*
+ * Open the checkpoint at `path`, an iteration folder or a run folder (lib/ckpt/run.h), in one of the built formats
+ * (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close; run: dcpk_run_release, may be NULL.
+ */
+dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
+                          struct dcpk_error *err);
+
+#endif
