@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes.c - a growing run of bytes with a sticky error. */
+#include "lib/base/bytes.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/cursor.h"
+
+#define FIRST_CAPACITY 256
+
+void dcpk_bytes_release(struct dcpk_bytes *b)
+{
+    dcpk_free(b->data);
+    memset(b, 0, sizeof *b);
+}
+
+/* Room for n more bytes; false when there is none, the status then says so. */
+static bool reserve(struct dcpk_bytes *b, size_t n)
+{
+    struct dcpk_error err;
+    size_t need, capacity;
+    void *data;
+
+    if (b->status != DCPK_OK)
+        return false;
+    if (n <= b->capacity - b->n_bytes)
+        return true;
+    if (__builtin_add_overflow(b->n_bytes, n, &need)) {
+        b->status = DCPK_ENOMEM;
+        return false;
+    }
+    capacity = b->capacity == 0 ? FIRST_CAPACITY : b->capacity;
+    while (capacity < need)
+        capacity = capacity > SIZE_MAX / 2 ? need : capacity * 2;
+    data = dcpk_realloc(b->data, capacity, &err);
+    if (data == NULL) {
+        b->status = DCPK_ENOMEM;
+        return false;
+    }
+    b->data = data;
+    b->capacity = capacity;
+    return true;
+}
+
+void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes)
+{
+    if (n_bytes == 0 || !reserve(b, n_bytes))
+        return;
+    memcpy(b->data + b->n_bytes, data, n_bytes);
+    b->n_bytes += n_bytes;
+}
+
+void dcpk_bytes_text(struct dcpk_bytes *b, const char *text)
+{
+    dcpk_bytes_put(b, text, strlen(text));
+}
+
+void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (n < 0)
+        b->status = DCPK_ENOMEM; /* longer than INT_MAX */
+    if (n <= 0 || !reserve(b, (size_t)n + 1))
+        return;
+    va_start(args, fmt);
+    vsnprintf((char *)b->data + b->n_bytes, (size_t)n + 1, fmt, args);
+    va_end(args);
+    b->n_bytes += (size_t)n; /* the NUL is room for the next append */
+}
+
+void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v)
+{
+    dcpk_bytes_put(b, &v, 1);
+}
+
+void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v)
+{
+    uint8_t le[sizeof v];
+
+    dcpk_store_u16le(le, v);
+    dcpk_bytes_put(b, le, sizeof le);
+}
+
+void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
+{
+    uint8_t le[sizeof v];
+
+    dcpk_store_u32le(le, v);
+    dcpk_bytes_put(b, le, sizeof le);
+}
+
+void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v)
+{
+    uint8_t le[sizeof v];
+
+    dcpk_store_u64le(le, v);
+    dcpk_bytes_put(b, le, sizeof le);
+}
+
+void dcpk_bytes_zeros(struct dcpk_bytes *b, size_t n)
+{
+    if (n == 0 || !reserve(b, n))
+        return;
+    memset(b->data + b->n_bytes, 0, n);
+    b->n_bytes += n;
+}
+
+dcpk_status dcpk_bytes_status(const struct dcpk_bytes *b, struct dcpk_error *err)
+{
+    if (b->status == DCPK_OK)
+        return DCPK_OK;
+    return dcpk_fail(err, b->status, "out of memory after %zu bytes of text", b->n_bytes);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cursor.c - checked reads of little-endian bytes. */
+#include "lib/base/cursor.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+void dcpk_cursor_init(struct dcpk_cursor *c, const void *data, size_t n_bytes, uint64_t base_bytes)
+{
+    c->data = data;
+    c->n_bytes = n_bytes;
+    c->at_bytes = 0;
+    c->base_bytes = base_bytes;
+}
+
+/* The place of the next byte in the file; base_bytes may come from a file, wrapping is harmless. */
+static uint64_t place(const struct dcpk_cursor *c)
+{
+    return c->base_bytes + c->at_bytes;
+}
+
+dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
+                              struct dcpk_error *err)
+{
+    assert(c->at_bytes <= c->n_bytes);
+    if (n > c->n_bytes - c->at_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "field of %zu bytes at byte %" PRIu64 " passes the end at byte %" PRIu64,
+                         n, place(c), c->base_bytes + c->n_bytes);
+    *out = c->data + c->at_bytes;
+    c->at_bytes += n;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
+{
+    const uint8_t *ignored;
+
+    return dcpk_cursor_bytes(c, n, &ignored, err);
+}
+
+dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err)
+{
+    const uint8_t *p;
+    const dcpk_status st = dcpk_cursor_bytes(c, 1, &p, err);
+
+    if (st == DCPK_OK)
+        *out = *p;
+    return st;
+}
+
+dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err)
+{
+    const uint8_t *p;
+    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+
+    if (st == DCPK_OK)
+        *out = dcpk_load_u16le(p);
+    return st;
+}
+
+dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err)
+{
+    const uint8_t *p;
+    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+
+    if (st == DCPK_OK)
+        *out = dcpk_load_u32le(p);
+    return st;
+}
+
+dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err)
+{
+    const uint8_t *p;
+    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+
+    if (st == DCPK_OK)
+        *out = dcpk_load_u64le(p);
+    return st;
+}
+
+dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
+                             struct dcpk_error *err)
+{
+    const size_t rest = c->n_bytes - c->at_bytes;
+    const uint8_t *start = c->data + c->at_bytes;
+    const uint8_t *end = rest == 0 ? NULL : memchr(start, '\n', rest);
+
+    if (end == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "line at byte %" PRIu64 " passes the end at byte %" PRIu64, place(c),
+                         c->base_bytes + c->n_bytes);
+    *text = (const char *)start;
+    *n = (size_t)(end - start);
+    c->at_bytes += *n + 1;
+    return DCPK_OK;
+}
+
+uint16_t dcpk_load_u16le(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+uint32_t dcpk_load_u32le(const uint8_t *p)
+{
+    return (uint32_t)dcpk_load_u16le(p) | (uint32_t)dcpk_load_u16le(p + 2) << 16;
+}
+
+uint64_t dcpk_load_u64le(const uint8_t *p)
+{
+    return (uint64_t)dcpk_load_u32le(p) | (uint64_t)dcpk_load_u32le(p + 4) << 32;
+}
+
+uint64_t dcpk_load_u64be(const uint8_t *p)
+{
+    return __builtin_bswap64(dcpk_load_u64le(p));
+}
+
+void dcpk_store_u16le(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+void dcpk_store_u32le(uint8_t *p, uint32_t v)
+{
+    dcpk_store_u16le(p, (uint16_t)v);
+    dcpk_store_u16le(p + 2, (uint16_t)(v >> 16));
+}
+
+void dcpk_store_u64le(uint8_t *p, uint64_t v)
+{
+    dcpk_store_u32le(p, (uint32_t)v);
+    dcpk_store_u32le(p + 4, (uint32_t)(v >> 32));
+}
+
+void dcpk_store_u64be(uint8_t *p, uint64_t v)
+{
+    dcpk_store_u64le(p, __builtin_bswap64(v));
+}
