@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# helpers.bash - the functions that every case has; read by bash before the case (BASH_ENV).
+# shellcheck shell=bash
+
+# sample NAME [AS]: copy $SAMPLES/NAME into $TMP, to be damaged.
+sample() {
+    cp -RL --no-preserve=mode "$SAMPLES/$1" "$TMP/${2:-$(basename "$1")}"
+}
+
+# Everything that is in $TMP: names, kinds, contents.
+snapshot() {
+    (cd "$TMP" && find . -printf '%y %p\n' | sort && find . -type f -print0 | sort -z |
+        xargs -0 -r sha256sum)
+}
+
+# refuses LABEL CODE REGEX CMD...: CMD must exit with CODE, say one line "dcpkit: ..." that REGEX finds,
+# print no result, and leave every file of $TMP as it was. Prints "LABEL: refused", else the fault.
+refuses() {
+    local label=$1 code=$2 regex=$3 status=0 fault=
+    shift 3
+    snapshot >"$GOT/before"
+    "$@" >"$GOT/out" 2>"$GOT/err" || status=$?
+    snapshot >"$GOT/after"
+    if [ "$status" -ne "$code" ]; then
+        fault="exit $status, wanted $code"
+    elif [ "$(wc -l <"$GOT/err")" -ne 1 ]; then
+        fault="wanted one line on stderr"
+    elif ! grep -q '^dcpkit: ' "$GOT/err"; then
+        fault="the message does not begin with 'dcpkit: '"
+    elif ! grep -qE -- "$regex" "$GOT/err"; then
+        fault="the message does not hold '$regex'"
+    elif [ -s "$GOT/out" ]; then
+        fault="printed a result: $(head -c 200 "$GOT/out")"
+    elif ! diff "$GOT/before" "$GOT/after" >"$GOT/diff"; then
+        fault="left something changed: $(head -n 5 "$GOT/diff")"
+    fi
+    if [ -z "$fault" ]; then
+        echo "$label: refused"
+    else
+        echo "$label: $fault; stderr: $(head -c 2000 "$GOT/err")"
+    fi
+}
