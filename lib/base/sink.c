@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink.c - output folders: built beside their place, synced, then renamed into it. */
+#include "lib/base/sink.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/alloc.h"
+
+#define PARTIAL_SUFFIX  ".dcpkit-partial"
+#define OLD_SUFFIX      ".dcpkit-old"
+#define TMP_SUFFIX      ".dcpkit-tmp"
+#define MAX_WRITE_BYTES ((size_t)1 << 30) /* of one pwrite: Linux cuts at 2 GiB - 4096 */
+#define WALK_FDS        16                /* descriptors that deleting a tree may use */
+
+struct dcpk_folder {
+    char *path; /* without slashes at its end */
+    char *partial;
+    char *old;
+    int dir_fd; /* of the partial folder */
+    unsigned flags;
+    bool published;
+};
+
+struct dcpk_sink {
+    int fd;
+    uint64_t n_bytes;
+    char path[]; /* for messages */
+};
+
+/* Owned copy of the first n bytes of text with a suffix. */
+static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
+{
+    const size_t suffix_bytes = strlen(suffix) + 1;
+    char *joined = dcpk_alloc(n + suffix_bytes, err);
+
+    if (joined == NULL)
+        return NULL;
+    memcpy(joined, text, n);
+    memcpy(joined + n, suffix, suffix_bytes);
+    return joined;
+}
+
+/* Sync a folder; file systems that cannot (EINVAL) are none of our business. */
+static int sync_folder(int fd)
+{
+    return fsync(fd) == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
+}
+
+/* Sync the folder around `path`, so that a rename in it lasts. */
+static dcpk_status sync_parent(const char *path, struct dcpk_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    char *parent = n == 0 ? join(".", 1, "", err) : join(path, n, "", err);
+    dcpk_status st = DCPK_OK;
+    int fd;
+
+    if (parent == NULL)
+        return err->status;
+    fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || sync_folder(fd) != 0)
+        st = dcpk_fail_errno(err, errno, "syncing folder '%s'", parent);
+    if (fd >= 0)
+        close(fd);
+    dcpk_free(parent);
+    return st;
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+/* Delete a file, a link (not what it points at) or a folder with all in it; nothing there is fine.
+ */
+static dcpk_status remove_tree(const char *path, struct dcpk_error *err)
+{
+    if (!exists(path) || nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
+        return DCPK_OK;
+    return dcpk_fail_errno(err, errno, "deleting '%s'", path);
+}
+
+/* Make the folders around `path`. The text is changed and put back. */
+static dcpk_status make_parents(char *path, struct dcpk_error *err)
+{
+    struct stat info;
+    dcpk_status st = DCPK_OK;
+
+    for (char *p = strchr(path + 1, '/'); p != NULL && st == DCPK_OK; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        /* a folder that is there may answer EACCES or EROFS as well as EEXIST */
+        if (mkdir(path, 0777) != 0) {
+            const int code = errno;
+            if (stat(path, &info) != 0)
+                st = dcpk_fail_errno(err, code, "making folder '%s'", path);
+            else if (!S_ISDIR(info.st_mode))
+                st = dcpk_fail_errno(err, ENOTDIR, "making folder '%s'", path);
+        }
+        *p = '/';
+    }
+    return st;
+}
+
+static void free_folder(struct dcpk_folder *folder)
+{
+    if (folder->dir_fd >= 0)
+        close(folder->dir_fd);
+    dcpk_free(folder->path);
+    dcpk_free(folder->partial);
+    dcpk_free(folder->old);
+    dcpk_free(folder);
+}
+
+static struct dcpk_folder *new_folder(const char *path, unsigned flags, struct dcpk_error *err)
+{
+    struct dcpk_folder *folder = dcpk_alloc(sizeof *folder, err);
+    size_t n = strlen(path);
+
+    if (folder == NULL)
+        return NULL;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    folder->dir_fd = -1;
+    folder->flags = flags;
+    folder->path = join(path, n, "", err);
+    folder->partial = folder->path == NULL ? NULL : join(path, n, PARTIAL_SUFFIX, err);
+    folder->old = folder->partial == NULL ? NULL : join(path, n, OLD_SUFFIX, err);
+    if (folder->old == NULL) {
+        free_folder(folder);
+        return NULL;
+    }
+    return folder;
+}
+
+/* ".", ".." and "/" have no name that a neighbour's could be built from. */
+static bool has_own_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *last = slash == NULL ? path : slash + 1;
+
+    return last[0] != '\0' && strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
+}
+
+/* Is nothing in the way, or may it be replaced? Old partial folders are deleted here. */
+static dcpk_status clear_way(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (folder->flags & DCPK_FOLDER_REPLACE)
+        return remove_tree(folder->partial, err);
+    if (exists(folder->path))
+        return dcpk_fail(err, DCPK_EUSAGE, "output '%s' exists; --force replaces it", folder->path);
+    if (exists(folder->partial))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is in the way, of a run that was killed or still goes on; --force "
+                         "deletes it",
+                         folder->partial);
+    if (exists(folder->old))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is what a killed run was replacing; move it back, or --force "
+                         "replaces it",
+                         folder->old);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
+                              struct dcpk_error *err)
+{
+    struct dcpk_folder *f = new_folder(path, flags, err);
+    dcpk_status st;
+
+    if (f == NULL)
+        return err->status;
+    if (!has_own_name(f->path)) {
+        st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
+        goto out;
+    }
+    st = clear_way(f, err);
+    if (st != DCPK_OK)
+        goto out;
+    st = make_parents(f->path, err);
+    if (st != DCPK_OK)
+        goto out;
+    if (mkdir(f->partial, 0777) != 0) {
+        st = dcpk_fail_errno(err, errno, "making folder '%s'", f->partial);
+        goto out;
+    }
+    f->dir_fd = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->dir_fd < 0) {
+        st = dcpk_fail_errno(err, errno, "opening folder '%s'", f->partial);
+        (void)rmdir(f->partial); /* the first error is the one to tell */
+        goto out;
+    }
+    *folder = f;
+out:
+    if (st != DCPK_OK)
+        free_folder(f);
+    return st;
+}
+
+/*
+ * Give the file its size and its blocks, so that a full disk shows before hours of work.
+ * File systems without fallocate get the size alone.
+ */
+static int preallocate(int fd, uint64_t n_bytes)
+{
+    int rc;
+
+    if (n_bytes == 0)
+        return 0;
+    if (n_bytes > INT64_MAX) {
+        errno = EFBIG;
+        return -1;
+    }
+    do {
+        rc = fallocate(fd, 0, 0, (off_t)n_bytes);
+    } while (rc != 0 && errno == EINTR);
+    if (rc == 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
+        return rc;
+    do {
+        rc = ftruncate(fd, (off_t)n_bytes);
+    } while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+static bool is_plain_name(const char *name)
+{
+    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                               struct dcpk_sink **sink, struct dcpk_error *err)
+{
+    const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
+    struct dcpk_sink *s;
+
+    if (!is_plain_name(name))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
+    s = dcpk_alloc(sizeof *s + path_bytes, err);
+    if (s == NULL)
+        return err->status;
+    snprintf(s->path, path_bytes, "%s/%s", folder->path, name);
+    s->n_bytes = n_bytes;
+    s->fd = openat(folder->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (s->fd < 0) {
+        dcpk_fail_errno(err, errno, "making file '%s'", s->path);
+        dcpk_free(s);
+        return err->status;
+    }
+    if (preallocate(s->fd, n_bytes) != 0) {
+        dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", s->path, n_bytes);
+        dcpk_sink_abandon(s);
+        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
+        return err->status;
+    }
+    *sink = s;
+    return DCPK_OK;
+}
+
+/* Write all n bytes; `path` is for the message. */
+static dcpk_status write_all(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
+                             struct dcpk_error *err)
+{
+    while (n > 0) {
+        const size_t part = n < MAX_WRITE_BYTES ? n : MAX_WRITE_BYTES;
+        const ssize_t put = pwrite(fd, data, part, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        /* POSIX never returns 0 here for part > 0; without this it would be an endless loop */
+        if (put <= 0)
+            return dcpk_fail_errno(err, put < 0 ? errno : EIO,
+                                   "writing %zu bytes at byte %" PRIu64 " of '%s'", n, at, path);
+        at += (uint64_t)put;
+        data += put;
+        n -= (size_t)put;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
+                            size_t n_bytes, struct dcpk_error *err)
+{
+    assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
+    return write_all(sink->fd, sink->path, offset_bytes, data, n_bytes, err);
+}
+
+void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
+{
+    if (n_bytes > 0) /* 0 would mean "to the end" */
+        (void)sync_file_range(sink->fd, (off_t)offset_bytes, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+/* Sync and close fd; it is closed in every case. */
+static dcpk_status sync_and_close(int fd, const char *path, struct dcpk_error *err)
+{
+    int code = 0;
+
+    while (fsync(fd) != 0) {
+        if (errno != EINTR) {
+            code = errno;
+            break;
+        }
+    }
+    /* network file systems tell of lost writes here; after EINTR the descriptor is gone on Linux */
+    if (close(fd) != 0 && errno != EINTR && code == 0)
+        code = errno;
+    return code == 0 ? DCPK_OK : dcpk_fail_errno(err, code, "syncing file '%s'", path);
+}
+
+dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    const dcpk_status st = sync_and_close(sink->fd, sink->path, err);
+
+    dcpk_free(sink);
+    return st;
+}
+
+void dcpk_sink_abandon(struct dcpk_sink *sink)
+{
+    if (sink == NULL)
+        return;
+    close(sink->fd);
+    dcpk_free(sink);
+}
+
+dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data,
+                            size_t n_bytes, struct dcpk_error *err)
+{
+    struct dcpk_sink *sink = NULL;
+    dcpk_status st;
+
+    st = dcpk_folder_create(folder, name, n_bytes, &sink, err);
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_sink_write(sink, 0, data, n_bytes, err);
+    if (st != DCPK_OK) {
+        dcpk_sink_abandon(sink);
+        return st;
+    }
+    return dcpk_sink_close(sink, err);
+}
+
+/* Rename, but not onto something that came to be since dcpk_folder_begin looked. */
+static int rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    return rename(from, to); /* the file system cannot do better; a full folder still stops it */
+}
+
+/* Move the partial folder to its place; what is there goes aside first, and back if that fails. */
+static dcpk_status move_in(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    const bool replace = (folder->flags & DCPK_FOLDER_REPLACE) && exists(folder->path);
+    int code;
+
+    if (replace && remove_tree(folder->old, err) != DCPK_OK)
+        return err->status;
+    if (replace && rename(folder->path, folder->old) != 0)
+        return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->path, folder->old);
+    if (rename_new(folder->partial, folder->path) == 0)
+        return DCPK_OK;
+    code = errno;
+    if (replace)
+        (void)rename(folder->old, folder->path); /* the first error is the one to tell */
+    return dcpk_fail_errno(err, code, "moving '%s' to '%s'", folder->partial, folder->path);
+}
+
+dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (sync_folder(folder->dir_fd) != 0)
+        return dcpk_fail_errno(err, errno, "syncing folder '%s'", folder->partial);
+    st = move_in(folder, err);
+    if (st != DCPK_OK)
+        return st;
+    folder->published = true;
+    st = sync_parent(folder->path, err);
+    if (st != DCPK_OK)
+        return st;
+    if (folder->flags & DCPK_FOLDER_REPLACE)
+        st = remove_tree(folder->old, err);
+    if (st == DCPK_OK)
+        free_folder(folder);
+    return st;
+}
+
+void dcpk_folder_abandon(struct dcpk_folder *folder)
+{
+    struct dcpk_error ignored;
+
+    if (folder == NULL)
+        return;
+    if (!folder->published)
+        (void)remove_tree(folder->partial, &ignored); /* what stays is called partial */
+    free_folder(folder);
+}
+
+/* Write a new file of this name (or over a stale one) and sync it. */
+static dcpk_status write_file(const char *path, const void *data, size_t n_bytes,
+                              struct dcpk_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    dcpk_status st;
+
+    if (fd < 0)
+        return dcpk_fail_errno(err, errno, "making file '%s'", path);
+    st = write_all(fd, path, 0, data, n_bytes, err);
+    if (st != DCPK_OK) {
+        close(fd);
+        return st;
+    }
+    return sync_and_close(fd, path, err);
+}
+
+dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes,
+                              struct dcpk_error *err)
+{
+    char *temporary = join(path, strlen(path), TMP_SUFFIX, err);
+    dcpk_status st;
+
+    if (temporary == NULL)
+        return err->status;
+    st = write_file(temporary, data, n_bytes, err);
+    if (st == DCPK_OK && rename(temporary, path) != 0)
+        st = dcpk_fail_errno(err, errno, "moving '%s' to '%s'", temporary, path);
+    if (st != DCPK_OK)
+        (void)unlink(temporary); /* the first error is the one to tell */
+    else
+        st = sync_parent(path, err);
+    dcpk_free(temporary);
+    return st;
+}
