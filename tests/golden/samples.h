@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* samples.h - the table of sample checkpoints, and how a golden test opens one. */
+#ifndef DCPK_TESTS_GOLDEN_SAMPLES_H
+#define DCPK_TESTS_GOLDEN_SAMPLES_H
+
+#include <stdio.h>
+
+#include "formats/formats.h"
+#include "tests/check.h"
+
+struct sample {
+    const char *folder;   /* of the checkpoint, below DCPK_SAMPLES */
+    const char *manifest; /* beside it, written by PyTorch */
+    const char *format;   /* what the probes must find */
+    const char
+        *generation; /* first letter of checkpoint.generation; NULL: the format has one only */
+    /*
+     * Every class and function that the pickles of items and common.pt name, as CPython's unpickler
+     * was asked for them (find_class), but for those that become plain values: OrderedDict,
+     * _codecs.encode, tensors and their storages.
+     */
+    const char *classes;
+};
+
+#define NUMPY     "numpy._core.multiarray._reconstruct numpy.dtype numpy.ndarray"
+#define DTYPES    "torch.bfloat16 torch.float32"
+#define RERUN     "megatron.core.rerun_state_machine.Rerun"
+#define ENUMS     "megatron.core.transformer.enums."
+#define RUN_OF_19 /* what core 0.19 and main keep of a run */                                      \
+    "argparse.Namespace " RERUN "Diagnostic " RERUN "Mode " RERUN "State " ENUMS                   \
+    "AttnBackend " ENUMS "InferenceCudaGraphScope " NUMPY " signal.Signals " DTYPES
+#define FSDP_OF_19                                                                                 \
+    "argparse.Namespace " ENUMS "AttnBackend " ENUMS "InferenceCudaGraphScope " NUMPY              \
+    " signal.Signals " DTYPES
+
+/* A run's folder with one iteration, and a folder that is the checkpoint itself. */
+#define RUN(name)  name "/iter_0000004", name "/MANIFEST.iter_0000004.json"
+#define BARE(name) name, name "/MANIFEST.json"
+#define TINY(name) "tiny_generations/" name, "tiny_generations/MANIFEST." name ".json"
+
+static const struct sample samples[] = {
+    {RUN("torch_dist_a_dense_tp2pp2"), "torch_dist", "A",
+     "argparse.Namespace megatron.core.enums.ModelType " RERUN "Diagnostic " RERUN "Mode " RERUN
+     "State " ENUMS "AttnBackend " NUMPY " " DTYPES},
+    {RUN("torch_dist_b_dense_tp2pp2"), "torch_dist", "B",
+     "argparse.Namespace megatron.core.enums.ModelType " ENUMS "AttnBackend " NUMPY
+     " signal.Signals " DTYPES},
+    {RUN("torch_dist_c_dense_tp2pp2"), "torch_dist", "C", RUN_OF_19},
+    {RUN("torch_dist_c_dp_reshardable_tp2dp2"), "torch_dist", "C", RUN_OF_19},
+    {RUN("torch_dist_c_fp32_dp1"), "torch_dist", "C", RUN_OF_19},
+    {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
+    {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
+    {BARE("torch_dist_c_moe_ep2pp2_p2g"), "dcp", NULL, ""},
+    {RUN("fsdp_dtensor_converted_by_megatron"), "fsdp_dtensor", NULL,
+     "argparse.Namespace megatron.core.enums.ModelType " ENUMS
+     "AttnBackend signal.Signals " DTYPES},
+    {RUN("fsdp_dtensor_native_dp2"), "fsdp_dtensor", NULL, FSDP_OF_19},
+    {RUN("fsdp_dtensor_native_moe_ep2dp4"), "fsdp_dtensor", NULL, FSDP_OF_19},
+    {RUN("fsdp_dtensor_telike_dp2_015"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
+    {RUN("fsdp_dtensor_telike_dp2_019"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
+    {RUN("fsdp_dtensor_telike_ep2dp4"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
+    {RUN("fsdp_dtensor_telike_tp2dp2"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
+    {TINY("torch_dist_0.8.0_torch2.1"), "torch_dist", "A", ""},
+    {TINY("torch_dist_0.10.0_torch2.5"), "torch_dist", "A", ""},
+    {TINY("torch_dist_0.12.0_torch2.5"), "torch_dist", "A", ""},
+    {TINY("torch_dist_0.14.0_torch2.11"), "torch_dist", "A", ""},
+    {TINY("torch_dist_0.15.0_torch2.5"), "torch_dist", "A", ""},
+    {TINY("torch_dist_0.17.0_torch2.5"), "torch_dist", "B", ""},
+    {TINY("torch_dist_0.19.0_torch2.11"), "torch_dist", "C", ""},
+    {TINY("torch_dist_main_torch2.11"), "torch_dist", "C", ""},
+};
+#define N_SAMPLES (sizeof samples / sizeof samples[0])
+
+/* Open a sample; a missing one fails the test. The caller closes it. */
+static inline struct dcpk_checkpoint *sample_open(const struct sample *s)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/%s", DCPK_SAMPLES, s->folder);
+    CHECK_OK(dcpk_store_open(path, &store, &err), s->folder);
+    CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), s->folder);
+    return ckpt;
+}
+
+#endif

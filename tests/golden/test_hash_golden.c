@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hash_golden.c - every tensor of every sample is what PyTorch says: shape, chunks, bytes. */
+#include <stdlib.h>
+
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "lib/exec/exec.h"
+#include "tests/golden/samples.h"
+
+/* The whole numbers of a JSON array into `out`; returns how many. */
+static int read_ints(const struct dcpk_json *array, int64_t out[DCPK_MAX_RANK], const char *label)
+{
+    int n = 0;
+
+    for (const struct dcpk_json *i = dcpk_json_first(array); i != NULL; i = dcpk_json_next(i)) {
+        CHECK(n < DCPK_MAX_RANK, label);
+        CHECK(dcpk_json_int(i, &out[n]), label);
+        n++;
+    }
+    return n;
+}
+
+static struct dcpk_json *load_manifest(const struct sample *s)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source = NULL;
+    struct dcpk_json *doc = NULL;
+    char *text = NULL;
+    size_t n_bytes = 0;
+
+    CHECK_OK(dcpk_store_open(DCPK_SAMPLES, &store, &err), s->manifest);
+    CHECK_OK(dcpk_store_find(store, s->manifest, &source, &err), s->manifest);
+    CHECK_OK(dcpk_source_slurp(source, UINT64_C(16) << 20, &text, &n_bytes, &err), s->manifest);
+    CHECK_OK(dcpk_json_parse(text, n_bytes, &doc, &err), s->manifest);
+    dcpk_free(text);
+    dcpk_store_close(store);
+    return doc;
+}
+
+/* Is the box (offsets, sizes) one of the tensor's chunks? */
+static bool has_chunk(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
+                      const int64_t *offsets, const int64_t *sizes)
+{
+    const size_t axis_bytes = (size_t)t->rank * sizeof(int64_t);
+
+    for (size_t i = t->first_chunk; i < t->first_chunk + t->n_chunks; i++) {
+        const int64_t *span = ckpt->chunks[i].span;
+
+        if (t->rank == 0 || (memcmp(span, offsets, axis_bytes) == 0 &&
+                             memcmp(span + t->rank, sizes, axis_bytes) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* The chunk lists have the same length, and each of the manifest's (they differ from each other) is
+ * there. */
+static void check_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
+                         const struct dcpk_json *want)
+{
+    size_t n_chunks = 0;
+
+    for (const struct dcpk_json *chunk = dcpk_json_first(dcpk_json_member(want, "chunks"));
+         chunk != NULL; chunk = dcpk_json_next(chunk)) {
+        const struct dcpk_json *offsets_json = dcpk_json_first(chunk);
+        int64_t offsets[DCPK_MAX_RANK], sizes[DCPK_MAX_RANK];
+
+        CHECK_EQ_INT(read_ints(offsets_json, offsets, t->key), t->rank, t->key);
+        CHECK_EQ_INT(read_ints(dcpk_json_next(offsets_json), sizes, t->key), t->rank, t->key);
+        CHECK(has_chunk(ckpt, t, offsets, sizes), t->key);
+        n_chunks++;
+    }
+    CHECK_EQ_INT(t->n_chunks, n_chunks, t->key);
+}
+
+/* The model's shape of a flattened tensor, where the manifest has it (torch_dist generation A). */
+static void check_model_shape(const struct dcpk_tensor *t, const struct dcpk_json *want)
+{
+    const struct dcpk_json *mcore = dcpk_json_member(want, "mcore_data");
+    int64_t shape[DCPK_MAX_RANK];
+
+    if (mcore == NULL)
+        return;
+    CHECK(t->model_shape != NULL, t->key);
+    CHECK_EQ_INT(
+        read_ints(dcpk_json_member(mcore, "nd_reformulated_orig_global_shape"), shape, t->key),
+        t->model_rank, t->key);
+    for (int a = 0; a < t->model_rank; a++)
+        CHECK_EQ_INT(t->model_shape[a], shape[a], t->key);
+}
+
+static void check_tensor(const struct dcpk_checkpoint *ckpt, const struct dcpk_json *want,
+                         const struct dcpk_hash *hashes)
+{
+    const char *key = dcpk_json_key(want);
+    const struct dcpk_tensor *t = dcpk_checkpoint_tensor(ckpt, key);
+    int64_t shape[DCPK_MAX_RANK], n_elems = 0, n_bytes = 0;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char hex[33];
+
+    CHECK(t != NULL, key);
+    CHECK_EQ_INT(t->rank, read_ints(dcpk_json_member(want, "shape"), shape, key), key);
+    for (int a = 0; a < t->rank; a++)
+        CHECK_EQ_INT(t->shape[a], shape[a], key);
+    CHECK_EQ_STR(dcpk_dtype_name(t->dtype), dcpk_json_string(dcpk_json_member(want, "dtype")), key);
+    CHECK_OK(dcpk_shape_count(t->shape, t->rank, &n_elems, &err), key);
+    CHECK(dcpk_json_int(dcpk_json_member(want, "bytes"), &n_bytes), key);
+    CHECK_EQ_INT(n_elems * (int64_t)dcpk_dtype_bytes(t->dtype), n_bytes, key);
+    check_chunks(ckpt, t, want);
+    check_model_shape(t, want);
+
+    for (size_t i = 0; i < 16; i++)
+        snprintf(hex + 2 * i, 3, "%02x", hashes[t - ckpt->tensors].digest[i]);
+    CHECK_EQ_STR(hex, dcpk_json_string(dcpk_json_member(want, "xxh3_128")), key);
+}
+
+/* The hash of every stored tensor, in the checkpoint's order; free() it. */
+static struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const char *label)
+{
+    const struct dcpk_exec_options options = {.n_threads = 2};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
+    struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_exec_stats stats;
+
+    CHECK(hashes != NULL && views != NULL, label);
+    for (uint32_t i = 0; i < ckpt->n_tensors; i++)
+        CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), label);
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), label);
+    CHECK_OK(dcpk_exec_hash(exec, views, ckpt->n_tensors, hashes, &stats, &err), label);
+    dcpk_exec_free(exec);
+    free(views);
+    return hashes;
+}
+
+static void check_sample(const struct sample *s)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = sample_open(s);
+    struct dcpk_json *manifest = load_manifest(s);
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_hash *hashes;
+    size_t n_tensors = 0, n_objects = 0;
+
+    CHECK(arena != NULL, s->folder);
+    CHECK_EQ_STR(ckpt->format->name, s->format, s->folder);
+    if (s->generation != NULL)
+        CHECK_EQ_INT(ckpt->generation[0], s->generation[0], s->folder);
+    CHECK_OK(dcpk_checkpoint_check_cover(ckpt, &err), s->folder);
+
+    hashes = hash_all(ckpt, arena, s->folder);
+    for (const struct dcpk_json *t = dcpk_json_first(dcpk_json_member(manifest, "tensors"));
+         t != NULL; t = dcpk_json_next(t)) {
+        check_tensor(ckpt, t, hashes);
+        n_tensors++;
+    }
+    CHECK_EQ_INT(ckpt->n_tensors, n_tensors, s->folder);
+
+    for (const struct dcpk_json *o = dcpk_json_first(dcpk_json_member(manifest, "bytes_items"));
+         o != NULL; o = dcpk_json_next(o)) {
+        CHECK(dcpk_checkpoint_object(ckpt, dcpk_json_string(o)) != NULL, dcpk_json_string(o));
+        n_objects++;
+    }
+    CHECK_EQ_INT(ckpt->n_objects, n_objects, s->folder);
+    CHECK(n_tensors + n_objects > 0, s->folder);
+
+    print_message("%s: %zu tensors, %zu objects\n", s->folder, n_tensors, n_objects);
+    free(hashes);
+    dcpk_arena_free(arena);
+    dcpk_json_free(manifest);
+    dcpk_checkpoint_close(ckpt);
+}
+
+static void test_every_sample(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SAMPLES; i++)
+        check_sample(&samples[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_sample)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
