@@ -22,7 +22,7 @@ struct dcpk_run {
     char *folder;      /* the folder with the checkpoint's files */
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
     /* Of dcpk_run_target only, NULL after dcpk_run_find: */
-    char *tracker;       /* path of the tracker that belongs to `folder`; NULL: none (a plain folder's) */
+    char *tracker;       /* path of the tracker that belongs to `folder` */
     char *tracker_text;  /* its content: "4", "release"; no newline */
     bool has_tracker;    /* there is a file at `tracker` already */
     bool writes_tracker; /* it is to be (re)written once the folder is published */

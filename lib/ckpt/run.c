@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - run folders, iteration folders and the tracker between them. */
+#include "lib/ckpt/run.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/store.h"
+
+#define MAX_TRACKER_BYTES   4096
+#define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
+#define ITERATION_PREFIX    "iter_"
+#define RELEASE_NAME        "release"
+
+/* A folder that holds one of these is a checkpoint itself (torch_dist.md 1, fsdp_dtensor.md 2,
+ * zarr.md 1). */
+static const char *const marks[] = {".metadata", "metadata.json", ".zarray"};
+
+void dcpk_run_release(struct dcpk_run *run)
+{
+    dcpk_free(run->folder);
+    dcpk_free(run->tracker);
+    dcpk_free(run->tracker_text);
+    memset(run, 0, sizeof *run);
+}
+
+__attribute__((format(printf, 2, 3))) static char *text_new(struct dcpk_error *err, const char *fmt,
+                                                            ...)
+{
+    va_list ap;
+    char *text;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    text = dcpk_alloc((size_t)n + 1, err);
+    if (text == NULL)
+        return NULL;
+    va_start(ap, fmt);
+    vsnprintf(text, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
+/* The length of path without the slashes at its end; "/" stays. */
+static int trimmed(const char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return (int)n;
+}
+
+/* The last component of path[0 .. n_path) and its length. */
+static const char *last_name(const char *path, int n_path, int *n)
+{
+    int at = n_path;
+
+    while (at > 0 && path[at - 1] != '/')
+        at--;
+    *n = n_path - at;
+    return path + at;
+}
+
+static bool digits_to_int(const char *text, size_t n, int64_t *value)
+{
+    int64_t v = 0;
+
+    if (n == 0 || n > MAX_ITERATION_DIGIT)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        v = v * 10 + (text[i] - '0');
+    }
+    *value = v;
+    return true;
+}
+
+/* The iteration that a folder's name says. */
+static int64_t name_iteration(const char *name, int n)
+{
+    const int n_prefix = (int)strlen(ITERATION_PREFIX);
+    int64_t iteration;
+
+    if (n == (int)strlen(RELEASE_NAME) && memcmp(name, RELEASE_NAME, (size_t)n) == 0)
+        return DCPK_ITERATION_RELEASE;
+    if (n > n_prefix && memcmp(name, ITERATION_PREFIX, (size_t)n_prefix) == 0 &&
+        digits_to_int(name + n_prefix, (size_t)(n - n_prefix), &iteration))
+        return iteration;
+    return DCPK_ITERATION_UNKNOWN;
+}
+
+/* The same of a path as it is spelled or, where that says nothing, of what it resolves to. */
+static int64_t path_iteration(const char *path)
+{
+    char real[PATH_MAX];
+    int n;
+    const char *name = last_name(path, trimmed(path), &n);
+    int64_t iteration = name_iteration(name, n);
+
+    if (iteration == DCPK_ITERATION_UNKNOWN && realpath(path, real) != NULL) {
+        name = last_name(real, trimmed(real), &n);
+        iteration = name_iteration(name, n);
+    }
+    return iteration;
+}
+
+static bool is_file(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+
+    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool holds_checkpoint(const char *folder)
+{
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (is_file(folder, marks[i]))
+            return true;
+    return false;
+}
+
+static char *iteration_text(int64_t iteration, struct dcpk_error *err)
+{
+    if (iteration == DCPK_ITERATION_RELEASE)
+        return text_new(err, "%s", RELEASE_NAME);
+    return text_new(err, "%" PRId64, iteration);
+}
+
+/* "<run>/iter_0000004" or "<run>/release". */
+static char *iteration_path(const char *run, int64_t iteration, struct dcpk_error *err)
+{
+    const int n = trimmed(run);
+    const char *slash = n == 1 && run[0] == '/' ? "" : "/";
+
+    if (iteration == DCPK_ITERATION_RELEASE)
+        return text_new(err, "%.*s%s%s", n, run, slash, RELEASE_NAME);
+    return text_new(err, "%.*s%s%s%07" PRId64, n, run, slash, ITERATION_PREFIX, iteration);
+}
+
+/* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
+ * one. */
+static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
+{
+    int64_t newest = DCPK_ITERATION_UNKNOWN;
+    const char *newest_name = NULL;
+    char **names;
+    size_t n;
+    dcpk_status st = dcpk_store_list(store, &names, &n, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < n; i++) {
+        const int64_t iteration = name_iteration(names[i], (int)strlen(names[i]));
+
+        if (iteration > newest) {
+            newest = iteration;
+            newest_name = names[i];
+        }
+    }
+    st = dcpk_fail(err, DCPK_EFORMAT,
+                   "neither a checkpoint (.metadata, metadata.json or .zarray in it, or the name "
+                   "iter_NNNNNNN or release) nor a run folder (%s in it)%s%s",
+                   DCPK_TRACKER_NAME, newest_name == NULL ? "" : "; give its folder ",
+                   newest_name == NULL ? "" : newest_name);
+    dcpk_free(names);
+    return st;
+}
+
+/* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
+static dcpk_status parse_tracker(const char *text, size_t n, int64_t *iteration,
+                                 struct dcpk_error *err)
+{
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    while (n > 0 && isspace((unsigned char)*text)) {
+        text++;
+        n--;
+    }
+    if (n == strlen(RELEASE_NAME) && memcmp(text, RELEASE_NAME, n) == 0) {
+        *iteration = DCPK_ITERATION_RELEASE;
+        return DCPK_OK;
+    }
+    if (digits_to_int(text, n, iteration))
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "%s holds '%.*s', neither an iteration (digits) nor the word release",
+                     DCPK_TRACKER_NAME, n > 40 ? 40 : (int)n, text);
+}
+
+static dcpk_status read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source;
+    char *text = NULL;
+    size_t n;
+    dcpk_status st = dcpk_store_open(path, &store, err);
+
+    if (st == DCPK_OK && !dcpk_store_has(store, DCPK_TRACKER_NAME))
+        st = neither(store, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, MAX_TRACKER_BYTES, &text, &n, err);
+    if (st == DCPK_OK)
+        st = parse_tracker(text, n, iteration, err);
+    dcpk_free(text);
+    dcpk_store_close(store);
+    return st;
+}
+
+dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err)
+{
+    struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
+    struct stat info;
+    dcpk_status st = DCPK_OK;
+
+    if (stat(path, &info) != 0) {
+        st = dcpk_fail_errno(err, errno, "the folder cannot be read");
+        goto out;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        st = dcpk_fail(err, DCPK_EIO, "not a folder; a checkpoint is one");
+        goto out;
+    }
+    found.iteration = path_iteration(path);
+    if (found.iteration != DCPK_ITERATION_UNKNOWN || holds_checkpoint(path)) {
+        found.folder = text_new(err, "%.*s", trimmed(path), path);
+    } else {
+        st = read_tracker(path, &found.iteration, err);
+        if (st != DCPK_OK)
+            goto out;
+        found.folder = iteration_path(path, found.iteration, err);
+    }
+    if (found.folder == NULL)
+        st = err->status;
+    else if (stat(found.folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder",
+                       DCPK_TRACKER_NAME, found.folder);
+out:
+    if (st != DCPK_OK) {
+        dcpk_run_release(&found);
+        dcpk_context(err, "looking for a checkpoint in '%s'", path);
+        return st;
+    }
+    *run = found;
+    return DCPK_OK;
+}
+
+/* OUT is named as an iteration folder: it must be Megatron's spelling, or the tracker would not
+ * lead to it. */
+static dcpk_status check_spelling(const char *name, int n, int64_t iteration,
+                                  struct dcpk_error *err)
+{
+    char *right = iteration_path("", iteration, err);
+    dcpk_status st = DCPK_OK;
+
+    if (right == NULL)
+        return err->status;
+    if (strlen(right + 1) != (size_t)n || memcmp(right + 1, name, (size_t)n) != 0)
+        st = dcpk_fail(err, DCPK_EUSAGE, "Megatron calls the folder of iteration %" PRId64 " '%s'",
+                       iteration, right + 1);
+    dcpk_free(right);
+    return st;
+}
+
+static dcpk_status check_run_folder(const char *out, int64_t iteration, struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (stat(out, &info) == 0 && !S_ISDIR(info.st_mode))
+        return dcpk_fail(err, DCPK_EUSAGE, "it exists and is no folder");
+    if (holds_checkpoint(out))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "it is itself a checkpoint; name a run folder, or a folder iter_NNNNNNN");
+    if (iteration == DCPK_ITERATION_UNKNOWN)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the iteration of the source is not known: name the output folder "
+                         "iter_NNNNNNN or release");
+    return DCPK_OK;
+}
+
+/* OUT is an iteration folder: its tracker lies beside it. */
+static void target_iteration(const char *out, int64_t iteration, struct dcpk_run *run,
+                             struct dcpk_error *err)
+{
+    const int n_path = trimmed(out);
+    int n;
+
+    last_name(out, n_path, &n);
+    run->folder = text_new(err, "%.*s", n_path, out);
+    run->tracker = text_new(err, "%.*s%s", n_path - n, out, DCPK_TRACKER_NAME);
+    run->tracker_text = iteration_text(iteration, err);
+    run->iteration = iteration;
+}
+
+static void target_run(const char *out, int64_t iteration, struct dcpk_run *run,
+                       struct dcpk_error *err)
+{
+    const int n = trimmed(out);
+
+    run->folder = iteration_path(out, iteration, err);
+    run->tracker =
+        text_new(err, "%.*s%s%s", n, out, out[n - 1] == '/' ? "" : "/", DCPK_TRACKER_NAME);
+    run->tracker_text = iteration_text(iteration, err);
+    run->iteration = iteration;
+}
+
+dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
+                            struct dcpk_error *err)
+{
+    struct dcpk_run target = {0};
+    bool is_iteration;
+    dcpk_status st;
+    int n;
+    const char *name = last_name(out, trimmed(out), &n);
+    const int64_t named = name_iteration(name, n);
+
+    is_iteration = named != DCPK_ITERATION_UNKNOWN;
+    if (n == 0)
+        st = dcpk_fail(err, DCPK_EUSAGE, "the name of the output folder is empty");
+    else if (is_iteration)
+        st = check_spelling(name, n, named, err);
+    else
+        st = check_run_folder(out, iteration, err);
+    if (st != DCPK_OK)
+        goto out;
+    if (is_iteration)
+        target_iteration(out, named, &target, err);
+    else
+        target_run(out, iteration, &target, err);
+    if (target.folder == NULL || target.tracker == NULL || target.tracker_text == NULL) {
+        st = err->status;
+        goto out;
+    }
+    target.has_tracker = access(target.tracker, F_OK) == 0;
+    target.writes_tracker = !is_iteration || !target.has_tracker;
+out:
+    if (st != DCPK_OK) {
+        dcpk_run_release(&target);
+        dcpk_context(err, "output '%s'", out);
+        return st;
+    }
+    *run = target;
+    return DCPK_OK;
+}
+
+/* Append the components of `rest` to the absolute path `real`, "." and ".." as text. */
+static bool append_components(char real[PATH_MAX], const char *rest)
+{
+    size_t n_real = strlen(real);
+
+    while (*rest != '\0') {
+        const size_t n = strcspn(rest, "/");
+
+        if (n == 2 && memcmp(rest, "..", 2) == 0) {
+            while (n_real > 1 && real[--n_real] != '/')
+                continue;
+        } else if (n > 0 && !(n == 1 && *rest == '.')) {
+            if (n_real + n + 2 > PATH_MAX)
+                return false;
+            if (n_real > 1)
+                real[n_real++] = '/';
+            memcpy(real + n_real, rest, n);
+            n_real += n;
+        }
+        real[n_real] = '\0';
+        rest += n;
+        rest += strspn(rest, "/");
+    }
+    return true;
+}
+
+/* The real path of what exists of `path`, and the rest as it is spelled. */
+static dcpk_status resolve(const char *path, char real[PATH_MAX], struct dcpk_error *err)
+{
+    char full[PATH_MAX] = "", head[PATH_MAX];
+    size_t n = 0;
+
+    if (path[0] != '/') {
+        if (getcwd(full, sizeof full) == NULL)
+            return dcpk_fail_errno(err, errno, "the current folder has no name");
+        n = strlen(full);
+    }
+    if (n + strlen(path) + 2 > sizeof full)
+        return dcpk_fail(err, DCPK_EIO, "the path '%s' is longer than %d bytes", path, PATH_MAX);
+    snprintf(full + n, sizeof full - n, "/%s", path);
+    memcpy(head, full, sizeof head);
+    while (realpath(head, real) == NULL) {
+        char *slash = strrchr(head, '/');
+
+        if (errno != ENOENT || slash == NULL)
+            return dcpk_fail_errno(err, errno, "the path '%s' cannot be resolved", path);
+        if (slash == head)
+            slash++; /* the root stays */
+        *slash = '\0';
+    }
+    if (!append_components(real, full + strlen(head)))
+        return dcpk_fail(err, DCPK_EIO, "the path '%s' is longer than %d bytes", path, PATH_MAX);
+    return DCPK_OK;
+}
+
+/* Is `inner` the folder `outer` or inside it? Both are absolute and resolved. */
+static bool is_inside(const char *outer, const char *inner)
+{
+    const size_t n = strlen(outer);
+
+    return strncmp(outer, inner, n) == 0 && (n == 1 || inner[n] == '/' || inner[n] == '\0');
+}
+
+dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err)
+{
+    char real_in[PATH_MAX], real_out[PATH_MAX];
+    const char *how;
+    dcpk_status st = resolve(in, real_in, err);
+
+    if (st == DCPK_OK)
+        st = resolve(out, real_out, err);
+    if (st != DCPK_OK)
+        return st;
+    if (strcmp(real_in, real_out) == 0)
+        how = "is";
+    else if (is_inside(real_in, real_out))
+        how = "lies inside";
+    else if (is_inside(real_out, real_in))
+        how = "lies around";
+    else
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "the output '%s' %s the input '%s'; write to a folder apart from it", out, how,
+                     in);
+}
