@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd.c - what the subcommands share: options, messages, sizes, signals, progress, opening. */
+#include "tools/cmd.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/formats.h"
+#include "lib/base/alloc.h"
+
+#define MAX_OPTIONS     48
+#define MAX_COUNT       1000000
+#define HELP_COLUMN     34
+#define BAR_CELLS       30
+#define TERMINAL_PERIOD 0.1 /* seconds between two drawings */
+#define LOG_PERIOD      5.0 /* the same when stderr is no terminal */
+
+int dcpk_cli_usage(const char *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "dcpkit: %s: ", command);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "; see 'dcpkit %s --help'\n", command);
+    return DCPK_EXIT_USAGE;
+}
+
+void dcpk_cli_put_text(FILE *to, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+
+        if (c < 0x20 || c == 0x7f)
+            fprintf(to, "\\x%02x", c);
+        else
+            putc(c, to);
+    }
+}
+
+int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
+{
+    fprintf(stderr, "dcpkit: %s: ", command);
+    dcpk_cli_put_text(stderr, err->text);
+    putc('\n', stderr);
+    return dcpk_exit_code(err->status);
+}
+
+void dcpk_cli_note(const char *command, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "dcpkit: %s: note: ", command);
+    dcpk_cli_put_text(stderr, text);
+    putc('\n', stderr);
+}
+
+void dcpk_cli_notes(const char *command, const struct dcpk_checkpoint *ckpt)
+{
+    for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
+        dcpk_cli_note(command, "%s", note->text);
+}
+
+const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double size = (double)n_bytes / 1024;
+    size_t unit = 0;
+
+    if (n_bytes < 1024) {
+        snprintf(text, DCPK_SIZE_TEXT_BYTES, "%" PRIu64 " bytes", n_bytes);
+        return text;
+    }
+    for (; size >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
+        size /= 1024;
+    snprintf(text, DCPK_SIZE_TEXT_BYTES, "%.2f %s", size, units[unit]);
+    return text;
+}
+
+const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
+{
+    const size_t n = strlen(dcpk_cli_short_size(n_bytes, text));
+
+    if (n_bytes >= 1024)
+        snprintf(text + n, DCPK_SIZE_TEXT_BYTES - n, " (%" PRIu64 " bytes)", n_bytes);
+    return text;
+}
+
+dcpk_status dcpk_cli_flush(struct dcpk_error *err)
+{
+    if (fflush(stdout) != 0)
+        return dcpk_fail_errno(err, errno, "writing to stdout");
+    if (ferror(stdout))
+        return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_bytes_status(bytes, err);
+
+    if (st == DCPK_OK) {
+        fwrite(bytes->data, 1, bytes->n_bytes, stdout);
+        putchar('\n');
+        st = dcpk_cli_flush(err);
+    }
+    dcpk_bytes_release(bytes);
+    return st;
+}
+
+/* ---- options ---- */
+
+static void put_option(const struct dcpk_cli_option *option)
+{
+    char left[96];
+    const char *help = option->help;
+    const char *end;
+    char letter[8] = "   ";
+
+    if (option->letter != 0)
+        snprintf(letter, sizeof letter, "-%c,", option->letter);
+    snprintf(left, sizeof left, "  %s --%s%s%s", letter, option->name,
+             option->argument == NULL ? "" : " ", option->argument == NULL ? "" : option->argument);
+    if (strlen(left) >= HELP_COLUMN) {
+        puts(left);
+        left[0] = '\0';
+    }
+    for (; (end = strchr(help, '\n')) != NULL; help = end + 1) {
+        printf("%-*s%.*s\n", HELP_COLUMN, left, (int)(end - help), help);
+        left[0] = '\0';
+    }
+    printf("%-*s%s\n", HELP_COLUMN, left, help);
+}
+
+static int put_help(const struct dcpk_cli *cli)
+{
+    static const struct dcpk_cli_option help = {"help", 'h',  DCPK_CLI_FLAG,
+                                                NULL,   NULL, "print this and stop"};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    printf("usage: dcpkit %s %s\n%s\n\noptions:\n", cli->name, cli->usage, cli->summary);
+    for (size_t i = 0; i < cli->n_options; i++)
+        put_option(&cli->options[i]);
+    put_option(&help);
+    printf("\nexample:\n  %s\n", cli->example);
+    return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
+}
+
+/* "64M", "1.5GiB", "4096" -> bytes. */
+static bool parse_size(const char *text, uint64_t *n_bytes)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    double size;
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    size = strtod(text, &end);
+    unit = *end == '\0' ? NULL : strchr(units, toupper((unsigned char)*end));
+    if (unit != NULL) {
+        size = ldexp(size, 10 * (int)(unit - units + 1));
+        end += end[1] == 'i' ? 2 : 1;
+    }
+    if (*end == 'B')
+        end++;
+    if (*end != '\0' || !isfinite(size) || size > 1e18)
+        return false;
+    *n_bytes = (uint64_t)size;
+    return true;
+}
+
+static bool parse_count(const char *text, int *count)
+{
+    char *end;
+    long v;
+
+    errno = 0;
+    v = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || v < 1 || v > MAX_COUNT)
+        return false;
+    *count = (int)v;
+    return true;
+}
+
+/* Store an option's argument. Returns -1, or the exit code after a message. */
+static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
+                       char *argument)
+{
+    switch (option->kind) {
+    case DCPK_CLI_FLAG:
+        *(bool *)option->value = true;
+        return -1;
+    case DCPK_CLI_TEXT:
+        *(const char **)option->value = argument;
+        return -1;
+    case DCPK_CLI_COUNT:
+        if (parse_count(argument, option->value))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
+                              argument, MAX_COUNT);
+    case DCPK_CLI_SIZE:
+        if (parse_size(argument, option->value))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no size like 256M or 1G", option->name,
+                              argument);
+    }
+    return -1;
+}
+
+/* The table in getopt_long's form; val is the row's number + 1, letters lead to it through
+ * `letters`. */
+static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *letters)
+{
+    size_t n = 0;
+
+    letters[n++] = ':'; /* a missing argument is told from an unknown option */
+    for (size_t i = 0; i < cli->n_options; i++) {
+        const struct dcpk_cli_option *option = &cli->options[i];
+        const bool has_argument = option->kind != DCPK_CLI_FLAG;
+
+        longs[i].name = option->name;
+        longs[i].has_arg = has_argument ? required_argument : no_argument;
+        longs[i].val = (int)i + 256;
+        if (option->letter != 0) {
+            letters[n++] = option->letter;
+            if (has_argument)
+                letters[n++] = ':';
+        }
+    }
+    longs[cli->n_options] = (struct option){.name = "help", .val = 'h'};
+    letters[n++] = 'h';
+    letters[n] = '\0';
+}
+
+static const struct dcpk_cli_option *option_of(const struct dcpk_cli *cli, int c)
+{
+    if (c >= 256)
+        return &cli->options[c - 256];
+    for (size_t i = 0; i < cli->n_options; i++)
+        if (cli->options[i].letter == c)
+            return &cli->options[i];
+    return NULL;
+}
+
+static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
+{
+    const char *word = argv[optind - 1];
+
+    if (c == ':')
+        return dcpk_cli_usage(cli->name, "option '%s' needs an argument", word);
+    if (optopt > 0 && optopt < 256)
+        return dcpk_cli_usage(cli->name, "unknown option '-%c'", optopt);
+    if (optopt != 0)
+        return dcpk_cli_usage(cli->name, "option '%s' takes no argument", word);
+    return dcpk_cli_usage(cli->name, "unknown or ambiguous option '%s'", word);
+}
+
+int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)
+{
+    struct option longs[MAX_OPTIONS + 2] = {0};
+    char letters[2 * MAX_OPTIONS + 4];
+    int c, code;
+
+    if (cli->n_options > MAX_OPTIONS)
+        abort();
+    fill_getopt(cli, longs, letters);
+    opterr = 0;
+    optind = 0; /* glibc: start anew */
+    while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+        const struct dcpk_cli_option *option;
+
+        if (c == 'h')
+            return put_help(cli);
+        option = c == '?' || c == ':' ? NULL : option_of(cli, c);
+        code = option == NULL ? bad_option(cli, c, argv) : take_option(cli, option, optarg);
+        if (code >= 0)
+            return code;
+    }
+    *args = argv + optind;
+    *n_args = argc - optind;
+    if (*n_args < cli->min_args)
+        return dcpk_cli_usage(cli->name, "an argument is missing: dcpkit %s %s", cli->name,
+                              cli->usage);
+    if (*n_args > cli->max_args)
+        return dcpk_cli_usage(cli->name, "there is an argument too many: '%s'",
+                              (*args)[cli->max_args]);
+    return -1;
+}
+
+/* ---- signals and progress ---- */
+
+/* The one variable that a signal handler may write; there is no other way to hear of SIGINT. */
+static volatile sig_atomic_t n_signals;
+
+static void on_signal(int number)
+{
+    if (n_signals++ > 0) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+void dcpk_cli_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool dcpk_cli_interrupted(void)
+{
+    return n_signals > 0;
+}
+
+static double now_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void draw(struct dcpk_bar *bar, uint64_t done, uint64_t total, double seconds)
+{
+    char done_text[DCPK_SIZE_TEXT_BYTES], total_text[DCPK_SIZE_TEXT_BYTES];
+    const double part = total == 0 ? 1 : (double)done / (double)total;
+    const double left = done == 0 ? 0 : seconds * (1 - part) / part;
+    const int cells = (int)(part * BAR_CELLS);
+
+    if (bar->is_terminal)
+        fprintf(stderr, "\r\033[K%s [%.*s%.*s] ", bar->label, cells,
+                "##############################", BAR_CELLS - cells,
+                "..............................");
+    else
+        fprintf(stderr, "%s: ", bar->label);
+    fprintf(stderr, "%3.0f %% of %s, %s, %.2f GB/s, %.0f s left", 100 * part,
+            dcpk_cli_short_size(total, total_text), dcpk_cli_short_size(done, done_text),
+            seconds > 0 ? 1e-9 * (double)done / seconds : 0, left);
+    if (!bar->is_terminal)
+        putc('\n', stderr);
+    fflush(stderr);
+    bar->is_drawn = true;
+}
+
+static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct dcpk_bar *bar = context;
+
+    if (bar->is_shown) {
+        const double now = now_seconds();
+        const double period = bar->is_terminal ? TERMINAL_PERIOD : LOG_PERIOD;
+
+        if (now - bar->last_seconds >= period || done_bytes == total_bytes) {
+            bar->last_seconds = now;
+            draw(bar, done_bytes, total_bytes, now - bar->start_seconds);
+        }
+    }
+    return !dcpk_cli_interrupted();
+}
+
+struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label, bool wanted)
+{
+    struct dcpk_progress progress = {.update = on_progress, .context = bar};
+
+    memset(bar, 0, sizeof *bar);
+    bar->label = label;
+    bar->is_terminal = isatty(STDERR_FILENO) == 1;
+    bar->is_shown = wanted || bar->is_terminal;
+    bar->start_seconds = bar->last_seconds = now_seconds();
+    return progress;
+}
+
+void dcpk_bar_end(struct dcpk_bar *bar)
+{
+    if (bar->is_terminal && bar->is_drawn)
+        fputs("\r\033[K", stderr);
+    bar->is_drawn = false;
+}
+
+/* ---- opening ---- */
+
+dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err)
+{
+    struct dcpk_run found = {0};
+    struct dcpk_store *store;
+    dcpk_status st = dcpk_run_find(path, &found, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_store_open(found.folder, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, dcpk_formats, format, ckpt, err);
+    if (st == DCPK_OK && run != NULL)
+        *run = found;
+    else
+        dcpk_run_release(&found);
+    return st;
+}

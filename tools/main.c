@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c - the table of commands; the one place where commands, formats and backends meet. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "tools/cmd.h"
+
+#define MAX_NAME     64
+#define NEAR_ENOUGH  3 /* edits between a mistyped name and one that is suggested */
+#define PREFIX_BYTES 4 /* or so many equal bytes at the start */
+
+struct command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"convert", "convert a checkpoint to another format", dcpk_cmd_convert},
+    {"convert-torch-dist-to-fsdp-dtensor", "the same with the flags of Megatron's Python tool",
+     dcpk_cmd_convert_torch_dist},
+    {"hash", "print the XXH3-128 of every tensor", dcpk_cmd_hash},
+    {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect},
+    {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
+     dcpk_cmd_print_json},
+    {"verify", "check structure, cover and checksums, or prove a conversion", dcpk_cmd_verify},
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+/* What an optional dependency would bring; a row leaves when its table has it. */
+static const char absent[] = "cuda, nccl, mpi";
+
+static int finish(void)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail("main", &err);
+}
+
+static int put_help(void)
+{
+    puts("usage: dcpkit COMMAND [options] ARGUMENTS\n"
+         "Convert, inspect, hash and verify checkpoints of Megatron, without Python.\n"
+         "\n"
+         "commands:");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("  %-36s%s\n", commands[i].name, commands[i].summary);
+    puts("\n"
+         "options:\n"
+         "  -h, --help                          print this, or with a command its help\n"
+         "  -V, --version                       print version, formats and backends\n"
+         "\n"
+         "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
+         "system\n"
+         "\n"
+         "example:\n"
+         "  dcpkit inspect checkpoints/run/iter_0000004");
+    return finish();
+}
+
+static int put_version(void)
+{
+    printf("dcpkit %s\nformats:\n", DCPK_VERSION);
+    for (size_t i = 0; dcpk_formats[i] != NULL; i++)
+        printf("  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
+               dcpk_formats[i]->from_model == NULL ? " (read only)" : "");
+    puts("backends:");
+    for (size_t i = 0; dcpk_backends[i] != NULL; i++)
+        printf("  %-14s%s\n", dcpk_backends[i]->name, dcpk_backends[i]->summary);
+    printf("not built in: %s\n", absent);
+    return finish();
+}
+
+/* Edit distance (Levenshtein) of two short names, one row of the table at a time. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[MAX_NAME + 1];
+    const size_t n = strlen(b);
+
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0]; /* the entry up and to the left of row[j] */
+
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t up = row[j];
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+            best = up + 1 < best ? up + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            row[j] = best;
+            diagonal = up;
+        }
+    }
+    return row[n];
+}
+
+static int unknown_command(const char *name)
+{
+    const char *before = "; did you mean ";
+
+    fputs("dcpkit: unknown command '", stderr);
+    dcpk_cli_put_text(stderr, name);
+    putc('\'', stderr);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const bool is_near =
+            strlen(name) <= MAX_NAME && (strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
+                                         distance(name, commands[i].name) <= NEAR_ENOUGH);
+
+        if (!is_near)
+            continue;
+        fprintf(stderr, "%s'%s'", before, commands[i].name);
+        before = ", ";
+    }
+    fputs(before[0] == ',' ? "?\n" : "; 'dcpkit --help' lists them\n", stderr);
+    return DCPK_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("dcpkit: a command is missing; 'dcpkit --help' lists them\n", stderr);
+        return DCPK_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return put_help();
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        return put_version();
+    dcpk_cli_catch_signals();
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return unknown_command(argv[1]);
+}
