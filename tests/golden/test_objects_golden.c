@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_objects_golden.c - every object of every sample loads and names the classes CPython found.
- */
+/* test_objects_golden.c - every object of every sample loads, with the classes CPython names. */
 #include <stdlib.h>
 
 #include "tests/golden/samples.h"
