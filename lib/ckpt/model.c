@@ -137,3 +137,42 @@ void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reas
     *model->dropped_end = note;
     model->dropped_end = &note->next;
 }
+
+static int64_t int_attr(const struct dcpk_value *attrs, const char *name)
+{
+    int64_t v = 0;
+
+    dcpk_value_as_int(dcpk_value_get(attrs, name), &v);
+    return v;
+}
+
+void dcpk_model_read_layout(struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+
+    model->layout = (struct dcpk_layout){
+        .tp = int_attr(attrs, "tensor_model_parallel_size"),
+        .pp = int_attr(attrs, "pipeline_model_parallel_size"),
+        .dp = int_attr(attrs, "data_parallel_size"),
+        .ep = int_attr(attrs, "expert_model_parallel_size"),
+        .cp = int_attr(attrs, "context_parallel_size"),
+        .world = int_attr(attrs, "world_size"),
+    };
+}
+
+const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model,
+                                                 const struct dcpk_param *param)
+{
+    const uint32_t master = param->tensor[DCPK_MASTER];
+    const uint32_t i = master != DCPK_NO_TENSOR ? master : param->tensor[DCPK_WEIGHT];
+
+    return i == DCPK_NO_TENSOR ? NULL : &model->tensors[i];
+}
+
+const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_bytes)
+{
+    const char *tab = strchr(note->text, '\t');
+
+    *key_bytes = (size_t)(tab - note->text);
+    return tab + 1;
+}

@@ -57,8 +57,14 @@ struct dcpk_rng { int64_t pp, tp; const struct dcpk_value *states; };
 /* The parallel layout a checkpoint was written with; 0 = not known. */
 struct dcpk_layout { int64_t tp, pp, dp, ep, cp, world; };
 
+/* What the caller wants of a view. */
+enum dcpk_model_flags {
+    DCPK_MODEL_WEIGHTS_ONLY = 1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
+};
+
 struct dcpk_model {
     struct dcpk_arena *arena; /* everything here; freed by dcpk_model_free */
+    unsigned flags; /* enum dcpk_model_flags, set before to_model */
     struct dcpk_checkpoint *ckpt; /* borrowed: the source of all pieces */
 
     struct dcpk_param *params; /* layer order: embedding, layers ascending, the rest as stored */
@@ -95,6 +101,15 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
 /* Add a tensor; a second one of the same parameter, role and state is DCPK_EFORMAT naming both. */
 dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor, struct dcpk_error *err);
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
+
+/* Set model->layout from args; sizes that args lack stay 0. */
+void dcpk_model_read_layout(struct dcpk_model *model);
+
+/* The parameter's value: its master where there is one, else the stored weight; NULL when it has neither. */
+const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model, const struct dcpk_param *param);
+
+/* Split a note of `dropped` ("key\treason") at its tab: the reason, and the key's length. */
+const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_bytes);
 
 /* "weight", "master", "exp_avg", ... */
 const char *dcpk_role_name(enum dcpk_role role);

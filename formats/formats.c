@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* formats.c - the table of all formats. */
+#include "formats/formats.h"
+
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/torch_dist/torch_dist.h"
+
+const struct dcpk_format *const dcpk_formats[] = {
+    &dcpk_format_torch_dist,
+    &dcpk_format_fsdp_dtensor,
+    &dcpk_format_dcp,
+    NULL,
+};
+
+const struct dcpk_format *dcpk_format_find(const char *name)
+{
+    for (size_t i = 0; dcpk_formats[i] != NULL; i++)
+        if (strcmp(dcpk_formats[i]->name, name) == 0)
+            return dcpk_formats[i];
+    return NULL;
+}

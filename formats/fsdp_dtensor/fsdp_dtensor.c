@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_dtensor.c - Megatron-FSDP's checkpoint on top of torch's: the row and its probe. */
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/base/alloc.h"
+
+#define PROBE_BYTES (64u << 10)
+
+/*
+ * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
+ * fsdp_dtensor.md section 2), and a key of a model or of parameter groups near its start.
+ */
+static int fd_probe(struct dcpk_store *store)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_source *source;
+    uint64_t n_bytes;
+    char *head;
+    int score = 0;
+
+    if (dcpk_store_has(store, "metadata.json") ||
+        dcpk_store_find(store, ".metadata", &source, &err) != DCPK_OK)
+        return 0;
+    n_bytes = dcpk_source_bytes(source);
+    if (n_bytes > PROBE_BYTES)
+        n_bytes = PROBE_BYTES;
+    head = dcpk_alloc((size_t)n_bytes, &err);
+    if (head != NULL && dcpk_source_read(source, 0, head, (size_t)n_bytes, &err) == DCPK_OK &&
+        (memmem(head, (size_t)n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
+         memmem(head, (size_t)n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL))
+        score = 80;
+    dcpk_free(head);
+    return score;
+}
+
+static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_dcp_info info = {0};
+
+    return dcpk_dcp_open(ckpt, &info, err);
+}
+
+const struct dcpk_format dcpk_format_fsdp_dtensor = {
+    .name = "fsdp_dtensor",
+    .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
+    .state_bytes = 0,
+    .probe = fd_probe,
+    .open = fd_open,
+    .locate = dcpk_dcp_locate,
+    .load_object = dcpk_dcp_load_object,
+    .to_model = dcpk_fsdp_to_model,
+    .from_model = dcpk_fsdp_from_model,
+    .lay_out = dcpk_dcp_lay_out,
+    .frame = dcpk_dcp_frame,
+    .encode = dcpk_dcp_encode,
+    .finish = dcpk_dcp_finish,
+};

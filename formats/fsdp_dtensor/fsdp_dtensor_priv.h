@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_dtensor_priv.h - between the files of formats/fsdp_dtensor. */
+#ifndef DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
+#define DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
+
+#include "formats/fsdp_dtensor/fsdp_dtensor.h"
+
+/* Key prefixes (fsdp_dtensor.md section 4); behind the latter two stands Q and a dot. */
+#define FD_MODEL "model.module."
+#define FD_STATE "optimizer.state."
+#define FD_GROUP "optimizer.param_to_group_meta."
+#define FD_SCHEDULER "opt_param_scheduler."
+/* Q: the wrappers around the model, one more in bf16 and fp16 runs (Float16Module). */
+#define FD_Q_LOW "module.module.module."
+#define FD_Q_FP32 "module.module."
+
+dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_error *err);
+
+#endif

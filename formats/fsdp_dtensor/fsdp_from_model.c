@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_from_model.c - the canonical view -> what Megatron-FSDP writes (fsdp_dtensor.md section 4,
+ * conversion.md section 5). */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+
+/* What the whole output shares. */
+struct writer {
+    const struct dcpk_model *model;
+    struct dcpk_output *out;
+    const char *q;        /* the wrappers in optimizer keys */
+    uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
+};
+
+#define MAX_VISITS 10000000
+
+/* A list of keys under construction. */
+struct keys {
+    const char **list;
+    size_t n;
+};
+
+static dcpk_status keys_begin(struct writer *w, size_t capacity, struct keys *keys,
+                              struct dcpk_error *err)
+{
+    keys->n = 0;
+    keys->list = dcpk_arena_array(w->out->arena, capacity, sizeof *keys->list, err);
+    return keys->list == NULL ? err->status : DCPK_OK;
+}
+
+/* Both halves of a gated parameter, or the one whole one. */
+static const char *const half_suffix[] = {"_w", "_v"};
+
+/*
+ * Keys of one tensor under all spellings: prefix + spelling + suffix + end.
+ */
+static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, const char *prefix,
+                              const char *q, const char *suffix, const char *end, struct keys *keys,
+                              struct dcpk_error *err)
+{
+    for (size_t i = 0; i < p->n_spellings; i++) {
+        const char *key = dcpk_arena_printf(w->out->arena, err, "%s%s%s%s%s", prefix, q,
+                                            p->spellings[i], suffix, end);
+
+        if (key == NULL)
+            return err->status;
+        keys->list[keys->n++] = key;
+    }
+    return DCPK_OK;
+}
+
+/* Rows [row, row + n_rows) of a model tensor as pieces of an output tensor of their own. */
+static dcpk_status slice_rows(struct writer *w, const struct dcpk_model_tensor *tensor, int64_t row,
+                              int64_t n_rows, struct dcpk_out_tensor *half, struct dcpk_error *err)
+{
+    struct dcpk_piece *pieces =
+        dcpk_arena_array(w->out->arena, tensor->n_pieces, sizeof *pieces, err);
+    int64_t *shape = dcpk_arena_array(w->out->arena, (size_t)tensor->rank, sizeof *shape, err);
+    struct dcpk_box region;
+    size_t n = 0;
+
+    if (pieces == NULL || shape == NULL)
+        return err->status;
+    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
+    shape[0] = n_rows;
+    dcpk_box_whole(shape, tensor->rank, &region);
+    region.offset[0] = row;
+    for (size_t i = 0; i < tensor->n_pieces; i++) {
+        struct dcpk_box from, to;
+        dcpk_status st;
+
+        if (!dcpk_piece_clip(&tensor->pieces[i], &region, &from, &to))
+            continue;
+        to.offset[0] -= row;
+        st = dcpk_piece_make(w->out->arena, tensor->pieces[i].src, &from, &to, &pieces[n++], err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    half->shape = shape;
+    half->pieces = pieces;
+    half->n_pieces = n;
+    return DCPK_OK;
+}
+
+static struct dcpk_out_tensor whole_tensor(const struct dcpk_model_tensor *tensor)
+{
+    return (struct dcpk_out_tensor){.dtype = tensor->dtype,
+                                    .rank = tensor->rank,
+                                    .shape = tensor->shape,
+                                    .pieces = tensor->pieces,
+                                    .n_pieces = tensor->n_pieces};
+}
+
+static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
+                             const struct keys *keys, struct dcpk_error *err)
+{
+    tensor->keys = keys->list;
+    tensor->n_keys = keys->n;
+    return dcpk_output_add_tensor(w->out, tensor, err);
+}
+
+/* One tensor of a parameter; a gated one in two halves of rows (fsdp_dtensor.md 5.1). */
+static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p,
+                                    const struct dcpk_model_tensor *tensor, const char *prefix,
+                                    const char *q, const char *end, struct dcpk_error *err)
+{
+    const int n_parts = p->is_gated ? 2 : 1;
+
+    if (p->is_gated && (tensor->rank == 0 || tensor->shape[0] % 2 != 0))
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no two equal halves of rows", p->name);
+    for (int part = 0; part < n_parts; part++) {
+        struct dcpk_out_tensor out = whole_tensor(tensor);
+        struct keys keys;
+        dcpk_status st = keys_begin(w, p->n_spellings, &keys, err);
+
+        if (st == DCPK_OK)
+            st = spell_keys(w, p, prefix, q, p->is_gated ? half_suffix[part] : "", end, &keys, err);
+        if (st == DCPK_OK && p->is_gated)
+            st = slice_rows(w, tensor, part * (tensor->shape[0] / 2), tensor->shape[0] / 2, &out,
+                            err);
+        if (st == DCPK_OK)
+            st = add_keyed(w, &out, &keys, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    return DCPK_OK;
+}
+
+/* Keys of an optimizer entry that is not cut: a gated parameter has it under both halves' names. */
+static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, const char *end,
+                              struct keys *keys, struct dcpk_error *err)
+{
+    const int n_parts = p->is_gated ? 2 : 1;
+    dcpk_status st = DCPK_OK;
+
+    for (int part = 0; part < n_parts && st == DCPK_OK; part++)
+        st = spell_keys(w, p, FD_STATE, w->q, p->is_gated ? half_suffix[part] : "", end, keys, err);
+    return st;
+}
+
+/* Another state than Adam's moments (momentum_buffer): never cut (fsdp_dtensor.md 5.1). */
+static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
+                                   const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor out = whole_tensor(tensor);
+    const char *end = dcpk_arena_printf(w->out->arena, err, ".%s", tensor->state);
+    struct keys keys;
+    dcpk_status st = end == NULL ? err->status : keys_begin(w, 2 * p->n_spellings, &keys, err);
+
+    if (st == DCPK_OK)
+        st = uncut_keys(w, p, end, &keys, err);
+    return st == DCPK_OK ? add_keyed(w, &out, &keys, err) : st;
+}
+
+static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = w->model;
+    const struct dcpk_param *p = &m->params[param];
+    const struct dcpk_model_tensor *value = dcpk_model_value(m, p);
+    dcpk_status st;
+
+    if (value == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+    st = add_param_tensor(w, p, value, FD_MODEL, "", "", err);
+    if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR)
+        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG]], FD_STATE, w->q,
+                              ".exp_avg", err);
+    if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR)
+        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG_SQ]], FD_STATE, w->q,
+                              ".exp_avg_sq", err);
+    for (size_t t = p->tensor[DCPK_STATE];
+         st == DCPK_OK && t < m->n_tensors && m->tensors[t].param == param; t++)
+        if (m->tensors[t].role == DCPK_STATE)
+            st = add_other_state(w, p, &m->tensors[t], err);
+    return st;
+}
+
+/*
+ * torch AdamW's step: one fp32 scalar per group, listed under every parameter of it. TE's FusedAdam
+ * has the group's field instead.
+ */
+static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = w->model;
+    struct dcpk_out_tensor out = {.dtype = DCPK_F32, .rank = 0};
+    float *literal = dcpk_arena_alloc(w->out->arena, sizeof *literal, err);
+    struct keys keys;
+    size_t capacity = 0;
+    double step;
+    dcpk_status st;
+
+    if (!dcpk_value_as_float(dcpk_value_get(m->groups[group], "step"), &step)) {
+        dcpk_output_event(w->out, DCPK_EVENT_NOTE, "step",
+                          "parameter group %" PRIu32
+                          " of the source has no step: a strict load with optimizer will miss it",
+                          group);
+        return DCPK_OK;
+    }
+    for (size_t i = 0; i < m->n_params; i++)
+        capacity += m->params[i].group == group ? 2 * m->params[i].n_spellings : 0;
+    if (capacity == 0)
+        return DCPK_OK;
+    st = literal == NULL ? err->status : keys_begin(w, capacity, &keys, err);
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
+        if (m->params[i].group == group)
+            st = uncut_keys(w, &m->params[i], ".step", &keys, err);
+    if (st != DCPK_OK)
+        return st;
+    *literal = (float)step;
+    out.literal = literal;
+    return add_keyed(w, &out, &keys, err);
+}
+
+/* A field of a group: one payload, a name for every parameter of the group (unsplit names,
+ * fsdp_dtensor.md section 7). */
+static dcpk_status add_group_field(struct writer *w, uint32_t group,
+                                   const struct dcpk_value_pair *field, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = w->model;
+    const char *name = dcpk_value_as_str(field->key);
+    uint32_t payload;
+    dcpk_status st;
+
+    if (name == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "a field of parameter group %" PRIu32 " has no name",
+                         group);
+    if (strcmp(name, "params") == 0)
+        return DCPK_OK;
+    st = dcpk_output_add_payload(w->out, field->value, NULL, &payload, err);
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
+        const struct dcpk_param *p = &m->params[i];
+
+        for (size_t s = 0; p->group == group && s < p->n_spellings && st == DCPK_OK; s++) {
+            const char *key = dcpk_arena_printf(w->out->arena, err, FD_GROUP "%s%s.%s", w->q,
+                                                p->spellings[s], name);
+
+            st = key == NULL ? err->status : dcpk_output_add_object(w->out, key, payload, err);
+        }
+    }
+    return st;
+}
+
+static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (uint32_t g = 0; g < w->model->n_groups && st == DCPK_OK; g++) {
+        const struct dcpk_value *group = w->model->groups[g];
+
+        st = add_steps(w, g, err);
+        for (size_t i = 0; i < group->n && st == DCPK_OK; i++)
+            st = add_group_field(w, g, &group->as.pairs[i], err);
+    }
+    return st;
+}
+
+static dcpk_status add_value(struct writer *w, const char *key, const struct dcpk_value *value,
+                             struct dcpk_error *err)
+{
+    uint32_t payload;
+    dcpk_status st = dcpk_output_add_payload(w->out, value, NULL, &payload, err);
+
+    return st == DCPK_OK ? dcpk_output_add_object(w->out, key, payload, err) : st;
+}
+
+static dcpk_status add_literal(struct writer *w, const char *key,
+                               const struct dcpk_value_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor out = {.dtype = tensor->dtype,
+                                  .rank = tensor->rank,
+                                  .shape = tensor->shape,
+                                  .literal = tensor->data};
+    struct keys keys;
+    dcpk_status st = keys_begin(w, 1, &keys, err);
+
+    if (st != DCPK_OK)
+        return st;
+    keys.list[keys.n++] = key;
+    return add_keyed(w, &out, &keys, err);
+}
+
+/* Does torch's flattening descend into this list (fsdp_dtensor.md 3.1)? Depth is bounded by the
+ * pickle reader. */
+static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
+{
+    for (size_t i = 0; i < list->n && w->visits_left > 0; i++, w->visits_left--) {
+        const struct dcpk_value *v = list->as.items[i];
+
+        if (v->kind == DCPK_V_TENSOR || v->kind == DCPK_V_DICT ||
+            (v->kind == DCPK_V_LIST && list_is_nested(w, v)))
+            return true;
+    }
+    return false;
+}
+
+/* The name of a dict key as torch's flattening spells it. */
+static const char *component(struct writer *w, const struct dcpk_value *key, struct dcpk_error *err)
+{
+    if (key->kind == DCPK_V_INT)
+        return dcpk_arena_printf(w->out->arena, err, "%" PRId64, key->as.i);
+    if (dcpk_value_as_str(key) == NULL)
+        dcpk_fail(err, DCPK_EUNSUPPORTED, "a dict key that is neither text nor an int");
+    return dcpk_value_as_str(key);
+}
+
+/* Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
+ * rest as objects. */
+static dcpk_status add_flat(struct writer *w, const char *prefix, const struct dcpk_value *value,
+                            struct dcpk_error *err)
+{
+    const bool is_dict = value->kind == DCPK_V_DICT;
+    dcpk_status st = DCPK_OK;
+
+    if (w->visits_left == 0)
+        return dcpk_fail(err, DCPK_ERANGE, "'%s': more than %d values", prefix, MAX_VISITS);
+    w->visits_left--;
+    if (value->kind == DCPK_V_TENSOR)
+        return add_literal(w, prefix, value->as.tensor, err);
+    if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
+        return add_value(w, prefix, value, err);
+    for (size_t i = 0; i < value->n && st == DCPK_OK; i++) {
+        const char *name = is_dict ? component(w, value->as.pairs[i].key, err)
+                                   : dcpk_arena_printf(w->out->arena, err, "%zu", i);
+        const char *key =
+            name == NULL ? NULL : dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, name);
+
+        st = key == NULL
+                 ? err->status
+                 : add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
+    }
+    return st;
+}
+
+/* May it stand in re-emitted args: primitives, containers, Namespace and torch dtypes (DESIGN.md
+ * key idea 6)? */
+static bool is_portable(struct writer *w, const struct dcpk_value *v)
+{
+    if (w->visits_left == 0)
+        return false;
+    w->visits_left--;
+    switch (v->kind) {
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(w, v->as.items[i]))
+                return false;
+        return true;
+    case DCPK_V_DICT:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(w, v->as.pairs[i].key) || !is_portable(w, v->as.pairs[i].value))
+                return false;
+        return true;
+    case DCPK_V_GLOBAL:
+        return strcmp(v->as.global.module, "torch") == 0 &&
+               dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
+    case DCPK_V_OBJECT:
+        return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
+               is_portable(w, dcpk_value_attrs(v));
+    case DCPK_V_TENSOR:
+        return false;
+    case DCPK_V_NONE:
+    case DCPK_V_BOOL:
+    case DCPK_V_INT:
+    case DCPK_V_BIGINT:
+    case DCPK_V_FLOAT:
+    case DCPK_V_STR:
+    case DCPK_V_BYTES:
+        return true;
+    }
+    return false;
+}
+
+/* args, less what an older Megatron could not import. */
+static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(w->model->args), *args;
+    struct dcpk_value_pair *kept;
+    size_t n = 0;
+
+    if (attrs == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the source has no args: Megatron-FSDP does not load a checkpoint without them");
+    kept = dcpk_arena_array(w->out->arena, attrs->n, sizeof *kept, err);
+    if (kept == NULL)
+        return err->status;
+    for (size_t i = 0; i < attrs->n; i++) {
+        const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
+        const char *name = dcpk_value_as_str(pair->key);
+        const struct dcpk_value *v = pair->value;
+
+        if (name != NULL && is_portable(w, v)) {
+            kept[n++] = *pair;
+            continue;
+        }
+        dcpk_output_event(
+            w->out, DCPK_EVENT_DROPPED,
+            dcpk_arena_printf(w->out->arena, err, "args.%s", name != NULL ? name : "?"),
+            "attribute of class %s.%s, which another Megatron may not have",
+            v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
+            v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
+    }
+    args = dcpk_value_namespace(w->out->arena, kept, n, err);
+    return args == NULL ? err->status : add_value(w, "args", args, err);
+}
+
+static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < w->model->n_rng && st == DCPK_OK; i++) {
+        const struct dcpk_rng *rng = &w->model->rng[i];
+        const char *prefix = dcpk_arena_printf(
+            w->out->arena, err, "rng_state.(%" PRId64 ", %" PRId64 ")", rng->pp, rng->tp);
+
+        st = prefix == NULL ? err->status : add_flat(w, prefix, rng->states, err);
+    }
+    return st;
+}
+
+static dcpk_status add_training_state(struct writer *w, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = w->model;
+    const struct dcpk_value *version =
+        m->version != NULL ? m->version : dcpk_value_float(w->out->arena, 3.0, err);
+    dcpk_status st = version == NULL ? err->status : add_args(w, err);
+
+    if (st == DCPK_OK && m->iteration == NULL)
+        st = dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the source has no iteration: Megatron-FSDP does not load a checkpoint without it");
+    if (st == DCPK_OK)
+        st = add_value(w, "checkpoint_version", version, err);
+    if (st == DCPK_OK)
+        st = add_value(w, "iteration", m->iteration, err);
+    if (st == DCPK_OK && m->flops != NULL)
+        st = add_value(w, "num_floating_point_operations_so_far", m->flops, err);
+    if (st == DCPK_OK && m->scheduler != NULL)
+        st = add_flat(w, "opt_param_scheduler", m->scheduler, err);
+    return st == DCPK_OK ? add_rng(w, err) : st;
+}
+
+dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err)
+{
+    struct writer w = {model, out, model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW, MAX_VISITS};
+    dcpk_status st = DCPK_OK;
+
+    for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
+        st = add_param(&w, i, err);
+    if (st == DCPK_OK && model->has_optimizer)
+        st = add_groups(&w, err);
+    return st == DCPK_OK ? add_training_state(&w, err) : st;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch_dist.c - Megatron's distributed checkpoint on top of torch's: metadata.json, common state,
+ * generations. */
+#include "formats/torch_dist/torch_dist_priv.h"
+
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/dcp/item.h"
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
+
+#define METADATA_JSON  "metadata.json"
+#define COMMON_PT      "common.pt"
+#define COMMON_STATE   "common_state/shard_0_1"
+#define MAX_JSON_BYTES (1u << 20)
+
+/* Read metadata.json; *doc is owned by the caller. */
+static dcpk_status read_json(struct dcpk_store *store, struct dcpk_json **doc,
+                             struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    char *text = NULL;
+    size_t n;
+    dcpk_status st = dcpk_store_find(store, METADATA_JSON, &source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err);
+    if (st == DCPK_OK)
+        st = dcpk_json_parse(text, n, doc, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "reading '%s'", METADATA_JSON);
+    dcpk_free(text);
+    return st;
+}
+
+/*
+ * A readable metadata.json makes a folder Megatron's own (torch_dist.md 1.1, "Detection"); which
+ * backend it names is for open to say, so that a zarr folder is refused by name.
+ */
+static int td_probe(struct dcpk_store *store)
+{
+    return dcpk_store_has(store, METADATA_JSON) ? 90 : 0;
+}
+
+static dcpk_status check_backend(const struct dcpk_json *doc, struct dcpk_error *err)
+{
+    const char *backend = dcpk_json_string(dcpk_json_member(doc, "sharded_backend"));
+    int64_t version = 1;
+
+    if (backend == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' names no sharded_backend", METADATA_JSON);
+    if (strcmp(backend, "torch_dist") != 0)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "'%s' says sharded_backend \"%s\": this version reads \"torch_dist\" (load the "
+            "checkpoint with the "
+            "Megatron release that wrote it and save it with --ckpt-format torch_dist)",
+            METADATA_JSON, backend);
+    dcpk_json_int(dcpk_json_member(doc, "sharded_backend_version"), &version);
+    if (version != 1)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' says sharded_backend_version %lld, known is 1", METADATA_JSON,
+                         (long long)version);
+    return DCPK_OK;
+}
+
+bool dcpk_torch_dist_is_flattened(const struct dcpk_checkpoint *ckpt,
+                                  const struct dcpk_tensor *tensor)
+{
+    const struct dcpk_tensor *weight;
+    struct dcpk_torch_dist_key key;
+
+    if (tensor->model_shape != NULL)
+        return true;
+    if (!dcpk_torch_dist_split_key(tensor->key, &key))
+        return false;
+    /* Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (torch_dist.md 2.3, Trap): one axis
+     * more says it too. */
+    weight = dcpk_checkpoint_tensor(ckpt, key.param);
+    return weight != NULL && tensor->rank == weight->rank + 1;
+}
+
+/* The generations of torch_dist.md 1.1, as far as the files tell them apart. */
+static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dcpk_dcp_info *info)
+{
+    if (!dcpk_store_has(ckpt->store, COMMON_PT))
+        return "C (core 0.19 and later)";
+    if (info->is_mcore_class)
+        return "A (core 0.15)";
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (dcpk_torch_dist_is_flattened(ckpt, &ckpt->tensors[t]))
+            return "A (core 0.8 to 0.15)";
+    if (info->has_mcore_data)
+        return "A (core 0.8 to 0.15)";
+    return "B (core 0.16 to 0.18)";
+}
+
+static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_json *doc = NULL;
+    struct dcpk_dcp_info info = {0};
+    dcpk_status st = read_json(ckpt->store, &doc, err);
+
+    if (st == DCPK_OK)
+        st = check_backend(doc, err);
+    if (st == DCPK_OK)
+        st = dcpk_dcp_open(ckpt, &info, err);
+    if (st == DCPK_OK)
+        ckpt->generation = find_generation(ckpt, &info);
+    dcpk_json_free(doc);
+    return st;
+}
+
+dcpk_status dcpk_torch_dist_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, COMMON_STATE);
+    const struct dcpk_value *v = NULL;
+    struct dcpk_source *source;
+    dcpk_status st = DCPK_OK;
+
+    /* Both may be there: main then takes common.pt (torch_dist.md 1.1). */
+    if (dcpk_store_has(ckpt->store, COMMON_PT)) {
+        st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
+        if (st == DCPK_OK)
+            st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "reading '%s'", COMMON_PT);
+    } else if (object != NULL) {
+        st = dcpk_dcp_load_object(ckpt, object, arena, &v, err);
+        v = st == DCPK_OK && v->kind == DCPK_V_LIST ? dcpk_value_at(v, 0) : v;
+    }
+    if (st != DCPK_OK)
+        return st;
+    if (v != NULL && v->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+    *value = v;
+    return DCPK_OK;
+}
+
+const struct dcpk_format dcpk_format_torch_dist = {
+    .name = "torch_dist",
+    .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
+    .state_bytes = 0,
+    .probe = td_probe,
+    .open = td_open,
+    .locate = dcpk_dcp_locate,
+    .load_object = dcpk_dcp_load_object,
+    .load_common = dcpk_torch_dist_load_common,
+    .to_model = dcpk_torch_dist_to_model,
+};

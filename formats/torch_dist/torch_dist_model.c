@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch_dist_model.c - torch_dist keys -> the canonical view: unstacked layers, single experts,
+ * training state. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/torch_dist/torch_dist_priv.h"
+#include "lib/base/text.h"
+
+#define LAYERS  "layers."
+#define EXPERTS "mlp.experts.experts."
+
+/* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
+static const char *skip_chained(const char *key)
+{
+    const char *p = key;
+
+    if (!dcpk_starts_with(key, "chained_"))
+        return key;
+    p += strlen("chained_");
+    while (isdigit((unsigned char)*p))
+        p++;
+    return *p == '.' ? p + 1 : key;
+}
+
+bool dcpk_torch_dist_split_key(const char *key, struct dcpk_torch_dist_key *parts)
+{
+    static const char prefix[] = "optimizer.state.";
+    const char *rest = skip_chained(key), *dot;
+
+    if (!dcpk_starts_with(rest, prefix))
+        return false;
+    rest += strlen(prefix);
+    dot = strchr(rest, '.');
+    if (dot == NULL || dot == rest || dot[1] == '\0')
+        return false;
+    *parts = (struct dcpk_torch_dist_key){rest, (size_t)(dot - rest), dot + 1};
+    return true;
+}
+
+static bool text_is(const char *text, size_t n, const char *want)
+{
+    return strlen(want) == n && memcmp(text, want, n) == 0;
+}
+
+/* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15 calls `param`. */
+static enum dcpk_role role_of(const struct dcpk_torch_dist_key *key)
+{
+    if (text_is(key->state, key->state_bytes, "param") ||
+        text_is(key->state, key->state_bytes, "fp32_param"))
+        return DCPK_MASTER;
+    if (text_is(key->state, key->state_bytes, "exp_avg"))
+        return DCPK_EXP_AVG;
+    if (text_is(key->state, key->state_bytes, "exp_avg_sq"))
+        return DCPK_EXP_AVG_SQ;
+    return text_is(key->state, key->state_bytes, "step") ? DCPK_STEP : DCPK_STATE;
+}
+
+/*
+ * A key's stacked axes. "decoder.layers.mlp.experts.experts.linear_fc1.weight" has a layer axis
+ * behind "layers." and an expert axis behind "experts.experts." (torch_dist.md 4.2, 4.5).
+ */
+struct stacking {
+    size_t layer_at;  /* bytes of the name up to and with "layers."; 0: no layer axis */
+    size_t expert_at; /* place of EXPERTS in the name; SIZE_MAX: no expert axis */
+    int n_axes;
+};
+
+static dcpk_status find_stacking(const char *name, int rank, struct stacking *s,
+                                 struct dcpk_error *err)
+{
+    const char *experts = strstr(name, EXPERTS);
+
+    *s = (struct stacking){0, SIZE_MAX, 0};
+    for (const char *p = name; (p = strstr(p, LAYERS)) != NULL; p++)
+        if ((p == name || p[-1] == '.') && !isdigit((unsigned char)p[strlen(LAYERS)])) {
+            if (s->layer_at != 0)
+                return dcpk_fail(err, DCPK_EUNSUPPORTED, "two stacked layer axes");
+            s->layer_at = (size_t)(p - name) + strlen(LAYERS);
+            s->n_axes++;
+        }
+    if (experts != NULL) {
+        if (isdigit((unsigned char)experts[strlen(EXPERTS)]))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "experts as single shards (singleton_local_shards) are not read by "
+                             "this version (save without "
+                             "that option)");
+        s->expert_at = (size_t)(experts - name);
+        s->n_axes++;
+    }
+    if (s->n_axes > rank)
+        return dcpk_fail(err, DCPK_EFORMAT, "the name says %d stacked axes, the tensor has %d",
+                         s->n_axes, rank);
+    return DCPK_OK;
+}
+
+/* The live name of one layer and expert of a stacked key. */
+static const char *unstacked_name(struct dcpk_arena *arena, const char *name,
+                                  const struct stacking *s, int64_t layer, int64_t expert,
+                                  struct dcpk_error *err)
+{
+    const char *head = "", *tail = name;
+
+    if (s->layer_at != 0) {
+        head = dcpk_arena_printf(arena, err, "%.*s%" PRId64 ".", (int)s->layer_at, name, layer);
+        tail = name + s->layer_at;
+    }
+    if (head == NULL)
+        return NULL;
+    if (s->expert_at == SIZE_MAX)
+        return dcpk_arena_printf(arena, err, "%s%s", head, tail);
+    return dcpk_arena_printf(arena, err, "%s%.*smlp.experts.%s%" PRId64, head,
+                             (int)(name + s->expert_at - tail), tail,
+                             name + s->expert_at + strlen(EXPERTS), expert);
+}
+
+/* Add the slice of a stored tensor that is layer `layer`, expert `expert`. */
+static dcpk_status add_slice(struct dcpk_model *model, uint32_t source, const char *name,
+                             const struct stacking *s, const int64_t *lead,
+                             struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
+    struct dcpk_box from, to;
+    const char *live;
+    dcpk_status st;
+
+    dcpk_box_whole(stored->shape, stored->rank, &from);
+    dcpk_box_whole(tensor->shape, tensor->rank, &to);
+    for (int a = 0; a < s->n_axes; a++) {
+        from.offset[a] = lead[a];
+        from.extent[a] = 1;
+    }
+    live = unstacked_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
+    if (piece == NULL || live == NULL)
+        return err->status;
+    st = dcpk_piece_make(model->arena, source, &from, &to, piece, err);
+    if (st == DCPK_OK)
+        st = dcpk_model_param(model, live, &tensor->param, err);
+    if (st != DCPK_OK)
+        return st;
+    tensor->pieces = piece;
+    tensor->n_pieces = 1;
+    return dcpk_model_add(model, tensor, err);
+}
+
+/* Add a stored tensor: itself, or its slices along the stacked axes. `name`: its key without
+ * optimizer prefix. */
+static dcpk_status add_tensor(struct dcpk_model *model, uint32_t source, const char *name,
+                              enum dcpk_role role, const char *state, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    int64_t lead[2] = {0, 0}, count[2] = {1, 1};
+    struct dcpk_model_tensor tensor = {.role = role, .state = state, .dtype = stored->dtype};
+    struct stacking s;
+    dcpk_status st = find_stacking(name, stored->rank, &s, err);
+
+    if (st != DCPK_OK)
+        return st;
+    tensor.rank = stored->rank - s.n_axes;
+    tensor.shape = stored->shape + s.n_axes;
+    for (int a = 0; a < s.n_axes; a++)
+        count[a] = stored->shape[a];
+    for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
+        for (lead[1] = 0; lead[1] < count[1]; lead[1]++) {
+            struct dcpk_model_tensor slice = tensor;
+
+            st = add_slice(model, source, name, &s, lead, &slice, err);
+            if (st != DCPK_OK)
+                return st;
+        }
+    return DCPK_OK;
+}
+
+/* Projections that torch_dist stores in parts and fsdp_dtensor whole (torch_dist.md 4.7). */
+static bool is_split_projection(const char *name)
+{
+    static const char *const projections[] = {".in_proj.weight.", ".conv1d.weight.",
+                                              ".conv1d.bias."};
+
+    for (size_t i = 0; i < sizeof projections / sizeof projections[0]; i++)
+        if (strstr(name, projections[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* An optimizer tensor must look like its weight. */
+static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
+                                     const struct dcpk_tensor *tensor,
+                                     const struct dcpk_torch_dist_key *key, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *weight = dcpk_checkpoint_tensor(ckpt, key->param);
+    char a[256], b[256];
+
+    if (weight == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
+    if (dcpk_torch_dist_is_flattened(ckpt, tensor))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "flattened optimizer state (fully_sharded_model_space, core 0.8 to 0.15) "
+                         "is not converted by this version: load "
+                         "with core 0.15 and save with --dist-ckpt-optim-fully-reshardable, or "
+                         "convert with --weights-only");
+    if (text_is(key->state, key->state_bytes, "step"))
+        return DCPK_OK;
+    if (tensor->rank != weight->rank ||
+        memcmp(tensor->shape, weight->shape, (size_t)weight->rank * sizeof *weight->shape) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "its shape is %s, its weight's %s",
+                         dcpk_shape_format(tensor->shape, tensor->rank, a, sizeof a),
+                         dcpk_shape_format(weight->shape, weight->rank, b, sizeof b));
+    return DCPK_OK;
+}
+
+static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
+                             const struct dcpk_torch_dist_key *key, struct dcpk_error *err)
+{
+    const enum dcpk_role role = role_of(key);
+    const char *state = NULL;
+    dcpk_status st;
+
+    /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 &&
+        (role != DCPK_MASTER ||
+         dcpk_torch_dist_is_flattened(model->ckpt, &model->ckpt->tensors[source]))) {
+        dcpk_model_drop(model, model->ckpt->tensors[source].key,
+                        "optimizer state, not wanted (--weights-only)");
+        return DCPK_OK;
+    }
+    st = check_state_shape(model->ckpt, &model->ckpt->tensors[source], key, err);
+    if (st != DCPK_OK)
+        return st;
+    if (role == DCPK_STATE) {
+        state = dcpk_arena_strndup(model->arena, key->state, key->state_bytes, err);
+        if (state == NULL)
+            return err->status;
+    }
+    if (role != DCPK_MASTER)
+        model->has_optimizer = true;
+    return add_tensor(model, source, key->param, role, state, err);
+}
+
+static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
+{
+    const char *key = model->ckpt->tensors[source].key;
+    struct dcpk_torch_dist_key parts;
+
+    if (strstr(key, "._extra_state") != NULL) {
+        dcpk_model_drop(
+            model, key,
+            "extra state of Transformer Engine (FP8 recipe), not kept by Megatron-FSDP");
+        return DCPK_OK;
+    }
+    if (dcpk_starts_with(skip_chained(key), "optimizer.distributed.")) {
+        if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the optimizer layout dp_reshardable (Megatron's default from core "
+                             "0.15 on) is not converted by this version: "
+                             "load with the same Megatron and save with "
+                             "--dist-ckpt-optim-fully-reshardable, or convert with --weights-only");
+        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+        return DCPK_OK;
+    }
+    if (is_split_projection(key))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "Mamba and Gated DeltaNet projections, stored in parts, are not converted "
+                         "by this version");
+    if (dcpk_torch_dist_split_key(key, &parts))
+        return add_state(model, source, &parts, err);
+    if (dcpk_starts_with(skip_chained(key), "optimizer."))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "an optimizer tensor of a form that this version does not know");
+    return add_tensor(model, source, key, DCPK_WEIGHT, NULL, err);
+}
+
+/* Append the param_groups of one optimizer: {'optimizer': {'param_groups': [...]}} or, in fp32
+ * runs, without the outer dict. */
+static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *inner = dcpk_value_get(optimizer, "optimizer");
+    const struct dcpk_value *list =
+        dcpk_value_get(inner != NULL ? inner : optimizer, "param_groups");
+    const struct dcpk_value *step = dcpk_value_get(dcpk_value_get(inner, "state"), "common_step");
+    const struct dcpk_value **groups;
+
+    if (list == NULL)
+        return DCPK_OK;
+    groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);
+    if (groups == NULL)
+        return err->status;
+    for (size_t i = 0; i < model->n_groups; i++)
+        groups[i] = model->groups[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const struct dcpk_value *group = dcpk_value_at(list, i);
+
+        if (group == NULL || group->kind != DCPK_V_DICT)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "parameter group %zu of the common state is no dict", i);
+        /* Optimizers without sharding keep one step for all groups beside them (torch_dist.md 5.1).
+         */
+        if (step != NULL && dcpk_value_get(group, "step") == NULL) {
+            struct dcpk_value_pair *pairs =
+                dcpk_arena_array(model->arena, group->n + 1, sizeof *pairs, err);
+
+            if (pairs == NULL)
+                return err->status;
+            memcpy(pairs, group->as.pairs, group->n * sizeof *pairs);
+            pairs[group->n] =
+                (struct dcpk_value_pair){dcpk_value_str(model->arena, "step", err), step};
+            if (pairs[group->n].key == NULL)
+                return err->status;
+            group = dcpk_value_dict(model->arena, pairs, group->n + 1, err);
+            if (group == NULL)
+                return err->status;
+        }
+        groups[model->n_groups + i] = group;
+    }
+    model->groups = groups;
+    model->n_groups += list->n;
+    return DCPK_OK;
+}
+
+/* One optimizer, or several under the keys 0, 1, ... (dense, then expert). */
+static dcpk_status read_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_value *chained;
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_value_get_int(optimizer, 0) == NULL)
+        return optimizer == NULL ? DCPK_OK : add_groups(model, optimizer, err);
+    for (int64_t i = 0; st == DCPK_OK && (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
+        st = add_groups(model, chained, err);
+    return st;
+}
+
+static void read_layout(struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    bool bf16 = false, fp16 = false;
+
+    dcpk_model_read_layout(model);
+    if (dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
+        dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16))
+        model->is_fp32 = !bf16 && !fp16;
+}
+
+/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
+static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
+{
+    const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
+    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
+    const char *name =
+        dcpk_value_as_str(dcpk_value_get(model->content, "distrib_optim_sharding_type"));
+    bool has_state = false;
+
+    for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
+        const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
+        struct dcpk_torch_dist_key parts;
+
+        if (dcpk_starts_with(skip_chained(tensor->key), "optimizer.distributed."))
+            return name != NULL ? name : "bucket space (dp_reshardable)";
+        if (!dcpk_torch_dist_split_key(tensor->key, &parts))
+            continue;
+        has_state = true;
+        if (dcpk_torch_dist_is_flattened(model->ckpt, tensor))
+            return "fully_sharded_model_space";
+    }
+    if (!has_state)
+        return "none";
+    if (name == NULL)
+        name = dcpk_value_as_str(
+            dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
+    return name != NULL ? name : "not distributed";
+}
+
+static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_value *common;
+    dcpk_status st = dcpk_torch_dist_load_common(model->ckpt, model->arena, &common, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (common == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "there is neither common.pt nor a common_state item: args and iteration are missing");
+    model->args = dcpk_value_get(common, "args");
+    model->iteration = dcpk_value_get(common, "iteration");
+    model->version = dcpk_value_get(common, "checkpoint_version");
+    model->flops = dcpk_value_get(common, "num_floating_point_operations_so_far");
+    model->scheduler = dcpk_value_get(common, "opt_param_scheduler");
+    model->content = dcpk_value_get(common, "content_metadata");
+    read_layout(model);
+    model->optimizer_layout = optimizer_layout(model, common);
+    if (dcpk_value_get(common, "rerun_state_machine") != NULL)
+        dcpk_model_drop(model, "rerun_state_machine",
+                        "rerun state: Megatron keeps it in torch_dist only");
+    if (model->content != NULL)
+        dcpk_model_drop(model, "content_metadata", "describes the torch_dist layout");
+    return read_groups(model, dcpk_value_get(common, "optimizer"), err);
+}
+
+/* "rng_state/shard_<pp>.<tp>_<PP>.<TP>": a list of one list over data-parallel ranks. */
+static dcpk_status read_rng(struct dcpk_model *model, const struct dcpk_object *object,
+                            struct dcpk_error *err)
+{
+    struct dcpk_rng *all = dcpk_arena_array(model->arena, model->n_rng + 1, sizeof *all, err);
+    const struct dcpk_value *value;
+    char *end;
+    struct dcpk_rng rng;
+    dcpk_status st;
+
+    if (all == NULL)
+        return err->status;
+    rng.pp = strtol(object->key + strlen("rng_state/shard_"), &end, 10);
+    rng.tp = *end == '.' ? strtol(end + 1, &end, 10) : -1;
+    if (*end != '_' || rng.tp < 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "not of the form rng_state/shard_<pp>.<tp>_<PP>.<TP>");
+    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, &value, err);
+    if (st != DCPK_OK)
+        return st;
+    rng.states = dcpk_value_at(value, 0);
+    if (value->kind != DCPK_V_LIST || rng.states == NULL || rng.states->kind != DCPK_V_LIST)
+        return dcpk_fail(err, DCPK_EFORMAT, "not a list of lists");
+    for (size_t i = 0; i < model->n_rng; i++)
+        all[i] = model->rng[i];
+    all[model->n_rng++] = rng;
+    model->rng = all;
+    return DCPK_OK;
+}
+
+static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object *object,
+                              struct dcpk_error *err)
+{
+    const char *key = object->key;
+
+    if (dcpk_starts_with(key, "rng_state/shard_0."))
+        return read_rng(model, object, err);
+    if (dcpk_starts_with(key, "common_state/"))
+        return DCPK_OK;
+    if (dcpk_starts_with(key, "rng_state/"))
+        dcpk_model_drop(model, key,
+                        "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
+    else if (strstr(key, "._extra_state") != NULL)
+        dcpk_model_drop(
+            model, key,
+            "extra state of Transformer Engine (FP8 recipe), not kept by Megatron-FSDP");
+    else if (dcpk_starts_with(key, "rerun_state_machine_state/"))
+        dcpk_model_drop(model, key, "rerun state: Megatron keeps it in torch_dist only");
+    else if (dcpk_starts_with(skip_chained(key), "optimizer."))
+        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+    else
+        dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_torch_dist_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                     struct dcpk_error *err)
+{
+    dcpk_status st = read_common(model, err);
+
+    for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+        st = map_tensor(model, t, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "'%s'", ckpt->tensors[t].key);
+    }
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        st = map_object(model, &ckpt->objects[i], err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "'%s'", ckpt->objects[i].key);
+    }
+    return st;
+}

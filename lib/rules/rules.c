@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.c - SwiGLU and parameter groups. */
+#include "lib/rules/rules.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
+#include "lib/base/text.h"
+
+/* The weight's or, where there is none, the master's tensor: what a parameter looks like. */
+static const struct dcpk_model_tensor *shape_of(const struct dcpk_model *model,
+                                                const struct dcpk_param *param)
+{
+    const uint32_t weight = param->tensor[DCPK_WEIGHT];
+    const uint32_t i = weight != DCPK_NO_TENSOR ? weight : param->tensor[DCPK_MASTER];
+
+    return i == DCPK_NO_TENSOR ? NULL : &model->tensors[i];
+}
+
+static bool in_modules(const struct dcpk_rule_options *options, const char *name)
+{
+    for (size_t i = 0; i < options->n_swiglu_modules; i++)
+        if (dcpk_name_in_module(name, options->swiglu_modules[i]))
+            return true;
+    return options->swiglu_modules == NULL;
+}
+
+/* The hidden size that args give the MLP which `name` belongs to; 0: not known. */
+static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
+{
+    int64_t n = 0;
+
+    if (strstr(name, "mlp.shared_experts.") != NULL) {
+        dcpk_value_as_int(dcpk_value_get(attrs, "moe_shared_expert_intermediate_size"), &n);
+        return n;
+    }
+    if (dcpk_name_is_expert(name) &&
+        dcpk_value_as_int(dcpk_value_get(attrs, "moe_ffn_hidden_size"), &n))
+        return n;
+    dcpk_value_as_int(dcpk_value_get(attrs, "ffn_hidden_size"), &n);
+    return n;
+}
+
+/* The rows of an fc1 prove or refute the switch where args give the hidden size. */
+static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_param *param,
+                              const struct dcpk_model_tensor *tensor, bool gated,
+                              struct dcpk_error *err)
+{
+    const int64_t rows = tensor->rank > 0 ? tensor->shape[0] : 0;
+    const int64_t ffn = ffn_size(dcpk_value_attrs(model->args), param->name);
+
+    if (gated && rows % 2 != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
+                         param->name, rows);
+    if (ffn > 0 && rows == (gated ? ffn : 2 * ffn))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU is %s, but '%s' has %" PRId64
+                         " rows where args give a hidden size of %" PRId64
+                         " (say --swiglu, --no-swiglu or --swiglu-modules as the model was built)",
+                         gated ? "on" : "off", param->name, rows, ffn);
+    return DCPK_OK;
+}
+
+static dcpk_status resolve_swiglu(const struct dcpk_model *model,
+                                  const struct dcpk_rule_options *options, bool *on,
+                                  struct dcpk_error *err)
+{
+    bool from_args = false;
+    const bool has_args =
+        dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "swiglu"), &from_args);
+
+    if (options->swiglu == DCPK_SWIGLU_AUTO && options->swiglu_modules == NULL) {
+        *on = from_args;
+        return has_args ? DCPK_OK
+                        : dcpk_fail(err, DCPK_EUSAGE,
+                                    "the checkpoint has no args that say whether fc1 is SwiGLU: "
+                                    "give --swiglu, "
+                                    "--swiglu-modules or --no-swiglu");
+    }
+    *on = options->swiglu != DCPK_SWIGLU_OFF;
+    if (has_args && *on != from_args)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU was switched %s, but the checkpoint's args say swiglu=%s",
+                         *on ? "on" : "off", from_args ? "True" : "False");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                            struct dcpk_error *err)
+{
+    bool resolved = false, on = false;
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        struct dcpk_param *p = &model->params[i];
+        const struct dcpk_model_tensor *tensor = shape_of(model, p);
+        dcpk_status st = DCPK_OK;
+
+        if (p->is_gated || tensor == NULL || !dcpk_name_is_fc1(p->name))
+            continue;
+        if (!resolved)
+            st = resolve_swiglu(model, options, &on, err);
+        resolved = true;
+        p->is_gated = on && in_modules(options, p->name);
+        if (st == DCPK_OK && (!on || p->is_gated))
+            st = check_rows(model, p, tensor, p->is_gated, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    return DCPK_OK;
+}
+
+static bool is_trained(const struct dcpk_param *p)
+{
+    return p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR || p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR ||
+           p->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR || p->tensor[DCPK_STATE] != DCPK_NO_TENSOR;
+}
+
+/* "model.module.decoder..." as maps have it (fp32 runs: "module.decoder...") -> "decoder...". */
+static const char *strip_wrappers(const char *name)
+{
+    static const char *const wrappers[] = {"model.module.", "module.module.", "module."};
+
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++)
+        if (strncmp(name, wrappers[i], strlen(wrappers[i])) == 0)
+            return name + strlen(wrappers[i]);
+    return name;
+}
+
+/* live name without wrappers -> group number. Keys are borrowed from doc. */
+static dcpk_status read_map(const struct dcpk_json *doc, struct dcpk_map *map,
+                            struct dcpk_error *err)
+{
+    if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "not a JSON object of parameter names and group numbers");
+    for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL; m = dcpk_json_next(m)) {
+        const char *name = strip_wrappers(dcpk_json_key(m));
+        int64_t group;
+        uint64_t found;
+        bool existed;
+        dcpk_status st;
+
+        if (!dcpk_json_int(m, &group) || group < 0 || group >= (int64_t)DCPK_NO_GROUP)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has no group number", dcpk_json_key(m));
+        st = dcpk_map_put(map, name, strlen(name), (uint64_t)group, &existed, &found, err);
+        if (st != DCPK_OK)
+            return st;
+        if (existed && found != (uint64_t)group)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%s' is there twice, in groups %" PRIu64 " and %" PRId64, name, found,
+                             group);
+    }
+    return DCPK_OK;
+}
+
+/* The map's word on a parameter, whatever spelling the map uses. */
+static dcpk_status group_from_map(const struct dcpk_model *model, const struct dcpk_map *map,
+                                  struct dcpk_param *p, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < p->n_spellings; i++) {
+        uint64_t group;
+
+        if (!dcpk_map_get(map, p->spellings[i], strlen(p->spellings[i]), &group))
+            continue;
+        if (group >= model->n_groups)
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "the parameter group map puts '%s' into group %" PRIu64
+                             ", the checkpoint has %zu groups",
+                             p->spellings[i], group, model->n_groups);
+        p->group = (uint32_t)group;
+        return DCPK_OK;
+    }
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "the parameter group map lacks '%s' (looked for as 'model.module.%s')",
+                     p->name, p->spellings[0]);
+}
+
+/* Megatron's default: no weight decay for 1-D tensors and biases (conversion.md 5.5). */
+static double default_wd_mult(const struct dcpk_model *model, const struct dcpk_param *p,
+                              const struct dcpk_model_tensor *tensor)
+{
+    bool qk = false;
+
+    dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "apply_wd_to_qk_layernorm"),
+                       &qk);
+    if (qk && (strstr(p->name, "q_layernorm.") != NULL || strstr(p->name, "k_layernorm.") != NULL))
+        return 1.0;
+    return tensor->rank <= 1 || dcpk_ends_with(p->name, ".bias") ? 0.0 : 1.0;
+}
+
+/* Is any group an expert group? Without expert parallelism Megatron has none, and experts are
+ * dense. */
+static bool has_expert_groups(const struct dcpk_model *model)
+{
+    bool expert = false;
+
+    for (size_t i = 0; i < model->n_groups && !expert; i++)
+        dcpk_value_as_bool(dcpk_value_get(model->groups[i], "is_expert_parallel"), &expert);
+    return expert;
+}
+
+static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_groups,
+                                 struct dcpk_param *p, struct dcpk_error *err)
+{
+    const double wd_mult = default_wd_mult(model, p, shape_of(model, p));
+    const bool expert = expert_groups && dcpk_name_is_expert(p->name);
+    size_t n_found = 0;
+
+    for (size_t i = 0; i < model->n_groups; i++) {
+        double mult = 1.0;
+        bool is_expert = false;
+
+        dcpk_value_as_float(dcpk_value_get(model->groups[i], "wd_mult"), &mult);
+        dcpk_value_as_bool(dcpk_value_get(model->groups[i], "is_expert_parallel"), &is_expert);
+        if (mult != wd_mult || is_expert != expert)
+            continue;
+        p->group = (uint32_t)i;
+        n_found++;
+    }
+    if (n_found == 1)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "'%s' fits %s of the checkpoint's %zu parameter groups by Megatron's default "
+                     "rule (wd_mult %g, %s): "
+                     "give --param-to-param-group-map-json",
+                     p->name, n_found == 0 ? "none" : "several", model->n_groups, wd_mult,
+                     expert ? "expert" : "dense");
+}
+
+dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                              struct dcpk_error *err)
+{
+    struct dcpk_json *doc = NULL;
+    struct dcpk_map map = {0};
+    const bool expert_groups = has_expert_groups(model);
+    dcpk_status st = DCPK_OK;
+
+    if (!model->has_optimizer || model->n_groups == 0)
+        return DCPK_OK;
+    if (options->group_map != NULL) {
+        st = dcpk_json_parse(options->group_map, options->group_map_bytes, &doc, err);
+        if (st == DCPK_OK)
+            st = read_map(doc, &map, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "the parameter group map");
+    }
+    for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {
+        struct dcpk_param *p = &model->params[i];
+
+        p->is_buffer = !is_trained(p);
+        if (p->is_buffer || p->group != DCPK_NO_GROUP)
+            continue;
+        st = doc != NULL ? group_from_map(model, &map, p, err)
+                         : group_by_rule(model, expert_groups, p, err);
+    }
+    dcpk_map_release(&map);
+    dcpk_json_free(doc);
+    return st;
+}
+
+/* A field that one of the optimizers asks for, and its value where the source's group lacks it. */
+static const struct default_field {
+    const char *name;
+    enum { IS_TRUE, IS_FALSE, IS_NONE } value;
+} default_fields[] = {
+    {"default_config", IS_TRUE},  /* core 0.16 and later */
+    {"bias_correction", IS_TRUE}, /* TE FusedAdam */
+    {"amsgrad", IS_FALSE},        /* the rest: torch AdamW */
+    {"maximize", IS_FALSE},       {"foreach", IS_NONE}, {"capturable", IS_FALSE},
+    {"differentiable", IS_FALSE}, {"fused", IS_NONE},   {"decoupled_weight_decay", IS_TRUE},
+};
+#define N_DEFAULT_FIELDS (sizeof default_fields / sizeof default_fields[0])
+
+/* `step` as TE keeps it: an int. A float that is no whole number stays. */
+static const struct dcpk_value *whole_step(struct dcpk_model *model, const struct dcpk_value *step,
+                                           struct dcpk_error *err)
+{
+    double v;
+
+    if (step->kind != DCPK_V_FLOAT || !dcpk_value_as_float(step, &v) || v != floor(v) ||
+        fabs(v) > 9e15)
+        return step;
+    return dcpk_value_int(model->arena, (int64_t)v, err);
+}
+
+static dcpk_status complete_group(struct dcpk_model *model, size_t g, struct dcpk_error *err)
+{
+    const struct dcpk_value *group = model->groups[g];
+    struct dcpk_value_pair *pairs =
+        dcpk_arena_array(model->arena, group->n + N_DEFAULT_FIELDS, sizeof *pairs, err);
+    size_t n = 0;
+
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < group->n; i++) {
+        const char *name = dcpk_value_as_str(group->as.pairs[i].key);
+
+        pairs[n] = group->as.pairs[i];
+        if (name != NULL && strcmp(name, "step") == 0)
+            pairs[n].value = whole_step(model, pairs[n].value, err);
+        if (pairs[n++].value == NULL)
+            return err->status;
+    }
+    for (size_t i = 0; i < N_DEFAULT_FIELDS; i++) {
+        const struct default_field *field = &default_fields[i];
+
+        if (dcpk_value_get(group, field->name) != NULL)
+            continue;
+        pairs[n].key = dcpk_value_str(model->arena, field->name, err);
+        pairs[n].value =
+            field->value == IS_NONE ? dcpk_value_none() : dcpk_value_bool(field->value == IS_TRUE);
+        if (pairs[n++].key == NULL)
+            return err->status;
+    }
+    model->groups[g] = dcpk_value_dict(model->arena, pairs, n, err);
+    return model->groups[g] == NULL ? err->status : DCPK_OK;
+}
+
+dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t g = 0; g < model->n_groups && st == DCPK_OK; g++)
+        st = complete_group(model, g, err);
+    return st;
+}
+
+dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                             struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_rules_canonical(model, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_rules_gate(model, options, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_spell(model, options->group_map != NULL ? DCPK_IMPL_ANY : options->impl,
+                              err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_groups(model, options, err);
+    if (st == DCPK_OK && options->group_map != NULL)
+        st = dcpk_rules_spell(model, options->impl, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_complete_groups(model, err);
+    return st;
+}
