@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# bad_output.sh - places where a conversion cannot or must not write.
+sample torch_dist_c_dense_tp2pp2 in
+mkdir full_of_it && echo mine >full_of_it/keep
+echo text >file
+ln -s in link
+
+convert=("$DCPKIT" convert --to fsdp_dtensor)
+refuses "output exists" 2 'full_of_it.*--force' "${convert[@]}" in full_of_it
+refuses "output is a file" 2 'file' "${convert[@]}" in file
+refuses "output is the input" 2 'in' "${convert[@]}" in in
+refuses "output is the input, forced" 2 'in' "${convert[@]}" --force in in
+refuses "output is the input by a link" 2 'link' "${convert[@]}" --force in link
+refuses "output in the input" 2 'in/out' "${convert[@]}" in in/out
+refuses "output in the input by dots" 2 'in' "${convert[@]}" in ./out/../in/deep/out
+refuses "output in the iteration" 2 'iter_0000004' "${convert[@]}" in in/iter_0000004/out
+refuses "input in the output, forced" 2 'in' "${convert[@]}" --force in/iter_0000004 in
+refuses "input in the output's parent, forced" 2 '' "${convert[@]}" --force in .
+refuses "a file as the output's parent" 4 'file' "${convert[@]}" in file/out
+refuses "unknown target" 2 'torch_dits' "$DCPKIT" convert --to torch_dits in out
+refuses "read-only target" 2 'dcp' "$DCPKIT" convert --to dcp in out
+refuses "no target" 2 '--to' "$DCPKIT" convert in out
+refuses "report in a missing folder" 4 'nowhere' \
+    "${convert[@]}" --report nowhere/report.json in out
+
+# A limit on the size of files stands in for a full disk: preallocation fails, and so would a write.
+too_large() {
+    (
+        trap '' XFSZ
+        ulimit -f 64
+        exec "${convert[@]}" in out
+    )
+}
+refuses "files limited to 64 KiB" 4 'distcp' too_large

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# layers_test.sh - layers.sh finds each kind of fault, and no fault where there is none.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+tag='/* SPDX-License-Identifier: Apache-2.0 */'
+
+# reset: a small tree without a fault.
+reset() {
+    rm -rf "${tree:?}"/*
+    mkdir -p "$tree"/{lib/base,lib/model,formats/dcp,formats/zarr,kernels/cpu,tools,tests,.ci}
+    put lib/base/error.h
+    put lib/model/box.h '#include "lib/base/error.h"'
+    put lib/model/box.c '#include <stdint.h>' '#include "lib/model/box.h"'
+    put formats/dcp/dcp_priv.h
+    put formats/dcp/dcp.c '#include "formats/dcp/dcp_priv.h"' '#include "lib/model/box.h"'
+}
+
+# put FILE [LINE...]: a source with a right head and these lines.
+put() {
+    printf '%s\n' "$tag" "/* $(basename "$1") - for the test. */" "${@:2}" >"$tree/$1"
+}
+
+failed=0
+# finds LABEL TEXT: layers.sh fails and says TEXT; then the tree is made good again.
+finds() {
+    local said
+    if said=$("$here/layers.sh" "$tree"); then
+        echo "$1: not found"
+        failed=1
+    elif [[ $said != *"$2"* ]]; then
+        echo "$1: wanted '$2', got: $said"
+        failed=1
+    fi
+    reset
+}
+
+reset
+"$here/layers.sh" "$tree" || failed=1
+put lib/base/map.c '#include "lib/model/box.h"'
+finds "upward include" 'lib/base/map.c:3: lib/base may not include lib/model/box.h'
+put lib/model/piece.c '#include "formats/dcp/dcp_priv.h"'
+finds "lib includes a format" 'lib/model may not include formats/dcp/dcp_priv.h'
+put formats/zarr/zarr.c '#include "formats/dcp/dcp_priv.h"'
+finds "a format includes another" 'formats/zarr may not include'
+put tools/main.c '#include "formats/dcp/dcp_priv.h"'
+finds "private header from outside" 'private to its folder'
+put lib/model/piece.c '#include "box.h"'
+finds "not from the root" 'not spelled from the root'
+put lib/model/piece.c '#include <lib/model/box.h>'
+finds "angle brackets" 'include it with quotes'
+put formats/zarr/box.c
+finds "basename twice" 'one basename, twice'
+printf '/* piece.c - no tag. */\n' >"$tree/lib/model/piece.c"
+finds "no SPDX tag" 'the first line is not the SPDX tag'
+printf '%s\nint x;\n' "$tag" >"$tree/lib/model/piece.c"
+finds "no purpose" 'name and purpose'
+put lib/model/piece.c '    strcpy(a, b);'
+finds "banned function" 'lib/model/piece.c:3: a banned function'
+put lib/model/piece.c '    printf("x");'
+finds "lib prints" 'only tools print and exit'
+put lib/model/piece.c '    p = malloc(3);'
+finds "malloc" 'allocation goes through'
+put lib/model/piece.c '    pthread_create(&t, NULL, f, NULL);'
+finds "thread" 'threads start in lib/exec only'
+put lib/model/piece.c '        goto fail;'
+finds "another label" 'the one exit label is out'
+mkdir "$tree/lib/extra" && put lib/extra/x.c
+finds "a folder without a layer" 'no folder of this name'
+exit "$failed"
