@@ -43,41 +43,46 @@ may_include() {
 }
 
 check_includes() {
-    local file folder allowed line number path
+    local file number path quote folder allowed
+    declare -A rule=()
     for file in "${sources[@]}"; do
-        folder=$(dirname "$file")
-        allowed=$(may_include "$folder") || {
+        folder=${file%/*}
+        [ -z "${rule[$folder]:-}" ] || continue
+        rule[$folder]=$(may_include "$folder") || {
             echo "$file:1: no folder of this name in the table of layers"
-            continue
+            rule[$folder]=.
         }
-        while IFS=: read -r number line; do
-            path=$(sed -E 's/^[^"<]*["<]([^">]*)[">].*$/\1/' <<<"$line")
-            if [[ $line == *'<'* ]]; then
-                [ ! -e "$path" ] || echo "$file:$number: <$path> is ours: include it with quotes"
-                continue
-            fi
-            if [ ! -e "$path" ]; then
-                echo "$file:$number: \"$path\" is not spelled from the root of the tree"
-            elif ! [[ $path =~ $allowed ]]; then
-                echo "$file:$number: $folder may not include $path"
-            elif [[ $path == *_priv.h && $(dirname "$path") != "$folder" ]]; then
-                echo "$file:$number: $path is private to its folder"
-            fi
-        done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' "$file" || true)
     done
+    # One line an include, as file:number:mark:path, the mark being < or ".
+    while IFS=: read -r file number quote path; do
+        folder=${file%/*}
+        allowed=${rule[$folder]}
+        if [ "$quote" = '<' ]; then
+            [ ! -e "$path" ] || echo "$file:$number: <$path> is ours: include it with quotes"
+        elif [ ! -e "$path" ]; then
+            echo "$file:$number: \"$path\" is not spelled from the root of the tree"
+        elif ! [[ $path =~ $allowed ]]; then
+            echo "$file:$number: $folder may not include $path"
+        elif [[ $path == *_priv.h && ${path%/*} != "$folder" ]]; then
+            echo "$file:$number: $path is private to its folder"
+        fi
+    done < <(grep -nEH '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' "${sources[@]}" |
+        sed -E 's/^([^:]*:[0-9]+):[^"<]*(["<])([^">]*)[">].*$/\1:\2:\3/')
 }
 
 check_heads() {
-    local file name
+    local file name first second
     for file in "${sources[@]}"; do
-        name=$(basename "$file")
-        [ "$(sed -n 1p "$file")" = '/* SPDX-License-Identifier: Apache-2.0 */' ] ||
+        name=${file##*/}
+        { read -r first && read -r second; } <"$file" || true
+        [ "$first" = '/* SPDX-License-Identifier: Apache-2.0 */' ] ||
             echo "$file:1: the first line is not the SPDX tag"
-        [[ $(sed -n 2p "$file") == "/* $name - "* || $(sed -n '2,3p' "$file") == "/*"$'\n'" * $name - "* ]] ||
+        [[ $second == "/* $name - "* ]] ||
             echo "$file:2: the second line does not give name and purpose: /* $name - ..."
     done
     for file in "${scripts[@]}"; do
-        sed -n '1,2p' "$file" | grep -q '^# SPDX-License-Identifier: Apache-2.0$' ||
+        { read -r first && read -r second; } <"$file" || true
+        [[ "$first"$'\n'"$second" == *'# SPDX-License-Identifier: Apache-2.0'* ]] ||
             echo "$file:2: no SPDX tag in the first two lines"
     done
 }
@@ -85,7 +90,7 @@ check_heads() {
 check_names() {
     local name
     while read -r name; do
-        echo "$(printf '%s\n' "${sources[@]}" | grep "/$name\$" | paste -sd ' '): one basename, twice"
+        echo "$(printf '%s\n' "${sources[@]}" | grep -F "/$name" | paste -sd ' '): one basename, twice"
     done < <(printf '%s\n' "${sources[@]}" | sed 's|.*/||' | sort | uniq -d)
 }
 
