@@ -56,8 +56,9 @@ dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems, s
 
 /*
  * Do n packed boxes (spans of `rank`) cover `shape` exactly: all inside, no gap, no overlap? Empty boxes are
- * ignored. O(n log n) for the chunk lists that occur (a sweep over the first axis on which they differ; see box.c).
- * Errors: DCPK_EFORMAT naming the two boxes that overlap, or the first missing element, or the box outside; DCPK_ENOMEM.
+ * ignored. Right for any boxes; O(n log n) for the chunk lists that occur (see cover.c).
+ * Errors: DCPK_EFORMAT naming the box outside, or at the first element (row-major) that is not held exactly once: that it is
+ * "missing", or two boxes that "overlap" there. DCPK_ERANGE: too irregular to check within cover.c's bounds. DCPK_ENOMEM.
  */
 dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *const *spans, size_t n,
                              struct dcpk_error *err);

@@ -40,8 +40,11 @@ struct dcpk_placement {
 
 /*
  * The boxes of a tensor under mesh x placement (one per mesh dim, applied first to last: a later dim cuts what the
- * earlier left), one packed box per distinct region: replicas once, empty parts left out, in rank order.
+ * earlier left), packed: replicas once, empty parts left out (an empty tensor has none), in rank order. A rank has one box,
+ * or where STRIDED left it several runs of an axis one for each, row-major; runs that touch are one.
  * spans: n pointers in the arena, each 2 * rank numbers. They cover the tensor exactly.
+ * Errors: DCPK_EMISMATCH when an axis does not divide into `split` blocks or `cut` does not ascend from 0 to its rows;
+ * DCPK_EUNSUPPORTED for PARTIAL; DCPK_ERANGE, DCPK_ENOMEM.
  */
 dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh, const struct dcpk_placement *placement, const int64_t *shape,
                                   int rank, struct dcpk_arena *arena, const int64_t ***spans, size_t *n,
@@ -50,6 +53,7 @@ dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh, const struct dcp
 /*
  * Cut `shape` into row-aligned boxes of at most limit_bytes each: as few as possible, along the first axis, along the
  * next ones where a single row is larger; an element is never split. A scalar and an empty tensor give one box.
+ * Errors: DCPK_ERANGE when the tensor passes INT64_MAX bytes; DCPK_ENOMEM.
  */
 dcpk_status dcpk_row_chunks(const int64_t *shape, int rank, size_t elem_bytes, uint64_t limit_bytes,
                             struct dcpk_arena *arena, const int64_t ***spans, size_t *n, struct dcpk_error *err);
