@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.h - what kernels/cpu exports. */
+#ifndef DCPK_KERNELS_CPU_CPU_H
+#define DCPK_KERNELS_CPU_CPU_H
+
+#include "lib/exec/backend.h"
+
+/* Plain loops: the specification. Also in kernels.h, for the twin tests. */
+extern const struct dcpk_backend dcpk_backend_cpu_plain;
+/* The same results, faster. */
+extern const struct dcpk_backend dcpk_backend_cpu;
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_tuned.c - the results of cpu_plain.c, sooner: runs, tiles, and loops that the compiler turns
+ * into vectors. */
+#include <assert.h>
+#include <libdeflate.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_priv.h"
+
+/* ---- copy ----
+ * A copy does not depend on the order of its axes. They are put in the order of the destination's
+ * strides, so that writing is sequential; a run that is dense on both sides becomes one wide
+ * element. What is left:
+ *
+ *   elements of 1, 2, 4, 8 or 16 bytes   tiles of TILE_ROWS x TILE_COLUMNS over the axis where the
+ * source is densest and the last one, so that the lines that a tile touches on both sides stay in
+ * the L1 cache anything else                        memcpy for each
+ */
+#define TILE_ROWS 64
+#define TILE_COLUMNS                                                                               \
+    8 /* lines of the source; at a stride of a power of two they all fall into one set of the L1   \
+         cache */
+
+static int64_t size_of(int64_t stride)
+{
+    return stride < 0 ? -stride : stride;
+}
+
+static bool goes_before(const struct dcpk_copy *c, int a, int b)
+{
+    const int64_t dst_a = size_of(c->dst_stride_bytes[a]), dst_b = size_of(c->dst_stride_bytes[b]);
+
+    if (dst_a != dst_b)
+        return dst_a > dst_b;
+    return size_of(c->src_stride_bytes[a]) > size_of(c->src_stride_bytes[b]);
+}
+
+static void swap_axes(struct dcpk_copy *c, int a, int b)
+{
+    const int64_t extent = c->extent[a];
+    const int64_t src = c->src_stride_bytes[a], dst = c->dst_stride_bytes[a];
+
+    c->extent[a] = c->extent[b];
+    c->src_stride_bytes[a] = c->src_stride_bytes[b];
+    c->dst_stride_bytes[a] = c->dst_stride_bytes[b];
+    c->extent[b] = extent;
+    c->src_stride_bytes[b] = src;
+    c->dst_stride_bytes[b] = dst;
+}
+
+/* Destination order, as few axes as possible, the dense run folded into the element. */
+static void arrange(struct dcpk_copy *c)
+{
+    int last;
+
+    dcpk_copy_simplify(c);
+    for (int a = 1; a < c->rank; a++)
+        for (int b = a; b > 0 && goes_before(c, b, b - 1); b--)
+            swap_axes(c, b, b - 1);
+    dcpk_copy_simplify(c);
+    last = c->rank - 1;
+    if (last >= 0 && c->src_stride_bytes[last] == (int64_t)c->elem_bytes &&
+        c->dst_stride_bytes[last] == (int64_t)c->elem_bytes) {
+        c->elem_bytes *= (size_t)c->extent[last];
+        c->rank--;
+    }
+}
+
+/* A plane of elements: rows x columns, strides in bytes. */
+struct plane {
+    int64_t rows, columns;
+    int64_t src_row, src_column, dst_row, dst_column;
+    size_t elem_bytes;
+};
+
+/* n_bytes is a constant where this is called, so that memcpy is one load and one store. */
+static inline __attribute__((always_inline)) void copy_tiles(const struct plane *p, const char *src,
+                                                             char *dst, size_t n_bytes)
+{
+    for (int64_t r0 = 0; r0 < p->rows; r0 += TILE_ROWS) {
+        const int64_t r_end = p->rows - r0 < TILE_ROWS ? p->rows : r0 + TILE_ROWS;
+
+        for (int64_t c0 = 0; c0 < p->columns; c0 += TILE_COLUMNS) {
+            const int64_t c_end = p->columns - c0 < TILE_COLUMNS ? p->columns : c0 + TILE_COLUMNS;
+
+            for (int64_t r = r0; r < r_end; r++)
+                for (int64_t c = c0; c < c_end; c++)
+                    memcpy(dst + r * p->dst_row + c * p->dst_column,
+                           src + r * p->src_row + c * p->src_column, n_bytes);
+        }
+    }
+}
+
+static void copy_plane(const struct plane *p, const char *src, char *dst)
+{
+    switch (p->elem_bytes) {
+    case 1:
+        copy_tiles(p, src, dst, 1);
+        break;
+    case 2:
+        copy_tiles(p, src, dst, 2);
+        break;
+    case 4:
+        copy_tiles(p, src, dst, 4);
+        break;
+    case 8:
+        copy_tiles(p, src, dst, 8);
+        break;
+    case 16:
+        copy_tiles(p, src, dst, 16);
+        break;
+    default:
+        for (int64_t r = 0; r < p->rows; r++)
+            for (int64_t c = 0; c < p->columns; c++)
+                memcpy(dst + r * p->dst_row + c * p->dst_column,
+                       src + r * p->src_row + c * p->src_column, p->elem_bytes);
+    }
+}
+
+/* The last axis is the column; the row is the axis where the source is densest, if that is another
+ * one. */
+static struct plane take_plane(struct dcpk_copy *c)
+{
+    struct plane p = {1, 1, 0, 0, 0, 0, c->elem_bytes};
+    int row;
+
+    if (c->rank > 0) {
+        c->rank--;
+        p.columns = c->extent[c->rank];
+        p.src_column = c->src_stride_bytes[c->rank];
+        p.dst_column = c->dst_stride_bytes[c->rank];
+    }
+    if (c->rank > 0) {
+        row = c->rank - 1;
+        for (int a = 0; a < c->rank; a++)
+            if (size_of(c->src_stride_bytes[a]) < size_of(c->src_stride_bytes[row]))
+                row = a;
+        for (; row < c->rank - 1; row++) /* the order of the others stays */
+            swap_axes(c, row, row + 1);
+        c->rank--;
+        p.rows = c->extent[c->rank];
+        p.src_row = c->src_stride_bytes[c->rank];
+        p.dst_row = c->dst_stride_bytes[c->rank];
+    }
+    return p;
+}
+
+static void tuned_copy(const struct dcpk_copy *copy, const void *src, void *dst)
+{
+    struct dcpk_copy c = *copy;
+    int64_t index[DCPK_MAX_RANK] = {0};
+    const char *from = src;
+    char *to = dst;
+    struct plane p;
+    int a;
+
+    arrange(&c);
+    if (c.elem_bytes == 0) /* an empty copy is one empty run */
+        return;
+    p = take_plane(&c);
+    do {
+        copy_plane(&p, from, to);
+        for (a = c.rank - 1; a >= 0; a--) {
+            from += c.src_stride_bytes[a];
+            to += c.dst_stride_bytes[a];
+            if (++index[a] < c.extent[a])
+                break;
+            from -= c.extent[a] * c.src_stride_bytes[a];
+            to -= c.extent[a] * c.dst_stride_bytes[a];
+            index[a] = 0;
+        }
+    } while (a >= 0);
+}
+
+/* ---- cast ----
+ * The pairs that conversions use, BLOCK elements at a time: a constant count of branch-free steps
+ * becomes vector code also under -O2. Pointers have any alignment, hence memcpy for each element;
+ * it costs nothing.
+ */
+#define BLOCK 64
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* `yes ? a : b` that stays free of branches. */
+static inline uint32_t choose(bool yes, uint32_t a, uint32_t b)
+{
+    const uint32_t mask = 0u - (uint32_t)yes;
+
+    return (a & mask) | (b & ~mask);
+}
+
+static inline uint32_t bf16_to_f32(uint16_t code)
+{
+    return (uint32_t)code << 16;
+}
+
+static inline uint16_t f32_to_bf16(uint32_t bits)
+{
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16; /* a carry may reach inf */
+    const uint32_t cut = bits >> 16;
+    const uint32_t nan = cut | choose((cut & 0x7f) == 0, 0x40, 0);
+
+    return (uint16_t)choose((bits & 0x7fffffff) > 0x7f800000, nan, rounded);
+}
+
+static inline uint32_t f16_to_f32(uint16_t code)
+{
+    const uint32_t sign = (uint32_t)(code & 0x8000) << 16;
+    const uint32_t moved = (uint32_t)(code & 0x7fff)
+                           << 13; /* as an f32: too small by 2^(127 - 15) */
+    const uint32_t number = bits_of(float_of(moved) * 0x1p112f); /* exact, subnormals too */
+
+    return sign | choose(moved >= 0x0f800000, moved | 0x7f800000, number);
+}
+
+static inline uint16_t f32_to_f16(uint32_t bits)
+{
+    const uint32_t sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
+    /* exponents from 127 to 15, then round off 13 bits */
+    const uint32_t normal = (size - (112u << 23) + 0xfff + ((size >> 13) & 1)) >> 13;
+    /* at 0.5 the last mantissa bit of an f32 is 2^-24, f16's smallest number: the addition rounds
+     */
+    const uint32_t small = bits_of(float_of(size) + 0.5f) - 0x3f000000;
+    const uint32_t kept = (size >> 13) & 0x3ff, nan = 0x7c00 | kept | choose(kept == 0, 0x200, 0);
+    uint32_t code = choose(size < 0x38800000, small, normal); /* 2^-14 */
+
+    code = choose(size >= 0x477ff000, 0x7c00, code); /* 65520 and more round to infinity */
+    code = choose(size > 0x7f800000, nan, code);
+    return (uint16_t)(sign | code);
+}
+
+/* From 16 to 32 bits and back, n elements, by the function `convert`. */
+#define DCPK_CAST_LOOP(name, convert, in_type, out_type)                                           \
+    static void name(const char *restrict src, char *restrict dst, size_t n)                       \
+    {                                                                                              \
+        in_type in;                                                                                \
+        out_type out;                                                                              \
+                                                                                                   \
+        for (; n >= BLOCK; n -= BLOCK, src += BLOCK * sizeof in, dst += BLOCK * sizeof out)        \
+            for (size_t i = 0; i < BLOCK; i++) {                                                   \
+                memcpy(&in, src + i * sizeof in, sizeof in);                                       \
+                out = convert(in);                                                                 \
+                memcpy(dst + i * sizeof out, &out, sizeof out);                                    \
+            }                                                                                      \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            memcpy(&in, src + i * sizeof in, sizeof in);                                           \
+            out = convert(in);                                                                     \
+            memcpy(dst + i * sizeof out, &out, sizeof out);                                        \
+        }                                                                                          \
+    }
+
+DCPK_CAST_LOOP(cast_bf16_to_f32, bf16_to_f32, uint16_t, uint32_t)
+DCPK_CAST_LOOP(cast_f32_to_bf16, f32_to_bf16, uint32_t, uint16_t)
+DCPK_CAST_LOOP(cast_f16_to_f32, f16_to_f32, uint16_t, uint32_t)
+DCPK_CAST_LOOP(cast_f32_to_f16, f32_to_f16, uint32_t, uint16_t)
+
+static const struct {
+    enum dcpk_dtype from, to;
+    void (*cast)(const char *restrict src, char *restrict dst, size_t n);
+} casts[] = {
+    {DCPK_BF16, DCPK_F32, cast_bf16_to_f32},
+    {DCPK_F32, DCPK_BF16, cast_f32_to_bf16},
+    {DCPK_F16, DCPK_F32, cast_f16_to_f32},
+    {DCPK_F32, DCPK_F16, cast_f32_to_f16},
+};
+
+static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
+                              size_t n_elems, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
+        if (casts[i].from == from && casts[i].to == to) {
+            casts[i].cast(src, dst, n_elems);
+            return DCPK_OK;
+        }
+    }
+    return dcpk_cpu_cast(from, src, to, dst, n_elems, err);
+}
+
+static uint32_t tuned_crc32(uint32_t crc, const void *data, size_t n_bytes)
+{
+    return n_bytes == 0 ? crc : libdeflate_crc32(crc, data, n_bytes);
+}
+
+const struct dcpk_backend dcpk_backend_cpu = {
+    .name = "cpu",
+    .summary = "the CPU: runs, tiles and vector loops",
+    .copy = tuned_copy,
+    .cast = tuned_cast,
+    .fill_zero = dcpk_cpu_fill_zero,
+    .crc32 = tuned_crc32,
+    .crc32_combine = dcpk_cpu_crc32_combine,
+    .hasher_new = dcpk_cpu_hasher_new,
+    .hasher_reset = dcpk_cpu_hasher_reset,
+    .hasher_update = dcpk_cpu_hasher_update,
+    .hasher_digest = dcpk_cpu_hasher_digest,
+    .hasher_free = dcpk_cpu_hasher_free,
+};
