@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_arena.c - zeroed, aligned, apart from each other, limited, and every failure without a leak.
+ */
+#include "tests/check.h"
+
+#include <stdbool.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/arena.h"
+
+/* Sizes that cross blocks, and some that get a block of their own. */
+static size_t size_of(size_t i)
+{
+    return i % 97 == 0 ? 300000 + i : i % 13 * (i % 7) + i % 3;
+}
+
+static void apart_and_zeroed(void **state)
+{
+    enum { N = 2000 };
+    static uint8_t *runs[N];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        CHECK(dcpk_arena_strndup(arena, "odd", i % 4, &err) != NULL, "text between");
+        runs[i] = dcpk_arena_alloc(arena, size_of(i), &err);
+        CHECK(runs[i] != NULL, "allocated");
+        CHECK_EQ_INT((uintptr_t)runs[i] % 8, 0, "aligned");
+        for (size_t k = 0; k < size_of(i); k++)
+            CHECK_EQ_INT(runs[i][k], 0, "zeroed");
+        memset(runs[i], (int)(i % 251) + 1, size_of(i));
+    }
+    for (size_t i = 0; i < N; i++) {
+        for (size_t k = 0; k < size_of(i); k++)
+            CHECK_EQ_INT(runs[i][k], i % 251 + 1, "not shared");
+    }
+    dcpk_arena_free(arena);
+    dcpk_arena_free(NULL);
+}
+
+static void texts(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+
+    (void)state;
+    CHECK_EQ_STR(dcpk_arena_strdup(arena, "weight", &err), "weight", "strdup");
+    CHECK_EQ_STR(dcpk_arena_strndup(arena, "weight", 3, &err), "wei", "strndup");
+    CHECK_EQ_STR(dcpk_arena_strndup(arena, NULL, 0, &err), "", "no text");
+    CHECK_EQ_STR(dcpk_arena_printf(arena, &err, "layer.%d.%s", 7, "x"), "layer.7.x", "printf");
+    CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 7 + 4 + 1 + 10, "texts are packed");
+    CHECK(dcpk_arena_strndup(arena, "", SIZE_MAX, &err) == NULL, "length overflows");
+    CHECK_EQ_INT(err.status, DCPK_ERANGE, "length overflows");
+    CHECK(dcpk_arena_array(arena, SIZE_MAX / 4, 8, &err) == NULL, "product overflows");
+    CHECK_EQ_INT(err.status, DCPK_ERANGE, "product overflows");
+    CHECK(dcpk_arena_alloc(arena, SIZE_MAX - 8, &err) == NULL, "block size overflows");
+    CHECK_EQ_INT(err.status, DCPK_ENOMEM, "block size overflows");
+    dcpk_arena_free(arena);
+}
+
+static void limited(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(100, &err);
+
+    (void)state;
+    CHECK(dcpk_arena_alloc(arena, SIZE_MAX, &err) == NULL, "far past it");
+    CHECK_EQ_INT(err.status, DCPK_ERANGE, "far past it");
+    CHECK(dcpk_arena_alloc(arena, 64, &err) != NULL, "64 of 100");
+    CHECK(dcpk_arena_alloc(arena, 37, &err) == NULL, "101 of 100");
+    CHECK(strstr(err.text, "limit of 100 bytes") != NULL, err.text);
+    CHECK(dcpk_arena_alloc(arena, 36, &err) != NULL, "100 of 100");
+    CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 100, "used");
+    CHECK(dcpk_arena_strdup(arena, "", &err) == NULL, "full");
+    dcpk_arena_free(arena);
+}
+
+static bool fill(struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    bool ok = arena != NULL;
+
+    for (size_t i = 0; ok && i < 200; i++)
+        ok = dcpk_arena_alloc(arena, size_of(i), err) != NULL &&
+             dcpk_arena_printf(arena, err, "%zu", i) != NULL;
+    dcpk_arena_free(arena);
+    return ok;
+}
+
+static void every_failure(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    uint64_t n = 0;
+    bool ok = false;
+
+    (void)state;
+    while (!ok) {
+        err.status = DCPK_OK;
+        dcpk_alloc_fail_nth(++n);
+        ok = fill(&err);
+        if (!ok)
+            CHECK_EQ_INT(err.status, DCPK_ENOMEM, "n-th allocation");
+    }
+    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
+    CHECK(n > 3, "some were failed");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(apart_and_zeroed),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(limited),
+        cmocka_unit_test(every_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

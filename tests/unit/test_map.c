@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_map.c - keys of any bytes, growth, and every failure without a leak. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/map.h"
+
+static void any_bytes(void **state)
+{
+    static const struct {
+        const char *label;
+        const char *key;
+        size_t n;
+    } cases[] = {
+        {"empty", "", 0},          {"NUL", "\0", 1},
+        {"two NULs", "\0\0", 2},   {"a", "a", 1},
+        {"a and NUL", "a\0", 2},   {"eight", "abcdefgh", 8},
+        {"nine", "abcdefghi", 9},  {"high", "\xff\xfe", 2},
+        {"7 of 8", "abcdefgh", 7}, {"8 and NUL", "abcdefgh\0", 9},
+    };
+    const size_t n_cases = sizeof cases / sizeof *cases;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_map map = {0};
+    uint64_t value = 0;
+    bool existed;
+
+    (void)state;
+    CHECK(!dcpk_map_get(&map, "a", 1, &value), "an empty map");
+    for (size_t i = 0; i < n_cases; i++) {
+        CHECK(!dcpk_map_get(&map, cases[i].key, cases[i].n, &value), cases[i].label);
+        CHECK_OK(dcpk_map_put(&map, cases[i].key, cases[i].n, i, &existed, &value, &err),
+                 cases[i].label);
+        CHECK(!existed, cases[i].label);
+    }
+    for (size_t i = 0; i < n_cases; i++) {
+        CHECK(dcpk_map_get(&map, cases[i].key, cases[i].n, &value), cases[i].label);
+        CHECK_EQ_INT(value, i, cases[i].label);
+        CHECK_OK(dcpk_map_put(&map, cases[i].key, cases[i].n, 77, &existed, &value, &err),
+                 cases[i].label);
+        CHECK(existed, cases[i].label);
+        CHECK_EQ_INT(value, i, "put tells what is there");
+        CHECK(dcpk_map_get(&map, cases[i].key, cases[i].n, &value), cases[i].label);
+        CHECK_EQ_INT(value, i, "and leaves it");
+    }
+    CHECK_EQ_INT(map.n_items, n_cases, "items");
+    dcpk_map_release(&map);
+    dcpk_map_release(&map);
+}
+
+static void many(void **state)
+{
+    enum { N = 100000, KEY_BYTES = 56 };
+    char(*keys)[KEY_BYTES] = malloc((size_t)N * KEY_BYTES);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_map map = {0};
+    uint64_t value = 0;
+    bool existed;
+
+    (void)state;
+    CHECK(keys != NULL, "keys");
+    for (int i = 0; i < N; i++) {
+        snprintf(keys[i], KEY_BYTES, "decoder.layers.%d.mlp.linear_fc1.weight", i);
+        CHECK_OK(dcpk_map_put(&map, keys[i], strlen(keys[i]), (uint64_t)i, &existed, &value, &err),
+                 keys[i]);
+        CHECK(!existed, keys[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK(dcpk_map_get(&map, keys[i], strlen(keys[i]), &value), keys[i]);
+        CHECK_EQ_INT(value, i, keys[i]);
+    }
+    CHECK(!dcpk_map_get(&map, "decoder.layers.100000.mlp.linear_fc1.weight", 43, &value), "absent");
+    CHECK(map.n_slots <= (size_t)N * 8 / 3, "memory stays in proportion");
+    dcpk_map_release(&map);
+    free(keys);
+}
+
+static dcpk_status fill(struct dcpk_error *err)
+{
+    static const char keys[64] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    struct dcpk_map map = {0};
+    dcpk_status st = DCPK_OK;
+    uint64_t found;
+    bool existed;
+
+    for (size_t i = 0; i < sizeof keys && st == DCPK_OK; i++)
+        st = dcpk_map_put(&map, keys + i, 1, i, &existed, &found, err);
+    for (size_t i = 0; i < map.n_items; i++)
+        CHECK(dcpk_map_get(&map, keys + i, 1, &found), "what was put stays after a failure");
+    dcpk_map_release(&map);
+    return st;
+}
+
+static void every_failure(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = DCPK_ENOMEM;
+    uint64_t n;
+
+    (void)state;
+    for (n = 0; st != DCPK_OK;) {
+        dcpk_alloc_fail_nth(++n);
+        st = fill(&err);
+        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, "n-th allocation");
+    }
+    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
+    CHECK(n > 2, "some were failed");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_bytes),
+        cmocka_unit_test(many),
+        cmocka_unit_test(every_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
