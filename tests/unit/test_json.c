@@ -148,6 +148,8 @@ static void walks(void **state)
     CHECK(dcpk_json_string(doc) == NULL, "an object is no string");
     node = dcpk_json_first(dcpk_json_member(doc, "b"));
     CHECK(dcpk_json_bool(node, &b) && b, "true");
+    CHECK_EQ_INT(dcpk_json_kind(node), DCPK_JSON_BOOL, "true");
+    CHECK_EQ_INT(dcpk_json_kind(dcpk_json_next(node)), DCPK_JSON_BOOL, "false");
     CHECK(dcpk_json_bool(dcpk_json_next(node), &b) && !b, "false");
     CHECK(!dcpk_json_bool(dcpk_json_member(doc, "i"), &b), "a number is no bool");
     dcpk_json_free(doc);
