@@ -20,16 +20,33 @@ static uint64_t place(const struct dcpk_cursor *c)
     return c->base_bytes + c->at_bytes;
 }
 
+/* The next n bytes, moving on; NULL and err when they pass the end. */
+static const uint8_t *take(struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
+{
+    const uint8_t *p = c->data + c->at_bytes;
+
+    assert(c->at_bytes <= c->n_bytes);
+    if (n > c->n_bytes - c->at_bytes) {
+        dcpk_fail(err, DCPK_EFORMAT,
+                  "field of %zu bytes at byte %" PRIu64 " passes the end at byte %" PRIu64, n,
+                  place(c), c->base_bytes + c->n_bytes);
+        return NULL;
+    }
+    c->at_bytes += n;
+    return p;
+}
+
 dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
                               struct dcpk_error *err)
 {
-    assert(c->at_bytes <= c->n_bytes);
-    if (n > c->n_bytes - c->at_bytes)
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "field of %zu bytes at byte %" PRIu64 " passes the end at byte %" PRIu64,
-                         n, place(c), c->base_bytes + c->n_bytes);
-    *out = c->data + c->at_bytes;
-    c->at_bytes += n;
+    if (n > 0) {
+        const uint8_t *p = take(c, n, err);
+        if (p == NULL)
+            return err->status;
+        *out = p;
+    } else {
+        *out = c->data + c->at_bytes; /* NULL when there are no bytes at all */
+    }
     return DCPK_OK;
 }
 
@@ -42,42 +59,42 @@ dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error 
 
 dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p;
-    const dcpk_status st = dcpk_cursor_bytes(c, 1, &p, err);
+    const uint8_t *p = take(c, sizeof *out, err);
 
-    if (st == DCPK_OK)
-        *out = *p;
-    return st;
+    if (p == NULL)
+        return err->status;
+    *out = *p;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p;
-    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+    const uint8_t *p = take(c, sizeof *out, err);
 
-    if (st == DCPK_OK)
-        *out = dcpk_load_u16le(p);
-    return st;
+    if (p == NULL)
+        return err->status;
+    *out = dcpk_load_u16le(p);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p;
-    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+    const uint8_t *p = take(c, sizeof *out, err);
 
-    if (st == DCPK_OK)
-        *out = dcpk_load_u32le(p);
-    return st;
+    if (p == NULL)
+        return err->status;
+    *out = dcpk_load_u32le(p);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p;
-    const dcpk_status st = dcpk_cursor_bytes(c, sizeof *out, &p, err);
+    const uint8_t *p = take(c, sizeof *out, err);
 
-    if (st == DCPK_OK)
-        *out = dcpk_load_u64le(p);
-    return st;
+    if (p == NULL)
+        return err->status;
+    *out = dcpk_load_u64le(p);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
