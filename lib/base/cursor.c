@@ -8,7 +8,9 @@
 
 void dcpk_cursor_init(struct dcpk_cursor *c, const void *data, size_t n_bytes, uint64_t base_bytes)
 {
-    c->data = data;
+    static const uint8_t nothing = 0;
+
+    c->data = data == NULL ? &nothing : data; /* NULL + 0 is undefined in C */
     c->n_bytes = n_bytes;
     c->at_bytes = 0;
     c->base_bytes = base_bytes;
@@ -39,14 +41,11 @@ static const uint8_t *take(struct dcpk_cursor *c, size_t n, struct dcpk_error *e
 dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
                               struct dcpk_error *err)
 {
-    if (n > 0) {
-        const uint8_t *p = take(c, n, err);
-        if (p == NULL)
-            return err->status;
-        *out = p;
-    } else {
-        *out = c->data + c->at_bytes; /* NULL when there are no bytes at all */
-    }
+    const uint8_t *p = take(c, n, err);
+
+    if (p == NULL)
+        return err->status;
+    *out = p;
     return DCPK_OK;
 }
 

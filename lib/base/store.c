@@ -166,7 +166,7 @@ static struct dcpk_source *known_source(const struct dcpk_store *store, const ch
 dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data,
                                   size_t n_bytes, struct dcpk_error *err)
 {
-    struct dcpk_source *source;
+    struct dcpk_source *source = NULL;
     uint8_t *copy;
 
     assert(store->dir_fd < 0);
