@@ -13,13 +13,14 @@ snapshot() {
         xargs -0 -r sha256sum)
 }
 
-# refuses LABEL CODE REGEX CMD...: CMD must exit with CODE, say one line "dcpkit: ..." that REGEX finds,
-# print no result, and leave every file of $TMP as it was. Prints "LABEL: refused", else the fault.
+# refuses LABEL CODE REGEX CMD...: CMD must exit with CODE, say one line "dcpkit: ..." (notes apart) that
+# REGEX finds, print no result, and leave every file of $TMP as it was. Prints "LABEL: refused", else the fault.
 refuses() {
     local label=$1 code=$2 regex=$3 status=0 fault=
     shift 3
     snapshot >"$GOT/before"
-    "$@" >"$GOT/out" 2>"$GOT/err" || status=$?
+    "$@" >"$GOT/out" 2>"$GOT/all" || status=$?
+    grep -v '^dcpkit: [a-z-]*: note: ' "$GOT/all" >"$GOT/err" || true
     snapshot >"$GOT/after"
     if [ "$status" -ne "$code" ]; then
         fault="exit $status, wanted $code"
@@ -38,5 +39,30 @@ refuses() {
         echo "$label: refused"
     else
         echo "$label: $fault; stderr: $(head -c 2000 "$GOT/err")"
+    fi
+}
+
+# answers_no LABEL REGEX CMD...: CMD must exit with 1, say why on stdout where REGEX finds it, say no more
+# than notes on stderr, and leave every file of $TMP as it was. Prints "LABEL: no", else the fault.
+answers_no() {
+    local label=$1 regex=$2 status=0 fault=
+    shift 2
+    snapshot >"$GOT/before"
+    "$@" >"$GOT/out" 2>"$GOT/all" || status=$?
+    grep -v '^dcpkit: [a-z-]*: note: ' "$GOT/all" >"$GOT/err" || true
+    snapshot >"$GOT/after"
+    if [ "$status" -ne 1 ]; then
+        fault="exit $status, wanted 1"
+    elif ! grep -qE -- "$regex" "$GOT/out"; then
+        fault="the answer does not hold '$regex'"
+    elif [ -s "$GOT/err" ]; then
+        fault="a message on stderr"
+    elif ! diff "$GOT/before" "$GOT/after" >"$GOT/diff"; then
+        fault="left something changed: $(head -n 5 "$GOT/diff")"
+    fi
+    if [ -z "$fault" ]; then
+        echo "$label: no"
+    else
+        echo "$label: $fault; stdout: $(head -c 1000 "$GOT/out"); stderr: $(head -c 1000 "$GOT/err")"
     fi
 }

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# help_examples.sh - every command has --help, and the example that it shows works as it stands.
+mkdir checkpoints dumps
+cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" checkpoints/run
+cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_groups
+rm dumps/param_groups/param_to_param_group_map.json
+mkdir bin && ln -s "$DCPKIT" bin/dcpkit
+PATH=$TMP/bin:$PATH
+
+dcpkit --help >help || exit
+grep -q '^usage: dcpkit ' help || echo "--help: no usage line"
+commands=$(sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p' help)
+for command in $commands ''; do
+    # shellcheck disable=SC2086 # '' is dcpkit's own help
+    dcpkit $command --help >help 2>err || echo "$command --help: exit $?"
+    [ ! -s err ] || echo "$command --help: $(cat err)"
+    example=$(sed -n '/^example:/{n;s/^  //p;}' help)
+    case $example in
+    dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;
+    *) echo "$command --help: no example" ;;
+    esac
+done
+for command in convert inspect hash verify print-torch-dcp-in-json \
+    convert-torch-dist-to-fsdp-dtensor; do
+    grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
+done
+dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"

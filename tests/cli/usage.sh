@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage.sh - command lines that make no sense: exit 2 and one line that says what to do.
+sample=$SAMPLES/torch_dist_c_dense_tp2pp2
+refuses "no command" 2 'dcpkit --help' "$DCPKIT"
+refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
+for command in convert inspect hash verify print-torch-dcp-in-json \
+    convert-torch-dist-to-fsdp-dtensor; do
+    refuses "$command without arguments" 2 "$command" "$DCPKIT" $command
+    refuses "$command, unknown option" 2 '--no-such' "$DCPKIT" $command --no-such a b
+    refuses "$command, too many arguments" 2 "$command" "$DCPKIT" $command a b c d
+done
+refuses "threads 0" 2 'threads' "$DCPKIT" hash --threads 0 "$sample"
+refuses "threads many" 2 'threads' "$DCPKIT" hash --threads many "$sample"
+refuses "memory -1" 2 'memory' "$DCPKIT" hash --memory -1 "$sample"
+refuses "memory 99999999T" 2 'memory' "$DCPKIT" hash --memory 99999999T "$sample"
+refuses "unknown format" 2 'no_such_format' "$DCPKIT" hash --format no_such_format "$sample"

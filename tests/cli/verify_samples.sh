@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# verify_samples.sh - every sample is sound, by run folder or by the checkpoint's own folder.
+for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/; do
+    name=$(basename "$folder")
+    [ "$name" != tiny_generations ] || continue
+    "$DCPKIT" verify "$folder" >out 2>err || echo "$name: exit $?: $(cat out err)"
+    [ "$(tail -n 1 out)" = 'verdict     ok' ] || echo "$name: $(tail -n 1 out)"
+done
