@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item_read.c - torch.save archives of one tensor: where its elements lie. */
+#include "formats/dcp/item_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/pickle.h"
+#include "formats/dcp/storage_class_priv.h"
+#include "lib/base/checked.h"
+
+#define MAX_TENSOR_MEMBERS      64u
+#define MAX_TENSOR_PICKLE_BYTES ((uint64_t)64 << 10) /* an ordinary one has 150 */
+#define MAX_SMALL_BYTES         64u                  /* byteorder, version */
+#define MAX_KEY_BYTES           20u                  /* decimal storage keys */
+
+const char dcpk_storage_mark[] = "torch storage";
+
+bool dcpk_item_is_row_major(const struct dcpk_item_tensor *tensor)
+{
+    int64_t next = 1;
+    bool is_row_major = true;
+
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        if (tensor->shape[i] == 0)
+            return true;
+        if (tensor->shape[i] == 1)
+            continue;
+        is_row_major = is_row_major && tensor->stride_elems[i] == next;
+        if (!dcpk_mul_i64(next, tensor->shape[i], &next))
+            is_row_major = false;
+    }
+    return is_row_major;
+}
+
+static bool is_text(const struct dcpk_value *v, const char *text)
+{
+    const char *s = dcpk_value_as_str(v);
+
+    return s != NULL && strcmp(s, text) == 0;
+}
+
+/* ('storage', class, key, location, numel): torch/serialization.py@2.11.0 persistent_id. context:
+ * counts them. */
+static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
+                                const struct dcpk_value *pid, const struct dcpk_value **value,
+                                struct dcpk_error *err)
+{
+    size_t *n_storages = context;
+    const struct dcpk_value *cls = dcpk_value_at(pid, 1), *key = dcpk_value_at(pid, 2);
+    struct dcpk_value *v;
+    struct dcpk_value_object *object;
+    int64_t numel;
+
+    if (!is_text(dcpk_value_at(pid, 0), "storage") || cls == NULL || cls->kind != DCPK_V_GLOBAL ||
+        dcpk_value_as_str(key) == NULL || key->n == 0 || key->n > MAX_KEY_BYTES ||
+        strspn(key->as.str, "0123456789") != key->n ||
+        !dcpk_value_as_int(dcpk_value_at(pid, 4), &numel) || numel < 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a persistent id that is not ('storage', class, key, location, numel)");
+    v = dcpk_arena_alloc(arena, sizeof *v, err);
+    object = v == NULL ? NULL : dcpk_arena_alloc(arena, sizeof *object, err);
+    if (object == NULL)
+        return err->status;
+    *object = (struct dcpk_value_object){.module = "", .name = dcpk_storage_mark, .args = pid};
+    v->kind = DCPK_V_OBJECT;
+    v->as.object = object;
+    *value = v;
+    ++*n_storages;
+    return DCPK_OK;
+}
+
+/* What a value is, for messages. */
+static const char *describe(const struct dcpk_value *v, char *text, size_t n)
+{
+    if (v != NULL && v->kind == DCPK_V_OBJECT)
+        snprintf(text, n, "a %s.%s", v->as.object->module, v->as.object->name);
+    else
+        snprintf(text, n, "a plain value");
+    return text;
+}
+
+/* The storage of a tensor: dtype (NONE for an untyped one) and element count, from its persistent
+ * id. */
+static dcpk_status read_storage(const struct dcpk_value *v, struct dcpk_rebuilt *r,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_value *pid, *cls;
+
+    if (v == NULL || v->kind != DCPK_V_OBJECT || v->as.object->name != dcpk_storage_mark)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage");
+    pid = v->as.object->args;
+    cls = dcpk_value_at(pid, 1);
+    r->key = dcpk_value_as_str(dcpk_value_at(pid, 2));
+    dcpk_value_as_int(dcpk_value_at(pid, 4), &r->storage_elems);
+    if (strcmp(cls->as.global.module, "torch") == 0)
+        r->dtype = dcpk_storage_class_dtype(cls->as.global.name);
+    else if (strcmp(cls->as.global.module, "torch.storage") == 0 &&
+             strcmp(cls->as.global.name, "UntypedStorage") == 0)
+        return DCPK_OK;
+    if (r->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a storage of class %s.%s", cls->as.global.module,
+                         cls->as.global.name);
+    return DCPK_OK;
+}
+
+/* The dtype argument of _rebuild_tensor_v3; its storage counts bytes. */
+static dcpk_status read_dtype(const struct dcpk_value *v, struct dcpk_rebuilt *r,
+                              struct dcpk_error *err)
+{
+    const bool is_torch =
+        v != NULL && v->kind == DCPK_V_GLOBAL && strcmp(v->as.global.module, "torch") == 0;
+
+    if (r->dtype != DCPK_DTYPE_NONE || !is_torch)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
+    r->dtype = dcpk_dtype_from_name(v->as.global.name);
+    if (r->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "dtype torch.%s", v->as.global.name);
+    if ((uint64_t)r->storage_elems % dcpk_dtype_bytes(r->dtype) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "a storage of %" PRId64 " bytes for torch.%s",
+                         r->storage_elems, v->as.global.name);
+    r->storage_elems /= (int64_t)dcpk_dtype_bytes(r->dtype);
+    return DCPK_OK;
+}
+
+static dcpk_status read_shape(const struct dcpk_value *size, const struct dcpk_value *stride,
+                              struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    if (size == NULL || size->kind != DCPK_V_TUPLE || stride == NULL ||
+        stride->kind != DCPK_V_TUPLE || size->n != stride->n)
+        return dcpk_fail(err, DCPK_EFORMAT, "size and stride of a tensor are no equal tuples");
+    if (size->n > DCPK_MAX_RANK)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of rank %zu; the limit is %d", size->n,
+                         DCPK_MAX_RANK);
+    r->rank = (int)size->n;
+    for (size_t i = 0; i < size->n; i++)
+        if (!dcpk_value_as_int(dcpk_value_at(size, i), &r->shape[i]) || r->shape[i] < 0 ||
+            !dcpk_value_as_int(dcpk_value_at(stride, i), &r->stride_elems[i]) ||
+            r->stride_elems[i] < 0)
+            return dcpk_fail(err, DCPK_EFORMAT, "axis %zu of a tensor has no valid size and stride",
+                             i);
+        else if (r->shape[i] <= 1)
+            r->stride_elems[i] = 0; /* nobody steps there, and it may be any number */
+    return DCPK_OK;
+}
+
+/* Every element lies in the storage. */
+static dcpk_status check_bounds(struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    int64_t last = r->offset_elems, n_elems, reach;
+    dcpk_status st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (n_elems == 0)
+        memset(r->stride_elems, 0, sizeof r->stride_elems);
+    for (int i = 0; i < r->rank; i++)
+        if (n_elems > 0 && (!dcpk_mul_i64(r->shape[i] - 1, r->stride_elems[i], &reach) ||
+                            !dcpk_add_i64(last, reach, &last)))
+            return dcpk_fail(err, DCPK_ERANGE, "axis %d of a tensor strides past 2^63", i);
+    if (last > r->storage_elems - (n_elems > 0 ? 1 : 0))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "element %" PRId64 " of a tensor lies outside its storage of %" PRId64
+                         " elements",
+                         last, r->storage_elems);
+    return DCPK_OK;
+}
+
+/* Calls of torch._utils; a _rebuild_parameter may be around them. */
+dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *args;
+    bool is_v3;
+    dcpk_status st;
+
+    if (dcpk_value_is_object(v, "torch._utils", "_rebuild_parameter"))
+        v = dcpk_value_at(v->as.object->args, 0);
+    is_v3 = dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v3");
+    *is_tensor = is_v3 || dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v2");
+    if (!*is_tensor)
+        return DCPK_OK;
+    args = v->as.object->args;
+    memset(r, 0, sizeof *r);
+    st = read_storage(dcpk_value_at(args, 0), r, err);
+    if (st == DCPK_OK && is_v3)
+        st = read_dtype(dcpk_value_at(args, 6), r, err);
+    if (st == DCPK_OK && r->dtype == DCPK_DTYPE_NONE)
+        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
+    if (st == DCPK_OK &&
+        (!dcpk_value_as_int(dcpk_value_at(args, 1), &r->offset_elems) || r->offset_elems < 0))
+        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage offset");
+    if (st == DCPK_OK)
+        st = read_shape(dcpk_value_at(args, 2), dcpk_value_at(args, 3), r, err);
+    return st == DCPK_OK ? check_bounds(r, err) : st;
+}
+
+dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct dcpk_rebuilt *r,
+                                      const struct dcpk_zip_member **member, struct dcpk_error *err)
+{
+    char name[8 + MAX_KEY_BYTES];
+    uint64_t n_bytes;
+
+    snprintf(name, sizeof name, "data/%s", r->key);
+    *member = dcpk_zip_find(zip, name);
+    if (*member == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "no record '%s' for a tensor's storage", name);
+    if (!dcpk_mul_u64((uint64_t)r->storage_elems, dcpk_dtype_bytes(r->dtype), &n_bytes) ||
+        n_bytes != (*member)->n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "record '%s' has %" PRIu64 " bytes, its storage has %" PRId64
+                         " elements of %s",
+                         name, (*member)->n_bytes, r->storage_elems, dcpk_dtype_name(r->dtype));
+    return DCPK_OK;
+}
+
+/* byteorder is absent (old: little) or "little"; version is there. torch/serialization.py@2.11.0
+ * _load. */
+static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *order = dcpk_zip_find(zip, "byteorder");
+    const uint8_t *data;
+    dcpk_status st;
+
+    if (dcpk_zip_find(zip, "version") == NULL && dcpk_zip_find(zip, ".data/version") == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "an archive without a version record: not torch.save's");
+    if (order == NULL)
+        return DCPK_OK;
+    st = dcpk_zip_borrow(zip, order, MAX_SMALL_BYTES, &data, err);
+    if (st != DCPK_OK)
+        return st;
+    if (order->n_bytes == 3 && memcmp(data, "big", 3) == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a big-endian item");
+    if (order->n_bytes != 6 || memcmp(data, "little", 6) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "byteorder is neither 'little' nor 'big'");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  size_t *n_storages, struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *member = dcpk_zip_find(zip, "data.pkl");
+    struct dcpk_pickle_options options = {.persistent = take_storage, .context = n_storages};
+    const uint8_t *data;
+    dcpk_status st = check_small_records(zip, err);
+
+    *n_storages = 0;
+    if (st == DCPK_OK && member == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
+    if (st == DCPK_OK)
+        st = dcpk_zip_borrow(zip, member, limit_bytes, &data, err);
+    if (st != DCPK_OK)
+        return st;
+    options.base_bytes = zip->base_bytes + member->data_offset_bytes;
+    st = dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "data.pkl");
+    return st;
+}
+
+static size_t count_storages(const struct dcpk_zip *zip)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < zip->n_members; i++)
+        n += zip->members[i].name_bytes > 5 && memcmp(zip->members[i].name, "data/", 5) == 0;
+    return n;
+}
+
+/* The one tensor of an open archive. */
+static dcpk_status read_only_tensor(struct dcpk_zip *zip, struct dcpk_arena *arena,
+                                    struct dcpk_item_tensor *tensor, struct dcpk_error *err)
+{
+    const struct dcpk_value *value;
+    const struct dcpk_zip_member *member;
+    struct dcpk_rebuilt r;
+    size_t n_storages;
+    bool is_tensor;
+    char text[256];
+    dcpk_status st =
+        dcpk_item_read_pickle(zip, MAX_TENSOR_PICKLE_BYTES, arena, &value, &n_storages, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_rebuilt_read(value, &is_tensor, &r, err);
+    if (st == DCPK_OK && !is_tensor)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
+                       describe(value, text, sizeof text));
+    if (st == DCPK_OK && (n_storages != 1 || count_storages(zip) != 1))
+        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages",
+                       n_storages != 1 ? n_storages : count_storages(zip));
+    if (st == DCPK_OK)
+        st = dcpk_rebuilt_find_storage(zip, &r, &member, err);
+    if (st != DCPK_OK)
+        return st;
+    *tensor = (struct dcpk_item_tensor){
+        .dtype = r.dtype,
+        .rank = r.rank,
+        .record_offset_bytes = zip->base_bytes + member->data_offset_bytes,
+        .record_bytes = member->n_bytes,
+        .record_crc32 = member->crc32,
+    };
+    memcpy(tensor->shape, r.shape, sizeof r.shape);
+    memcpy(tensor->stride_elems, r.stride_elems, sizeof r.stride_elems);
+    tensor->first_bytes =
+        tensor->record_offset_bytes + (uint64_t)r.offset_elems * dcpk_dtype_bytes(r.dtype);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, uint64_t offset_bytes,
+                                  uint64_t n_bytes, struct dcpk_item_tensor *tensor,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_zip zip;
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    st = dcpk_zip_open(&zip, source, offset_bytes, n_bytes, MAX_TENSOR_MEMBERS, err);
+    if (st == DCPK_OK)
+        st = read_only_tensor(&zip, arena, tensor, err);
+    dcpk_zip_release(&zip);
+    dcpk_arena_free(arena);
+    if (st != DCPK_OK)
+        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", offset_bytes,
+                     dcpk_source_name(source));
+    return st;
+}

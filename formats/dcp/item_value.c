@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item_value.c - torch.save archives as values: everything in memory, every CRC checked, tensors
+ * with their bytes. */
+#include "formats/dcp/item_priv.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+
+#define MAX_VALUE_MEMBERS   65536u
+#define DEFAULT_LIMIT_BYTES ((uint64_t)1 << 30)
+/* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
+#define MAX_EXPANSION 64u
+
+/* Tensors inside a value being made of an archive in memory. */
+struct filling {
+    struct dcpk_zip *zip;
+    struct dcpk_arena *arena;
+    uint64_t budget_bytes; /* for tensor bytes */
+};
+
+/* Copy elements into row-major order: an odometer over all axes but the last. */
+static void gather(const struct dcpk_rebuilt *r, const uint8_t *storage, uint8_t *out)
+{
+    const size_t elem = dcpk_dtype_bytes(r->dtype);
+    const int last = r->rank - 1;
+    int64_t index[DCPK_MAX_RANK] = {0};
+    int64_t at = r->offset_elems;
+    int axis;
+
+    do {
+        for (int64_t i = 0; i < (last < 0 ? 1 : r->shape[last]); i++, out += elem)
+            memcpy(out, storage + (size_t)(at + (last < 0 ? 0 : i * r->stride_elems[last])) * elem,
+                   elem);
+        for (axis = last - 1; axis >= 0; axis--) {
+            at += r->stride_elems[axis];
+            if (++index[axis] < r->shape[axis])
+                break;
+            at -= r->stride_elems[axis] * r->shape[axis];
+            index[axis] = 0;
+        }
+    } while (axis >= 0);
+}
+
+/* Make the tensor that `r` says. */
+static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
+                               struct dcpk_value_tensor **out, struct dcpk_error *err)
+{
+    const size_t elem = dcpk_dtype_bytes(r->dtype);
+    const struct dcpk_zip_member *member;
+    struct dcpk_value_tensor *t;
+    int64_t n_elems, *shape;
+    const uint8_t *storage;
+    uint8_t *bytes;
+    dcpk_status st = dcpk_rebuilt_find_storage(f->zip, r, &member, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
+    if (st != DCPK_OK)
+        return st;
+    if ((uint64_t)n_elems > f->budget_bytes / elem)
+        return dcpk_fail(err, DCPK_ERANGE,
+                         "tensors with more than %u times the bytes of their item", MAX_EXPANSION);
+    f->budget_bytes -= (uint64_t)n_elems * elem;
+    t = dcpk_arena_alloc(f->arena, sizeof *t, err);
+    shape = t == NULL ? NULL : dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
+    bytes = shape == NULL ? NULL : dcpk_arena_alloc(f->arena, (size_t)n_elems * elem, err);
+    if (bytes == NULL)
+        return err->status;
+    memcpy(shape, r->shape, (size_t)r->rank * sizeof *shape);
+    storage = f->zip->whole + member->data_offset_bytes; /* its CRC was checked with all others */
+    if (n_elems > 0)
+        gather(r, storage, bytes);
+    *t = (struct dcpk_value_tensor){r->dtype, r->rank, shape, (uint64_t)n_elems * elem, bytes};
+    *out = t;
+    return DCPK_OK;
+}
+
+/* Nodes still to be looked at, and those that were: nodes may be shared. */
+struct walk {
+    struct dcpk_arena *arena; /* of `seen` keys */
+    const struct dcpk_value **stack;
+    size_t n, capacity;
+    struct dcpk_map seen;
+};
+
+static dcpk_status push(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (v == NULL || (v->kind < DCPK_V_TUPLE || v->kind == DCPK_V_GLOBAL))
+        return DCPK_OK;
+    st = dcpk_grow(&w->stack, &w->capacity, w->n, sizeof *w->stack, err);
+    if (st == DCPK_OK)
+        w->stack[w->n++] = v;
+    return st;
+}
+
+static dcpk_status push_pairs(struct walk *w, const struct dcpk_value_pair *pairs, size_t n,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        st = push(w, pairs[i].key, err);
+        if (st == DCPK_OK)
+            st = push(w, pairs[i].value, err);
+    }
+    return st;
+}
+
+static dcpk_status push_items(struct walk *w, const struct dcpk_value *const *items, size_t n,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = push(w, items[i], err);
+    return st;
+}
+
+static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
+{
+    const struct dcpk_value_object *object;
+    dcpk_status st;
+
+    if (v->kind == DCPK_V_TUPLE || v->kind == DCPK_V_LIST || v->kind == DCPK_V_SET)
+        return push_items(w, v->as.items, v->n, err);
+    if (v->kind == DCPK_V_DICT)
+        return push_pairs(w, v->as.pairs, v->n, err);
+    if (v->kind != DCPK_V_OBJECT)
+        return DCPK_OK;
+    object = v->as.object;
+    st = push(w, object->args, err);
+    if (st == DCPK_OK)
+        st = push(w, object->state, err);
+    if (st == DCPK_OK)
+        st = push_items(w, object->items, object->n_items, err);
+    return st == DCPK_OK ? push_pairs(w, object->pairs, object->n_pairs, err) : st;
+}
+
+/* Was v met before? */
+static dcpk_status mark_seen(struct walk *w, const struct dcpk_value *v, bool *was_seen,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_value **key = dcpk_arena_alloc(w->arena, sizeof *key, err);
+    uint64_t unused;
+
+    if (key == NULL)
+        return err->status;
+    *key = v;
+    return dcpk_map_put(&w->seen, (const char *)key, sizeof *key, 0, was_seen, &unused, err);
+}
+
+/* Look at one node: a tensor is filled in in its place, others give their children to the walk. */
+static dcpk_status visit(struct walk *w, struct filling *f, const struct dcpk_value *v,
+                         struct dcpk_error *err)
+{
+    struct dcpk_value_tensor *tensor = NULL;
+    struct dcpk_value *node;
+    struct dcpk_rebuilt r;
+    bool was_seen, is_tensor;
+    dcpk_status st = mark_seen(w, v, &was_seen, err);
+
+    if (st != DCPK_OK || was_seen)
+        return st;
+    st = dcpk_rebuilt_read(v, &is_tensor, &r, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!is_tensor) {
+        if (v->kind == DCPK_V_OBJECT && v->as.object->name == dcpk_storage_mark)
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "a storage that does not belong to a dense tensor (sparse, quantised or a "
+                "subclass)");
+        return push_children(w, v, err);
+    }
+    st = fill_tensor(f, &r, &tensor, err);
+    if (st != DCPK_OK)
+        return st;
+    /* The pickle reader made this node in our arena for this call; nobody else has seen it yet. */
+    node = (struct dcpk_value *)(uintptr_t)v;
+    node->kind = DCPK_V_TENSOR;
+    node->n = 0;
+    node->as.tensor = tensor;
+    return DCPK_OK;
+}
+
+/* Turn every rebuilt tensor under root into a DCPK_V_TENSOR. */
+static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root,
+                                struct dcpk_error *err)
+{
+    struct walk w = {.arena = dcpk_arena_new(0, err)};
+    dcpk_status st = w.arena == NULL ? err->status : push(&w, root, err);
+
+    while (st == DCPK_OK && w.n > 0)
+        st = visit(&w, f, w.stack[--w.n], err);
+    dcpk_map_release(&w.seen);
+    dcpk_free(w.stack);
+    dcpk_arena_free(w.arena);
+    return st;
+}
+
+static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
+{
+    const uint8_t *unused;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++)
+        st = dcpk_zip_borrow(zip, &zip->members[i], zip->n_bytes, &unused, err);
+    return st;
+}
+
+dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
+                            struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = check_crcs(&zip, err);
+    dcpk_zip_release(&zip);
+    return st;
+}
+
+/* The value of an archive in memory. */
+static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
+                              struct dcpk_arena *arena, const struct dcpk_value **value,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *v;
+    struct dcpk_zip zip;
+    struct filling f = {
+        .zip = &zip, .arena = arena, .budget_bytes = MAX_EXPANSION * (uint64_t)n_bytes};
+    size_t n_storages;
+    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = check_crcs(&zip, err);
+    if (st == DCPK_OK)
+        st = dcpk_item_read_pickle(&zip, n_bytes, arena, &v, &n_storages, err);
+    if (st == DCPK_OK && n_storages > 0)
+        st = fill_tensors(&f, v, err);
+    if (st == DCPK_OK)
+        *value = v;
+    dcpk_zip_release(&zip);
+    return st;
+}
+
+dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
+                                 uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
+                                 const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const uint64_t limit = limit_bytes == 0 ? DEFAULT_LIMIT_BYTES : limit_bytes;
+    const uint64_t file_bytes = dcpk_source_bytes(source);
+    uint8_t *data = NULL;
+    dcpk_status st = DCPK_OK;
+
+    if (n_bytes > file_bytes || offset_bytes > file_bytes - n_bytes)
+        st =
+            dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")",
+                      n_bytes, file_bytes);
+    else if (n_bytes > limit)
+        st =
+            dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes, limit);
+    if (st != DCPK_OK)
+        goto out;
+    data = dcpk_alloc((size_t)n_bytes, err);
+    st = data == NULL ? err->status
+                      : dcpk_source_read(source, offset_bytes, data, (size_t)n_bytes, err);
+    if (st == DCPK_OK)
+        st = read_whole(data, (size_t)n_bytes, offset_bytes, arena, value, err);
+out:
+    dcpk_free(data);
+    if (st != DCPK_OK)
+        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", offset_bytes,
+                     dcpk_source_name(source));
+    return st;
+}
