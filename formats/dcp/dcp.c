@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dcp.c - the PyTorch distributed checkpoint folder: the hooks that torch_dist and fsdp_dtensor
+ * share. */
+#include "formats/dcp/dcp.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/dcp/item_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+
+#define METADATA_NAME      ".metadata"
+#define MAX_METADATA_BYTES ((uint64_t)UINT32_MAX) /* what the pickle reader takes */
+#define MAX_FILE_BYTES     ((uint64_t)8 << 30)
+#define LARGE_ITEM_BYTES   ((uint64_t)1 << 20)
+#define LARGE_ITEM_ALIGN   4096u
+
+bool dcpk_dcp_is_folder(struct dcpk_store *store)
+{
+    return dcpk_store_has(store, METADATA_NAME);
+}
+
+dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
+                          struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    char *data = NULL;
+    size_t n_bytes;
+    dcpk_status st = dcpk_store_find(ckpt->store, METADATA_NAME, &source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n_bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_metadata_read(ckpt, data, n_bytes, info, err);
+    dcpk_free(data);
+    if (st != DCPK_OK)
+        dcpk_context(err, "reading '" METADATA_NAME "'");
+    return st;
+}
+
+/* The item holds what .metadata says: torch asserts the same when it loads. */
+static dcpk_status check_item(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
+                              const struct dcpk_item_tensor *item, struct dcpk_error *err)
+{
+    const int64_t *extent = chunk->span + tensor->rank;
+    char stored[256], wanted[256];
+
+    if (item->dtype != tensor->dtype)
+        return dcpk_fail(err, DCPK_EMISMATCH, "its item holds %s, .metadata says %s",
+                         dcpk_dtype_name(item->dtype), dcpk_dtype_name(tensor->dtype));
+    if (item->rank != tensor->rank ||
+        memcmp(item->shape, extent, (size_t)tensor->rank * sizeof *extent) != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "its item has shape %s, the chunk in .metadata %s",
+                         dcpk_shape_format(item->shape, item->rank, stored, sizeof stored),
+                         dcpk_shape_format(extent, tensor->rank, wanted, sizeof wanted));
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                            struct dcpk_extent *where, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+    struct dcpk_source *source = ckpt->files[chunk->place.file];
+    struct dcpk_item_tensor item;
+    char text[256];
+    struct dcpk_box box;
+    dcpk_status st =
+        dcpk_item_read_tensor(source, chunk->place.offset_bytes, chunk->place.n_bytes, &item, err);
+
+    if (st == DCPK_OK)
+        st = check_item(tensor, chunk, &item, err);
+    if (st != DCPK_OK) {
+        dcpk_box_unpack(chunk->span, tensor->rank, &box);
+        dcpk_context(err, "chunk %s of '%s'", dcpk_box_format(&box, text, sizeof text),
+                     tensor->key);
+        return st;
+    }
+    *where = (struct dcpk_extent){
+        .source = source,
+        .first_bytes = item.first_bytes,
+        .is_row_major = dcpk_item_is_row_major(&item),
+        .has_crc32 = true,
+        .crc32 = item.record_crc32,
+        .record_offset_bytes = item.record_offset_bytes,
+        .record_bytes = item.record_bytes,
+    };
+    for (int i = 0; i < item.rank; i++) /* no overflow: a step stays inside the record */
+        where->stride_bytes[i] = item.stride_elems[i] * (int64_t)dcpk_dtype_bytes(item.dtype);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                 struct dcpk_arena *arena, const struct dcpk_value **value,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_item_read_value(ckpt->files[object->place.file], object->place.offset_bytes,
+                             object->place.n_bytes, 0, arena, value, err);
+
+    if (st != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return st;
+}
+
+/* Begin the next file of an output. */
+static dcpk_status add_file(struct dcpk_output *out, struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err);
+    const char *name;
+
+    if (st != DCPK_OK)
+        return st;
+    name = dcpk_arena_printf(out->arena, err, "__0_%zu.distcp", out->n_files);
+    if (name == NULL)
+        return err->status;
+    out->files[out->n_files++] = (struct dcpk_out_file){.name = name, .n_bytes = 0};
+    return DCPK_OK;
+}
+
+/* Give an item of n_bytes its place behind what was placed before. */
+static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
+                              uint64_t *offset_bytes, struct dcpk_error *err)
+{
+    struct dcpk_out_file *last = out->n_files == 0 ? NULL : &out->files[out->n_files - 1];
+    const uint64_t align = n_bytes >= LARGE_ITEM_BYTES ? LARGE_ITEM_ALIGN : 1;
+    uint64_t at = 0, end = 0;
+    dcpk_status st;
+
+    if (last != NULL &&
+        (!dcpk_align_u64(last->n_bytes, align, &at) || !dcpk_add_u64(at, n_bytes, &end)))
+        return dcpk_fail(err, DCPK_ERANGE, "an item of %" PRIu64 " bytes", n_bytes);
+    if (last == NULL || (last->n_bytes > 0 && end > MAX_FILE_BYTES)) {
+        st = add_file(out, err);
+        if (st != DCPK_OK)
+            return st;
+        at = 0;
+    }
+    *file = (uint32_t)(out->n_files - 1);
+    *offset_bytes = at;
+    out->files[out->n_files - 1].n_bytes = at + n_bytes;
+    return DCPK_OK;
+}
+
+static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payload *payload,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st = DCPK_OK;
+
+    if (payload->source != NULL) {
+        payload->n_bytes = payload->source->place.n_bytes;
+    } else {
+        st = dcpk_dcp_encode(out, payload, &bytes, err);
+        payload->n_bytes = bytes.n_bytes;
+    }
+    dcpk_bytes_release(&bytes);
+    if (st == DCPK_OK)
+        st = place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
+    return st;
+}
+
+static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *chunk,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+    dcpk_status st =
+        dcpk_item_measure(tensor->dtype, chunk->span + tensor->rank, tensor->rank,
+                          &chunk->lead_bytes, &chunk->data_bytes, &chunk->tail_bytes, err);
+
+    if (st == DCPK_OK)
+        st = place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes,
+                        &chunk->file, &chunk->offset_bytes, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "placing a chunk of '%s'", tensor->keys[0]);
+    return st;
+}
+
+dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < out->n_payloads && st == DCPK_OK; i++)
+        st = place_payload(out, &out->payloads[i], err);
+    for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
+        st = place_chunk(out, &out->chunks[i], err);
+    return st;
+}
+
+dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                           uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+
+    return dcpk_item_frame(tensor->dtype, chunk->span + tensor->rank, tensor->rank, crc32, lead,
+                           tail, err);
+}
+
+/* Append an item of the source as it is; a damaged one is not carried on. */
+static dcpk_status carry_over(const struct dcpk_output *out, const struct dcpk_object *object,
+                              struct dcpk_bytes *bytes, struct dcpk_error *err)
+{
+    struct dcpk_source *source = out->source->files[object->place.file];
+    uint8_t *data = dcpk_alloc((size_t)object->place.n_bytes, err);
+    dcpk_status st;
+
+    if (data == NULL)
+        return err->status;
+    st = dcpk_source_read(source, object->place.offset_bytes, data, (size_t)object->place.n_bytes,
+                          err);
+    if (st == DCPK_OK)
+        st = dcpk_item_check(data, (size_t)object->place.n_bytes, object->place.offset_bytes, err);
+    if (st == DCPK_OK)
+        dcpk_bytes_put(bytes, data, (size_t)object->place.n_bytes);
+    dcpk_free(data);
+    if (st != DCPK_OK)
+        dcpk_context(err, "carrying over '%s' from '%s'", object->key, dcpk_source_name(source));
+    return st == DCPK_OK ? dcpk_bytes_status(bytes, err) : st;
+}
+
+dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                            struct dcpk_bytes *bytes, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (payload->source != NULL)
+        return carry_over(out, payload->source, bytes, err);
+    st = dcpk_item_encode(payload->value, "archive", out->pickle_protocol, bytes, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "encoding an object");
+    return st;
+}
+
+dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                            struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st = dcpk_metadata_write(out, &bytes, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_folder_put(folder, METADATA_NAME, bytes.data, bytes.n_bytes, err);
+    dcpk_bytes_release(&bytes);
+    if (st != DCPK_OK)
+        dcpk_context(err, "writing '" METADATA_NAME "'");
+    return st;
+}
+
+static int probe(struct dcpk_store *store)
+{
+    return dcpk_dcp_is_folder(store) ? 10 : 0;
+}
+
+static dcpk_status open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return dcpk_dcp_open(ckpt, ckpt->state, err);
+}
+
+const struct dcpk_format dcpk_format_dcp = {
+    .name = "dcp",
+    .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
+    .state_bytes = sizeof(struct dcpk_dcp_info),
+    .probe = probe,
+    .open = open_plain,
+    .locate = dcpk_dcp_locate,
+    .load_object = dcpk_dcp_load_object,
+};
