@@ -11,7 +11,8 @@
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
-    const char *q;        /* the wrappers in optimizer keys */
+    const char *q;                           /* the wrappers in the keys of parameter groups */
+    const char *model_prefix, *state_prefix; /* with their last dot */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
 
@@ -38,12 +39,12 @@ static const char *const half_suffix[] = {"_w", "_v"};
  * Keys of one tensor under all spellings: prefix + spelling + suffix + end.
  */
 static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, const char *prefix,
-                              const char *q, const char *suffix, const char *end, struct keys *keys,
+                              const char *suffix, const char *end, struct keys *keys,
                               struct dcpk_error *err)
 {
     for (size_t i = 0; i < p->n_spellings; i++) {
-        const char *key = dcpk_arena_printf(w->out->arena, err, "%s%s%s%s%s", prefix, q,
-                                            p->spellings[i], suffix, end);
+        const char *key =
+            dcpk_arena_printf(w->out->arena, err, "%s%s%s%s", prefix, p->spellings[i], suffix, end);
 
         if (key == NULL)
             return err->status;
@@ -105,7 +106,7 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
 /* One tensor of a parameter; a gated one in two halves of rows (fsdp_dtensor.md 5.1). */
 static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p,
                                     const struct dcpk_model_tensor *tensor, const char *prefix,
-                                    const char *q, const char *end, struct dcpk_error *err)
+                                    const char *end, struct dcpk_error *err)
 {
     const int n_parts = p->is_gated ? 2 : 1;
 
@@ -117,7 +118,7 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
         dcpk_status st = keys_begin(w, p->n_spellings, &keys, err);
 
         if (st == DCPK_OK)
-            st = spell_keys(w, p, prefix, q, p->is_gated ? half_suffix[part] : "", end, &keys, err);
+            st = spell_keys(w, p, prefix, p->is_gated ? half_suffix[part] : "", end, &keys, err);
         if (st == DCPK_OK && p->is_gated)
             st = slice_rows(w, tensor, part * (tensor->shape[0] / 2), tensor->shape[0] / 2, &out,
                             err);
@@ -137,7 +138,8 @@ static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, cons
     dcpk_status st = DCPK_OK;
 
     for (int part = 0; part < n_parts && st == DCPK_OK; part++)
-        st = spell_keys(w, p, FD_STATE, w->q, p->is_gated ? half_suffix[part] : "", end, keys, err);
+        st =
+            spell_keys(w, p, w->state_prefix, p->is_gated ? half_suffix[part] : "", end, keys, err);
     return st;
 }
 
@@ -164,12 +166,12 @@ static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error
 
     if (value == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
-    st = add_param_tensor(w, p, value, FD_MODEL, "", "", err);
+    st = add_param_tensor(w, p, value, w->model_prefix, "", err);
     if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR)
-        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG]], FD_STATE, w->q,
+        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG]], w->state_prefix,
                               ".exp_avg", err);
     if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR)
-        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG_SQ]], FD_STATE, w->q,
+        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG_SQ]], w->state_prefix,
                               ".exp_avg_sq", err);
     for (size_t t = p->tensor[DCPK_STATE];
          st == DCPK_OK && t < m->n_tensors && m->tensors[t].param == param; t++)
@@ -444,11 +446,27 @@ static dcpk_status add_training_state(struct writer *w, struct dcpk_error *err)
     return st == DCPK_OK ? add_rng(w, err) : st;
 }
 
+/* A prefix of the caller's with its dot, or our own. */
+static const char *choose_prefix(struct dcpk_arena *arena, const char *own, const char *q,
+                                 const char *given, struct dcpk_error *err)
+{
+    return given != NULL ? dcpk_arena_printf(arena, err, "%s.", given)
+                         : dcpk_arena_printf(arena, err, "%s%s", own, q);
+}
+
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    struct writer w = {model, out, model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW, MAX_VISITS};
-    dcpk_status st = DCPK_OK;
+    const char *q = model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW;
+    struct writer w = {
+        .model = model,
+        .out = out,
+        .q = q,
+        .model_prefix = choose_prefix(out->arena, FD_MODEL, "", out->model_prefix, err),
+        .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
+        .visits_left = MAX_VISITS,
+    };
+    dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL ? err->status : DCPK_OK;
 
     for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
         st = add_param(&w, i, err);

@@ -61,6 +61,8 @@ struct dcpk_output {
     const struct dcpk_format *format;
     void *state; /* the writer's own, in the arena */
     int pickle_protocol; /* of object payloads: 2 by default */
+    /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
+    const char *model_prefix, *state_prefix;
 
     struct dcpk_out_tensor *tensors;
     size_t n_tensors, tensors_capacity;

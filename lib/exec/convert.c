@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.c - the way of a conversion, from the folder named to the folder published. */
+#include "lib/exec/convert.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/rules/inspector.h"
+
+/*
+ * A number that stands for input and options (ids in the output are made from it): FNV-1a over what
+ * will be written. Nothing in it depends on paths, time, threads or memory.
+ */
+static uint64_t mix(uint64_t hash, const void *data, size_t n_bytes)
+{
+    const uint8_t *bytes = data;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t identity_of(const struct dcpk_output *out)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < out->n_tensors; i++) {
+        const struct dcpk_out_tensor *t = &out->tensors[i];
+
+        hash = mix(hash, t->keys[0], strlen(t->keys[0]) + 1);
+        hash = mix(hash, &t->dtype, sizeof t->dtype);
+        hash = mix(hash, t->shape, (size_t)t->rank * sizeof *t->shape);
+    }
+    for (size_t i = 0; i < out->n_objects; i++)
+        hash = mix(hash, out->objects[i].key, strlen(out->objects[i].key) + 1);
+    for (size_t i = 0; i < out->source->n_files; i++) {
+        const uint64_t n_bytes = dcpk_source_bytes(out->source->files[i]);
+
+        hash = mix(hash, &n_bytes, sizeof n_bytes);
+    }
+    return hash;
+}
+
+static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+    dcpk_status st = dcpk_run_find(c->options->in, &c->source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_run_check_apart(c->options->in, c->options->out, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_open(c->source.folder, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
+    return st;
+}
+
+/* The canonical view, with the rules applied, as keys and pieces of the target format. */
+static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_format *from = c->ckpt->format;
+    dcpk_status st;
+
+    if (from->to_model == NULL)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
+            "'model.module.…' or a metadata.json)",
+            from->name);
+    if (from == c->options->to)
+        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
+    st = dcpk_model_new(c->ckpt, &c->model, err);
+    if (st != DCPK_OK)
+        return st;
+    if ((c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0)
+        c->model->flags = DCPK_MODEL_WEIGHTS_ONLY;
+    st = from->to_model(c->ckpt, c->model, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_apply(c->model, &c->options->rules, err);
+    if (st == DCPK_OK)
+        st = c->options->to->from_model(c->model, c->out, err);
+    return st;
+}
+
+static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_inspector_options options = {
+        .swiglu = c->options->rules.swiglu == DCPK_SWIGLU_ON,
+        .swiglu_modules = c->options->rules.swiglu_modules,
+        .n_swiglu_modules = c->options->rules.n_swiglu_modules,
+        .model_prefix = c->options->model_prefix,
+        .state_prefix = c->options->state_prefix,
+        .rename_mtp = (c->options->flags & DCPK_CONVERT_RENAME_MTP) != 0,
+        .has_group_map = c->options->rules.group_map != NULL,
+    };
+    const struct dcpk_value *common = NULL;
+    dcpk_status st = DCPK_OK;
+
+    if (c->ckpt->format->load_common == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "--like-megatron-inspector converts torch_dist only, this is %s",
+                         c->ckpt->format->name);
+    st = c->ckpt->format->load_common(c->ckpt, c->out->arena, &common, err);
+    if (st == DCPK_OK && common == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
+    return st == DCPK_OK ? dcpk_inspector_map(c->out, common, &options, err) : st;
+}
+
+static dcpk_status check_target(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct stat s;
+
+    if (lstat(c->target.folder, &s) == 0 && (c->options->flags & DCPK_CONVERT_FORCE) == 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
+                         c->target.folder);
+    return DCPK_OK;
+}
+
+/* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
+static int64_t find_iteration(const struct dcpk_conversion *c)
+{
+    int64_t iteration = c->source.iteration;
+
+    if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
+        dcpk_value_as_int(c->model->iteration, &iteration);
+    return iteration < DCPK_ITERATION_UNKNOWN ? DCPK_ITERATION_UNKNOWN : iteration;
+}
+
+dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
+                                 const struct dcpk_convert_options *options, struct dcpk_error *err)
+{
+    const bool like_inspector = (options->flags & DCPK_CONVERT_LIKE_INSPECTOR) != 0;
+    dcpk_status st;
+
+    c->options = options;
+    if (options->to->from_model == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
+                         options->to->name);
+    st = open_source(c, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_check_cover(c->ckpt, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_new(c->ckpt, options->to, &c->out, err);
+    if (st != DCPK_OK)
+        return st;
+    c->out->model_prefix = options->model_prefix;
+    c->out->state_prefix = options->state_prefix;
+    st = like_inspector ? map_like_inspector(c, err) : map_through_model(c, err);
+    if (st != DCPK_OK) {
+        dcpk_context(err, "converting '%s'", c->source.folder);
+        return st;
+    }
+    st = dcpk_run_target(options->out, find_iteration(c), &c->target, err);
+    if (st == DCPK_OK)
+        st = check_target(c, err);
+    c->out->identity = identity_of(c->out);
+    if (st == DCPK_OK)
+        st = dcpk_plan_build(c->out, err);
+    if (st == DCPK_OK)
+        dcpk_plan_totals(c->out, &c->totals);
+    return st;
+}
+
+static dcpk_status write_tracker(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    if (!c->target.writes_tracker)
+        return DCPK_OK;
+    return dcpk_file_replace(c->target.tracker, c->target.tracker_text,
+                             strlen(c->target.tracker_text), err);
+}
+
+dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const unsigned flags = (c->options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
+    struct dcpk_folder *folder = NULL;
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st = dcpk_folder_begin(c->target.folder, flags, &folder, err);
+
+    if (st != DCPK_OK)
+        goto out;
+    st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
+    if (st == DCPK_OK)
+        st = dcpk_folder_publish(folder, err);
+    if (st != DCPK_OK)
+        goto out;
+    folder = NULL; /* published and freed */
+    st = write_tracker(c, err);
+out:
+    dcpk_exec_free(exec);
+    dcpk_folder_abandon(folder);
+    if (st != DCPK_OK)
+        dcpk_context(err, "writing '%s'", c->target.folder);
+    return st;
+}
+
+void dcpk_conversion_free(struct dcpk_conversion *c)
+{
+    dcpk_output_free(c->out);
+    dcpk_model_free(c->model);
+    dcpk_checkpoint_close(c->ckpt);
+    dcpk_run_release(&c->target);
+    dcpk_run_release(&c->source);
+}

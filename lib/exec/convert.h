@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it. */
+#ifndef DCPK_LIB_EXEC_CONVERT_H
+#define DCPK_LIB_EXEC_CONVERT_H
+
+#include "lib/base/json.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/exec/exec.h"
+#include "lib/rules/rules.h"
+
+enum dcpk_convert_flags {
+    DCPK_CONVERT_FORCE = 1,          /* replace an output that exists */
+    DCPK_CONVERT_WEIGHTS_ONLY = 2,   /* leave the optimizer out */
+    DCPK_CONVERT_LIKE_INSPECTOR = 4, /* key for key as Megatron's Python tool (lib/rules/inspector.h) */
+    DCPK_CONVERT_RENAME_MTP = 8,     /* that tool's --rename-mtp-keys */
+};
+
+/* Everything is borrowed until dcpk_conversion_free. */
+struct dcpk_convert_options {
+    const struct dcpk_format *const *formats; /* NULL-terminated */
+    const char *from;                         /* a format's name, NULL: found by looking */
+    const struct dcpk_format *to;
+    const struct dcpk_backend *backend;
+    struct dcpk_exec_options exec;
+    struct dcpk_rule_options rules;
+    unsigned flags;
+    const char *in, *out; /* run or iteration folders (lib/ckpt/run.h) */
+    const char *model_prefix, *state_prefix; /* NULL: the format's own */
+};
+
+/* A conversion under way. All but `options` is owned by it; zero it before use. */
+struct dcpk_conversion {
+    const struct dcpk_convert_options *options;
+    struct dcpk_run source, target;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model; /* NULL under LIKE_INSPECTOR */
+    struct dcpk_output *out;
+    struct dcpk_plan_totals totals;
+    struct dcpk_exec_stats stats; /* after run */
+};
+
+/*
+ * Decide everything: reads metadata and small objects, writes nothing.
+ * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without FORCE, or the target format cannot be written;
+ * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
+ */
+dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c, const struct dcpk_convert_options *options,
+                                 struct dcpk_error *err);
+/* Write the planned output, publish it, then the tracker. On failure nothing is left that looks whole. */
+dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
+void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
+
+/* How many keys became what (an output key counts once for each of its fates). */
+struct dcpk_report_counts {
+    uint64_t kept;    /* tensors whose key and content came over unchanged */
+    uint64_t renamed; /* ... under another key */
+    uint64_t made;    /* keys without a tensor or item of the source behind them */
+    uint64_t cast;    /* tensors written in another dtype than their source's */
+    uint64_t aliased; /* further names for bytes that are there already */
+    uint64_t dropped; /* keys of the source that are not carried over */
+};
+void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_counts *counts);
+
+/* Walk what was dropped, key and reason, in order; returns false when `each` does. */
+typedef bool dcpk_report_dropped(void *context, const char *key, size_t key_bytes, const char *reason);
+bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropped *each, void *context);
+
+/* The report as one JSON object: totals, counts, and every key with its source or reason. */
+void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j);
+
+#endif

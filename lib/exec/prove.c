@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prove.c - a conversion held against its source: tensors bit for bit, training state by value. */
+#include "lib/exec/prove.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/rules/rules.h"
+
+/* One comparison to be made; left is of the first checkpoint named, right of the second. */
+struct pair {
+    const char *param;
+    enum dcpk_role role;
+    uint32_t left, right; /* model tensors */
+};
+
+struct proof {
+    const struct dcpk_model *ours, *source;
+    struct dcpk_prove_report *report;
+    bool has_source_groups; /* every parameter of the source has its group */
+    struct pair *pairs;     /* ours against source */
+    size_t n_pairs, pairs_capacity;
+    struct pair *masters; /* source's weight against source's master */
+    size_t n_masters, masters_capacity;
+};
+
+static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_finding *finding;
+    char text[1024];
+    va_list ap;
+
+    report->equal = false;
+    if (report->n_differences++ >= DCPK_MAX_FINDINGS)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    finding = dcpk_arena_alloc(report->arena, sizeof *finding, &err);
+    if (finding == NULL || (finding->text = dcpk_arena_strdup(report->arena, text, &err)) == NULL)
+        return;
+    *report->differences_end = finding;
+    report->differences_end = &finding->next;
+}
+
+static dcpk_status view_model(struct dcpk_checkpoint *ckpt, unsigned flags,
+                              struct dcpk_model **model, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (ckpt->format->to_model == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a plain %s folder is no checkpoint of a Megatron model",
+                         ckpt->format->name);
+    st = dcpk_model_new(ckpt, model, err);
+    if (st != DCPK_OK)
+        return st;
+    (*model)->flags = flags;
+    st = ckpt->format->to_model(ckpt, *model, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_canonical(*model, err);
+    return st;
+}
+
+static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+/* Plan the comparison of one logical tensor of both sides; NO_TENSOR on one side is a difference.
+ */
+static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role role, uint32_t ours,
+                            uint32_t source, struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *a, *b;
+    char x[256], y[256];
+    dcpk_status st;
+
+    if (ours == DCPK_NO_TENSOR || source == DCPK_NO_TENSOR) {
+        if (ours != source)
+            differ(p->report, "'%s': the %s is only in the %s", param, dcpk_role_name(role),
+                   ours == DCPK_NO_TENSOR ? "source" : "checkpoint");
+        return DCPK_OK;
+    }
+    a = &p->ours->tensors[ours];
+    b = &p->source->tensors[source];
+    if (!same_shape(a, b) || a->dtype != b->dtype) {
+        differ(p->report, "'%s': the %s is %s %s, in the source %s %s", param, dcpk_role_name(role),
+               dcpk_dtype_name(a->dtype), dcpk_shape_format(a->shape, a->rank, x, sizeof x),
+               dcpk_dtype_name(b->dtype), dcpk_shape_format(b->shape, b->rank, y, sizeof y));
+        return DCPK_OK;
+    }
+    st = dcpk_grow(&p->pairs, &p->pairs_capacity, p->n_pairs, sizeof *p->pairs, err);
+    if (st == DCPK_OK)
+        p->pairs[p->n_pairs++] = (struct pair){param, role, ours, source};
+    return st;
+}
+
+static uint32_t value_of(const struct dcpk_model *model, const struct dcpk_param *param)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
+
+    return value == NULL ? DCPK_NO_TENSOR : (uint32_t)(value - model->tensors);
+}
+
+/* The tensor of another optimizer state by its name. */
+static uint32_t state_of(const struct dcpk_model *model, uint32_t param, const char *state)
+{
+    for (uint32_t t = model->params[param].tensor[DCPK_STATE]; t < model->n_tensors; t++)
+        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
+            strcmp(model->tensors[t].state, state) == 0)
+            return t;
+    return DCPK_NO_TENSOR;
+}
+
+/* The rounded master must be the weight: that is what training would go on from. */
+static dcpk_status add_master(struct proof *p, const struct dcpk_param *param,
+                              struct dcpk_error *err)
+{
+    const uint32_t weight = param->tensor[DCPK_WEIGHT], master = param->tensor[DCPK_MASTER];
+    dcpk_status st;
+
+    if (weight == DCPK_NO_TENSOR || master == DCPK_NO_TENSOR)
+        return DCPK_OK;
+    st = dcpk_grow(&p->masters, &p->masters_capacity, p->n_masters, sizeof *p->masters, err);
+    if (st == DCPK_OK)
+        p->masters[p->n_masters++] = (struct pair){param->name, DCPK_MASTER, weight, master};
+    return st;
+}
+
+/* Equal, where `step` may be an int in one and a float in the other. */
+static bool same_field(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    double u, v;
+
+    if (a == NULL)
+        return false;
+    return dcpk_value_equal(a, b) ||
+           (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
+}
+
+/* The first field of the source's group that ours lacks or has otherwise; NULL: none. */
+static const char *find_different_field(const struct dcpk_value *ours,
+                                        const struct dcpk_value *source)
+{
+    for (size_t i = 0; i < source->n; i++) {
+        const char *field = dcpk_value_as_str(source->as.pairs[i].key);
+
+        if (field != NULL && strcmp(field, "params") != 0 &&
+            !same_field(dcpk_value_get(ours, field), source->as.pairs[i].value))
+            return field;
+    }
+    return NULL;
+}
+
+/* Without a map the source's groups may not be derivable: then ours must be one of them. */
+static bool is_some_group(const struct proof *p, uint32_t ours)
+{
+    for (size_t g = 0; g < p->source->n_groups; g++)
+        if (find_different_field(p->ours->groups[ours], p->source->groups[g]) == NULL)
+            return true;
+    return false;
+}
+
+static void compare_groups(struct proof *p, const char *name, uint32_t ours, uint32_t source)
+{
+    const char *field;
+
+    p->report->n_values++;
+    if (ours != DCPK_NO_GROUP && !p->has_source_groups) {
+        if (!is_some_group(p, ours))
+            differ(p->report, "'%s': its parameter group is none of the source's", name);
+        return;
+    }
+    if (ours == DCPK_NO_GROUP || source == DCPK_NO_GROUP) {
+        if (ours != source)
+            differ(p->report, "'%s': has a parameter group only in the %s", name,
+                   ours == DCPK_NO_GROUP ? "source" : "checkpoint");
+        return;
+    }
+    field = find_different_field(p->ours->groups[ours], p->source->groups[source]);
+    if (field != NULL)
+        differ(p->report, "'%s': '%s' of its parameter group is missing or differs", name, field);
+}
+
+static dcpk_status pair_param(struct proof *p, uint32_t s, struct dcpk_error *err)
+{
+    static const enum dcpk_role moments[] = {DCPK_EXP_AVG, DCPK_EXP_AVG_SQ};
+    const struct dcpk_param *source = &p->source->params[s], *ours;
+    uint64_t o;
+    dcpk_status st;
+
+    p->report->n_params++;
+    if (!dcpk_map_get(&p->ours->param_by_name, source->name, strlen(source->name), &o)) {
+        differ(p->report, "'%s' is missing", source->name);
+        return DCPK_OK;
+    }
+    ours = &p->ours->params[o];
+    st = add_pair(p, source->name, DCPK_WEIGHT, value_of(p->ours, ours),
+                  value_of(p->source, source), err);
+    for (size_t i = 0; i < 2 && st == DCPK_OK; i++)
+        st = add_pair(p, source->name, moments[i], ours->tensor[moments[i]],
+                      source->tensor[moments[i]], err);
+    for (uint32_t t = source->tensor[DCPK_STATE]; t < p->source->n_tensors && st == DCPK_OK; t++)
+        if (p->source->tensors[t].param == s && p->source->tensors[t].role == DCPK_STATE)
+            st = add_pair(p, source->name, DCPK_STATE,
+                          state_of(p->ours, (uint32_t)o, p->source->tensors[t].state), t, err);
+    if (st == DCPK_OK && p->ours->n_groups > 0 && p->source->n_groups > 0)
+        compare_groups(p, source->name, ours->group, source->group);
+    return st == DCPK_OK ? add_master(p, source, err) : st;
+}
+
+static dcpk_status pair_all(struct proof *p, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (uint32_t i = 0; i < p->source->n_params && st == DCPK_OK; i++)
+        st = pair_param(p, i, err);
+    for (size_t i = 0; i < p->ours->n_params && st == DCPK_OK; i++) {
+        const char *name = p->ours->params[i].name;
+        uint64_t s;
+
+        if (!dcpk_map_get(&p->source->param_by_name, name, strlen(name), &s))
+            differ(p->report, "'%s' is not in the source", name);
+    }
+    return st;
+}
+
+static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
+{
+    return (struct dcpk_view){.dtype = t->dtype,
+                              .rank = t->rank,
+                              .shape = t->shape,
+                              .pieces = t->pieces,
+                              .n_pieces = t->n_pieces};
+}
+
+/* Compare n pairs and report those that differ. */
+static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
+                                 const struct dcpk_model *left, struct dcpk_exec *right_exec,
+                                 const struct dcpk_model *right, const struct pair *pairs, size_t n,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
+    struct dcpk_compare *results = views == NULL ? NULL : dcpk_alloc_array(n, sizeof *results, err);
+    dcpk_status st = results == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        int64_t n_elems = 0;
+
+        views[i] = view_of(&left->tensors[pairs[i].left]);
+        views[n + i] = view_of(&right->tensors[pairs[i].right]);
+        st = dcpk_shape_count(views[i].shape, views[i].rank, &n_elems, err);
+        p->report->tensor_bytes += (uint64_t)n_elems * dcpk_dtype_bytes(views[i].dtype);
+    }
+    if (st == DCPK_OK)
+        st = dcpk_exec_compare(left_exec, views, right_exec, views + n, n, results,
+                               &p->report->stats, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        if (!results[i].equal)
+            differ(p->report,
+                   "'%s': %" PRIu64 " elements of the %s differ%s, the first is number %" PRId64,
+                   pairs[i].param, results[i].n_different, dcpk_role_name(pairs[i].role),
+                   left == right ? " when rounded from the stored weight (in the source)" : "",
+                   results[i].first_different);
+    dcpk_free(views);
+    dcpk_free(results);
+    return st;
+}
+
+static void compare_values(struct proof *p, const char *what, const struct dcpk_value *ours,
+                           const struct dcpk_value *source)
+{
+    if (source == NULL)
+        return;
+    p->report->n_values++;
+    if (ours == NULL || !dcpk_value_equal(ours, source))
+        differ(p->report, "%s %s", what, ours == NULL ? "is missing" : "differs");
+}
+
+/* Every attribute that ours carries must be the source's; which ones were left out the conversion's
+ * report says. */
+static void compare_args(struct proof *p)
+{
+    const struct dcpk_value *ours = dcpk_value_attrs(p->ours->args),
+                            *source = dcpk_value_attrs(p->source->args);
+
+    if (ours == NULL || source == NULL) {
+        if (ours != source)
+            differ(p->report, "args are only in the %s", ours == NULL ? "source" : "checkpoint");
+        return;
+    }
+    for (size_t i = 0; i < ours->n; i++) {
+        const char *name = dcpk_value_as_str(ours->as.pairs[i].key);
+        const struct dcpk_value *theirs = name == NULL ? NULL : dcpk_value_get(source, name);
+
+        p->report->n_values++;
+        if (theirs == NULL || !dcpk_value_equal(ours->as.pairs[i].value, theirs))
+            differ(p->report, "args.%s %s", name == NULL ? "?" : name,
+                   theirs == NULL ? "is not in the source" : "differs");
+    }
+}
+
+static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *backend,
+                                   const struct dcpk_exec_options *options, struct dcpk_error *err)
+{
+    struct dcpk_exec *ours = NULL, *source = NULL;
+    dcpk_status st = dcpk_exec_new(p->ours->ckpt, backend, options, &ours, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(p->source->ckpt, backend, options, &source, err);
+    if (st == DCPK_OK)
+        st = compare_pairs(p, ours, p->ours, source, p->source, p->pairs, p->n_pairs, err);
+    if (st == DCPK_OK)
+        st = compare_pairs(p, source, p->source, source, p->source, p->masters, p->n_masters, err);
+    p->report->n_tensors = p->n_pairs;
+    p->report->n_masters = p->n_masters;
+    dcpk_exec_free(source);
+    dcpk_exec_free(ours);
+    return st;
+}
+
+/* Megatron's default rule; where it does not decide (a map did), *decided is false and that is no
+ * error. */
+static dcpk_status group_source(struct dcpk_model *source, bool *decided, struct dcpk_error *err)
+{
+    const struct dcpk_rule_options rules = {.impl = DCPK_IMPL_ANY};
+    dcpk_status st = dcpk_rules_groups(source, &rules, err);
+
+    *decided = st == DCPK_OK;
+    if (st == DCPK_EUNSUPPORTED)
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return st == DCPK_EUNSUPPORTED ? DCPK_OK : st;
+}
+
+dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source, unsigned flags,
+                       const struct dcpk_backend *backend, const struct dcpk_exec_options *options,
+                       struct dcpk_prove_report *report, struct dcpk_error *err)
+{
+    struct dcpk_model *a = NULL, *b = NULL;
+    struct proof p = {.report = report};
+    dcpk_status st;
+
+    *report = (struct dcpk_prove_report){.equal = true};
+    report->differences_end = &report->differences;
+    report->arena = dcpk_arena_new(0, err);
+    st = report->arena == NULL ? err->status : view_model(ours, flags, &a, err);
+    if (st == DCPK_OK)
+        st = view_model(source, flags, &b, err);
+    if (st == DCPK_OK)
+        st = group_source(b, &p.has_source_groups, err);
+    if (st != DCPK_OK)
+        goto out;
+    p.ours = a;
+    p.source = b;
+    st = pair_all(&p, err);
+    if (st == DCPK_OK)
+        st = compare_tensors(&p, backend, options, err);
+    if (st != DCPK_OK)
+        goto out;
+    compare_values(&p, "iteration", a->iteration, b->iteration);
+    compare_values(&p, "checkpoint_version", a->version, b->version);
+    compare_values(&p, "opt_param_scheduler", a->scheduler, b->scheduler);
+    compare_values(&p, "num_floating_point_operations_so_far", a->flops, b->flops);
+    compare_args(&p);
+out:
+    dcpk_free(p.pairs);
+    dcpk_free(p.masters);
+    dcpk_model_free(a);
+    dcpk_model_free(b);
+    if (st != DCPK_OK)
+        dcpk_context(err, "comparing '%s' with '%s'", dcpk_store_path(ours->store),
+                     dcpk_store_path(source->store));
+    return st;
+}
+
+void dcpk_prove_release(struct dcpk_prove_report *report)
+{
+    dcpk_arena_free(report->arena);
+    report->arena = NULL;
+}

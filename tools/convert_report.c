@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_report.c - prints what a conversion does or did. */
+#include "tools/convert_report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/sink.h"
+#include "tools/cmd.h"
+
+#define MAX_REASONS 32
+
+/* What was dropped for one reason. */
+struct reason {
+    const char *text;
+    const char *first;
+    size_t first_bytes;
+    uint64_t n;
+};
+
+struct reasons {
+    struct reason list[MAX_REASONS];
+    size_t n;
+    uint64_t n_more; /* keys dropped for reasons past MAX_REASONS */
+};
+
+static bool collect(void *context, const char *key, size_t key_bytes, const char *text)
+{
+    struct reasons *r = context;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->list[i].text, text) == 0) {
+            r->list[i].n++;
+            return true;
+        }
+    if (r->n == MAX_REASONS)
+        r->n_more++;
+    else
+        r->list[r->n++] = (struct reason){text, key, key_bytes, 1};
+    return true;
+}
+
+static void print_dropped(const struct dcpk_conversion *c)
+{
+    struct reasons r = {.n = 0};
+
+    dcpk_report_each_dropped(c, collect, &r);
+    for (size_t i = 0; i < r.n; i++)
+        printf("  dropped    %" PRIu64 " x %.*s%s: %s\n", r.list[i].n, (int)r.list[i].first_bytes,
+               r.list[i].first, r.list[i].n > 1 ? ", ..." : "", r.list[i].text);
+    if (r.n_more > 0)
+        printf("  dropped    %" PRIu64 " more keys for other reasons (--report lists all)\n",
+               r.n_more);
+}
+
+static void print_notes(const struct dcpk_conversion *c)
+{
+    for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
+        if (event->kind == DCPK_EVENT_NOTE)
+            printf("  note       %s\n", event->text);
+}
+
+void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
+{
+    const struct dcpk_plan_totals *t = &c->totals;
+    struct dcpk_report_counts n;
+    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
+
+    dcpk_report_count(c, &n);
+    printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
+           *c->ckpt->generation == '\0' ? "" : " generation ", c->ckpt->generation,
+           c->options->to->name);
+    printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
+           c->target.writes_tracker || !c->target.has_tracker
+               ? ""
+               : " (the tracker beside it is left as it is)");
+    printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
+           " pieces, under %" PRIu64 " keys\n",
+           t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,
+           t->n_keys);
+    printf("  objects    %" PRIu64 " keys for %" PRIu64 " items\n", t->n_objects, t->n_payloads);
+    printf("  files      %" PRIu64 " of %s together\n", t->n_files,
+           dcpk_cli_short_size(t->file_bytes, a));
+    if (dry_run)
+        printf("  memory     %s for the plan; --memory bounds the rest\n",
+               dcpk_cli_short_size(t->metadata_bytes, a));
+    else
+        printf("  time       %.3f s, %.2f GB/s (read %s, wrote %s)\n", c->stats.seconds,
+               (double)c->stats.written_bytes / 1e9 /
+                   (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
+               dcpk_cli_short_size(c->stats.read_bytes, a),
+               dcpk_cli_short_size(c->stats.written_bytes, b));
+    printf("  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
+           " cast, %" PRIu64 " aliased, %" PRIu64 " dropped\n",
+           n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
+    print_dropped(c);
+    print_notes(c);
+}
+
+dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+    dcpk_status st;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_report_json(c, &j);
+    if (path == NULL)
+        return dcpk_cli_print_bytes(&bytes, err);
+    dcpk_bytes_text(&bytes, "\n");
+    st = dcpk_bytes_status(&bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_file_replace(path, bytes.data, bytes.n_bytes, err);
+    dcpk_bytes_release(&bytes);
+    return st;
+}
