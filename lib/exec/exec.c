@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec.c - the executor's object: threads, their memory, located chunks, progress. */
+#include "lib/exec/exec.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/pool.h"
+
+#define MIB                  ((size_t)1 << 20)
+#define DEFAULT_MEMORY_BYTES (256 * MIB)
+#define LEAST_MEMORY_BYTES   (16 * MIB)
+#define LEAST_SHARE_BYTES    MIB
+/*
+ * More than this makes nothing faster: a slab that has left the processor's cache between reading,
+ * checksum and writing costs more than the system calls that larger ones save.
+ */
+#define MOST_SHARE_BYTES   (8 * MIB)
+#define MOST_LOCATED_BYTES (16 * MIB)
+
+static int choose_threads(int wanted, uint64_t memory_bytes)
+{
+    const uint64_t most = memory_bytes / LEAST_SHARE_BYTES;
+
+    if (wanted <= 0)
+        wanted = dcpk_pool_default_threads();
+    return (uint64_t)wanted > most ? (int)most : wanted;
+}
+
+/* Room for located chunks: all of them, or what a sixteenth of the memory holds. */
+static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
+{
+    const uint64_t limit =
+        memory_bytes / 16 > MOST_LOCATED_BYTES ? MOST_LOCATED_BYTES : memory_bytes / 16;
+    size_t n = 64;
+
+    while (n < n_chunks && 2 * n * sizeof(struct dcpk_located) <= limit)
+        n *= 2;
+    return n;
+}
+
+dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backend *backend,
+                          const struct dcpk_exec_options *options, struct dcpk_exec **exec,
+                          struct dcpk_error *err)
+{
+    struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
+    uint64_t memory_bytes = options->memory_bytes, share_bytes;
+    dcpk_status st;
+
+    if (made == NULL)
+        return err->status;
+    if (memory_bytes == 0)
+        memory_bytes = DEFAULT_MEMORY_BYTES;
+    if (memory_bytes < LEAST_MEMORY_BYTES)
+        memory_bytes = LEAST_MEMORY_BYTES;
+    made->ckpt = ckpt;
+    made->backend = backend;
+    made->progress = options->progress;
+    made->n_located = choose_located(ckpt->n_chunks, memory_bytes);
+    memory_bytes -= made->n_located * sizeof *made->located;
+    made->n_threads = choose_threads(options->n_threads, memory_bytes);
+    share_bytes = memory_bytes / (uint64_t)made->n_threads;
+    made->share_bytes = share_bytes > MOST_SHARE_BYTES ? MOST_SHARE_BYTES : (size_t)share_bytes;
+    for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)
+        pthread_mutex_init(&made->locks[i], NULL);
+    made->located = dcpk_alloc_array(made->n_located, sizeof *made->located, err);
+    st = made->located == NULL ? err->status : dcpk_chunk_index_new(ckpt, &made->index, err);
+    if (st != DCPK_OK) {
+        dcpk_exec_free(made);
+        return st;
+    }
+    *exec = made;
+    return DCPK_OK;
+}
+
+void dcpk_exec_free(struct dcpk_exec *exec)
+{
+    if (exec == NULL)
+        return;
+    for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)
+        pthread_mutex_destroy(&exec->locks[i]);
+    dcpk_chunk_index_free(exec->index);
+    dcpk_free(exec->located);
+    dcpk_free(exec);
+}
+
+int dcpk_exec_threads(const struct dcpk_exec *exec)
+{
+    return exec->n_threads;
+}
+
+void dcpk_exec_strides(size_t elem_bytes, const int64_t *extent, int rank, int64_t *stride_bytes)
+{
+    int64_t stride = (int64_t)elem_bytes;
+
+    for (int axis = rank - 1; axis >= 0; axis--) {
+        stride_bytes[axis] = stride;
+        stride *= extent[axis] > 0 ? extent[axis] : 1;
+    }
+}
+
+dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
+                             struct dcpk_extent *where, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &exec->ckpt->tensors[chunk->tensor];
+    const uint32_t number = (uint32_t)(chunk - exec->ckpt->chunks);
+    const size_t slot = number & (exec->n_located - 1);
+    pthread_mutex_t *lock = &exec->locks[slot % DCPK_LOCATED_LOCKS];
+    struct dcpk_located found;
+    dcpk_status st;
+
+    pthread_mutex_lock(lock);
+    found = exec->located[slot];
+    pthread_mutex_unlock(lock);
+    if (found.source != NULL && found.chunk == number) {
+        *where = (struct dcpk_extent){
+            .source = found.source, .first_bytes = found.first_bytes, .is_row_major = true};
+        dcpk_exec_strides(dcpk_dtype_bytes(tensor->dtype), chunk->span + tensor->rank, tensor->rank,
+                          where->stride_bytes);
+        return DCPK_OK;
+    }
+    memset(where, 0, sizeof *where);
+    st = exec->ckpt->format->locate(exec->ckpt, chunk, where, err);
+    if (st != DCPK_OK) {
+        dcpk_context(err, "finding '%s'", tensor->key);
+        return st;
+    }
+    for (int axis = 0; axis < tensor->rank; axis++)
+        if (where->stride_bytes[axis] < 0)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is stored backwards along axis %d",
+                             tensor->key, axis);
+    if (where->is_row_major) {
+        pthread_mutex_lock(lock);
+        exec->located[slot] = (struct dcpk_located){where->source, where->first_bytes, number};
+        pthread_mutex_unlock(lock);
+    }
+    return DCPK_OK;
+}
+
+/* Cut a share: half for the consumer, a quarter for spans, an eighth each for casts and windows. */
+static dcpk_status worker_init(struct dcpk_worker *worker, size_t share_bytes,
+                               struct dcpk_error *err)
+{
+    const size_t unit = share_bytes / 64 / 64 * 64; /* whole cache lines */
+    uint8_t *at;
+
+    worker->memory = dcpk_alloc_aligned(4096, share_bytes, err);
+    if (worker->memory == NULL)
+        return err->status;
+    at = worker->memory;
+    worker->buffer = at;
+    worker->buffer_bytes = 32 * unit;
+    at += worker->buffer_bytes;
+    worker->scratch = at;
+    worker->scratch_bytes = 16 * unit;
+    at += worker->scratch_bytes;
+    worker->cast_from = at;
+    worker->cast_to = at + 4 * unit;
+    worker->cast_bytes = 4 * unit;
+    at += 8 * unit;
+    worker->window_bytes = unit;
+    for (int i = 0; i < DCPK_N_WINDOWS; i++)
+        worker->windows[i].data = at + (size_t)i * unit;
+    return DCPK_OK;
+}
+
+struct dcpk_worker *dcpk_workers_new(const struct dcpk_exec *exec, struct dcpk_error *err)
+{
+    struct dcpk_worker *workers = dcpk_alloc_array((size_t)exec->n_threads, sizeof *workers, err);
+
+    for (int i = 0; workers != NULL && i < exec->n_threads; i++) {
+        if (worker_init(&workers[i], exec->share_bytes, err) != DCPK_OK) {
+            dcpk_workers_free(exec, workers);
+            return NULL;
+        }
+    }
+    return workers;
+}
+
+void dcpk_workers_free(const struct dcpk_exec *exec, struct dcpk_worker *workers)
+{
+    for (int i = 0; workers != NULL && i < exec->n_threads; i++)
+        dcpk_free(workers[i].memory);
+    dcpk_free(workers);
+}
+
+/* An empty window if there is one, else the one not used for longest. */
+static struct dcpk_window *oldest_window(struct dcpk_worker *worker)
+{
+    struct dcpk_window *oldest = &worker->windows[0];
+
+    for (int i = 1; i < DCPK_N_WINDOWS; i++)
+        if (worker->windows[i].used < oldest->used)
+            oldest = &worker->windows[i];
+    return oldest;
+}
+
+/* The window that holds the range or lies shortly before it (then *follows), or NULL. */
+static struct dcpk_window *find_window(struct dcpk_worker *worker, const struct dcpk_source *source,
+                                       uint64_t offset_bytes, size_t n_bytes, bool *follows)
+{
+    *follows = false;
+    for (int i = 0; i < DCPK_N_WINDOWS; i++) {
+        struct dcpk_window *window = &worker->windows[i];
+        const uint64_t end = window->offset_bytes + window->n_bytes;
+
+        if (window->source != source || offset_bytes < window->offset_bytes ||
+            offset_bytes > end + worker->window_bytes)
+            continue;
+        *follows = offset_bytes + n_bytes > end;
+        return window;
+    }
+    return NULL;
+}
+
+/*
+ * Let `window` begin at the range: a first read takes a page or so, one that follows twice what the
+ * window held, so that scattered reads stay small and neighbours come many at once.
+ */
+static dcpk_status fill_window(struct dcpk_worker *worker, struct dcpk_window *window,
+                               struct dcpk_source *source, uint64_t offset_bytes, size_t n_bytes,
+                               bool follows, struct dcpk_error *err)
+{
+    const uint64_t source_bytes = dcpk_source_bytes(source);
+    size_t n = follows ? 2 * window->n_bytes : 4096;
+    dcpk_status st;
+
+    n = n < n_bytes ? n_bytes : n;
+    n = n > worker->window_bytes ? worker->window_bytes : n;
+    if (offset_bytes <= source_bytes - n_bytes && n > source_bytes - offset_bytes)
+        n = (size_t)(source_bytes - offset_bytes);
+    window->source = NULL;
+    st = dcpk_source_read(source, offset_bytes, window->data, n, err);
+    if (st != DCPK_OK)
+        return st;
+    worker->read_bytes += n;
+    window->source = source;
+    window->offset_bytes = offset_bytes;
+    window->n_bytes = n;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *source,
+                             uint64_t offset_bytes, void *out, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    struct dcpk_window *window;
+    bool follows;
+    dcpk_status st;
+
+    if (n_bytes > worker->window_bytes / 2 || n_bytes > dcpk_source_bytes(source)) {
+        worker->read_bytes += n_bytes;
+        return dcpk_source_read(source, offset_bytes, out, n_bytes, err);
+    }
+    window = find_window(worker, source, offset_bytes, n_bytes, &follows);
+    if (window == NULL || follows) {
+        window = window == NULL ? oldest_window(worker) : window;
+        st = fill_window(worker, window, source, offset_bytes, n_bytes, follows, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    window->used = ++worker->n_reads;
+    memcpy(out, window->data + (offset_bytes - window->offset_bytes), n_bytes);
+    return DCPK_OK;
+}
+
+static double now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, uint64_t total_bytes)
+{
+    meter->progress = exec->progress;
+    meter->total_bytes = total_bytes;
+    atomic_init(&meter->done_bytes, 0);
+    atomic_init(&meter->stopped, false);
+    pthread_mutex_init(&meter->mutex, NULL);
+    meter->begun = meter->next = now_seconds();
+}
+
+dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dcpk_error *err)
+{
+    const struct dcpk_progress *progress = &meter->progress;
+    const uint64_t done = atomic_fetch_add(&meter->done_bytes, n_bytes) + n_bytes;
+
+    if (progress->update == NULL)
+        return DCPK_OK;
+    if (pthread_mutex_trylock(&meter->mutex) == 0) { /* else another thread tells it just now */
+        const double now = now_seconds();
+
+        if (now >= meter->next && !atomic_load(&meter->stopped)) {
+            meter->next = now + 0.1;
+            if (!progress->update(progress->context, done, meter->total_bytes))
+                atomic_store(&meter->stopped, true);
+        }
+        pthread_mutex_unlock(&meter->mutex);
+    }
+    if (atomic_load(&meter->stopped))
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exec,
+                           const struct dcpk_worker *workers, struct dcpk_exec_stats *stats,
+                           dcpk_status st)
+{
+    const uint64_t done = atomic_load(&meter->done_bytes);
+
+    if (st == DCPK_OK && meter->progress.update != NULL)
+        (void)meter->progress.update(meter->progress.context, done, meter->total_bytes);
+    if (st == DCPK_OK && stats != NULL) {
+        *stats = (struct dcpk_exec_stats){.seconds = now_seconds() - meter->begun};
+        for (int i = 0; i < exec->n_threads; i++) {
+            stats->read_bytes += workers[i].read_bytes;
+            stats->written_bytes += workers[i].written_bytes;
+        }
+    }
+    pthread_mutex_destroy(&meter->mutex);
+    return st;
+}

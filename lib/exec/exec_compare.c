@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec_compare.c - compares views of two checkpoints slab by slab, on all threads. */
+#include <assert.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/pool.h"
+#include "lib/exec/slab.h"
+
+struct comparison {
+    struct dcpk_exec *exec, *other;
+    const struct dcpk_view *left, *right;
+    size_t n;
+    struct dcpk_worker *workers; /* of exec; serve both checkpoints */
+    uint64_t *first_task;        /* of each pair */
+    pthread_mutex_t mutex;       /* of results */
+    struct dcpk_compare *results;
+    struct dcpk_meter meter;
+};
+
+/* A third of the worker's buffer each: left, right, right cast to left's dtype. */
+static size_t third_bytes(const struct comparison *c)
+{
+    return c->workers[0].buffer_bytes / 3 / 64 * 64;
+}
+
+static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs *slabs)
+{
+    const struct dcpk_view *left = &c->left[pair];
+    const size_t a = dcpk_dtype_bytes(left->dtype), b = dcpk_dtype_bytes(c->right[pair].dtype);
+    struct dcpk_box whole;
+
+    dcpk_box_whole(left->shape, left->rank, &whole);
+    dcpk_slabs_cut(&whole, a > b ? a : b, third_bytes(c), slabs);
+}
+
+static size_t find_pair(const struct comparison *c, uint64_t task)
+{
+    size_t low = 0, high = c->n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (c->first_task[middle] <= task)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static dcpk_status gather_view(struct dcpk_exec *exec, struct dcpk_worker *worker,
+                               const struct dcpk_view *view, const struct dcpk_box *slab, void *out,
+                               struct dcpk_error *err)
+{
+    struct dcpk_box_tree pieces;
+    dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
+
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_gather(exec, worker, view, &pieces, slab, out, err);
+    dcpk_box_tree_release(&pieces);
+    return st;
+}
+
+/* Count the elements that differ; *first: index of the first of them, set when there is one. */
+static uint64_t count_different(const uint8_t *a, const uint8_t *b, size_t elem_bytes,
+                                uint64_t n_elems, uint64_t *first)
+{
+    uint64_t n = 0;
+
+    if (memcmp(a, b, (size_t)n_elems * elem_bytes) == 0)
+        return 0;
+    for (uint64_t i = 0; i < n_elems; i++)
+        if (memcmp(a + i * elem_bytes, b + i * elem_bytes, elem_bytes) != 0 && n++ == 0)
+            *first = i;
+    return n;
+}
+
+static void add_result(struct comparison *c, size_t pair, uint64_t n_different, uint64_t first)
+{
+    struct dcpk_compare *result = &c->results[pair];
+
+    if (n_different == 0)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    result->equal = false;
+    result->n_different += n_different;
+    if (result->first_different < 0 || (int64_t)first < result->first_different)
+        result->first_different = (int64_t)first;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
+                                struct dcpk_error *err)
+{
+    struct comparison *c = context;
+    struct dcpk_worker *worker = &c->workers[worker_number];
+    const size_t pair = find_pair(c, task);
+    const uint64_t slab_number = task - c->first_task[pair];
+    const struct dcpk_view *left = &c->left[pair], *right = &c->right[pair];
+    const size_t elem_bytes = dcpk_dtype_bytes(left->dtype);
+    uint8_t *a = worker->buffer, *b = a + third_bytes(c), *b_cast = b + third_bytes(c);
+    uint64_t n_elems, n_different, first = 0;
+    struct dcpk_slabs slabs;
+    struct dcpk_box slab;
+    dcpk_status st;
+
+    cut_pair(c, pair, &slabs);
+    dcpk_slabs_box(&slabs, slab_number, &slab);
+    n_elems = dcpk_slab_elems(&slab);
+    st = gather_view(c->exec, worker, left, &slab, a, err);
+    if (st == DCPK_OK)
+        st = gather_view(c->other, worker, right, &slab, b, err);
+    if (st == DCPK_OK && left->dtype != right->dtype) {
+        st = c->exec->backend->cast(right->dtype, b, left->dtype, b_cast, (size_t)n_elems, err);
+        b = b_cast;
+    }
+    if (st != DCPK_OK)
+        return st;
+    n_different = count_different(a, b, elem_bytes, n_elems, &first);
+    add_result(c, pair, n_different, dcpk_slabs_first(&slabs, slab_number) + first);
+    return dcpk_meter_add(&c->meter, n_elems * elem_bytes, err);
+}
+
+static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+/* Number the tasks; returns how many. Also the bytes on the left. */
+static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
+{
+    uint64_t n_tasks = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        struct dcpk_slabs slabs;
+
+        assert(same_shape(&c->left[i], &c->right[i]));
+        cut_pair(c, i, &slabs);
+        c->first_task[i] = n_tasks;
+        c->results[i] = (struct dcpk_compare){.equal = true, .first_different = -1};
+        n_tasks += slabs.n;
+        *total_bytes += dcpk_slab_elems(&slabs.box) * dcpk_dtype_bytes(c->left[i].dtype);
+    }
+    return n_tasks;
+}
+
+dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left,
+                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+                              struct dcpk_compare *results, struct dcpk_exec_stats *stats,
+                              struct dcpk_error *err)
+{
+    struct comparison c = {
+        .exec = exec, .other = other, .left = left, .right = right, .n = n, .results = results};
+    uint64_t n_tasks = 0;
+    dcpk_status st = DCPK_OK;
+
+    pthread_mutex_init(&c.mutex, NULL);
+    dcpk_meter_begin(&c.meter, exec, 0);
+    c.workers = dcpk_workers_new(exec, err);
+    if (c.workers == NULL)
+        st = err->status;
+    if (st == DCPK_OK) {
+        c.first_task = dcpk_alloc_array(n, sizeof *c.first_task, err);
+        st = c.first_task == NULL ? err->status : DCPK_OK;
+    }
+    if (st == DCPK_OK) {
+        n_tasks = number_tasks(&c, &c.meter.total_bytes);
+        st = dcpk_pool_run(exec->n_threads, n_tasks, compare_task, &c, err);
+    }
+    st = dcpk_meter_end(&c.meter, exec, c.workers, stats, st);
+    dcpk_free(c.first_task);
+    dcpk_workers_free(exec, c.workers);
+    pthread_mutex_destroy(&c.mutex);
+    return st;
+}

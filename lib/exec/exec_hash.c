@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec_hash.c - hashes of views: a tensor is hashed in row-major order by one thread, many tensors
+ * at once. */
+#include "lib/base/alloc.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/pool.h"
+#include "lib/exec/slab.h"
+
+/* Tensors from this size on go first: one that began last would keep a thread busy while the others
+ * are idle. */
+#define LARGE_BYTES (UINT64_C(64) << 20)
+
+struct hashing {
+    struct dcpk_exec *exec;
+    struct dcpk_worker *workers;
+    struct dcpk_hasher **hashers; /* one a worker */
+    const struct dcpk_view *views;
+    size_t *order;
+    struct dcpk_hash *hashes;
+    struct dcpk_meter meter;
+};
+
+static uint64_t view_bytes(const struct dcpk_view *view)
+{
+    struct dcpk_box whole;
+
+    dcpk_box_whole(view->shape, view->rank, &whole);
+    return dcpk_slab_elems(&whole) * dcpk_dtype_bytes(view->dtype);
+}
+
+static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct dcpk_view *view,
+                              const struct dcpk_box_tree *pieces, struct dcpk_error *err)
+{
+    struct dcpk_worker *worker = &h->workers[worker_number];
+    const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
+    struct dcpk_slabs slabs;
+    struct dcpk_box slab;
+    dcpk_status st = DCPK_OK;
+
+    dcpk_box_whole(view->shape, view->rank, &slab);
+    dcpk_slabs_cut(&slab, elem_bytes, worker->buffer_bytes, &slabs);
+    for (uint64_t i = 0; i < slabs.n && st == DCPK_OK; i++) {
+        size_t n_bytes;
+
+        if (i + 1 < slabs.n) {
+            dcpk_slabs_box(&slabs, i + 1, &slab);
+            dcpk_gather_advise(h->exec, view, pieces, &slab);
+        }
+        dcpk_slabs_box(&slabs, i, &slab);
+        n_bytes = (size_t)dcpk_slab_elems(&slab) * elem_bytes;
+        st = dcpk_gather(h->exec, worker, view, pieces, &slab, worker->buffer, err);
+        if (st != DCPK_OK)
+            break;
+        h->exec->backend->hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);
+        st = dcpk_meter_add(&h->meter, n_bytes, err);
+    }
+    return st;
+}
+
+static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
+{
+    struct hashing *h = context;
+    const struct dcpk_view *view = &h->views[h->order[task]];
+    struct dcpk_box_tree pieces;
+    dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
+
+    if (st != DCPK_OK)
+        return st;
+    h->exec->backend->hasher_reset(h->hashers[worker]);
+    st = hash_slabs(h, worker, view, &pieces, err);
+    if (st == DCPK_OK)
+        h->exec->backend->hasher_digest(h->hashers[worker], &h->hashes[h->order[task]]);
+    dcpk_box_tree_release(&pieces);
+    return st;
+}
+
+static dcpk_status hashing_init(struct hashing *h, size_t n, struct dcpk_error *err)
+{
+    size_t at = 0;
+
+    h->workers = dcpk_workers_new(h->exec, err);
+    if (h->workers == NULL)
+        return err->status;
+    h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
+    if (h->hashers == NULL)
+        return err->status;
+    h->order = dcpk_alloc_array(n, sizeof *h->order, err);
+    if (h->order == NULL)
+        return err->status;
+    for (int i = 0; i < h->exec->n_threads; i++)
+        if (h->exec->backend->hasher_new(&h->hashers[i], err) != DCPK_OK)
+            return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (view_bytes(&h->views[i]) >= LARGE_BYTES)
+            h->order[at++] = i;
+    for (size_t i = 0; i < n; i++)
+        if (view_bytes(&h->views[i]) < LARGE_BYTES)
+            h->order[at++] = i;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                           struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
+                           struct dcpk_error *err)
+{
+    struct hashing h = {.exec = exec, .views = views, .hashes = hashes};
+    uint64_t total_bytes = 0;
+    dcpk_status st;
+
+    for (size_t i = 0; i < n; i++)
+        total_bytes += view_bytes(&views[i]);
+    dcpk_meter_begin(&h.meter, exec, total_bytes);
+    st = hashing_init(&h, n, err);
+    if (st == DCPK_OK)
+        st = dcpk_pool_run(exec->n_threads, n, hash_task, &h, err);
+    st = dcpk_meter_end(&h.meter, exec, h.workers, stats, st);
+    for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
+        exec->backend->hasher_free(h.hashers[i]);
+    dcpk_free(h.hashers);
+    dcpk_free(h.order);
+    dcpk_workers_free(exec, h.workers);
+    return st;
+}

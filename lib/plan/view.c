@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view.c - stored tensors as views; the index of a checkpoint's chunks. */
+#include <assert.h>
+
+#include "lib/base/alloc.h"
+#include "lib/plan/box_tree.h"
+#include "lib/plan/plan.h"
+
+dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,
+                             struct dcpk_arena *arena, struct dcpk_view *view,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &ckpt->tensors[tensor];
+    struct dcpk_piece *piece = dcpk_arena_alloc(arena, sizeof *piece, err);
+    struct dcpk_box whole;
+    dcpk_status st;
+
+    if (piece == NULL)
+        return err->status;
+    dcpk_box_whole(stored->shape, stored->rank, &whole);
+    st = dcpk_piece_make(arena, tensor, &whole, &whole, piece, err);
+    if (st != DCPK_OK)
+        return st;
+    *view = (struct dcpk_view){
+        .dtype = stored->dtype,
+        .rank = stored->rank,
+        .shape = stored->shape,
+        .pieces = piece,
+        .n_pieces = 1,
+    };
+    return DCPK_OK;
+}
+
+struct dcpk_chunk_index {
+    const struct dcpk_checkpoint *ckpt;
+    struct dcpk_box_tree *trees; /* one a tensor, over its chunks */
+};
+
+static const int64_t *chunk_span(const void *items, size_t i)
+{
+    return ((const struct dcpk_chunk *)items)[i].span;
+}
+
+dcpk_status dcpk_chunk_index_new(const struct dcpk_checkpoint *ckpt,
+                                 struct dcpk_chunk_index **index, struct dcpk_error *err)
+{
+    struct dcpk_chunk_index *made = dcpk_alloc(sizeof *made, err);
+    dcpk_status st = DCPK_OK;
+
+    if (made == NULL)
+        return err->status;
+    made->ckpt = ckpt;
+    made->trees = dcpk_alloc_array(ckpt->n_tensors, sizeof *made->trees, err);
+    if (made->trees == NULL)
+        st = err->status;
+    for (size_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+        const struct dcpk_tensor *tensor = &ckpt->tensors[t];
+
+        made->trees[t] = (struct dcpk_box_tree){
+            .items = ckpt->chunks == NULL ? NULL : &ckpt->chunks[tensor->first_chunk],
+            .span = chunk_span,
+            .n = tensor->n_chunks,
+            .rank = tensor->rank,
+        };
+        st = dcpk_box_tree_build(&made->trees[t], err);
+    }
+    if (st != DCPK_OK) {
+        dcpk_context(err, "indexing the chunks of the checkpoint");
+        dcpk_chunk_index_free(made);
+        return st;
+    }
+    *index = made;
+    return DCPK_OK;
+}
+
+void dcpk_chunk_index_free(struct dcpk_chunk_index *index)
+{
+    if (index == NULL)
+        return;
+    for (size_t t = 0; index->trees != NULL && t < index->ckpt->n_tensors; t++)
+        dcpk_box_tree_release(&index->trees[t]);
+    dcpk_free(index->trees);
+    dcpk_free(index);
+}
+
+const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *index,
+                                               uint32_t tensor, const struct dcpk_box *box,
+                                               size_t *at)
+{
+    const struct dcpk_box_tree *tree = &index->trees[tensor];
+    size_t item;
+
+    assert(tensor < index->ckpt->n_tensors && box->rank == tree->rank);
+    if (!dcpk_box_tree_next(tree, box, at, &item))
+        return NULL;
+    return &index->ckpt->chunks[index->ckpt->tensors[tensor].first_chunk + item];
+}
