@@ -41,25 +41,75 @@ static bool same_place(const struct dcpk_place *a, const struct dcpk_place *b)
     return a->file == b->file && a->offset_bytes == b->offset_bytes && a->n_bytes == b->n_bytes;
 }
 
+/* The places of all items in the order of compare_refs; heap, one for each chunk and object. */
+static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_ref **refs,
+                               struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_chunks + ckpt->n_objects;
+    struct place_ref *r = dcpk_alloc_array(n, sizeof *r, err);
+
+    if (r == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_chunks; i++)
+        r[i] = (struct place_ref){ckpt->chunks[i].place, i};
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        r[ckpt->n_chunks + i] = (struct place_ref){ckpt->objects[i].place, ckpt->n_chunks + i};
+    qsort(r, n, sizeof *r, compare_refs);
+    *refs = r;
+    return DCPK_OK;
+}
+
 /* is_alias[i]: an item before i (chunks first, then objects) has the same place. */
 static dcpk_status find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
                                 struct dcpk_error *err)
 {
     const size_t n = ckpt->n_chunks + ckpt->n_objects;
-    struct place_ref *refs = dcpk_alloc_array(n, sizeof *refs, err);
+    struct place_ref *refs;
+    dcpk_status st = sorted_refs(ckpt, &refs, err);
 
-    if (refs == NULL)
-        return err->status;
-    for (size_t i = 0; i < ckpt->n_chunks; i++)
-        refs[i] = (struct place_ref){ckpt->chunks[i].place, i};
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        refs[ckpt->n_chunks + i] = (struct place_ref){ckpt->objects[i].place, ckpt->n_chunks + i};
-    qsort(refs, n, sizeof *refs, compare_refs);
+    if (st != DCPK_OK)
+        return st;
     for (size_t i = 1; i < n; i++) /* an item of no bytes has no place to share */
         if (refs[i].place.n_bytes > 0 && same_place(&refs[i].place, &refs[i - 1].place))
             is_alias[refs[i].index] = true;
     dcpk_free(refs);
     return DCPK_OK;
+}
+
+static const char *key_of(const struct dcpk_checkpoint *ckpt, uint64_t index)
+{
+    if (index < ckpt->n_chunks)
+        return ckpt->tensors[ckpt->chunks[index].tensor].key;
+    return ckpt->objects[index - ckpt->n_chunks].key;
+}
+
+dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_chunks + ckpt->n_objects;
+    const struct place_ref *last = NULL; /* of those so far in this file, the one that ends last */
+    struct place_ref *refs;
+    dcpk_status st = sorted_refs(ckpt, &refs, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const struct dcpk_place *p = &refs[i].place;
+
+        if (p->n_bytes == 0)
+            continue;
+        if (last == NULL || last->place.file != p->file ||
+            p->offset_bytes - last->place.offset_bytes >= last->place.n_bytes)
+            last = &refs[i];
+        else if (!same_place(p, &last->place))
+            st = dcpk_fail(err, DCPK_EFORMAT,
+                           "'%s' at byte %" PRIu64 " (%" PRIu64 " bytes) and '%s' at byte %" PRIu64
+                           " (%" PRIu64 " bytes) overlap in '%s'",
+                           key_of(ckpt, last->index), last->place.offset_bytes, last->place.n_bytes,
+                           key_of(ckpt, refs[i].index), p->offset_bytes, p->n_bytes,
+                           dcpk_source_name(ckpt->files[p->file]));
+    }
+    dcpk_free(refs);
+    return st;
 }
 
 static dcpk_status add_bytes(uint64_t *total, uint64_t n_bytes, struct dcpk_error *err)

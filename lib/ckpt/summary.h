@@ -49,6 +49,20 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_sum
 void dcpk_summary_free(struct dcpk_summary *summary); /* NULL is a no-op */
 
 /*
+ * No two items share bytes of a file, but for exact aliases. DCPK_EFORMAT names the two that do. O(n log n).
+ */
+dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/*
+ * The first class, function or called name in `value` that is_known refuses, depth first: an object of which is_known is
+ * false, or a bare global. *found is false when there is none; module and name are borrowed from the value.
+ * Errors: DCPK_ENOMEM; DCPK_ERANGE past 10 million nodes (shared nodes are walked each time).
+ */
+typedef bool dcpk_is_known(const char *module, const char *name);
+dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_known *is_known, bool *found,
+                                    const char **module, const char **name, struct dcpk_error *err);
+
+/*
  * What is known of the run, from common state (format->load_common) or, where there is none, the objects args, iteration,
  * checkpoint_version. Values live in `arena`. A failing read becomes a note of the checkpoint, the fields stay empty:
  * a checkpoint that cannot be converted can still be looked at.
