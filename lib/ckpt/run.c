@@ -249,7 +249,7 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
     if (found.folder == NULL)
         st = err->status;
     else if (stat(found.folder, &info) != 0 || !S_ISDIR(info.st_mode))
-        st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder",
+        st = dcpk_fail(err, DCPK_EIO, "%s names '%s', but there is no such folder",
                        DCPK_TRACKER_NAME, found.folder);
 out:
     if (st != DCPK_OK) {

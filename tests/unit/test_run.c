@@ -123,7 +123,7 @@ static const struct {
     {"a file", "file", DCPK_EIO, "not a folder"},
     {"neither", "empty", DCPK_EFORMAT, "neither a checkpoint"},
     {"neither, but iterations", "untracked", DCPK_EFORMAT, "give its folder iter_0000010"},
-    {"folder is missing", "gone", DCPK_EFORMAT, "'gone/iter_0000007'"},
+    {"folder is missing", "gone", DCPK_EIO, "'gone/iter_0000007'"},
     {"a word", "word", DCPK_EFORMAT, "'latest', neither an iteration"},
     {"negative", "minus", DCPK_EFORMAT, "'-1'"},
     {"past 64 bits", "huge", DCPK_EFORMAT, "'99999999999999999999'"},
