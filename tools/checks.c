@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checks.c - a list of named checks and their outcomes, and how it is printed. */
+#include "tools/checks.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "lib/base/json.h"
+#include "tools/cmd.h"
+
+void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status st,
+                     const struct dcpk_error *err, const char *fmt, ...)
+{
+    struct dcpk_check *check = &checks->list[checks->n];
+    va_list ap;
+
+    assert(checks->n < DCPK_MAX_CHECKS);
+    checks->n++;
+    check->name = name;
+    check->status = st;
+    va_start(ap, fmt);
+    if (st == DCPK_OK)
+        vsnprintf(check->text, sizeof check->text, fmt, ap);
+    else
+        snprintf(check->text, sizeof check->text, "%s", err->text);
+    va_end(ap);
+}
+
+int dcpk_checks_exit_code(const struct dcpk_checks *checks)
+{
+    int code = DCPK_EXIT_OK;
+
+    for (size_t i = 0; i < checks->n; i++) {
+        const dcpk_status st = checks->list[i].status;
+        const bool is_no = st == DCPK_EFORMAT || st == DCPK_EMISMATCH;
+        const int mine = is_no ? DCPK_EXIT_NO : dcpk_exit_code(st);
+
+        code = mine > code ? mine : code;
+    }
+    return code;
+}
+
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < checks->n; i++) {
+        const bool is_ok = checks->list[i].status == DCPK_OK;
+
+        printf("%-10s  %-6s  ", checks->list[i].name, is_ok ? "ok" : "FAILED");
+        dcpk_cli_put_text(stdout, checks->list[i].text);
+        putchar('\n');
+    }
+    printf("verdict     %s\n", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK ? "ok" : "NOT ok");
+    return dcpk_cli_flush(err);
+}
+
+dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "checks");
+    dcpk_json_begin_array(&j);
+    for (size_t i = 0; i < checks->n; i++) {
+        dcpk_json_begin_object(&j);
+        dcpk_json_put_key(&j, "name");
+        dcpk_json_put_string(&j, checks->list[i].name);
+        dcpk_json_put_key(&j, "ok");
+        dcpk_json_put_bool(&j, checks->list[i].status == DCPK_OK);
+        dcpk_json_put_key(&j, "text");
+        dcpk_json_put_string(&j, checks->list[i].text);
+        dcpk_json_end_object(&j);
+    }
+    dcpk_json_end_array(&j);
+    dcpk_json_put_key(&j, "format");
+    dcpk_json_put_string(&j, format);
+    dcpk_json_put_key(&j, "ok");
+    dcpk_json_put_bool(&j, dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
+    dcpk_json_put_key(&j, "version");
+    dcpk_json_put_int(&j, 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checks.h - a list of named checks and their outcomes, and how it is printed. */
+#ifndef DCPK_TOOLS_CHECKS_H
+#define DCPK_TOOLS_CHECKS_H
+
+#include <stddef.h>
+
+#include "lib/base/error.h"
+
+#define DCPK_MAX_CHECKS 16
+
+/* DCPK_OK, or why the answer is no (DCPK_EFORMAT, DCPK_EMISMATCH) or could not be had (the rest). */
+struct dcpk_check {
+    const char *name; /* one word, borrowed */
+    dcpk_status status;
+    char text[DCPK_ERROR_BYTES];
+};
+
+struct dcpk_checks {
+    struct dcpk_check list[DCPK_MAX_CHECKS];
+    size_t n;
+};
+
+/* Record a check: what was found (fmt) when st is DCPK_OK, else err's text. At most DCPK_MAX_CHECKS. */
+void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status st, const struct dcpk_error *err,
+                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* 0: all hold; 1: the answer is no; 2 to 4: it could not be had. The gravest counts. */
+int dcpk_checks_exit_code(const struct dcpk_checks *checks);
+
+/* A line each and the verdict to stdout. */
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
+/* One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}. */
+dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format, struct dcpk_error *err);
+
+#endif

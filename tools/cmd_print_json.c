@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_print_json.c - dcpkit print-torch-dcp-in-json: the Python tool's subcommand, byte for byte.
+ */
+#include <string.h>
+
+#include "lib/base/sink.h"
+#include "tools/cmd.h"
+#include "tools/state_dict.h"
+
+#define NAME      "print-torch-dcp-in-json"
+#define FILE_NAME "param_to_param_group_map.json"
+/* Source: tools/checkpoint/checkpoint_inspector.py print_torch_dcp_in_json, model_weight_prefix
+ * @core_v0.19.0. */
+#define PREFIX "model.module"
+
+/* Does the file hold exactly these bytes? */
+static bool holds(const char *path, const struct dcpk_bytes *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    size_t at = 0, n;
+    char part[4096];
+    bool same = file != NULL;
+
+    while (same && (n = fread(part, 1, sizeof part, file)) > 0) {
+        same = n <= bytes->n_bytes - at && memcmp(bytes->data + at, part, n) == 0;
+        at += n;
+    }
+    if (file != NULL)
+        fclose(file);
+    return same && at == bytes->n_bytes;
+}
+
+static bool exists(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+
+    if (file != NULL)
+        fclose(file);
+    return file != NULL;
+}
+
+/* The one line of all content, then the file with the group map's key names. */
+static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                   const char *path, bool is_dry, bool force,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_state_dict *dict = NULL;
+    struct dcpk_bytes line = {0}, file = {0};
+    dcpk_status st = dcpk_state_dict_load(ckpt, arena, &dict, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_state_dict_to_json(dict, 0, &line, err);
+    if (st == DCPK_OK)
+        st = dcpk_state_dict_rename(dict, PREFIX, err);
+    if (st == DCPK_OK)
+        st = dcpk_state_dict_to_json(dict, 2, &file, err);
+    if (st != DCPK_OK)
+        goto out;
+    fputs("torch dcp content: ", stdout);
+    st = dcpk_cli_print_bytes(&line, err);
+    if (st != DCPK_OK || is_dry)
+        goto out;
+    if (exists(path) && !holds(path, &file) && !force)
+        st = dcpk_fail(err, DCPK_EUSAGE, "'%s' exists with other content; --force replaces it",
+                       path);
+    else if (!holds(path, &file))
+        st = dcpk_file_replace(path, file.data, file.n_bytes, err);
+    if (st == DCPK_OK)
+        printf("Saved converted param_to_param_group_map to: %s\n", path);
+out:
+    dcpk_bytes_release(&line);
+    dcpk_bytes_release(&file);
+    return st == DCPK_OK ? dcpk_cli_flush(err) : st;
+}
+
+int dcpk_cmd_print_json(int argc, char **argv)
+{
+    const char *output = NULL;
+    bool is_dry = false, force = false;
+    const struct dcpk_cli_option rows[] = {
+        {"output", 'o', DCPK_CLI_TEXT, &output, "FILE",
+         "write the JSON here (default: DIR/" FILE_NAME ")"},
+        {"force", 0, DCPK_CLI_FLAG, &force, NULL, "replace a file that exists with other content"},
+        {"dry-run", 0, DCPK_CLI_FLAG, &is_dry, NULL, "print only, write no file"},
+    };
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] DIR",
+        .summary = "Print the content of a DCP folder without tensors as JSON, and write it with "
+                   "keys " PREFIX ".* to a file.",
+        .options = rows,
+        .n_options = sizeof rows / sizeof *rows,
+        .example = "dcpkit " NAME " -o map.json dumps/param_groups",
+        .min_args = 1,
+        .max_args = 1,
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_arena *arena = NULL;
+    struct dcpk_run run = {0};
+    char *path;
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    dcpk_status st;
+
+    if (code >= 0)
+        return code;
+    st = dcpk_cli_open(args[0], "dcp", &ckpt, &run, &err);
+    if (st == DCPK_OK) {
+        arena = dcpk_arena_new(0, &err);
+        st = arena == NULL ? err.status : DCPK_OK;
+    }
+    if (st == DCPK_OK) {
+        path = dcpk_arena_printf(arena, &err, "%s%s%s", output == NULL ? run.folder : output,
+                                 output == NULL ? "/" : "", output == NULL ? FILE_NAME : "");
+        st = path == NULL ? err.status : print_and_write(ckpt, arena, path, is_dry, force, &err);
+    }
+    dcpk_arena_free(arena);
+    dcpk_run_release(&run);
+    dcpk_checkpoint_close(ckpt);
+    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+}

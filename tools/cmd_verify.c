@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_verify.c - dcpkit verify: structure, exact cover, places, pickles, checksums; or the proof of
+ * a conversion. */
+#include <inttypes.h>
+
+#include "formats/dcp/pickle.h"
+#include "kernels/kernels.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/summary.h"
+#include "lib/exec/prove.h"
+#include "tools/checks.h"
+#include "tools/cmd.h"
+
+#define NAME "verify"
+
+struct verify {
+    const char *path, *against; /* against: NULL without --against */
+    const char *format;
+    bool as_json, wants_progress, weights_only;
+    struct dcpk_exec_options options;
+    struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
+    struct dcpk_checks checks;
+};
+
+static void check_structure(struct verify *v)
+{
+    const struct dcpk_error none = DCPK_ERROR_INIT;
+
+    dcpk_checks_add(
+        &v->checks, "structure", DCPK_OK, &none,
+        "%s: %zu tensors, %zu chunks, %zu objects in %zu files; every box inside its tensor, "
+        "every place inside its file, every file inside the folder",
+        v->ckpt->format->name, v->ckpt->n_tensors, v->ckpt->n_chunks, v->ckpt->n_objects,
+        v->ckpt->n_files);
+}
+
+static void check_cover(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const dcpk_status st = dcpk_checkpoint_check_cover(v->ckpt, &err);
+
+    dcpk_checks_add(&v->checks, "cover", st, &err, "the chunks of every tensor cover it exactly");
+}
+
+static void check_places(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const dcpk_status st = dcpk_check_places(v->ckpt, &err);
+
+    dcpk_checks_add(&v->checks, "places", st, &err,
+                    "no two items share bytes, but for exact aliases");
+}
+
+/* Load one object (NULL: the common state) and look through it. */
+static dcpk_status check_value(struct verify *v, const struct dcpk_object *object,
+                               struct dcpk_error *err)
+{
+    const char *what = object == NULL ? "common state" : object->key;
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *value = NULL;
+    const char *module, *name;
+    bool found = false;
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    if (object == NULL)
+        st = v->ckpt->format->load_common(v->ckpt, arena, &value, err);
+    else
+        st = v->ckpt->format->load_object(v->ckpt, object, arena, &value, err);
+    if (st == DCPK_OK && value != NULL)
+        st = dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err);
+    if (st == DCPK_OK && found)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "'%s.%s' is no class or function that checkpoints hold; Python would "
+                       "import it on loading",
+                       module, name);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", what);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+static void check_pickles(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = DCPK_OK;
+
+    if (v->ckpt->format->load_common != NULL)
+        st = check_value(v, NULL, &err);
+    for (size_t i = 0; i < v->ckpt->n_objects && st == DCPK_OK; i++) {
+        st = check_value(v, &v->ckpt->objects[i], &err);
+        if (st == DCPK_OK && dcpk_cli_interrupted())
+            st = dcpk_fail(&err, DCPK_ECANCELLED, "interrupted");
+    }
+    dcpk_checks_add(&v->checks, "pickles", st, &err,
+                    "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
+}
+
+static void check_items(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_exec_stats stats = {0};
+    struct dcpk_exec *exec = NULL;
+    char size[DCPK_SIZE_TEXT_BYTES];
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    v->options.progress = dcpk_bar_begin(&bar, "reading", v->wants_progress);
+    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_check_items(exec, &stats, &err);
+    dcpk_bar_end(&bar);
+    dcpk_exec_free(exec);
+    dcpk_checks_add(&v->checks, "checksums", st, &err,
+                    "the CRC-32 of every record is right, %s read",
+                    dcpk_cli_size(stats.read_bytes, size));
+}
+
+/* Differences go to stderr, one a line: the list is long when the answer is a clear no. */
+static void record_proof(struct verify *v, const struct dcpk_prove_report *report)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char size[DCPK_SIZE_TEXT_BYTES];
+    dcpk_status st = DCPK_OK;
+
+    if (!report->equal)
+        st = dcpk_fail(&err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
+                       report->n_differences, v->against,
+                       report->differences == NULL ? "" : report->differences->text);
+    dcpk_checks_add(&v->checks, "against", st, &err,
+                    "equal to '%s': %" PRIu64 " parameters, %" PRIu64 " tensors (%s), %" PRIu64
+                    " weights against their rounded masters, %" PRIu64 " values",
+                    v->against, report->n_params, report->n_tensors,
+                    dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values);
+    for (const struct dcpk_finding *f = report->differences; f != NULL && f->next != NULL;
+         f = f->next)
+        dcpk_cli_note(NAME, "difference: %s", f->next->text);
+}
+
+static void check_against(struct verify *v)
+{
+    const unsigned flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_prove_report report = {0};
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    v->options.progress = dcpk_bar_begin(&bar, "comparing", v->wants_progress);
+    st = dcpk_prove(v->ckpt, v->source, flags, dcpk_backends[0], &v->options, &report, &err);
+    dcpk_bar_end(&bar);
+    if (st == DCPK_OK)
+        record_proof(v, &report);
+    else
+        dcpk_checks_add(&v->checks, "against", st, &err, "%s", "");
+    dcpk_prove_release(&report);
+}
+
+/* All checks, also when one has failed: each answers another question. */
+static int check(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st;
+
+    check_structure(v);
+    check_cover(v);
+    check_places(v);
+    check_pickles(v);
+    check_items(v);
+    if (v->source != NULL)
+        check_against(v);
+    dcpk_cli_notes(NAME, v->ckpt);
+    st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name, &err)
+                    : dcpk_checks_print(&v->checks, &err);
+    return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
+}
+
+/* Both checkpoints are opened first: what cannot be opened is no answer. */
+static int verify(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = dcpk_cli_open(v->path, v->format, &v->ckpt, NULL, &err);
+    int code;
+
+    if (st == DCPK_OK && v->against != NULL)
+        st = dcpk_cli_open(v->against, NULL, &v->source, NULL, &err);
+    code = st == DCPK_OK ? check(v) : dcpk_cli_fail(NAME, &err);
+    dcpk_checkpoint_close(v->source);
+    dcpk_checkpoint_close(v->ckpt);
+    return code;
+}
+
+int dcpk_cmd_verify(int argc, char **argv)
+{
+    struct verify v = {0};
+    const struct dcpk_cli_option rows[] = {
+        {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
+         "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit,\n"
+         "weights against their rounded masters, training state by value"},
+        {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
+         "with --against: DIR was converted without optimizer state"},
+        {"format", 0, DCPK_CLI_TEXT, &v.format, "NAME",
+         "read DIR as this format (default: found by looking)"},
+        DCPK_CLI_JSON(v.as_json),
+        DCPK_CLI_THREADS(v.options.n_threads),
+        DCPK_CLI_MEMORY(v.options.memory_bytes),
+        DCPK_CLI_PROGRESS(v.wants_progress),
+    };
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] DIR",
+        .summary = "Check structure, exact cover, overlaps, pickled classes and checksums.",
+        .options = rows,
+        .n_options = sizeof rows / sizeof *rows,
+        .example = "dcpkit verify checkpoints/run/iter_0000004",
+        .min_args = 1,
+        .max_args = 1,
+    };
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    v.path = args[0];
+    return verify(&v);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect_json.c - dcpkit inspect --json: one document with every key, in key order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
+#include "lib/ckpt/format.h"
+#include "tools/cmd.h"
+#include "tools/inspect.h"
+
+static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_uint(j, v);
+}
+
+static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_string(j, text);
+}
+
+static void put_numbers(struct dcpk_json_out *j, const char *key, const int64_t *v, int n)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_array(j);
+    for (int i = 0; i < n; i++)
+        dcpk_json_put_int(j, v[i]);
+    dcpk_json_end_array(j);
+}
+
+static void put_size(struct dcpk_json_out *j, const char *key, int64_t size)
+{
+    dcpk_json_put_key(j, key);
+    if (size > 0)
+        dcpk_json_put_int(j, size);
+    else
+        dcpk_json_put_null(j);
+}
+
+static void put_layout(struct dcpk_json_out *j, const struct dcpk_layout *l)
+{
+    dcpk_json_put_key(j, "layout");
+    dcpk_json_begin_object(j);
+    put_size(j, "cp", l->cp);
+    put_size(j, "dp", l->dp);
+    put_size(j, "ep", l->ep);
+    put_size(j, "pp", l->pp);
+    put_size(j, "tp", l->tp);
+    put_size(j, "world", l->world);
+    dcpk_json_end_object(j);
+}
+
+static int compare_facts(const void *left, const void *right)
+{
+    const struct dcpk_model_fact *const *a = left, *const *b = right;
+
+    return strcmp((*a)->name, (*b)->name);
+}
+
+static dcpk_status put_model(struct dcpk_json_out *j, const struct dcpk_value *args,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_model_fact **facts = dcpk_alloc_array(dcpk_n_model_facts, sizeof *facts, err);
+
+    if (facts == NULL)
+        return err->status;
+    for (size_t i = 0; i < dcpk_n_model_facts; i++)
+        facts[i] = &dcpk_model_facts[i];
+    qsort(facts, dcpk_n_model_facts, sizeof *facts, compare_facts);
+    dcpk_json_put_key(j, "model");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; i < dcpk_n_model_facts; i++) {
+        const struct dcpk_value *v = dcpk_value_get(args, facts[i]->name);
+
+        if (v == NULL)
+            continue;
+        dcpk_json_put_key(j, facts[i]->name);
+        if (v->kind == DCPK_V_GLOBAL)
+            dcpk_json_put_string(j, v->as.global.name);
+        else
+            dcpk_value_to_json(v, j);
+    }
+    dcpk_json_end_object(j);
+    dcpk_free(facts);
+    return DCPK_OK;
+}
+
+static void put_notes(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt)
+{
+    dcpk_json_put_key(j, "notes");
+    dcpk_json_begin_array(j);
+    for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
+        dcpk_json_put_string(j, note->text);
+    dcpk_json_end_array(j);
+}
+
+static int compare_objects(const void *left, const void *right)
+{
+    const struct dcpk_object *const *a = left, *const *b = right;
+
+    return strcmp((*a)->key, (*b)->key);
+}
+
+static dcpk_status put_objects(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_object **sorted = dcpk_alloc_array(ckpt->n_objects, sizeof *sorted, err);
+
+    if (sorted == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        sorted[i] = &ckpt->objects[i];
+    qsort(sorted, ckpt->n_objects, sizeof *sorted, compare_objects);
+    dcpk_json_put_key(j, "objects");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        dcpk_json_put_key(j, sorted[i]->key);
+        dcpk_json_begin_object(j);
+        put_string(j, "file", dcpk_source_name(ckpt->files[sorted[i]->place.file]));
+        put_uint(j, "n_bytes", sorted[i]->place.n_bytes);
+        put_uint(j, "offset_bytes", sorted[i]->place.offset_bytes);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_object(j);
+    dcpk_free(sorted);
+    return DCPK_OK;
+}
+
+static void put_chunks(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt,
+                       const struct dcpk_tensor *tensor)
+{
+    dcpk_json_put_key(j, "chunks");
+    dcpk_json_begin_array(j);
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
+        const struct dcpk_chunk *c = &ckpt->chunks[tensor->first_chunk + i];
+
+        dcpk_json_begin_object(j);
+        put_numbers(j, "extents", c->span + tensor->rank, tensor->rank);
+        put_string(j, "file", dcpk_source_name(ckpt->files[c->place.file]));
+        put_uint(j, "n_bytes", c->place.n_bytes);
+        put_uint(j, "offset_bytes", c->place.offset_bytes);
+        put_numbers(j, "offsets", c->span, tensor->rank);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_array(j);
+}
+
+static int compare_tensors(const void *left, const void *right)
+{
+    const struct dcpk_tensor *const *a = left, *const *b = right;
+
+    return strcmp((*a)->key, (*b)->key);
+}
+
+static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt,
+                               bool has_chunks, struct dcpk_error *err)
+{
+    const struct dcpk_tensor **sorted = dcpk_alloc_array(ckpt->n_tensors, sizeof *sorted, err);
+    dcpk_status st = sorted == NULL ? err->status : DCPK_OK;
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        sorted[i] = &ckpt->tensors[i];
+    qsort(sorted, ckpt->n_tensors, sizeof *sorted, compare_tensors);
+    dcpk_json_put_key(j, "tensors");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++) {
+        const struct dcpk_tensor *t = sorted[i];
+        int64_t n_elems = 0;
+
+        st = dcpk_shape_count(t->shape, t->rank, &n_elems, err);
+        dcpk_json_put_key(j, t->key);
+        dcpk_json_begin_object(j);
+        if (has_chunks)
+            put_chunks(j, ckpt, t);
+        put_string(j, "dtype", dcpk_dtype_name(t->dtype));
+        if (t->model_shape != NULL) /* flattened by Megatron 0.8 to 0.15 */
+            put_numbers(j, "model_shape", t->model_shape, t->model_rank);
+        put_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
+        put_uint(j, "n_chunks", t->n_chunks);
+        put_numbers(j, "shape", t->shape, t->rank);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_object(j);
+    dcpk_free(sorted);
+    return st;
+}
+
+static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *t)
+{
+    dcpk_json_put_key(j, "totals");
+    dcpk_json_begin_object(j);
+    put_uint(j, "file_bytes", t->file_bytes);
+    put_uint(j, "n_alias_chunks", t->n_alias_chunks);
+    put_uint(j, "n_alias_objects", t->n_alias_objects);
+    put_uint(j, "n_alias_tensors", t->n_alias_tensors);
+    put_uint(j, "n_chunks", t->n_chunks);
+    put_uint(j, "n_elems", t->n_elems);
+    put_uint(j, "n_files", t->n_files);
+    put_uint(j, "n_objects", t->n_objects);
+    put_uint(j, "n_tensors", t->n_tensors);
+    put_uint(j, "object_bytes", t->object_bytes);
+    put_uint(j, "stored_bytes", t->stored_bytes);
+    put_uint(j, "tensor_bytes", t->tensor_bytes);
+    dcpk_json_end_object(j);
+}
+
+dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+    dcpk_status st;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    put_string(&j, "folder", in->run->folder);
+    put_string(&j, "format", in->ckpt->format->name);
+    put_string(&j, "generation", in->ckpt->generation);
+    dcpk_json_put_key(&j, "iteration");
+    if (in->iteration >= 0)
+        dcpk_json_put_int(&j, in->iteration);
+    else if (in->iteration == DCPK_ITERATION_RELEASE)
+        dcpk_json_put_string(&j, "release");
+    else
+        dcpk_json_put_null(&j);
+    put_layout(&j, &in->state->layout);
+    st = put_model(&j, in->state->args, err);
+    put_notes(&j, in->ckpt);
+    if (st == DCPK_OK)
+        st = put_objects(&j, in->ckpt, err);
+    put_string(&j, "optimizer_layout", in->state->optimizer_layout);
+    if (st == DCPK_OK)
+        st = put_tensors(&j, in->ckpt, in->has_chunks, err);
+    put_totals(&j, &in->summary->totals);
+    dcpk_json_put_key(&j, "version");
+    dcpk_json_put_int(&j, 1);
+    dcpk_json_end_object(&j);
+    if (st == DCPK_OK)
+        st = dcpk_cli_print_bytes(&bytes, err);
+    dcpk_bytes_release(&bytes);
+    return st;
+}
