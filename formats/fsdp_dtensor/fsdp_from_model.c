@@ -13,6 +13,7 @@ struct writer {
     struct dcpk_output *out;
     const char *q;                           /* the wrappers in the keys of parameter groups */
     const char *model_prefix, *state_prefix; /* with their last dot */
+    bool *is_told;        /* by source tensor: that it was replaced by its master */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
 
@@ -157,6 +158,24 @@ static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
     return st == DCPK_OK ? add_keyed(w, &out, &keys, err) : st;
 }
 
+/* The stored weight is not written where its master is: say so, once a source tensor. */
+static void tell_replaced(struct writer *w, const struct dcpk_param *p)
+{
+    const uint32_t weight = p->tensor[DCPK_WEIGHT];
+
+    if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_MASTER] == DCPK_NO_TENSOR)
+        return;
+    for (size_t i = 0; i < w->model->tensors[weight].n_pieces; i++) {
+        const uint32_t src = w->model->tensors[weight].pieces[i].src;
+
+        if (src == DCPK_PIECE_FILL || w->is_told[src])
+            continue;
+        w->is_told[src] = true;
+        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, w->out->source->tensors[src].key,
+                          "replaced by its fp32 master, which Megatron-FSDP keeps as the weight");
+    }
+}
+
 static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error *err)
 {
     const struct dcpk_model *m = w->model;
@@ -166,6 +185,7 @@ static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error
 
     if (value == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+    tell_replaced(w, p);
     st = add_param_tensor(w, p, value, w->model_prefix, "", err);
     if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR)
         st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG]], w->state_prefix,
@@ -464,9 +484,12 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         .q = q,
         .model_prefix = choose_prefix(out->arena, FD_MODEL, "", out->model_prefix, err),
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
+        .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .visits_left = MAX_VISITS,
     };
-    dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL ? err->status : DCPK_OK;
+    dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL
+                         ? err->status
+                         : DCPK_OK;
 
     for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
         st = add_param(&w, i, err);

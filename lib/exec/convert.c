@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "lib/base/alloc.h"
 #include "lib/rules/inspector.h"
 
 /*
@@ -84,6 +85,55 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     return st;
 }
 
+/* Keys of the source that the output accounts for. */
+struct account {
+    const struct dcpk_checkpoint *ckpt;
+    bool *tensors; /* by index */
+};
+
+static bool account_dropped(void *context, const char *key, size_t key_bytes, const char *reason)
+{
+    struct account *a = context;
+    uint64_t i;
+
+    (void)reason;
+    if (dcpk_map_get(&a->ckpt->tensor_by_key, key, key_bytes, &i))
+        a->tensors[i] = true;
+    return true;
+}
+
+static void account_written(struct account *a, const struct dcpk_output *out)
+{
+    for (size_t i = 0; i < out->n_tensors; i++)
+        for (size_t p = 0; p < out->tensors[i].n_pieces; p++)
+            if (out->tensors[i].pieces[p].src != DCPK_PIECE_FILL)
+                a->tensors[out->tensors[i].pieces[p].src] = true;
+}
+
+/*
+ * Nothing is dropped silently: every tensor of the source is in the output or in the report with a
+ * reason. (Objects are taken apart by the formats, which report what they leave.)
+ */
+static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct account a = {.ckpt = c->ckpt};
+    dcpk_status st = DCPK_OK;
+
+    a.tensors = dcpk_alloc(c->ckpt->n_tensors, err);
+    if (a.tensors == NULL)
+        return err->status;
+    account_written(&a, c->out);
+    dcpk_report_each_dropped(c, account_dropped, &a);
+    for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
+        if (!a.tensors[i])
+            st = dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "'%s' would be lost: no rule says what becomes of it (please report this)",
+                c->ckpt->tensors[i].key);
+    dcpk_free(a.tensors);
+    return st;
+}
+
 static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_inspector_options options = {
@@ -155,6 +205,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     st = dcpk_run_target(options->out, find_iteration(c), &c->target, err);
     if (st == DCPK_OK)
         st = check_target(c, err);
+    if (st == DCPK_OK)
+        st = check_account(c, err);
     c->out->identity = identity_of(c->out);
     if (st == DCPK_OK)
         st = dcpk_plan_build(c->out, err);
