@@ -11,7 +11,7 @@ flip() {
 }
 flip object_magic 0       # the first local header's magic number
 flip object_name 31       # in the name of the first record
-flip object_size 18       # the compressed size in the local header
+flip object_size 780      # its compressed size in the directory
 flip object_pickle 80     # in the first record, data.pkl
 flip tensor_magic 2966    # the same in the item of a tensor
 flip tensor_end 4542      # the last byte of the end record

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # bad_output.sh - places where a conversion cannot or must not write.
 sample torch_dist_c_dense_tp2pp2 in
-mkdir full_of_it && echo mine >full_of_it/keep
+mkdir -p there/iter_0000004 && echo mine >there/iter_0000004/keep
 echo text >file
 ln -s in link
 
 convert=("$DCPKIT" convert --to fsdp_dtensor)
-refuses "output exists" 2 'full_of_it.*--force' "${convert[@]}" in full_of_it
+refuses "output exists" 2 'there/iter_0000004.*--force' "${convert[@]}" in there
+refuses "output exists, by its own name" 2 '--force' "${convert[@]}" in there/iter_0000004
 refuses "output is a file" 2 'file' "${convert[@]}" in file
 refuses "output is the input" 2 'in' "${convert[@]}" in in
 refuses "output is the input, forced" 2 'in' "${convert[@]}" --force in in
@@ -21,9 +22,6 @@ refuses "a file as the output's parent" 4 'file' "${convert[@]}" in file/out
 refuses "unknown target" 2 'torch_dits' "$DCPKIT" convert --to torch_dits in out
 refuses "read-only target" 2 'dcp' "$DCPKIT" convert --to dcp in out
 refuses "no target" 2 '--to' "$DCPKIT" convert in out
-refuses "report in a missing folder" 4 'nowhere' \
-    "${convert[@]}" --report nowhere/report.json in out
-
 # A limit on the size of files stands in for a full disk: preallocation fails, and so would a write.
 too_large() {
     (

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # convert_refused.sh - layouts that this release does not convert are refused by name, with the way out.
-for name in torch_dist_a_dense_tp2pp2 tiny_generations/torch_dist_0.15.0_torch2.5; do
-    refuses "$name" 3 'flattened' "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/$name" out
-done
+refuses "flattened optimizer" 3 'flattened' \
+    "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/torch_dist_a_dense_tp2pp2" out
+refuses "no args" 3 'args' \
+    "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/tiny_generations/torch_dist_main_torch2.11" out
 refuses "dp_reshardable" 3 'dp_reshardable.*dist-ckpt-optim-fully-reshardable' \
     "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2" out
 refuses "an MSC address" 2 'msc://' "$DCPKIT" convert --to fsdp_dtensor msc://bucket/in out

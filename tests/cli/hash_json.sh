@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # hash_json.sh - the JSON form holds the same hashes, with shape and dtype of PyTorch's manifest.
-sample=$SAMPLES/torch_dist_c_moe_ep2pp2
+sample=$SAMPLES/torch_dist_c_dense_tp2pp2
 "$DCPKIT" hash --json "$sample" >got.json || exit
 
 # "key xxh3_128 dtype shape" of each tensor, from either document.

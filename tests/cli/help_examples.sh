@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # help_examples.sh - every command has --help, and the example that it shows works as it stands.
 mkdir checkpoints dumps
+ln -s "$SAMPLES" sample-data
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" checkpoints/run
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_groups
 rm dumps/param_groups/param_to_param_group_map.json
@@ -20,6 +21,7 @@ for command in $commands ''; do
     dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;
     *) echo "$command --help: no example" ;;
     esac
+    rm -rf converted
 done
 for command in convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor; do

@@ -7,9 +7,9 @@ sample() {
     cp -RL --no-preserve=mode "$SAMPLES/$1" "$TMP/${2:-$(basename "$1")}"
 }
 
-# Everything that is in $TMP: names, kinds, contents.
+# Every file and link in $TMP with its content; an empty folder looks like nothing and is not listed.
 snapshot() {
-    (cd "$TMP" && find . -printf '%y %p\n' | sort && find . -type f -print0 | sort -z |
+    (cd "$TMP" && find . -type l -printf '%p -> %l\n' | sort && find . -type f -print0 | sort -z |
         xargs -0 -r sha256sum)
 }
 

@@ -4,6 +4,8 @@
 for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/; do
     name=$(basename "$folder")
     [ "$name" != tiny_generations ] || continue
+    [ -e "$folder/.metadata" ] || [ -e "$folder/latest_checkpointed_iteration.txt" ] ||
+        folder=$folder/iter_0000004
     "$DCPKIT" verify "$folder" >out 2>err || echo "$name: exit $?: $(cat out err)"
     [ "$(tail -n 1 out)" = 'verdict     ok' ] || echo "$name: $(tail -n 1 out)"
 done
