@@ -36,8 +36,7 @@ static void plain_copy(const struct dcpk_copy *c, const void *src, void *dst)
  * Casting goes through f64: every type here widens to it exactly, and only narrowing rounds, once.
  * (torch goes from f64 to the small types through f32 and rounds twice.)
  *
- *   bits of any type:   sign | exponent, biased | mantissa       value (-1)^sign * 1.mantissa *
- * 2^(exponent - bias)
+ * A code is  sign | exponent + bias | mantissa,  its value  +-1.mantissa * 2^exponent.
  */
 struct float_type {
     int n_bytes, mantissa_bits, bias;
@@ -63,8 +62,7 @@ static const struct float_type *float_type(enum dcpk_dtype dtype)
                                      : &e5m2;
 }
 
-/* The code whose exponent bits are all set and whose mantissa is zero: infinity, where there is
- * one. */
+/* The code of the largest exponent and mantissa zero: infinity, where there is one. */
 static uint64_t top_exponent(const struct float_type *t)
 {
     const int exponent_bits = 8 * t->n_bytes - 1 - t->mantissa_bits;

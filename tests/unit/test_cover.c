@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cover.c - exact covers, and the sentence that names what is wrong. */
+#include "lib/base/alloc.h"
+#include "lib/model/box.h"
+#include "tests/check.h"
+
+#define MAX_PARTS 6
+
+static const struct {
+    const char *label;
+    int rank;
+    int64_t shape[3];
+    size_t n;
+    int64_t span[MAX_PARTS][6]; /* offsets, extents */
+    dcpk_status status;
+    const char *text;
+} cases[] = {
+    {"whole", 2, {4, 8}, 1, {{0, 0, 4, 8}}, DCPK_OK, ""},
+    {"scalar", 0, {0}, 1, {{0}}, DCPK_OK, ""},
+    {"scalar, none", 0, {0}, 0, {{0}}, DCPK_EFORMAT, "element [] of shape [] is missing"},
+    {"scalar, twice", 0, {0}, 2, {{0}}, DCPK_EFORMAT, "parts [] and [] overlap"},
+    {"empty tensor", 2, {4, 0}, 0, {{0}}, DCPK_OK, ""},
+    {"empty tensor, empty part", 2, {4, 0}, 1, {{0, 0, 4, 0}}, DCPK_OK, ""},
+    {"none", 2, {4, 8}, 0, {{0}}, DCPK_EFORMAT, "element [0, 0] of shape [4, 8] is missing"},
+    {"whole twice",
+     1,
+     {4},
+     2,
+     {{0, 4}, {0, 4}},
+     DCPK_EFORMAT,
+     "parts [0:4] and [0:4] overlap at element [0]"},
+    {"rows, out of order", 2, {4, 8}, 2, {{3, 0, 1, 8}, {0, 0, 3, 8}}, DCPK_OK, ""},
+    {"columns", 2, {4, 8}, 2, {{0, 0, 4, 5}, {0, 5, 4, 3}}, DCPK_OK, ""},
+    {"empty part between", 1, {4}, 3, {{0, 2}, {2, 0}, {2, 2}}, DCPK_OK, ""},
+    {"pinwheel, which no straight cut divides",
+     2,
+     {3, 3},
+     5,
+     {{0, 0, 1, 2}, {0, 2, 2, 1}, {1, 0, 2, 1}, {2, 1, 1, 2}, {1, 1, 1, 1}},
+     DCPK_OK,
+     ""},
+    {"pinwheel without its middle",
+     2,
+     {3, 3},
+     4,
+     {{0, 0, 1, 2}, {0, 2, 2, 1}, {1, 0, 2, 1}, {2, 1, 1, 2}},
+     DCPK_EFORMAT,
+     "element [1, 1] of shape [3, 3] is missing"},
+    {"missing row",
+     2,
+     {4, 8},
+     2,
+     {{0, 0, 1, 8}, {2, 0, 2, 8}},
+     DCPK_EFORMAT,
+     "element [1, 0] of shape [4, 8] is missing"},
+    {"missing corner",
+     2,
+     {4, 8},
+     2,
+     {{0, 0, 4, 5}, {0, 5, 3, 3}},
+     DCPK_EFORMAT,
+     "element [3, 5] of shape [4, 8] is missing"},
+    {"overlap",
+     2,
+     {4, 8},
+     2,
+     {{0, 0, 3, 8}, {2, 0, 2, 8}},
+     DCPK_EFORMAT,
+     "parts [0:3, 0:8] and [2:4, 0:8] overlap at element [2, 0]"},
+    {"right volume, gap first",
+     1,
+     {4},
+     2,
+     {{1, 2}, {2, 2}},
+     DCPK_EFORMAT,
+     "element [0] of shape [4] is missing"},
+    {"right volume, overlap first",
+     1,
+     {4},
+     2,
+     {{0, 2}, {0, 2}},
+     DCPK_EFORMAT,
+     "parts [0:2] and [0:2] overlap at element [0]"},
+    {"two wrongs on a line do not cancel",
+     2,
+     {2, 4},
+     4,
+     {{0, 0, 1, 3}, {0, 2, 1, 2}, {1, 0, 1, 2}, {1, 3, 1, 1}},
+     DCPK_EFORMAT,
+     "overlap at element [0, 2]"},
+    {"outside",
+     2,
+     {4, 8},
+     1,
+     {{0, 1, 4, 8}},
+     DCPK_EFORMAT,
+     "offset [0, 1] with extent [4, 8] lies outside the shape [4, 8]"},
+    {"negative offset", 1, {4}, 1, {{-1, 5}}, DCPK_EFORMAT, "offset [-1] with extent [5]"},
+    {"negative extent", 1, {4}, 1, {{4, -4}}, DCPK_EFORMAT, "offset [4] with extent [-4]"},
+    {"end overflows", 1, {4}, 1, {{4, INT64_MAX}}, DCPK_EFORMAT, "lies outside"},
+    {"negative shape", 1, {-4}, 0, {{0}}, DCPK_EFORMAT, "negative"},
+    {"shape overflows", 2, {INT64_MAX, 2}, 0, {{0}}, DCPK_ERANGE, "more than"},
+    {"large numbers", 1, {INT64_MAX}, 2, {{0, INT64_MAX - 1}, {INT64_MAX - 1, 1}}, DCPK_OK, ""},
+    {"layers x experts x columns",
+     3,
+     {2, 1, 4},
+     4,
+     {{0, 0, 0, 1, 1, 2}, {1, 0, 0, 1, 1, 2}, {0, 0, 2, 1, 1, 2}, {1, 0, 2, 1, 1, 2}},
+     DCPK_OK,
+     ""},
+};
+
+static void each_case(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        const int64_t *spans[MAX_PARTS];
+
+        for (size_t k = 0; k < MAX_PARTS; k++)
+            spans[k] = cases[i].span[k];
+        if (cases[i].status == DCPK_OK)
+            CHECK_OK(dcpk_cover_check(cases[i].shape, cases[i].rank, spans, cases[i].n, &err),
+                     cases[i].label);
+        else
+            CHECK_FAILS(dcpk_cover_check(cases[i].shape, cases[i].rank, spans, cases[i].n, &err),
+                        cases[i].status, cases[i].text, cases[i].label);
+    }
+}
+
+/* Sixteen axes, all of them cut: the most corners that a box can have. */
+static void all_axes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t shape[DCPK_MAX_RANK], span[2 * DCPK_MAX_RANK];
+    const int64_t *spans[] = {span};
+
+    (void)state;
+    for (int a = 0; a < DCPK_MAX_RANK; a++) {
+        shape[a] = 2;
+        span[a] = 0;
+        span[DCPK_MAX_RANK + a] = 1;
+    }
+    CHECK_FAILS(dcpk_cover_check(shape, DCPK_MAX_RANK, spans, 1, &err), DCPK_EFORMAT,
+                "element [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] of shape", "corner");
+}
+
+/* Boxes that touch nothing, on sixteen axes: refused before memory grows without bound. */
+static void too_irregular(void **state)
+{
+    enum { N = 64 };
+    static int64_t numbers[N][2 * DCPK_MAX_RANK];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const int64_t *spans[N];
+    int64_t shape[DCPK_MAX_RANK];
+
+    (void)state;
+    for (int a = 0; a < DCPK_MAX_RANK; a++)
+        shape[a] = a == 0 ? 4 * N : 12; /* 256 * 12^15 elements fit */
+    for (int64_t i = 0; i < N; i++) {
+        spans[i] = numbers[i];
+        for (int a = 0; a < DCPK_MAX_RANK; a++) {
+            numbers[i][a] = a == 0 ? 4 * i : (i + a) % 9;
+            numbers[i][DCPK_MAX_RANK + a] = 1 + (i + a) % 3;
+        }
+    }
+    CHECK_FAILS(dcpk_cover_check(shape, DCPK_MAX_RANK, spans, N, &err), DCPK_ERANGE,
+                "too irregularly", "64 boxes apart");
+}
+
+static void out_of_memory(void **state)
+{
+    const int64_t shape[] = {4, 4}, a[] = {0, 0, 2, 4}, b[] = {2, 0, 2, 4};
+    const int64_t *const spans[] = {a, b};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = DCPK_ENOMEM;
+
+    (void)state;
+    for (uint64_t nth = 1; nth < 10 && st != DCPK_OK; nth++) {
+        dcpk_alloc_fail_nth(nth);
+        st = dcpk_cover_check(shape, 2, spans, 2, &err);
+        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, err.text);
+        CHECK(nth > 1 || st == DCPK_ENOMEM, "the first allocation failed");
+    }
+    dcpk_alloc_fail_nth(0);
+    CHECK_EQ_INT(st, DCPK_OK, "passes in the end");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_case), cmocka_unit_test(all_axes),
+                                       cmocka_unit_test(too_irregular),
+                                       cmocka_unit_test(out_of_memory)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

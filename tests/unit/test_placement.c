@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_placement.c - boxes of meshes and placements against torch, and row chunks. */
+#include "lib/model/placement.h"
+#include "tests/check.h"
+
+#define SHARD(a)                                                                                   \
+    {                                                                                              \
+        DCPK_SHARD, a, 0, NULL                                                                     \
+    }
+#define COPY                                                                                       \
+    {                                                                                              \
+        DCPK_REPLICATE, -1, 0, NULL                                                                \
+    }
+
+static const int64_t cuts[] = {0, 1, 1, 10}, short_cuts[] = {0, 4, 9},
+                     falling_cuts[] = {0, 7, 3, 10};
+
+/*
+ * Offsets and lengths of SHARD cases as torch 2.11 computes them:
+ * torch.distributed.tensor._utils._compute_local_shape_and_global_offset(shape, mesh, coordinate,
+ * placements).
+ */
+static const struct {
+    const char *label;
+    int rank;
+    int64_t shape[2];
+    int n_dims;
+    int64_t mesh[3];
+    struct dcpk_placement placement[3];
+    const char *want; /* boxes in order, or the words of the error */
+    dcpk_status status;
+} cases[] = {
+    {"torch: 10 in 4", 1, {10}, 1, {4}, {SHARD(0)}, "[0:3][3:6][6:9][9:10]", DCPK_OK},
+    {"torch: 5 in 4, the last is empty", 1, {5}, 1, {4}, {SHARD(0)}, "[0:2][2:4][4:5]", DCPK_OK},
+    {"torch: 1 in 3", 1, {1}, 1, {3}, {SHARD(0)}, "[0:1]", DCPK_OK},
+    {"torch: 9 in 4", 1, {9}, 1, {4}, {SHARD(0)}, "[0:3][3:6][6:9]", DCPK_OK},
+    {"torch: axis 0 twice",
+     2,
+     {10, 6},
+     2,
+     {2, 3},
+     {SHARD(0), SHARD(0)},
+     "[0:2, 0:6][2:4, 0:6][4:5, 0:6][5:7, 0:6][7:9, 0:6][9:10, 0:6]",
+     DCPK_OK},
+    {"torch: both axes",
+     2,
+     {10, 6},
+     2,
+     {2, 2},
+     {SHARD(0), SHARD(1)},
+     "[0:5, 0:3][0:5, 3:6][5:10, 0:3][5:10, 3:6]",
+     DCPK_OK},
+    {"torch: axis 0 three times",
+     1,
+     {13},
+     3,
+     {2, 2, 2},
+     {SHARD(0), SHARD(0), SHARD(0)},
+     "[0:2][2:4][4:6][6:7][7:9][9:10][10:12][12:13]",
+     DCPK_OK},
+    {"replicas once", 1, {4}, 3, {3, 2, 2}, {COPY, SHARD(0), COPY}, "[0:2][2:4]", DCPK_OK},
+    {"all replicas", 2, {4, 6}, 1, {8}, {COPY}, "[0:4, 0:6]", DCPK_OK},
+    {"no mesh", 2, {4, 6}, 0, {0}, {COPY}, "[0:4, 0:6]", DCPK_OK},
+    {"scalar", 0, {0}, 1, {2}, {COPY}, "[]", DCPK_OK},
+    {"empty tensor", 2, {4, 0}, 1, {2}, {SHARD(0)}, "", DCPK_OK},
+    {"gate and up halves",
+     1,
+     {8},
+     1,
+     {2},
+     {{DCPK_STRIDED, 0, 2, NULL}},
+     "[0:2][4:6][2:4][6:8]",
+     DCPK_OK},
+    {"halves over one rank", 1, {8}, 1, {1}, {{DCPK_STRIDED, 0, 2, NULL}}, "[0:8]", DCPK_OK},
+    {"halves, then cut again",
+     1,
+     {8},
+     2,
+     {2, 2},
+     {{DCPK_STRIDED, 0, 2, NULL}, SHARD(0)},
+     "[0:2][4:6][2:4][6:8]",
+     DCPK_OK},
+    {"halves, then cut across the runs",
+     1,
+     {12},
+     2,
+     {2, 3},
+     {{DCPK_STRIDED, 0, 2, NULL}, SHARD(0)},
+     "[0:2][2:3][6:7][7:9][3:5][5:6][9:10][10:12]",
+     DCPK_OK},
+    {"halves on two axes",
+     2,
+     {4, 4},
+     2,
+     {2, 2},
+     {{DCPK_STRIDED, 0, 2, NULL}, {DCPK_STRIDED, 1, 2, NULL}},
+     "[0:1, 0:1][0:1, 2:3][2:3, 0:1][2:3, 2:3][0:1, 1:2][0:1, 3:4][2:3, 1:2][2:3, 3:4]"
+     "[1:2, 0:1][1:2, 2:3][3:4, 0:1][3:4, 2:3][1:2, 1:2][1:2, 3:4][3:4, 1:2][3:4, 3:4]",
+     DCPK_OK},
+    {"odd halves",
+     1,
+     {7},
+     1,
+     {2},
+     {{DCPK_STRIDED, 0, 2, NULL}},
+     "7 rows of axis 0 do not split into 2 equal blocks",
+     DCPK_EMISMATCH},
+    {"uneven", 1, {10}, 1, {3}, {{DCPK_UNEVEN, 0, 0, cuts}}, "[0:1][1:10]", DCPK_OK},
+    {"uneven, too short",
+     1,
+     {10},
+     1,
+     {2},
+     {{DCPK_UNEVEN, 0, 0, short_cuts}},
+     "cuts of axis 0 must ascend from 0 to its 10 rows",
+     DCPK_EMISMATCH},
+    {"uneven, falling",
+     1,
+     {10},
+     1,
+     {3},
+     {{DCPK_UNEVEN, 0, 0, falling_cuts}},
+     "with 7 to 3 for part 1",
+     DCPK_EMISMATCH},
+    {"partial",
+     1,
+     {4},
+     1,
+     {2},
+     {{DCPK_PARTIAL, 0, 0, NULL}},
+     "'d0' holds partial sums",
+     DCPK_EUNSUPPORTED},
+    {"too many ranks",
+     1,
+     {4},
+     2,
+     {INT64_MAX, 2},
+     {COPY, COPY},
+     "at dimension 'd1' of size 2",
+     DCPK_ERANGE},
+};
+
+static const char *join(const int64_t *const *spans, size_t n, int rank, char *text, size_t n_bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        struct dcpk_box box;
+
+        dcpk_box_unpack(spans[i], rank, &box);
+        dcpk_box_format(&box, text + used, n_bytes - used);
+        used += strlen(text + used);
+    }
+    return text;
+}
+
+static void meshes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+
+    (void)state;
+    CHECK(arena != NULL, err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_mesh mesh = {cases[i].n_dims, {"d0", "d1", "d2"}, {0}};
+        const int64_t **spans;
+        size_t n;
+        char text[1024];
+
+        memcpy(mesh.size, cases[i].mesh, sizeof cases[i].mesh);
+        if (cases[i].status != DCPK_OK) {
+            CHECK_FAILS(dcpk_placement_chunks(&mesh, cases[i].placement, cases[i].shape,
+                                              cases[i].rank, arena, &spans, &n, &err),
+                        cases[i].status, cases[i].want, cases[i].label);
+            continue;
+        }
+        CHECK_OK(dcpk_placement_chunks(&mesh, cases[i].placement, cases[i].shape, cases[i].rank,
+                                       arena, &spans, &n, &err),
+                 cases[i].label);
+        CHECK_EQ_STR(join(spans, n, cases[i].rank, text, sizeof text), cases[i].want,
+                     cases[i].label);
+    }
+    dcpk_arena_free(arena);
+}
+
+static void coordinates(void **state)
+{
+    const struct dcpk_mesh mesh = {3, {"pp", "dp", "tp"}, {2, 3, 4}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t n = 0, coords[3];
+
+    (void)state;
+    CHECK_OK(dcpk_mesh_ranks(&mesh, &n, &err), "2 x 3 x 4");
+    CHECK_EQ_INT(n, 24, "2 x 3 x 4");
+    dcpk_mesh_coords(&mesh, 18, coords); /* 1 * 12 + 1 * 4 + 2 */
+    CHECK_EQ_INT(coords[0], 1, "slowest first");
+    CHECK_EQ_INT(coords[1], 1, "slowest first");
+    CHECK_EQ_INT(coords[2], 2, "slowest first");
+}
+
+static const struct {
+    const char *label;
+    int rank;
+    int64_t shape[3];
+    size_t elem_bytes;
+    uint64_t limit_bytes;
+    const char *want;
+} rows[] = {
+    {"fits", 2, {4, 8}, 2, 64, "[0:4, 0:8]"},
+    {"a byte too large", 2, {4, 8}, 2, 63, "[0:3, 0:8][3:4, 0:8]"},
+    {"a row each", 2, {3, 8}, 2, 31, "[0:1, 0:8][1:2, 0:8][2:3, 0:8]"},
+    {"row too large", 2, {2, 8}, 2, 15, "[0:1, 0:7][0:1, 7:8][1:2, 0:7][1:2, 7:8]"},
+    {"element too large", 1, {2}, 16, 8, "[0:1][1:2]"},
+    {"limit 0", 1, {2}, 2, 0, "[0:1][1:2]"},
+    {"middle axis",
+     3,
+     {2, 4, 2},
+     1,
+     5,
+     "[0:1, 0:2, 0:2][0:1, 2:4, 0:2][1:2, 0:2, 0:2][1:2, 2:4, 0:2]"},
+    {"scalar", 0, {0}, 8, 4, "[]"},
+    {"empty", 2, {0, 8}, 2, 4, "[0:0, 0:8]"},
+    {"no limit", 1, {1000}, 8, UINT64_MAX, "[0:1000]"},
+};
+
+static void row_chunks(void **state)
+{
+    const int64_t huge[] = {INT64_MAX / 2};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const int64_t **spans;
+    size_t n;
+    char text[1024];
+
+    (void)state;
+    CHECK(arena != NULL, err.text);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK_OK(dcpk_row_chunks(rows[i].shape, rows[i].rank, rows[i].elem_bytes,
+                                 rows[i].limit_bytes, arena, &spans, &n, &err),
+                 rows[i].label);
+        CHECK_EQ_STR(join(spans, n, rows[i].rank, text, sizeof text), rows[i].want, rows[i].label);
+    }
+    CHECK_FAILS(dcpk_row_chunks(huge, 1, 4, 1 << 20, arena, &spans, &n, &err), DCPK_ERANGE,
+                "of 4 bytes pass", "bytes overflow");
+    dcpk_arena_free(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(meshes), cmocka_unit_test(coordinates),
+                                       cmocka_unit_test(row_chunks)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

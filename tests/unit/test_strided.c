@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_strided.c - copies between buffers, simplified. */
+#include "lib/model/strided.h"
+#include "tests/check.h"
+
+struct axis {
+    int64_t extent, src, dst;
+};
+
+static void check_axes(const struct dcpk_copy *copy, int rank, const struct axis *want,
+                       const char *label)
+{
+    CHECK_EQ_INT(copy->rank, rank, label);
+    for (int a = 0; a < rank; a++) {
+        CHECK_EQ_INT(copy->extent[a], want[a].extent, label);
+        CHECK_EQ_INT(copy->src_stride_bytes[a], want[a].src, label);
+        CHECK_EQ_INT(copy->dst_stride_bytes[a], want[a].dst, label);
+    }
+}
+
+static const struct {
+    const char *label;
+    size_t elem_bytes;
+    int64_t src_extent[4], dst_extent[4];
+    struct dcpk_box from, to;
+    uint64_t src_at, dst_at;
+    int rank;
+    struct axis want[3];
+} betweens[] = {
+    {"whole", 2, {4, 6}, {4, 6}, {2, {0, 0}, {4, 6}}, {2, {0, 0}, {4, 6}}, 0, 0, 1, {{24, 2, 2}}},
+    {"rows", 4, {8, 6}, {3, 6}, {2, {2, 0}, {3, 6}}, {2, {0, 0}, {3, 6}}, 48, 0, 1, {{18, 4, 4}}},
+    {"columns",
+     2,
+     {4, 6},
+     {4, 2},
+     {2, {0, 3}, {4, 2}},
+     {2, {0, 0}, {4, 2}},
+     6,
+     0,
+     2,
+     {{4, 12, 4}, {2, 2, 2}}},
+    {"layer of a stack",
+     2,
+     {3, 4, 6},
+     {4, 6},
+     {3, {2, 0, 0}, {1, 4, 6}},
+     {2, {0, 0}, {4, 6}},
+     96,
+     0,
+     1,
+     {{24, 2, 2}}},
+    {"one column of each layer",
+     1,
+     {3, 4, 6},
+     {3, 4},
+     {3, {0, 0, 5}, {3, 4, 1}},
+     {2, {0, 0}, {3, 4}},
+     5,
+     0,
+     1,
+     {{12, 6, 1}}},
+    {"block into a corner",
+     8,
+     {2, 2, 2},
+     {4, 4, 4},
+     {3, {0, 0, 0}, {2, 2, 2}},
+     {3, {2, 2, 2}, {2, 2, 2}},
+     0,
+     8 * (32 + 8 + 2),
+     3,
+     {{2, 32, 128}, {2, 16, 32}, {2, 8, 8}}},
+    {"one element", 4, {3, 3}, {5}, {2, {1, 1}, {1, 1}}, {1, {4}, {1}}, 16, 16, 0, {{0}}},
+    {"scalar to element", 4, {0}, {5}, {0, {0}, {0}}, {1, {2}, {1}}, 0, 8, 0, {{0}}},
+    {"empty", 4, {3, 0}, {3, 0}, {2, {0, 0}, {3, 0}}, {2, {0, 0}, {3, 0}}, 0, 0, 1, {{0, 4, 4}}},
+};
+
+static void between(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof betweens / sizeof betweens[0]; i++) {
+        struct dcpk_copy copy;
+        uint64_t src_at, dst_at;
+
+        dcpk_copy_between(betweens[i].elem_bytes, betweens[i].src_extent, &betweens[i].from,
+                          &src_at, betweens[i].dst_extent, &betweens[i].to, &dst_at, &copy);
+        CHECK_EQ_INT(src_at, betweens[i].src_at, betweens[i].label);
+        CHECK_EQ_INT(dst_at, betweens[i].dst_at, betweens[i].label);
+        CHECK_EQ_INT(copy.elem_bytes, betweens[i].elem_bytes, betweens[i].label);
+        check_axes(&copy, betweens[i].rank, betweens[i].want, betweens[i].label);
+    }
+}
+
+static const struct {
+    const char *label;
+    int rank;
+    struct axis given[3];
+    int want_rank;
+    struct axis want[3];
+} simples[] = {
+    {"dense on one side only", 2, {{4, 12, 24}, {3, 4, 4}}, 2, {{4, 12, 24}, {3, 4, 4}}},
+    {"dense on both", 3, {{2, 48, 48}, {4, 12, 12}, {3, 4, 4}}, 1, {{24, 4, 4}}},
+    {"outer pair", 3, {{2, 80, 160}, {4, 20, 40}, {3, 4, 4}}, 2, {{8, 20, 40}, {3, 4, 4}}},
+    {"one between", 3, {{4, 12, 12}, {1, 999, -7}, {3, 4, 4}}, 1, {{12, 4, 4}}},
+    {"all ones", 2, {{1, 12, 12}, {1, 4, 4}}, 0, {{0}}},
+    {"transposed", 2, {{4, 4, 12}, {3, 16, 4}}, 2, {{4, 4, 12}, {3, 16, 4}}},
+    {"broadcast", 2, {{4, 0, 12}, {3, 0, 4}}, 1, {{12, 0, 4}}},
+    {"backwards", 2, {{4, -12, -12}, {3, -4, -4}}, 1, {{12, -4, -4}}},
+    {"empty", 2, {{4, 12, 12}, {0, 4, 4}}, 1, {{0, 4, 4}}},
+    {"strides that overflow", 2, {{2, 4, 4}, {3, INT64_MAX, 4}}, 2, {{2, 4, 4}, {3, INT64_MAX, 4}}},
+};
+
+static void simplify(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof simples / sizeof simples[0]; i++) {
+        struct dcpk_copy copy = {.rank = simples[i].rank, .elem_bytes = 4};
+
+        for (int a = 0; a < copy.rank; a++) {
+            copy.extent[a] = simples[i].given[a].extent;
+            copy.src_stride_bytes[a] = simples[i].given[a].src;
+            copy.dst_stride_bytes[a] = simples[i].given[a].dst;
+        }
+        dcpk_copy_simplify(&copy);
+        check_axes(&copy, simples[i].want_rank, simples[i].want, simples[i].label);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(between), cmocka_unit_test(simplify)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
