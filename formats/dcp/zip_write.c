@@ -53,8 +53,9 @@ static uint16_t wide_field_bytes(const struct dcpk_zip_record *r)
                       (r->header_offset_bytes >= SATURATED32 ? 8 : 0));
 }
 
-/* The zip64 field: the same in the local header and in the directory. */
-static void put_wide_field(struct dcpk_bytes *out, const struct dcpk_zip_record *r)
+/* The zip64 field. stored_bytes: 0 in a local header, which torch writes before it counts them. */
+static void put_wide_field(struct dcpk_bytes *out, const struct dcpk_zip_record *r,
+                           uint64_t stored_bytes)
 {
     if (!is_wide(r))
         return;
@@ -62,7 +63,7 @@ static void put_wide_field(struct dcpk_bytes *out, const struct dcpk_zip_record 
     dcpk_bytes_u16(out, wide_field_bytes(r));
     if (r->n_bytes >= SATURATED32) {
         dcpk_bytes_u64(out, r->n_bytes);
-        dcpk_bytes_u64(out, r->n_bytes);
+        dcpk_bytes_u64(out, stored_bytes);
     }
     if (r->header_offset_bytes >= SATURATED32)
         dcpk_bytes_u64(out, r->header_offset_bytes);
@@ -91,7 +92,7 @@ static void put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *
     dcpk_bytes_text(out, w->prefix);
     dcpk_bytes_u8(out, '/');
     dcpk_bytes_text(out, r->name);
-    put_wide_field(out, r);
+    put_wide_field(out, r, 0);
     dcpk_bytes_u16(out, PADDING_ID);
     dcpk_bytes_u16(out, (uint16_t)n_padding);
     for (unsigned i = 0; i < n_padding; i++)
@@ -217,7 +218,7 @@ static void put_central(struct dcpk_zip_writer *w, const struct dcpk_zip_record 
     dcpk_bytes_text(out, w->prefix);
     dcpk_bytes_u8(out, '/');
     dcpk_bytes_text(out, r->name);
-    put_wide_field(out, r);
+    put_wide_field(out, r, r->n_bytes);
 }
 
 static void put_ends(struct dcpk_zip_writer *w, uint64_t directory_at, uint64_t directory_bytes)
