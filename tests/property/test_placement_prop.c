@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_placement_prop.c - placements against lists of single indices; row chunks against their
+ * promise. */
+#include <stdio.h>
+
+#include "lib/model/placement.h"
+#include "tests/check.h"
+
+#define MAX_AXIS 24
+
+/* What one rank holds of each axis: global indices in local order. */
+struct held {
+    int64_t index[3][MAX_AXIS];
+    int64_t n[3];
+};
+
+struct round {
+    uint64_t seed;
+    int rank;
+    int64_t shape[3];
+    struct dcpk_mesh mesh;
+    struct dcpk_placement placement[3];
+    int64_t cut[3][8];
+};
+
+static int64_t below(uint64_t *state, int64_t n)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+/* UNEVEN comes first only: its cuts must fit what is left, which here is the whole axis. */
+static void make_round(struct round *r, uint64_t seed)
+{
+    *r = (struct round){.seed = seed};
+    r->rank = 1 + (int)below(&r->seed, 3);
+    for (int a = 0; a < r->rank; a++)
+        r->shape[a] = below(&r->seed, 12) == 0 ? 0 : 1 + below(&r->seed, MAX_AXIS);
+    r->mesh.n_dims = (int)below(&r->seed, 4);
+    for (int d = 0; d < r->mesh.n_dims; d++) {
+        static const enum dcpk_placement_kind kinds[] = {DCPK_REPLICATE, DCPK_SHARD, DCPK_STRIDED,
+                                                         DCPK_UNEVEN};
+        struct dcpk_placement *p = &r->placement[d];
+
+        r->mesh.name[d] = "d";
+        r->mesh.size[d] = 1 + below(&r->seed, 5);
+        p->kind = kinds[below(&r->seed, d == 0 ? 4 : 3)];
+        p->axis = p->kind == DCPK_REPLICATE ? -1 : (int)below(&r->seed, r->rank);
+        p->split = 1 + below(&r->seed, 3);
+        p->cut = r->cut[d];
+        for (int64_t i = 0; p->kind == DCPK_UNEVEN && i < r->mesh.size[d]; i++) {
+            const int64_t left = r->shape[p->axis] - r->cut[d][i];
+
+            r->cut[d][i + 1] = i + 1 == r->mesh.size[d] ? r->shape[p->axis]
+                                                        : r->cut[d][i] + below(&r->seed, left + 1);
+        }
+    }
+}
+
+/* Is local index i, of n, in part `coord`? As the header defines it, by torch.chunk's ceil. */
+static bool keeps(const struct dcpk_placement *p, int64_t size, int64_t coord, int64_t i, int64_t n)
+{
+    const int64_t block = p->kind == DCPK_STRIDED ? n / p->split : n;
+    const int64_t rows = (block + size - 1) / size;
+
+    if (p->kind == DCPK_UNEVEN)
+        return i >= p->cut[coord] && i < p->cut[coord + 1];
+    return i % block / rows == coord;
+}
+
+/* Returns false when STRIDED does not divide. */
+static bool hold(const struct round *r, const int64_t *coords, struct held *h)
+{
+    for (int a = 0; a < r->rank; a++) {
+        h->n[a] = r->shape[a];
+        for (int64_t i = 0; i < r->shape[a]; i++)
+            h->index[a][i] = i;
+    }
+    for (int d = 0; d < r->mesh.n_dims; d++) {
+        const struct dcpk_placement *p = &r->placement[d];
+        int64_t kept = 0, n;
+
+        if (p->kind == DCPK_REPLICATE)
+            continue;
+        n = h->n[p->axis];
+        if (p->kind == DCPK_STRIDED && n % p->split != 0)
+            return false;
+        for (int64_t i = 0; i < n; i++)
+            if (keeps(p, r->mesh.size[d], coords[d], i, n))
+                h->index[p->axis][kept++] = h->index[p->axis][i];
+        h->n[p->axis] = kept;
+    }
+    return true;
+}
+
+/* How many elements the boxes from `at` on hold before they pass `n`; moves *at behind them; checks
+ * each index. */
+static void check_rank(const struct round *r, const struct held *h, const int64_t *const *spans,
+                       size_t n, size_t *at, const char *label)
+{
+    int64_t want = 1, got = 0;
+
+    for (int a = 0; a < r->rank; a++)
+        want *= h->n[a];
+    while (got < want) {
+        int64_t inside = 1;
+
+        CHECK(*at < n, label);
+        for (int a = 0; a < r->rank; a++) {
+            int64_t found = 0;
+
+            for (int64_t i = 0; i < h->n[a]; i++)
+                found += h->index[a][i] >= spans[*at][a] &&
+                         h->index[a][i] < spans[*at][a] + spans[*at][r->rank + a];
+            CHECK_EQ_INT(found, spans[*at][r->rank + a], label); /* all of the box is held */
+            inside *= found;
+        }
+        got += inside;
+        ++*at;
+    }
+    CHECK_EQ_INT(got, want, label);
+}
+
+static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n_refused,
+                         const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t n_ranks = 0, coords[3] = {0};
+    const int64_t **spans = NULL;
+    size_t n = 0, at = 0;
+    struct held h;
+    dcpk_status st =
+        dcpk_placement_chunks(&r->mesh, r->placement, r->shape, r->rank, arena, &spans, &n, &err);
+    bool divides = true;
+
+    CHECK_OK(dcpk_mesh_ranks(&r->mesh, &n_ranks, &err), label);
+    for (int64_t rank = 0; rank < n_ranks && divides; rank++) {
+        bool replica = false;
+
+        dcpk_mesh_coords(&r->mesh, rank, coords);
+        for (int d = 0; d < r->mesh.n_dims; d++)
+            replica = replica || (r->placement[d].kind == DCPK_REPLICATE && coords[d] != 0);
+        divides = hold(r, coords, &h);
+        if (!replica && divides && st == DCPK_OK)
+            check_rank(r, &h, spans, n, &at, label);
+    }
+    CHECK_EQ_INT(st, divides ? DCPK_OK : DCPK_EMISMATCH, label);
+    *n_refused += !divides;
+    if (!divides)
+        return;
+    CHECK_EQ_INT(at, n, label);
+    CHECK_OK(dcpk_cover_check(r->shape, r->rank, spans, n, &err), label);
+}
+
+static void meshes(void **state)
+{
+    int n_refused = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct round r;
+        char label[32];
+
+        CHECK(arena != NULL, err.text);
+        snprintf(label, sizeof label, "seed %" PRIu64, seed);
+        make_round(&r, seed);
+        check_chunks(&r, arena, &n_refused, label);
+        dcpk_arena_free(arena);
+    }
+    CHECK(n_refused > 100 && n_refused < 2000, "most rounds divide, some do not");
+}
+
+/* Chunks lie one behind the other in memory, within the limit, and two neighbours never fit
+ * together in one row-aligned box. */
+static void row_chunks(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        uint64_t s = seed;
+        const size_t elem_bytes = (size_t)1 << below(&s, 4);
+        const uint64_t limit = (uint64_t)below(&s, 600);
+        const int64_t **spans;
+        struct round r;
+        int64_t next = 0; /* row-major index of the next chunk's first element */
+        size_t n;
+        char label[32];
+
+        CHECK(arena != NULL, err.text);
+        snprintf(label, sizeof label, "seed %" PRIu64, seed);
+        make_round(&r, seed);
+        CHECK_OK(dcpk_row_chunks(r.shape, r.rank, elem_bytes, limit, arena, &spans, &n, &err),
+                 label);
+        CHECK_OK(dcpk_cover_check(r.shape, r.rank, spans, n, &err), label);
+        CHECK(n >= 1, label);
+        for (size_t i = 0; i < n; i++) {
+            struct dcpk_box box;
+            int64_t first = 0, n_elems = 0;
+
+            dcpk_box_unpack(spans[i], r.rank, &box);
+            CHECK_OK(dcpk_box_count(&box, &n_elems, &err), label);
+            for (int a = 0; a < r.rank; a++)
+                first = first * r.shape[a] + box.offset[a];
+            CHECK_EQ_INT(first, next, label);
+            CHECK((uint64_t)n_elems * elem_bytes <= limit || n_elems <= 1, label);
+            next += n_elems;
+        }
+        dcpk_arena_free(arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(meshes), cmocka_unit_test(row_chunks)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
