@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_convert_golden.c - samples converted, proven against their source, and the same bytes
+ * whatever the threads. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "lib/exec/convert.h"
+#include "lib/exec/prove.h"
+#include "tests/unit/scratch.h"
+
+static const struct {
+    const char *name;
+    uint64_t n_params, n_masters;
+} samples[] = {
+    {"torch_dist_b_dense_tp2pp2", 27, 27},
+    {"torch_dist_c_dense_tp2pp2", 27, 27},
+    {"torch_dist_c_moe_ep2pp2", 48, 48},
+    {"torch_dist_c_fp32_dp1", 27, 27},
+};
+#define N_SAMPLES (sizeof samples / sizeof samples[0])
+
+static dcpk_status convert(const char *sample, const char *out, int n_threads,
+                           uint64_t memory_bytes, enum dcpk_impl impl, struct dcpk_error *err)
+{
+    char in[4096];
+    struct dcpk_conversion c = {0};
+    struct dcpk_convert_options options = {
+        .formats = dcpk_formats,
+        .to = dcpk_format_find("fsdp_dtensor"),
+        .backend = dcpk_backends[0],
+        .in = in,
+        .out = out,
+        .exec = {.n_threads = n_threads, .memory_bytes = memory_bytes},
+        .rules = {.impl = impl},
+    };
+    dcpk_status st;
+
+    snprintf(in, sizeof in, "%s/%s", DCPK_SAMPLES, sample);
+    st = dcpk_conversion_plan(&c, &options, err);
+    if (st == DCPK_OK)
+        st = dcpk_conversion_run(&c, err);
+    dcpk_conversion_free(&c);
+    return st;
+}
+
+static struct dcpk_checkpoint *open_at(const char *folder)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_run run = {0};
+    struct dcpk_store *store = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+
+    CHECK_OK(dcpk_run_find(folder, &run, &err), folder);
+    CHECK_OK(dcpk_store_open(run.folder, &store, &err), folder);
+    CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
+    dcpk_run_release(&run);
+    return ckpt;
+}
+
+static struct dcpk_checkpoint *open_sample(const char *name)
+{
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s", DCPK_SAMPLES, name);
+    return open_at(path);
+}
+
+static void conversions_are_proven(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SAMPLES; i++) {
+        const struct dcpk_exec_options options = {.n_threads = 2};
+        const char *label = samples[i].name, *out = scratch(label);
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_prove_report report;
+        struct dcpk_checkpoint *ours, *source;
+
+        CHECK_OK(convert(label, out, 2, 0, DCPK_IMPL_ANY, &err), label);
+        ours = open_at(out);
+        source = open_sample(label);
+        CHECK_EQ_STR(ours->format->name, "fsdp_dtensor", label);
+        CHECK_OK(dcpk_checkpoint_check_cover(ours, &err), label);
+        CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), label);
+        if (!report.equal)
+            fail_msg("%s: %s", label, report.differences->text);
+        CHECK_EQ_INT(report.n_params, samples[i].n_params, label);
+        CHECK_EQ_INT(report.n_masters, samples[i].n_masters, label);
+        CHECK_EQ_INT(report.n_tensors, 3 * samples[i].n_params, label);
+        dcpk_prove_release(&report);
+        dcpk_checkpoint_close(ours);
+        dcpk_checkpoint_close(source);
+    }
+}
+
+/* Two keys whose bytes are the same: dtype, shape, chunks, and the places of these. */
+static void check_alias(const struct dcpk_checkpoint *ckpt, const char *a, const char *b)
+{
+    const struct dcpk_tensor *x = dcpk_checkpoint_tensor(ckpt, a),
+                             *y = dcpk_checkpoint_tensor(ckpt, b);
+
+    CHECK(x != NULL, a);
+    CHECK(y != NULL, b);
+    CHECK_EQ_INT(x->dtype, y->dtype, b);
+    CHECK_EQ_INT(x->rank, y->rank, b);
+    CHECK_EQ_INT(x->n_chunks, y->n_chunks, b);
+    for (size_t i = 0; i < x->n_chunks; i++) {
+        const struct dcpk_chunk *c = &ckpt->chunks[x->first_chunk + i],
+                                *d = &ckpt->chunks[y->first_chunk + i];
+
+        CHECK(x->rank == 0 || memcmp(c->span, d->span, 2 * (size_t)x->rank * sizeof *c->span) == 0,
+              b);
+        CHECK_EQ_INT(c->place.file, d->place.file, b);
+        CHECK_EQ_INT(c->place.offset_bytes, d->place.offset_bytes, b);
+        CHECK_EQ_INT(c->place.n_bytes, d->place.n_bytes, b);
+    }
+}
+
+static void every_spelling_is_an_alias(void **state)
+{
+    static const struct {
+        const char *sample, *te, *local;
+    } pairs[] = {
+        {"torch_dist_c_dense_tp2pp2",
+         "decoder.layers.2.self_attention.linear_qkv.layer_norm_weight",
+         "decoder.layers.2.input_layernorm.weight"},
+        {"torch_dist_c_dense_tp2pp2", "decoder.layers.2.mlp.linear_fc1.layer_norm_weight",
+         "decoder.layers.2.pre_mlp_layernorm.weight"},
+        {"torch_dist_c_moe_ep2pp2", "decoder.layers.3.mlp.experts.linear_fc1.weight2_w",
+         "decoder.layers.3.mlp.experts.local_experts.2.linear_fc1.weight_w"},
+        {"torch_dist_c_moe_ep2pp2", "decoder.layers.3.mlp.experts.linear_fc1.weight2_v",
+         "decoder.layers.3.mlp.experts.local_experts.2.linear_fc1.weight_v"},
+        {"torch_dist_c_moe_ep2pp2", "decoder.layers.3.mlp.experts.linear_fc2.weight0",
+         "decoder.layers.3.mlp.experts.local_experts.0.linear_fc2.weight"},
+    };
+    static const char *const ends[] = {".exp_avg", ".exp_avg_sq", ".step"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt;
+        char a[512], b[512];
+
+        CHECK_OK(convert(pairs[i].sample, scratch("aliases"), 1, 0, DCPK_IMPL_ANY, &err),
+                 pairs[i].te);
+        ckpt = open_at(scratch("aliases"));
+        snprintf(a, sizeof a, "model.module.%s", pairs[i].te);
+        snprintf(b, sizeof b, "model.module.%s", pairs[i].local);
+        check_alias(ckpt, a, b);
+        for (size_t e = 0; e < 3; e++) {
+            snprintf(a, sizeof a, "optimizer.state.module.module.module.%s%s", pairs[i].te,
+                     ends[e]);
+            snprintf(b, sizeof b, "optimizer.state.module.module.module.%s%s", pairs[i].local,
+                     ends[e]);
+            check_alias(ckpt, a, b);
+        }
+        dcpk_checkpoint_close(ckpt);
+        CHECK_EQ_INT(nftw(scratch("aliases"), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0,
+                     "clean up");
+    }
+}
+
+static void one_implementation_gives_one_spelling(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *te, *local;
+
+    (void)state;
+    CHECK_OK(convert("torch_dist_c_moe_ep2pp2", scratch("te"), 1, 0, DCPK_IMPL_TE, &err), "te");
+    CHECK_OK(convert("torch_dist_c_moe_ep2pp2", scratch("local"), 1, 0, DCPK_IMPL_LOCAL, &err),
+             "local");
+    te = open_at(scratch("te"));
+    local = open_at(scratch("local"));
+    CHECK(dcpk_checkpoint_tensor(
+              te, "model.module.decoder.layers.1.mlp.experts.linear_fc2.weight3") != NULL,
+          "te");
+    CHECK(dcpk_checkpoint_tensor(
+              te, "model.module.decoder.layers.1.mlp.experts.local_experts.3.linear_fc2.weight") ==
+              NULL,
+          "te");
+    CHECK(
+        dcpk_checkpoint_tensor(
+            local, "model.module.decoder.layers.1.mlp.experts.local_experts.3.linear_fc2.weight") !=
+            NULL,
+        "local");
+    CHECK(dcpk_checkpoint_tensor(
+              local, "model.module.decoder.layers.1.mlp.experts.linear_fc2.weight3") == NULL,
+          "local");
+    CHECK_EQ_INT(te->n_tensors, local->n_tensors, "as many tensors");
+    dcpk_checkpoint_close(te);
+    dcpk_checkpoint_close(local);
+}
+
+/* The prefix of an fp32 run has one wrapper less, its weights are what they are. */
+static void an_fp32_run_has_its_own_prefix(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+
+    (void)state;
+    CHECK_OK(convert("torch_dist_c_fp32_dp1", scratch("fp32"), 1, 0, DCPK_IMPL_ANY, &err), "fp32");
+    ckpt = open_at(scratch("fp32"));
+    CHECK(dcpk_checkpoint_tensor(
+              ckpt, "optimizer.state.module.module.output_layer.weight.exp_avg") != NULL,
+          "prefix");
+    CHECK(dcpk_checkpoint_object(
+              ckpt, "optimizer.param_to_group_meta.module.module.output_layer.weight.lr") != NULL,
+          "prefix");
+    CHECK(dcpk_checkpoint_tensor(ckpt, "model.module.output_layer.weight") != NULL, "prefix");
+    dcpk_checkpoint_close(ckpt);
+}
+
+/* Without enough memory an error, never a leak and never a folder that looks whole. */
+static void every_failed_allocation_is_an_error(void **state)
+{
+    uint64_t n = 1;
+    bool failed = true;
+
+    (void)state;
+    for (; failed && n < 1000000; n += n < 200 ? 1 : 97) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        dcpk_status st;
+
+        dcpk_alloc_fail_nth(n);
+        st = convert("torch_dist_c_dense_tp2pp2", scratch("fault"), 1, 0, DCPK_IMPL_ANY, &err);
+        dcpk_alloc_fail_nth(0);
+        failed = st != DCPK_OK;
+        if (failed)
+            CHECK(access(scratch("fault/iter_0000004"), F_OK) != 0, err.text);
+    }
+    CHECK(!failed, "it passes in the end");
+    CHECK(n > 200, "allocations were made to fail");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(conversions_are_proven, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(every_spelling_is_an_alias, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(one_implementation_gives_one_spelling, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(an_fp32_run_has_its_own_prefix, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(every_failed_allocation_is_an_error, scratch_setup,
+                                        scratch_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
