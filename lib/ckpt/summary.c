@@ -182,7 +182,7 @@ static dcpk_status count_object(const struct dcpk_object *object, bool is_alias,
 /* A group of keys under way: its row, and the numbers of all its keys, n_numbers for each. */
 struct group {
     struct dcpk_summary_row row;
-    const char *example; /* the first key: the text around the numbers */
+    const char *example; /* the first key (in the arena): the text around the numbers */
     size_t n_numbers;
     uint64_t *numbers; /* heap */
     size_t n_stored, capacity;
@@ -193,7 +193,7 @@ struct folder {
     struct dcpk_map by_signature;
     struct group *groups; /* heap */
     size_t n_groups, capacity;
-    struct dcpk_bytes signature; /* scratch */
+    struct dcpk_bytes signature, starred; /* scratch */
 };
 
 /* One number to be folded: key[at .. at + n). */
@@ -284,14 +284,15 @@ static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *r
 {
     const char *signature = (const char *)f->signature.data;
     const size_t n = f->signature.n_bytes;
+    char *kept, *example;
     uint64_t index;
     bool existed;
     dcpk_status st;
 
     if (!dcpk_map_get(&f->by_signature, signature, n, &index)) {
-        char *kept = dcpk_arena_strndup(f->arena, signature, n, err);
-
-        if (kept == NULL)
+        kept = dcpk_arena_strndup(f->arena, signature, n, err);
+        example = dcpk_arena_strdup(f->arena, key, err);
+        if (kept == NULL || example == NULL)
             return err->status;
         st = dcpk_grow(&f->groups, &f->capacity, f->n_groups, sizeof *f->groups, err);
         if (st == DCPK_OK)
@@ -299,12 +300,33 @@ static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *r
         if (st != DCPK_OK)
             return st;
         index = f->n_groups++;
-        f->groups[index] = (struct group){.row = *row, .example = key, .n_numbers = n_numbers};
+        f->groups[index] = (struct group){.row = *row, .example = example, .n_numbers = n_numbers};
         f->groups[index].row.n_keys = f->groups[index].row.n_chunks = 0;
         f->groups[index].row.n_bytes = 0;
     }
     *group = &f->groups[index];
     return DCPK_OK;
+}
+
+/*
+ * Settings of one thing, an object each: a dozen and more for every parameter (fsdp_dtensor.md 7).
+ * Their last component is folded into "*".
+ */
+static const char *const settings[] = {"optimizer.param_to_group_meta.", "opt_param_scheduler."};
+
+static const char *star_key(struct folder *f, const char *key, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const char *dot = strrchr(key, '.');
+
+        if (strncmp(key, settings[i], strlen(settings[i])) != 0)
+            continue;
+        f->starred.n_bytes = 0;
+        dcpk_bytes_put(&f->starred, key, (size_t)(dot - key));
+        dcpk_bytes_put(&f->starred, ".*", sizeof ".*");
+        return dcpk_bytes_status(&f->starred, err) == DCPK_OK ? (char *)f->starred.data : NULL;
+    }
+    return key;
 }
 
 /* Add a key; row: what it counts for (n_keys is 1). */
@@ -454,6 +476,7 @@ static void folder_release(struct folder *f)
     dcpk_free(f->groups);
     dcpk_map_release(&f->by_signature);
     dcpk_bytes_release(&f->signature);
+    dcpk_bytes_release(&f->starred);
 }
 
 /* ---- the summary ---- */
@@ -498,9 +521,11 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
         const struct dcpk_summary_row row = {
             .is_alias = is_alias[i], .n_keys = 1, .n_bytes = object->place.n_bytes};
 
-        st = count_object(object, row.is_alias, &summary->totals, err);
+        const char *key = star_key(&f, object->key, err);
+
+        st = key == NULL ? err->status : count_object(object, row.is_alias, &summary->totals, err);
         if (st == DCPK_OK)
-            st = fold_key(&f, object->key, &row, err);
+            st = fold_key(&f, key, &row, err);
     }
     if (st == DCPK_OK)
         st = finish_rows(&f, &summary->objects, &summary->n_objects, err);

@@ -24,7 +24,7 @@ struct dcpk_totals {
 
 /*
  * Keys that differ only in numbers (a component of digits: "layers.3.", the number behind "weight" or "bias", a shard "_0_4"),
- * with the same dtype, shape and aliasing, are one row.
+ * with the same dtype, shape and aliasing, are one row. The settings of a parameter group or of the scheduler are one, too ("....*").
  */
 struct dcpk_summary_row {
     const char *pattern; /* "decoder.layers.{0..3}.mlp.linear_fc1.weight"; "{0,2,5..7}" where numbers are missing */

@@ -137,6 +137,135 @@ static void test_aliases(void **state)
     dcpk_summary_free(summary);
 }
 
+static void test_settings(void **state)
+{
+    static const char *const keys[] = {NULL};
+    static const char *const objects[] = {
+        "optimizer.param_to_group_meta.m.layers.0.w.lr",
+        "optimizer.param_to_group_meta.m.layers.0.w.eps",
+        "optimizer.param_to_group_meta.m.layers.1.w.lr",
+        "opt_param_scheduler.max_lr",
+        "opt_param_scheduler.min_lr",
+        "iteration",
+    };
+    static const struct { /* in order of the pattern */
+        const char *pattern;
+        uint64_t n_keys;
+    } rows[] = {
+        {"iteration", 1},
+        {"opt_param_scheduler.*", 2},
+        {"optimizer.param_to_group_meta.m.layers.{0,1}.w.*", 3},
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_summary *summary;
+    struct made m;
+
+    (void)state;
+    make(&m, keys);
+    for (uint32_t i = 0; i < 6; i++)
+        m.objects[i] = (struct dcpk_object){objects[i], {0, 10 * i, 10}};
+    m.ckpt.n_objects = 6;
+    CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), "settings");
+    CHECK_EQ_INT(summary->n_objects, 3, "settings");
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_EQ_STR(summary->objects[i].pattern, rows[i].pattern, "settings");
+        CHECK_EQ_INT(summary->objects[i].n_keys, rows[i].n_keys, rows[i].pattern);
+    }
+    dcpk_summary_free(summary);
+}
+
+/* dcpk_check_places: items are [at, at + n) of file 0 or 1. */
+static const struct {
+    const char *label;
+    struct dcpk_place a, b, c;
+    const char *text; /* NULL: they share nothing */
+} overlaps[] = {
+    {"apart", {0, 0, 10}, {0, 10, 5}, {0, 20, 5}, NULL},
+    {"in two files", {0, 0, 10}, {1, 5, 10}, {0, 10, 5}, NULL},
+    {"an exact alias", {0, 0, 10}, {0, 0, 10}, {0, 10, 5}, NULL},
+    {"an empty item", {0, 0, 10}, {0, 5, 0}, {0, 10, 5}, NULL},
+    {"one byte", {0, 0, 10}, {0, 9, 5}, {0, 20, 5}, "'a' at byte 0 (10 bytes) and 'b' at byte 9"},
+    {"inside", {0, 0, 10}, {0, 4, 2}, {0, 20, 5}, "'a'"},
+    {"the same start", {0, 0, 10}, {0, 0, 9}, {0, 20, 5}, "'b'"},
+    {"over a short neighbour", {0, 0, 20}, {0, 30, 5}, {0, 15, 5}, "'c'"},
+};
+
+static void test_places(void **state)
+{
+    static const char *const keys[] = {"a", "b", "c", NULL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof overlaps / sizeof *overlaps; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_store *store;
+        struct dcpk_source *files[2];
+        struct made m;
+
+        CHECK_OK(dcpk_store_new_memory("made", &store, &err), overlaps[i].label);
+        CHECK_OK(dcpk_store_add_memory(store, "0", "", 0, &err), overlaps[i].label);
+        CHECK_OK(dcpk_store_find(store, "0", &files[0], &err), overlaps[i].label);
+        files[1] = files[0];
+        make(&m, keys);
+        m.ckpt.files = files;
+        m.chunks[0].place = overlaps[i].a;
+        m.chunks[1].place = overlaps[i].b;
+        m.chunks[2].place = overlaps[i].c;
+        if (overlaps[i].text == NULL)
+            CHECK_OK(dcpk_check_places(&m.ckpt, &err), overlaps[i].label);
+        else
+            CHECK_FAILS(dcpk_check_places(&m.ckpt, &err), DCPK_EFORMAT, overlaps[i].text,
+                        overlaps[i].label);
+        dcpk_store_close(store);
+    }
+}
+
+static bool knows_good(const char *module, const char *name)
+{
+    return strcmp(module, "good") == 0 && name[0] != '\0';
+}
+
+static void test_unknown(void **state)
+{
+    static const struct dcpk_value one = {.kind = DCPK_V_INT, .as.i = 1};
+    static const struct dcpk_value good = {.kind = DCPK_V_GLOBAL, .as.global = {"good", "f"}};
+    static const struct dcpk_value bad = {.kind = DCPK_V_GLOBAL, .as.global = {"bad", "g"}};
+    static const struct dcpk_value_object known = {
+        .module = "good", .name = "C", .is_known = true, .state = &bad};
+    static const struct dcpk_value_object unknown = {.module = "evil", .name = "run"};
+    static const struct dcpk_value holder = {.kind = DCPK_V_OBJECT, .as.object = &known};
+    static const struct dcpk_value evil = {.kind = DCPK_V_OBJECT, .as.object = &unknown};
+    static const struct dcpk_value *const fine_items[] = {&one, &good}, *const last_item[] = {
+                                                                            &one, &evil};
+    static const struct dcpk_value fine = {.kind = DCPK_V_LIST, .n = 2, .as.items = fine_items};
+    static const struct dcpk_value hidden = {.kind = DCPK_V_TUPLE, .n = 2, .as.items = last_item};
+    static const struct dcpk_value_pair pair[] = {{&hidden, &one}};
+    static const struct dcpk_value dict = {.kind = DCPK_V_DICT, .n = 1, .as.pairs = pair};
+    static const struct {
+        const char *label;
+        const struct dcpk_value *value;
+        const char *module, *name; /* NULL: nothing is found */
+    } values[] = {
+        {"no class", &one, NULL, NULL},      {"known ones", &fine, NULL, NULL},
+        {"a global", &bad, "bad", "g"},      {"in the state of an object", &holder, "bad", "g"},
+        {"an object", &evil, "evil", "run"}, {"in a dict's key", &dict, "evil", "run"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        const char *module, *name;
+        bool found;
+
+        CHECK_OK(dcpk_value_find_unknown(values[i].value, knows_good, &found, &module, &name, &err),
+                 values[i].label);
+        CHECK_EQ_INT(found, values[i].module != NULL, values[i].label);
+        if (found) {
+            CHECK_EQ_STR(module, values[i].module, values[i].label);
+            CHECK_EQ_STR(name, values[i].name, values[i].label);
+        }
+    }
+}
+
 static void test_empty(void **state)
 {
     static const char *const keys[] = {NULL};
@@ -155,9 +284,9 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_shapes_apart),
-        cmocka_unit_test(test_aliases),
+        cmocka_unit_test(test_fold),    cmocka_unit_test(test_shapes_apart),
+        cmocka_unit_test(test_aliases), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_places),  cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_empty),
     };
 
