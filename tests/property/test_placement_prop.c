@@ -96,8 +96,7 @@ static bool hold(const struct round *r, const int64_t *coords, struct held *h)
     return true;
 }
 
-/* How many elements the boxes from `at` on hold before they pass `n`; moves *at behind them; checks
- * each index. */
+/* The boxes from *at on hold what the rank holds, no more; *at moves behind them. */
 static void check_rank(const struct round *r, const struct held *h, const int64_t *const *spans,
                        size_t n, size_t *at, const char *label)
 {
@@ -175,8 +174,7 @@ static void meshes(void **state)
     CHECK(n_refused > 100 && n_refused < 2000, "most rounds divide, some do not");
 }
 
-/* Chunks lie one behind the other in memory, within the limit, and two neighbours never fit
- * together in one row-aligned box. */
+/* Chunks lie one behind the other in memory and keep the limit, but for single elements. */
 static void row_chunks(void **state)
 {
     (void)state;
