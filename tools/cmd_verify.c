@@ -5,6 +5,7 @@
 
 #include "formats/dcp/pickle.h"
 #include "kernels/kernels.h"
+#include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/prove.h"
@@ -81,18 +82,31 @@ static dcpk_status check_value(struct verify *v, const struct dcpk_object *objec
     return st;
 }
 
+/* Every object, aliases once, and the common state. */
+static dcpk_status check_values(struct verify *v, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = v->ckpt;
+    bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
+    dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
+
+    if (st == DCPK_OK && ckpt->format->load_common != NULL)
+        st = check_value(v, NULL, err);
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        if (is_alias[ckpt->n_chunks + i])
+            continue;
+        st = check_value(v, &ckpt->objects[i], err);
+        if (st == DCPK_OK && dcpk_cli_interrupted())
+            st = dcpk_fail(err, DCPK_ECANCELLED, "interrupted");
+    }
+    dcpk_free(is_alias);
+    return st;
+}
+
 static void check_pickles(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_OK;
+    const dcpk_status st = check_values(v, &err);
 
-    if (v->ckpt->format->load_common != NULL)
-        st = check_value(v, NULL, &err);
-    for (size_t i = 0; i < v->ckpt->n_objects && st == DCPK_OK; i++) {
-        st = check_value(v, &v->ckpt->objects[i], &err);
-        if (st == DCPK_OK && dcpk_cli_interrupted())
-            st = dcpk_fail(&err, DCPK_ECANCELLED, "interrupted");
-    }
     dcpk_checks_add(&v->checks, "pickles", st, &err,
                     "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
 }
@@ -129,7 +143,7 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
                        report->n_differences, v->against,
                        report->differences == NULL ? "" : report->differences->text);
     dcpk_checks_add(&v->checks, "against", st, &err,
-                    "equal to '%s': %" PRIu64 " parameters, %" PRIu64 " tensors (%s), %" PRIu64
+                    "equal to '%s': %" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
                     " weights against their rounded masters, %" PRIu64 " values",
                     v->against, report->n_params, report->n_tensors,
                     dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values);

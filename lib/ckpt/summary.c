@@ -59,9 +59,8 @@ static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_
     return DCPK_OK;
 }
 
-/* is_alias[i]: an item before i (chunks first, then objects) has the same place. */
-static dcpk_status find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
-                                struct dcpk_error *err)
+dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
+                              struct dcpk_error *err)
 {
     const size_t n = ckpt->n_chunks + ckpt->n_objects;
     struct place_ref *refs;
@@ -555,7 +554,7 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_sum
     for (size_t i = 0; i < ckpt->n_files && st == DCPK_OK; i++)
         st = add_bytes(&s->totals.file_bytes, dcpk_source_bytes(ckpt->files[i]), err);
     if (st == DCPK_OK)
-        st = find_aliases(ckpt, is_alias, err);
+        st = dcpk_find_aliases(ckpt, is_alias, err);
     if (st == DCPK_OK)
         st = sum_tensors(ckpt, is_alias, s, err);
     if (st == DCPK_OK)

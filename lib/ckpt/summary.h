@@ -49,6 +49,12 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_sum
 void dcpk_summary_free(struct dcpk_summary *summary); /* NULL is a no-op */
 
 /*
+ * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, when an item before it (chunks first) has the
+ * same place. is_alias: n_chunks + n_objects of them, false when called.
+ */
+dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias, struct dcpk_error *err);
+
+/*
  * No two items share bytes of a file, but for exact aliases. DCPK_EFORMAT names the two that do. O(n log n).
  */
 dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
