@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* value_json.c - inert values as JSON for people and tools. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/ckpt/value.h"
+
+#define MAX_VISITS 10000000 /* nodes and, at eight to one, bytes written; past it "..." stands */
+#define LEVELS_A_NODE                                                                              \
+    3 /* the most that one node opens before its children: object, "pairs", a pair */
+#define SHOWN_BYTES 64 /* tensors up to here show their content */
+
+struct printer {
+    struct dcpk_json_out *out;
+    uint64_t visits_left;
+    int base_depth; /* of the documents around this one, when it is the text of a key */
+};
+
+static void put_value(struct printer *p, const struct dcpk_value *v);
+
+static void put_hex(struct dcpk_json_out *out, const void *data, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t *bytes = data;
+    struct dcpk_bytes text = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        dcpk_bytes_u8(&text, (uint8_t)digits[bytes[i] >> 4]);
+        dcpk_bytes_u8(&text, (uint8_t)digits[bytes[i] & 15]);
+    }
+    if (text.status != DCPK_OK && out->out->status == DCPK_OK)
+        out->out->status = text.status;
+    dcpk_json_put_text(out, n == 0 ? "" : (const char *)text.data, text.n_bytes);
+    dcpk_bytes_release(&text);
+}
+
+static void begin_class(struct dcpk_json_out *out, const char *name)
+{
+    dcpk_json_begin_object(out);
+    dcpk_json_put_key(out, "__class__");
+    dcpk_json_put_string(out, name);
+}
+
+/* uint64 numbers (seeds) as numbers; larger ones as the hex of their little-endian two's
+ * complement. */
+static void put_bigint(struct printer *p, const struct dcpk_value *v)
+{
+    if (v->n == 9 && v->as.str[8] == 0) {
+        uint64_t u = 0;
+        for (size_t i = 0; i < 8; i++)
+            u |= (uint64_t)(uint8_t)v->as.str[i] << 8 * i;
+        dcpk_json_put_uint(p->out, u);
+        return;
+    }
+    begin_class(p->out, "int");
+    dcpk_json_put_key(p->out, "little_endian_hex");
+    put_hex(p->out, v->as.str, v->n);
+    dcpk_json_end_object(p->out);
+}
+
+static void put_bytes(struct printer *p, const struct dcpk_value *v)
+{
+    begin_class(p->out, "bytes");
+    dcpk_json_put_key(p->out, "hex");
+    put_hex(p->out, v->as.str, v->n);
+    dcpk_json_end_object(p->out);
+}
+
+static void put_tensor(struct printer *p, const struct dcpk_value_tensor *t)
+{
+    begin_class(p->out, "torch.Tensor");
+    dcpk_json_put_key(p->out, "dtype");
+    dcpk_json_put_string(p->out, dcpk_dtype_name(t->dtype));
+    dcpk_json_put_key(p->out, "shape");
+    dcpk_json_begin_array(p->out);
+    for (int a = 0; a < t->rank; a++)
+        dcpk_json_put_int(p->out, t->shape[a]);
+    dcpk_json_end_array(p->out);
+    dcpk_json_put_key(p->out, "n_bytes");
+    dcpk_json_put_uint(p->out, t->n_bytes);
+    if (t->n_bytes <= SHOWN_BYTES) {
+        dcpk_json_put_key(p->out, "hex");
+        put_hex(p->out, t->data, (size_t)t->n_bytes);
+    }
+    dcpk_json_end_object(p->out);
+}
+
+static void put_dotted(struct dcpk_json_out *out, const char *module, const char *name)
+{
+    struct dcpk_bytes text = {0};
+
+    dcpk_bytes_printf(&text, "%s%s%s", module, module[0] == '\0' ? "" : ".", name);
+    dcpk_json_put_text(out, text.data == NULL ? "" : (const char *)text.data, text.n_bytes);
+    dcpk_bytes_release(&text);
+}
+
+static void put_array(struct printer *p, const struct dcpk_value *const *items, size_t n)
+{
+    dcpk_json_begin_array(p->out);
+    for (size_t i = 0; i < n; i++)
+        put_value(p, items[i]);
+    dcpk_json_end_array(p->out);
+}
+
+/* A key that JSON cannot have (a tuple, an object) becomes its own JSON text. */
+static void put_odd_key(struct printer *p, const struct dcpk_value *key)
+{
+    struct dcpk_bytes text = {0};
+    struct dcpk_json_out out;
+    struct printer inner = {
+        .out = &out, .visits_left = p->visits_left, .base_depth = p->base_depth + p->out->depth};
+
+    dcpk_json_out_init(&out, &text, 0);
+    put_value(&inner, key);
+    dcpk_bytes_u8(&text, 0);
+    p->visits_left = inner.visits_left;
+    dcpk_json_put_key(p->out, text.status == DCPK_OK ? (const char *)text.data : "");
+    dcpk_bytes_release(&text);
+}
+
+/* Numbers, True and None as json.dumps spells them in keys. */
+static void put_key(struct printer *p, const struct dcpk_value *key)
+{
+    char text[32] = "null";
+
+    if (key->kind == DCPK_V_STR) {
+        dcpk_json_put_key(p->out, key->as.str);
+        return;
+    }
+    if (key->kind == DCPK_V_INT)
+        snprintf(text, sizeof text, "%" PRId64, key->as.i);
+    else if (key->kind == DCPK_V_BOOL)
+        snprintf(text, sizeof text, "%s", key->as.b ? "true" : "false");
+    else if (key->kind == DCPK_V_FLOAT)
+        dcpk_format_double(key->as.f, text);
+    else if (key->kind != DCPK_V_NONE) {
+        put_odd_key(p, key);
+        return;
+    }
+    dcpk_json_put_key(p->out, text);
+}
+
+static void put_pairs(struct printer *p, const struct dcpk_value_pair *pairs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        put_key(p, pairs[i].key);
+        put_value(p, pairs[i].value);
+    }
+}
+
+static void put_dict(struct printer *p, const struct dcpk_value_pair *pairs, size_t n)
+{
+    dcpk_json_begin_object(p->out);
+    put_pairs(p, pairs, n);
+    dcpk_json_end_object(p->out);
+}
+
+/* Attributes stand beside "__class__"; what else the object was made of has a member of its own. */
+static void put_object(struct printer *p, const struct dcpk_value_object *o)
+{
+    dcpk_json_begin_object(p->out);
+    dcpk_json_put_key(p->out, "__class__");
+    put_dotted(p->out, o->module, o->name);
+    if (o->args->n > 0) {
+        dcpk_json_put_key(p->out, "args");
+        put_array(p, o->args->as.items, o->args->n);
+    }
+    if (o->n_items > 0) {
+        dcpk_json_put_key(p->out, "items");
+        put_array(p, o->items, o->n_items);
+    }
+    if (o->n_pairs > 0) {
+        dcpk_json_put_key(p->out, "pairs");
+        put_dict(p, o->pairs, o->n_pairs);
+    }
+    if (o->state != NULL && o->state->kind == DCPK_V_DICT) {
+        put_pairs(p, o->state->as.pairs, o->state->n);
+    } else if (o->state != NULL) {
+        dcpk_json_put_key(p->out, "state");
+        put_value(p, o->state);
+    }
+    dcpk_json_end_object(p->out);
+}
+
+/* Does v fit what is left of depth and budget? Its share of the budget is taken. */
+static bool admit(struct printer *p, const struct dcpk_value *v)
+{
+    uint64_t cost = 1;
+
+    if (v->kind == DCPK_V_STR || v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
+        cost += v->n / 8;
+    if (cost > p->visits_left ||
+        p->base_depth + p->out->depth + LEVELS_A_NODE > DCPK_JSON_MAX_DEPTH)
+        return false;
+    p->visits_left -= cost;
+    return true;
+}
+
+static void put_value(struct printer *p, const struct dcpk_value *v)
+{
+    if (!admit(p, v)) {
+        dcpk_json_put_string(p->out, "...");
+        return;
+    }
+    switch (v->kind) {
+    case DCPK_V_NONE:
+        dcpk_json_put_null(p->out);
+        break;
+    case DCPK_V_BOOL:
+        dcpk_json_put_bool(p->out, v->as.b);
+        break;
+    case DCPK_V_INT:
+        dcpk_json_put_int(p->out, v->as.i);
+        break;
+    case DCPK_V_BIGINT:
+        put_bigint(p, v);
+        break;
+    case DCPK_V_FLOAT:
+        dcpk_json_put_double(p->out, v->as.f);
+        break;
+    case DCPK_V_STR:
+        dcpk_json_put_text(p->out, v->as.str, v->n);
+        break;
+    case DCPK_V_BYTES:
+        put_bytes(p, v);
+        break;
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+        put_array(p, v->as.items, v->n);
+        break;
+    case DCPK_V_DICT:
+        put_dict(p, v->as.pairs, v->n);
+        break;
+    case DCPK_V_TENSOR:
+        put_tensor(p, v->as.tensor);
+        break;
+    case DCPK_V_GLOBAL:
+        put_dotted(p->out, v->as.global.module, v->as.global.name);
+        break;
+    case DCPK_V_OBJECT:
+        put_object(p, v->as.object);
+        break;
+    }
+}
+
+void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out)
+{
+    struct printer p = {.out = out, .visits_left = MAX_VISITS};
+
+    put_value(&p, v);
+}
