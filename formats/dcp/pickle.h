@@ -16,7 +16,8 @@ struct dcpk_pickle_limits {
 };
 
 /*
- * Resolve a persistent id (BINPERSID: torch's storages) to a value. Called while reading; `pid` is the finished tuple.
+ * Resolve a persistent id (BINPERSID: torch's storages) to a value. Called while reading; `pid` is the finished tuple,
+ * flat (no container in it; else DCPK_EUNSUPPORTED). The reader copies the node that comes back, not what it points at.
  */
 typedef dcpk_status dcpk_pickle_persistent(void *context, struct dcpk_arena *arena, const struct dcpk_value *pid,
                                            const struct dcpk_value **value, struct dcpk_error *err);
@@ -30,13 +31,15 @@ struct dcpk_pickle_options {
 
 /*
  * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (torch_dist.md 2.1 and the rest of the data opcodes
- * CPython emits); n bytes, which must end with STOP and nothing behind it that is not NUL-free trailing data (trailing bytes are
- * DCPK_EFORMAT).
+ * CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes behind it are DCPK_EFORMAT).
  * Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE, NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of
  * (module, name) pairs that Megatron's and torch's files hold is in pickle_known.c; an object of another class has
  * is_known false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of ints),
- * collections.OrderedDict -> DICT, builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") -> BYTES.
- * EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED. A container that holds itself is DCPK_EUNSUPPORTED.
+ * collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its own, as torch's state dicts may),
+ * builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") -> BYTES, getattr(class, "Inner") -> GLOBAL "Class.Inner".
+ * Module names are those of Python 3 ("__builtin__" reads as "builtins"). NEWOBJ_EX with keywords becomes a REDUCE of
+ * copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container that holds itself.
+ * A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could tell which value counts.
  * Memory: proportional to the pickle's bytes (limits); everything in `arena`.
  */
 dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes, const struct dcpk_pickle_options *options,
@@ -59,7 +62,8 @@ dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol, dcpk
 
 /*
  * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor. Errors are sticky in the
- * bytes. No memo is kept by these but for text, which dcpk_pickle_put_text shares when `memo` is true.
+ * bytes. No memo is kept by these but for text: dcpk_pickle_put_text memoises each text of at most 64 KiB the first
+ * time and gets it from the memo after that. Modules and names hold no newline.
  */
 struct dcpk_pickle_writer *dcpk_pickle_writer_new(struct dcpk_bytes *out, int protocol, struct dcpk_error *err); /* out borrowed; writes PROTO */
 void dcpk_pickle_writer_free(struct dcpk_pickle_writer *w); /* NULL is a no-op */
