@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dcp_folder.py - a DCP folder seen through torch alone: keys, tensors, objects, places of their bytes.
 """Needs torch and numpy. Classes that are not installed (Megatron's, in `args`) become stubs."""
+import argparse
 import io
 import os
 import pickle
@@ -72,15 +73,15 @@ STUB_PICKLE.Unpickler = StubUnpickler
 STUB_PICKLE.load = lambda file, **options: StubUnpickler(file, **options).load()
 
 
-def is_foreign(value):
-    """Is there a stub anywhere in it?"""
-    if isinstance(value, (Stub, StubMeta)):
-        return True
+def is_plain(value):
+    """Is it made of primitives, containers, Namespaces and torch dtypes alone? Any Megatron has these."""
     if isinstance(value, dict):
-        return any(is_foreign(x) for pair in value.items() for x in pair)
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return any(is_foreign(x) for x in value)
-    return not isinstance(value, type) and is_foreign(getattr(value, "__dict__", None))
+        return type(value) is dict and all(is_plain(x) for pair in value.items() for x in pair)
+    if type(value) in (list, tuple, set, frozenset):
+        return all(map(is_plain, value))
+    if type(value) is argparse.Namespace:
+        return is_plain(vars(value))
+    return value is None or type(value) in (bool, int, float, str, bytes, torch.dtype)
 
 
 def same_tensor(a, b):
@@ -107,7 +108,7 @@ def same(a, b):
         return a == b or (a != a and b != b)
     if isinstance(a, io.BytesIO):
         return a.getvalue() == b.getvalue()
-    if isinstance(a, types.SimpleNamespace) or type(a).__name__ == "Namespace":
+    if isinstance(a, argparse.Namespace):
         return same(vars(a), vars(b))
     return a == b
 
