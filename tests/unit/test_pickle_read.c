@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_pickle_read.c - CPython's pickles as trees, and pickles that lie. */
+#include "tests/unit/pickle_show.h"
+
+#include "tests/unit/pickle_cases.h"
+
+static void reads_what_cpython_writes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pickle_cases / sizeof *pickle_cases; i++) {
+        const struct pickle_case *c = &pickle_cases[i];
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        const struct dcpk_value *v = NULL;
+        struct dcpk_bytes text = {0};
+        size_t n;
+        uint8_t *data = from_hex(c->hex, &n);
+
+        CHECK_OK(dcpk_pickle_read(data, n, NULL, arena, &v, &err), c->label);
+        free(data); /* nothing may be borrowed from it */
+        show(v, &text);
+        dcpk_bytes_u8(&text, 0);
+        CHECK_EQ_STR((const char *)text.data, c->tree, c->label);
+        dcpk_bytes_release(&text);
+        dcpk_arena_free(arena);
+    }
+}
+
+/* Opcodes that CPython's pickler does not emit today but its unpickler and old writers know. */
+static const struct {
+    const char *label, *hex, *tree;
+} odd_cases[] = {
+    {"no PROTO", "4b012e", "1"},
+    {"DUP", "4b0532862e", "(5,5,)"},
+    {"POP", "4b014b02302e", "1"},
+    {"POP of a MARK", "4b0128302e", "1"},
+    {"POP_MARK", "4b01284b024b03312e", "1"},
+    {"SHORT_BINSTRING", "5501612e", "\"a\""},
+    {"SHORT_BINSTRING not UTF-8", "5501ff2e", "b\"\\xff\""},
+    {"BINSTRING", "54010000007a2e", "\"z\""},
+    {"LONG1 of no bytes", "8a002e", "0"},
+    {"LONG1 padded", "8a0cfeffffffffffffffffffffff2e", "-2"},
+    {"LONG4 small", "8b01000000802e", "-128"},
+    {"BINUNICODE8", "8d0200000000000000c3a92e", "\"\\xc3\\xa9\""},
+    {"BINBYTES8", "8e0100000000000000002e", "b\"\\x00\""},
+    {"BYTEARRAY8", "960100000000000000612e", "reduce:builtins.bytearray(b\"a\",)"},
+    {"no items behind a MARK", "285d28657d28758f289028912874742e", "([],{},<>,<>,(),)"},
+    {"items in two batches", "5d94284b014b02654b03612e", "[1,2,3,]"},
+    {"FROZENSET", "284b01912e", "<1,>"},
+    {"set call on a list", "636275696c74696e730a7365740a5d4b016185522e", "<1,>"},
+    {"set call on a number stays an object", "636275696c74696e730a7365740a4b0185522e",
+     "reduce:builtins.set(1,)"},
+    {"NEWOBJ_EX without keywords", "63610a620a297d922e", "new:a.b()"},
+    {"memo numbers of choice", "4b0771054b086805872e", "(7,8,7,)"},
+    {"memo set twice", "4b0171004b0271006800872e", "(1,2,2,)"},
+    {"MEMOIZE takes the count of entries", "4b0171054b02946801872e", "(1,2,2,)"},
+    {"object with items and pairs", "63610a620a29814b01614b024b0373285d7d652e",
+     "new:a.b()[1,[],{},]{2:3,}"},
+    {"state on an OrderedDict, then more pairs",
+     "63636f6c6c656374696f6e730a4f726465726564446963740a29524b014b02737d624b034b04732e",
+     "reduce:collections.OrderedDict(){1:2,3:4,}|{}"},
+    {"list grown after it was shared", "5d710068004b0161862e", "([1,],[1,],)"},
+};
+
+static void reads_odd_opcodes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof odd_cases / sizeof *odd_cases; i++) {
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        const struct dcpk_value *v = NULL;
+        struct dcpk_bytes text = {0};
+        size_t n;
+        uint8_t *data = from_hex(odd_cases[i].hex, &n);
+
+        CHECK_OK(dcpk_pickle_read(data, n, NULL, arena, &v, &err), odd_cases[i].label);
+        show(v, &text);
+        dcpk_bytes_u8(&text, 0);
+        CHECK_EQ_STR((const char *)text.data, odd_cases[i].tree, odd_cases[i].label);
+        free(data);
+        dcpk_bytes_release(&text);
+        dcpk_arena_free(arena);
+    }
+}
+
+static const struct {
+    const char *label, *hex;
+    dcpk_status status;
+    const char *message;
+    struct dcpk_pickle_limits limits;
+} hostile_cases[] = {
+    {"empty", "", DCPK_EFORMAT, "ends at byte 0 without STOP", {0}},
+    {"no STOP", "80024e", DCPK_EFORMAT, "ends at byte 3 without STOP", {0}},
+    {"nothing at STOP", "2e", DCPK_EFORMAT, "opcode 0x2e at byte 0: STOP with 0 values", {0}},
+    {"two values at STOP", "4e4e2e", DCPK_EFORMAT, "STOP with 2 values", {0}},
+    {"MARK at STOP", "284e2e", DCPK_EFORMAT, "1 marks", {0}},
+    {"bytes behind STOP", "4e2e00", DCPK_EFORMAT, "1 bytes behind STOP", {0}},
+    {"protocol 6", "80064e2e", DCPK_EUNSUPPORTED, "protocol 6, at most 5", {0}},
+    {"cut number", "4a0102", DCPK_EFORMAT, "opcode 0x4a at byte 0: field of 4 bytes", {0}},
+    {"text past the end",
+     "80028c096162632e",
+     DCPK_EFORMAT,
+     "opcode 0x8c at byte 2: length of 9 bytes passes the end, 4 are left",
+     {0}},
+    {"bytes of 2^64 - 1",
+     "8effffffffffffffff2e",
+     DCPK_EFORMAT,
+     "length of 18446744073709551615",
+     {0}},
+    {"text of 2^63", "8d00000000000000802e", DCPK_EFORMAT, "length of 9223372036854775808", {0}},
+    {"negative LONG4", "8bffffffff2e", DCPK_EFORMAT, "length of 4294967295 bytes", {0}},
+    {"frame past the end",
+     "95ffffffffffffff7f4e2e",
+     DCPK_EFORMAT,
+     "frame of 9223372036854775807",
+     {0}},
+    {"text not UTF-8", "8c02c3282e", DCPK_EFORMAT, "not UTF-8: 0xc3 at byte 0", {0}},
+    {"overlong UTF-8", "8c02c0802e", DCPK_EFORMAT, "not UTF-8", {0}},
+    {"past U+10FFFF", "8c04f49080802e", DCPK_EFORMAT, "not UTF-8", {0}},
+    {"tuple from nothing", "862e", DCPK_EFORMAT, "needs 2 values on the stack, finds 0", {0}},
+    {"pop below a MARK", "4e2885742e", DCPK_EFORMAT, "needs 1 values on the stack, finds 0", {0}},
+    {"TUPLE without MARK", "4e742e", DCPK_EFORMAT, "needs a MARK", {0}},
+    {"POP of nothing", "302e", DCPK_EFORMAT, "needs 1 values", {0}},
+    {"append to an int", "4b014b02612e", DCPK_EUNSUPPORTED, "cannot be done to a int", {0}},
+    {"append to a tuple", "294b02612e", DCPK_EUNSUPPORTED, "cannot be done to a tuple", {0}},
+    {"pairs of three", "7d284b014b024b03752e", DCPK_EFORMAT, "3 values are no pairs", {0}},
+    {"set items of a list", "5d4b014b02732e", DCPK_EUNSUPPORTED, "cannot be done to a list", {0}},
+    {"add to a frozenset", "289128902e", DCPK_EUNSUPPORTED, "adds to a frozenset", {0}},
+    {"state of a list", "5d7d622e", DCPK_EUNSUPPORTED, "cannot be done to a list", {0}},
+    {"state of a dict", "7d7d622e", DCPK_EUNSUPPORTED, "cannot be done to a dict", {0}},
+    {"second state", "63610a620a29817d627d622e", DCPK_EUNSUPPORTED, "a.b a second state", {0}},
+    {"call with a list", "63610a620a5d522e", DCPK_EFORMAT, "arguments of a call are a list", {0}},
+    {"call of an int", "4b0129522e", DCPK_EFORMAT, "calls a int", {0}},
+    {"keywords are a list",
+     "63610a620a295d922e",
+     DCPK_EFORMAT,
+     "keywords of a call are a list",
+     {0}},
+    {"encode past latin-1",
+     "635f636f646563730a656e636f64650a8c03e282ac8c066c6174696e3186522e",
+     DCPK_EFORMAT,
+     "past latin-1",
+     {0}},
+    {"memo not set", "68002e", DCPK_EFORMAT, "memo number 0 was never set", {0}},
+    {"memo far away", "4e72ffffffff2e", DCPK_ERANGE, "memo number 4294967295 passes", {0}},
+    {"memo of nothing", "71002e", DCPK_EFORMAT, "needs 1 values", {0}},
+    {"memo limit",
+     "4e944e94302e",
+     DCPK_ERANGE,
+     "memo number 1 passes the limit of 1",
+     {.max_memo = 1}},
+    {"node limit", "284b014b024b03742e", DCPK_ERANGE, "limit of 2 values", {.max_nodes = 2}},
+    {"global without a name", "63610a0a2e", DCPK_EFORMAT, "name is empty", {0}},
+    {"global with a NUL", "6361000a620a2e", DCPK_EFORMAT, "NUL", {0}},
+    {"global cut", "63610a62", DCPK_EFORMAT, "passes the end", {0}},
+    {"global of dots", "63610a622e2e630a2e", DCPK_EFORMAT, "'b..c' has an empty part", {0}},
+    {"STACK_GLOBAL of ints", "4b014b02932e", DCPK_EFORMAT, "are a int and a int, not text", {0}},
+    {"persistent id", "4b0185512e", DCPK_EUNSUPPORTED, "persistent ids do not belong", {0}},
+    {"EXT1", "82012e", DCPK_EUNSUPPORTED, "opcode 0x82 at byte 0: EXT1 is not read", {0}},
+    {"EXT2", "8301002e", DCPK_EUNSUPPORTED, "EXT2", {0}},
+    {"EXT4", "84010000002e", DCPK_EUNSUPPORTED, "EXT4", {0}},
+    {"INST", "2869610a620a2e", DCPK_EUNSUPPORTED, "INST", {0}},
+    {"OBJ", "286f2e", DCPK_EUNSUPPORTED, "OBJ", {0}},
+    {"PERSID", "50610a2e", DCPK_EUNSUPPORTED, "PERSID", {0}},
+    {"NEXT_BUFFER", "972e", DCPK_EUNSUPPORTED, "NEXT_BUFFER", {0}},
+    {"READONLY_BUFFER", "4e982e", DCPK_EUNSUPPORTED, "READONLY_BUFFER", {0}},
+    {"protocol 0 integer", "49310a2e", DCPK_EUNSUPPORTED, "INT (protocol 0)", {0}},
+    {"unknown opcode", "4eff2e", DCPK_EUNSUPPORTED, "opcode 0xff at byte 1: unknown opcode", {0}},
+    {"list in itself",
+     "5d71006800612e",
+     DCPK_EUNSUPPORTED,
+     "list made at byte 0 holds itself",
+     {0}},
+    {"dict in itself through a tuple",
+     "7d71004b01680085732e",
+     DCPK_EUNSUPPORTED,
+     "dict made at byte 0 holds itself",
+     {0}},
+    {"object in its state",
+     "63610a620a298171005d680061622e",
+     DCPK_EUNSUPPORTED,
+     "object made at byte 6",
+     {0}},
+    {"deep by two",
+     "5d5d5d61612e",
+     DCPK_ERANGE,
+     "made at byte 2 nests deeper than 2",
+     {.max_depth = 2}},
+    {"deep through a shared node",
+     "5d285d5d6171015d5d68016161652e",
+     DCPK_ERANGE,
+     "made at byte 0 nests deeper than 4",
+     {.max_depth = 4}},
+    {"text key twice",
+     "7d288c01614b018c01614b02752e",
+     DCPK_EFORMAT,
+     "dict made at byte 0 holds key 'a' twice",
+     {0}},
+    {"integer key twice", "7d284b014b014b014b02752e", DCPK_EFORMAT, "holds key 1 twice", {0}},
+};
+
+static void refuses_lies(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hostile_cases / sizeof *hostile_cases; i++) {
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_pickle_options options = {.limits = hostile_cases[i].limits};
+        const struct dcpk_value *v = NULL;
+        size_t n;
+        uint8_t *data = from_hex(hostile_cases[i].hex, &n);
+
+        CHECK_FAILS(dcpk_pickle_read(data, n, &options, arena, &v, &err), hostile_cases[i].status,
+                    hostile_cases[i].message, hostile_cases[i].label);
+        CHECK(v == NULL, hostile_cases[i].label);
+        free(data);
+        dcpk_arena_free(arena);
+    }
+}
+
+static void offsets_count_from_the_file(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_pickle_options options = {.base_bytes = 1000};
+    const struct dcpk_value *v = NULL;
+
+    (void)state;
+    CHECK_FAILS(dcpk_pickle_read("N\x82\x01.", 4, &options, arena, &v, &err), DCPK_EUNSUPPORTED,
+                "at byte 1001", "base");
+    CHECK_FAILS(dcpk_pickle_read("]q\0h\0a.", 7, &options, arena, &v, &err), DCPK_EUNSUPPORTED,
+                "list made at byte 1000", "base of a node");
+    dcpk_arena_free(arena);
+}
+
+/* A double key among many is found too, whatever its kind; the same bytes as text and number are
+ * two keys. */
+static void finds_double_keys_in_large_dicts(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *v = NULL;
+    struct dcpk_bytes p = {0};
+    size_t n;
+
+    (void)state;
+    dcpk_bytes_text(&p, "}(");
+    for (int i = 0; i < 100; i++)
+        dcpk_bytes_printf(&p, "K%cNU\x08%c%s%cN", 1 + i, 1 + i, "......", 'x');
+    n = p.n_bytes;
+    dcpk_bytes_text(&p, "u.");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "all differ");
+    CHECK_EQ_INT(v->n, 200, "all differ");
+    p.n_bytes = n;
+    dcpk_bytes_text(&p, "U\x08"
+                        "A......xNu.");
+    CHECK_FAILS(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), DCPK_EFORMAT,
+                "holds key 'A......x' twice", "text");
+    p.n_bytes = n;
+    dcpk_bytes_text(&p, "KANu.");
+    CHECK_FAILS(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), DCPK_EFORMAT,
+                "holds key 65 twice", "int");
+    dcpk_bytes_release(&p);
+    dcpk_arena_free(arena);
+}
+
+/* Sharing and repeated calls unfold nothing: memory stays a small multiple of the pickle. */
+static void bombs_stay_small(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(64 << 20, &err);
+    const struct dcpk_value *v = NULL;
+    struct dcpk_bytes p = {0};
+
+    (void)state;
+    dcpk_bytes_text(&p, ")");
+    for (int i = 0; i < 150; i++)
+        dcpk_bytes_text(&p, "2\x86"); /* 2^150 leaves if it were unfolded */
+    dcpk_bytes_text(&p, ".");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "tuples");
+    p.n_bytes = 0;
+    dcpk_bytes_text(&p, "c_codecs\nencode\nq\x01X\x40\x42\x0f");
+    dcpk_bytes_u8(&p, 0); /* one text of 1000000 bytes, encoded 20000 times */
+    for (int i = 0; i < 1000000; i++)
+        dcpk_bytes_u8(&p, 'a');
+    dcpk_bytes_text(&p, "q\x02U\x06latin1q\x03");
+    for (int i = 0; i < 20000; i++)
+        dcpk_bytes_text(&p, "h\x01h\x02h\x03\x86R0");
+    dcpk_bytes_text(&p, "000N.");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "encode");
+    p.n_bytes = 0;
+    dcpk_bytes_text(&p, "cbuiltins\nset\nq\x01](");
+    for (int i = 0; i < 100000; i++)
+        dcpk_bytes_text(&p, "N");
+    dcpk_bytes_text(&p, "eq\x02");
+    for (int i = 0; i < 20000; i++)
+        dcpk_bytes_text(&p, "h\x01h\x02\x85R0");
+    dcpk_bytes_text(&p, "00N.");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "sets");
+    dcpk_bytes_release(&p);
+    dcpk_arena_free(arena);
+}
+
+static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
+                                const struct dcpk_value *pid, const struct dcpk_value **value,
+                                struct dcpk_error *err)
+{
+    (void)arena;
+    if (dcpk_value_as_str(dcpk_value_at(pid, 0)) == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "no storage");
+    *value = context;
+    return DCPK_OK;
+}
+
+static void resolves_persistent_ids(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *one = dcpk_value_int(arena, 1, &err);
+    const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, &one, 1, &err);
+    struct dcpk_pickle_options options = {.persistent = find_storage,
+                                          .context = (void *)(uintptr_t)list};
+    const struct dcpk_value *v = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_pickle_read("U\1s\x85Q\x85.", 7, &options, arena, &v, &err), "found");
+    CHECK(dcpk_value_equal(dcpk_value_at(v, 0), list), "found");
+    CHECK_FAILS(dcpk_pickle_read("N\x85Q.", 4, &options, arena, &v, &err), DCPK_EFORMAT,
+                "no storage", "callback fails");
+    CHECK_FAILS(dcpk_pickle_read("]\x85Q.", 4, &options, arena, &v, &err), DCPK_EUNSUPPORTED,
+                "not a flat tuple", "id with a list");
+    CHECK_FAILS(dcpk_pickle_read("U\1s\x85QNa.", 8, &options, arena, &v, &err), DCPK_EUNSUPPORTED,
+                "cannot be done to a list", "append to what was found");
+    dcpk_arena_free(arena);
+}
+
+static void knows_its_classes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *v = NULL;
+
+    (void)state;
+    CHECK(dcpk_pickle_is_known("_codecs", "encode"), "first module");
+    CHECK(dcpk_pickle_is_known("types", "SimpleNamespace"), "last module");
+    CHECK(dcpk_pickle_is_known("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
+          "inner");
+    CHECK(dcpk_pickle_is_known("torch", "float8_e4m3fn"), "dtype");
+    CHECK(!dcpk_pickle_is_known("os", "system"), "os.system");
+    CHECK(!dcpk_pickle_is_known("builtins", "eval"), "eval");
+    CHECK(!dcpk_pickle_is_known("argparse", "Namespac"), "a prefix");
+    CHECK_OK(dcpk_pickle_read("cos\nsystem\nU\2ls\x85R.", 18, NULL, arena, &v, &err), "os.system");
+    CHECK(dcpk_value_is_object(v, "os", "system") && !v->as.object->is_known,
+          "os.system stays inert");
+    CHECK_OK(dcpk_pickle_read("cargparse\nNamespace\n)\x81}b.", 25, NULL, arena, &v, &err),
+             "Namespace");
+    CHECK(v->as.object->is_known && !v->as.object->is_reduce, "Namespace");
+    dcpk_arena_free(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_what_cpython_writes),
+        cmocka_unit_test(reads_odd_opcodes),
+        cmocka_unit_test(refuses_lies),
+        cmocka_unit_test(offsets_count_from_the_file),
+        cmocka_unit_test(finds_double_keys_in_large_dicts),
+        cmocka_unit_test(bombs_stay_small),
+        cmocka_unit_test(resolves_persistent_ids),
+        cmocka_unit_test(knows_its_classes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
