@@ -168,7 +168,7 @@ static void tell_replaced(struct writer *w, const struct dcpk_param *p)
     for (size_t i = 0; i < w->model->tensors[weight].n_pieces; i++) {
         const uint32_t src = w->model->tensors[weight].pieces[i].src;
 
-        if (src == DCPK_PIECE_FILL || w->is_told[src])
+        if (src >= w->out->source->n_tensors || w->is_told[src])
             continue;
         w->is_told[src] = true;
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, w->out->source->tensors[src].key,

@@ -15,6 +15,7 @@ struct tables {
     struct dcpk_checkpoint public; /* first: a dcpk_checkpoint pointer is a pointer to this */
     size_t tensors_capacity;
     size_t objects_capacity;
+    size_t chunks_capacity; /* of views; the stored ones are allocated by their format */
 };
 
 static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
@@ -218,6 +219,22 @@ void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
         return;
     *ckpt->notes_end = note;
     ckpt->notes_end = &note->next;
+}
+
+dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
+                                    struct dcpk_error *err)
+{
+    struct tables *tables = (struct tables *)ckpt;
+    dcpk_status st =
+        dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, n_tensors, sizeof *ckpt->tensors, err);
+
+    /* The format made its table of chunks as large as it needed. */
+    if (tables->chunks_capacity < ckpt->n_chunks)
+        tables->chunks_capacity = ckpt->n_chunks;
+    if (st == DCPK_OK)
+        st =
+            dcpk_grow(&ckpt->chunks, &tables->chunks_capacity, n_chunks, sizeof *ckpt->chunks, err);
+    return st;
 }
 
 dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,

@@ -39,11 +39,18 @@ struct dcpk_tensor {
     int model_rank;
 };
 
-/* A stored box of a tensor: packed (offsets, extents), rank as its tensor. */
+/*
+ * A stored box of a tensor: packed (offsets, extents), rank as its tensor.
+ * A chunk of a view (is_run) is a run of elements of a stored chunk instead: `run_of` is that chunk, `run_first` the run's first
+ * element in it, counted row-major; `place` is that chunk's.
+ */
 struct dcpk_chunk {
     uint32_t tensor;
     const int64_t *span;
     struct dcpk_place place;
+    bool is_run;
+    size_t run_of;
+    int64_t run_first;
 };
 
 /* A non-tensor item. */
@@ -68,10 +75,12 @@ struct dcpk_checkpoint {
     const char *generation; /* "A", "B", "C" of torch_dist.md 1.1, with releases; "" when there is only one */
     struct dcpk_source **files;
     size_t n_files;
-    struct dcpk_tensor *tensors; /* in the order of the metadata */
+    struct dcpk_tensor *tensors; /* in the order of the metadata; behind them n_views views */
     size_t n_tensors;
-    struct dcpk_chunk *chunks;
+    size_t n_views;
+    struct dcpk_chunk *chunks; /* the stored ones, behind them n_view_chunks of views */
     size_t n_chunks;
+    size_t n_view_chunks;
     struct dcpk_object *objects;
     size_t n_objects;
     struct dcpk_map tensor_by_key; /* key -> index */
@@ -97,6 +106,31 @@ const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *c
 
 /* All chunks of every tensor cover it exactly, DCPK_EFORMAT naming the first tensor that fails. */
 dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/*
+ * Views: tensors of the model that are not stored as such, seen through runs of stored 1-D or flattened chunks (flattened
+ * optimizer state, DDP buckets). to_model makes them, behind all stored tensors; listings and hashes do not show them, pieces
+ * refer to them like to stored tensors (index n_tensors + i).
+ */
+
+/* A new view; `tensor` gives key, dtype, rank and shape. *index: what pieces call it. */
+dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor, uint32_t *index,
+                                     struct dcpk_error *err);
+/*
+ * Elements [first, first + n) of the stored chunk `chunk`, counted row-major in it, are elements [start, start + n) of `block`, counted
+ * row-major in that box of the last view added. Becomes at most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT when the run
+ * passes the end of the chunk or the block, or the block that of the view.
+ */
+dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block, int64_t start, int64_t n,
+                                    size_t chunk, int64_t first, struct dcpk_error *err);
+
+/* Room for one more tensor and chunk behind those numbers; the tables may move. For view.c. */
+dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks, struct dcpk_error *err);
+
+struct dcpk_extent;
+/* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part of it. Thread-safe. */
+dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
+                                   struct dcpk_error *err);
 
 /* Append a note; format as printf. Lost silently only when memory is out. */
 void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -102,12 +102,25 @@ static bool account_dropped(void *context, const char *key, size_t key_bytes, co
     return true;
 }
 
+/* A view accounts for the stored tensors that it is seen through. */
+static void account_source(struct account *a, uint32_t source)
+{
+    const struct dcpk_tensor *tensor = &a->ckpt->tensors[source];
+
+    if (source < a->ckpt->n_tensors) {
+        a->tensors[source] = true;
+        return;
+    }
+    for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++)
+        a->tensors[a->ckpt->chunks[a->ckpt->chunks[i].run_of].tensor] = true;
+}
+
 static void account_written(struct account *a, const struct dcpk_output *out)
 {
     for (size_t i = 0; i < out->n_tensors; i++)
         for (size_t p = 0; p < out->tensors[i].n_pieces; p++)
             if (out->tensors[i].pieces[p].src != DCPK_PIECE_FILL)
-                a->tensors[out->tensors[i].pieces[p].src] = true;
+                account_source(a, out->tensors[i].pieces[p].src);
 }
 
 /*

@@ -123,7 +123,7 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
         return DCPK_OK;
     }
     memset(where, 0, sizeof *where);
-    st = exec->ckpt->format->locate(exec->ckpt, chunk, where, err);
+    st = dcpk_checkpoint_locate(exec->ckpt, chunk, where, err);
     if (st != DCPK_OK) {
         dcpk_context(err, "finding '%s'", tensor->key);
         return st;

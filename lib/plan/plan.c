@@ -24,9 +24,9 @@ static dcpk_status check_source(const struct dcpk_output *out, const struct dcpk
 
     if (piece->src == DCPK_PIECE_FILL)
         return DCPK_OK;
-    if (piece->src >= out->source->n_tensors)
+    if (piece->src >= out->source->n_tensors + out->source->n_views)
         return dcpk_fail(err, DCPK_ERANGE, "a piece names tensor %" PRIu32 " of %zu", piece->src,
-                         out->source->n_tensors);
+                         out->source->n_tensors + out->source->n_views);
     source = &out->source->tensors[piece->src];
     if (piece->src_rank != source->rank)
         return dcpk_fail(err, DCPK_EMISMATCH, "a piece takes '%s', of rank %d, with rank %d",

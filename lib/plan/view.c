@@ -33,6 +33,7 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
 
 struct dcpk_chunk_index {
     const struct dcpk_checkpoint *ckpt;
+    size_t n_trees; /* of stored tensors, then of views */
     struct dcpk_box_tree *trees; /* one a tensor, over its chunks */
 };
 
@@ -50,10 +51,11 @@ dcpk_status dcpk_chunk_index_new(const struct dcpk_checkpoint *ckpt,
     if (made == NULL)
         return err->status;
     made->ckpt = ckpt;
-    made->trees = dcpk_alloc_array(ckpt->n_tensors, sizeof *made->trees, err);
+    made->n_trees = ckpt->n_tensors + ckpt->n_views;
+    made->trees = dcpk_alloc_array(made->n_trees, sizeof *made->trees, err);
     if (made->trees == NULL)
         st = err->status;
-    for (size_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+    for (size_t t = 0; t < made->n_trees && st == DCPK_OK; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
 
         made->trees[t] = (struct dcpk_box_tree){
@@ -77,7 +79,7 @@ void dcpk_chunk_index_free(struct dcpk_chunk_index *index)
 {
     if (index == NULL)
         return;
-    for (size_t t = 0; index->trees != NULL && t < index->ckpt->n_tensors; t++)
+    for (size_t t = 0; index->trees != NULL && t < index->n_trees; t++)
         dcpk_box_tree_release(&index->trees[t]);
     dcpk_free(index->trees);
     dcpk_free(index);
@@ -90,7 +92,7 @@ const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *in
     const struct dcpk_box_tree *tree = &index->trees[tensor];
     size_t item;
 
-    assert(tensor < index->ckpt->n_tensors && box->rank == tree->rank);
+    assert(tensor < index->n_trees && box->rank == tree->rank);
     if (!dcpk_box_tree_next(tree, box, at, &item))
         return NULL;
     return &index->ckpt->chunks[index->ckpt->tensors[tensor].first_chunk + item];

@@ -114,6 +114,7 @@ static bool same_places(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t
         const size_t span_bytes = 2 * (size_t)x->rank * sizeof *c->span;
 
         if (c->place.file != d->place.file || c->place.offset_bytes != d->place.offset_bytes ||
+            c->is_run != d->is_run || c->run_first != d->run_first ||
             memcmp(c->span, d->span, span_bytes) != 0)
             return false;
     }

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view.c - tensors seen through runs of stored chunks: flat ranges cut into boxes. */
+#include <assert.h>
+#include <inttypes.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+#include "lib/ckpt/format.h"
+
+dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                                     uint32_t *index, struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_tensors + ckpt->n_views;
+    dcpk_status st;
+
+    if (n >= UINT32_MAX - 1)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u tensors", UINT32_MAX);
+    st = dcpk_checkpoint_reserve(ckpt, n, ckpt->n_chunks + ckpt->n_view_chunks, err);
+    if (st != DCPK_OK)
+        return st;
+    ckpt->tensors[n] = *tensor;
+    ckpt->tensors[n].first_chunk = ckpt->n_chunks + ckpt->n_view_chunks;
+    ckpt->tensors[n].n_chunks = 0;
+    ckpt->n_views++;
+    *index = (uint32_t)n;
+    return DCPK_OK;
+}
+
+/*
+ * The largest box that a run can begin with: whole indices of the outermost axis whose index
+ * boundary `start` is at and of which one fits. In a 3 x 4 block the run [2, 11) becomes [2, 4) of
+ * row 0, row 1, [0, 3) of row 2.
+ *
+ *     . . 1 1
+ *     2 2 2 2
+ *     3 3 3 .
+ */
+static int64_t first_box(const struct dcpk_box *block, int64_t start, int64_t n,
+                         struct dcpk_box *box)
+{
+    int64_t row = 1, taken = 1, count = 1;
+    int axis = block->rank;
+
+    *box = *block;
+    for (int a = block->rank; a-- > 0;) {
+        const int64_t next = row * block->extent[a];
+
+        if (start % row == 0 && n >= row) {
+            const int64_t room = block->extent[a] - start / row % block->extent[a];
+
+            axis = a;
+            count = n / row < room ? n / row : room;
+            taken = count * row;
+        }
+        row = next;
+    }
+    row = 1;
+    for (int a = block->rank; a-- > 0;) {
+        box->offset[a] = block->offset[a] + start / row % block->extent[a];
+        row *= block->extent[a];
+        if (a < axis)
+            box->extent[a] = 1;
+        else if (a == axis)
+            box->extent[a] = count;
+    }
+    return taken;
+}
+
+static dcpk_status add_run_box(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
+                               size_t chunk, int64_t first, struct dcpk_error *err)
+{
+    const uint32_t view = (uint32_t)(ckpt->n_tensors + ckpt->n_views - 1);
+    const size_t n = ckpt->n_chunks + ckpt->n_view_chunks;
+    int64_t *span = dcpk_arena_array(ckpt->arena, 2 * (size_t)box->rank, sizeof *span, err);
+    dcpk_status st = span == NULL ? err->status : dcpk_checkpoint_reserve(ckpt, view, n, err);
+
+    if (st != DCPK_OK)
+        return st;
+    dcpk_box_pack(box, span);
+    ckpt->chunks[n] = (struct dcpk_chunk){.tensor = view,
+                                          .span = span,
+                                          .place = ckpt->chunks[chunk].place,
+                                          .is_run = true,
+                                          .run_of = chunk,
+                                          .run_first = first};
+    ckpt->n_view_chunks++;
+    ckpt->tensors[view].n_chunks++;
+    return DCPK_OK;
+}
+
+static bool fits(int64_t start, int64_t n, int64_t end)
+{
+    return start >= 0 && n >= 0 && n <= end && start <= end - n;
+}
+
+dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block,
+                                    int64_t start, int64_t n, size_t chunk, int64_t first,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_tensor *view = &ckpt->tensors[ckpt->n_tensors + ckpt->n_views - 1];
+    const struct dcpk_tensor *stored = &ckpt->tensors[ckpt->chunks[chunk].tensor];
+    struct dcpk_box whole, source;
+    int64_t block_elems = 0, chunk_elems = 0;
+    dcpk_status st;
+
+    dcpk_box_whole(view->shape, view->rank, &whole);
+    dcpk_box_unpack(ckpt->chunks[chunk].span, stored->rank, &source);
+    st = dcpk_box_count(block, &block_elems, err);
+    if (st == DCPK_OK)
+        st = dcpk_box_count(&source, &chunk_elems, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!dcpk_box_contains(&whole, block) || !fits(start, n, block_elems) ||
+        !fits(first, n, chunk_elems))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': elements %" PRId64 " to %" PRId64
+                         " of a chunk do not fit into '%s'",
+                         stored->key, first, first + n, view->key);
+    while (n > 0 && st == DCPK_OK) {
+        struct dcpk_box box;
+        const int64_t taken = first_box(block, start, n, &box);
+
+        st = add_run_box(ckpt, &box, chunk, first, err);
+        start += taken;
+        first += taken;
+        n -= taken;
+    }
+    return st;
+}
+
+dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                                   struct dcpk_extent *where, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+    int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
+    dcpk_status st;
+
+    if (!chunk->is_run)
+        return ckpt->format->locate(ckpt, chunk, where, err);
+    st = ckpt->format->locate(ckpt, &ckpt->chunks[chunk->run_of], where, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!where->is_row_major)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': a flattened chunk is not stored as one run",
+                         tensor->key);
+    where->first_bytes += (uint64_t)chunk->run_first * (uint64_t)stride;
+    for (int a = tensor->rank; a-- > 0;) {
+        where->stride_bytes[a] = stride;
+        stride *= chunk->span[tensor->rank + a];
+    }
+    return DCPK_OK;
+}
