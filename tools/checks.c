@@ -33,12 +33,22 @@ int dcpk_checks_exit_code(const struct dcpk_checks *checks)
 
     for (size_t i = 0; i < checks->n; i++) {
         const dcpk_status st = checks->list[i].status;
-        const bool is_no = st == DCPK_EFORMAT || st == DCPK_EMISMATCH;
-        const int mine = is_no ? DCPK_EXIT_NO : dcpk_exit_code(st);
+        const int mine = dcpk_exit_code(st);
 
+        if (st == DCPK_EFORMAT || st == DCPK_EMISMATCH)
+            return DCPK_EXIT_NO;
         code = mine > code ? mine : code;
     }
     return code;
+}
+
+static const char *verdict(const struct dcpk_checks *checks)
+{
+    const int code = dcpk_checks_exit_code(checks);
+
+    if (code == DCPK_EXIT_OK)
+        return "ok";
+    return code == DCPK_EXIT_NO ? "NOT ok" : "not known, a check could not be made";
 }
 
 dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err)
@@ -50,7 +60,7 @@ dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_erro
         dcpk_cli_put_text(stdout, checks->list[i].text);
         putchar('\n');
     }
-    printf("verdict     %s\n", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK ? "ok" : "NOT ok");
+    printf("verdict     %s\n", verdict(checks));
     return dcpk_cli_flush(err);
 }
 

@@ -9,7 +9,8 @@
 
 #define DCPK_MAX_CHECKS 16
 
-/* DCPK_OK, or why the answer is no (DCPK_EFORMAT, DCPK_EMISMATCH) or could not be had (the rest). */
+/* DCPK_OK, or why the answer is no (DCPK_EFORMAT, DCPK_EMISMATCH) or could not be had (the rest).
+ */
 struct dcpk_check {
     const char *name; /* one word, borrowed */
     dcpk_status status;
@@ -21,16 +22,19 @@ struct dcpk_checks {
     size_t n;
 };
 
-/* Record a check: what was found (fmt) when st is DCPK_OK, else err's text. At most DCPK_MAX_CHECKS. */
-void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status st, const struct dcpk_error *err,
-                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Record a check: what was found (fmt) when st is DCPK_OK, else err's text. At most
+ * DCPK_MAX_CHECKS. */
+void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status st,
+                     const struct dcpk_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 
-/* 0: all hold; 1: the answer is no; 2 to 4: it could not be had. The gravest counts. */
+/* 0: all hold; 1: one says no; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
 /* A line each and the verdict to stdout. */
 dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
 /* One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}. */
-dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format, struct dcpk_error *err);
+dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
+                                   struct dcpk_error *err);
 
 #endif

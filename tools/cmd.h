@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd.h - what the subcommands share: the table of them, options, messages, sizes, progress, opening. */
+/* cmd.h - what the subcommands share: options, messages, sizes, progress, opening. */
 #ifndef DCPK_TOOLS_CMD_H
 #define DCPK_TOOLS_CMD_H
 
@@ -14,8 +14,8 @@
 #include "lib/ckpt/run.h"
 
 /*
- * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A new one is a
- * tools/cmd_<name>.c, a line here and a row in main.c.
+ * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A
+ * new one is a tools/cmd_<name>.c, a line here and a row in main.c.
  */
 int dcpk_cmd_convert(int argc, char **argv);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv);
@@ -27,13 +27,15 @@ int dcpk_cmd_verify(int argc, char **argv);
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
 
 /*
- * Options: one table a command, from which both parsing (getopt_long) and --help come. --help itself is added.
+ * Options: one table a command, from which both parsing (getopt_long) and --help come. --help
+ * itself is added.
  */
 enum dcpk_cli_kind {
     DCPK_CLI_FLAG,  /* value: bool *, set to true */
     DCPK_CLI_TEXT,  /* value: const char **, borrowed from argv; the last one counts */
     DCPK_CLI_COUNT, /* value: int *, 1 .. 1000000 */
-    DCPK_CLI_SIZE,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024 */
+    DCPK_CLI_SIZE,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
+                     */
 };
 struct dcpk_cli_option {
     const char *name; /* without the dashes */
@@ -46,20 +48,29 @@ struct dcpk_cli_option {
 
 /* Rows that several commands have; the variable gets the value (0 = default). */
 #define DCPK_CLI_THREADS(variable)                                                                 \
-    {"threads", 'j', DCPK_CLI_COUNT, &(variable), "N",                                             \
-     "worker threads (default: the CPUs this process may use, at most 16)"}
+    {                                                                                              \
+        "threads", 'j', DCPK_CLI_COUNT, &(variable), "N",                                          \
+            "worker threads (default: the CPUs this process may use, at most 16)"                  \
+    }
 #define DCPK_CLI_MEMORY(variable)                                                                  \
-    {"memory", 0, DCPK_CLI_SIZE, &(variable), "SIZE",                                              \
-     "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least 16M)"}
+    {                                                                                              \
+        "memory", 0, DCPK_CLI_SIZE, &(variable), "SIZE",                                           \
+            "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least "    \
+            "16M)"                                                                                 \
+    }
 #define DCPK_CLI_PROGRESS(variable)                                                                \
-    {"progress", 0, DCPK_CLI_FLAG, &(variable), NULL,                                              \
-     "show progress on stderr also when that is no terminal"}
+    {                                                                                              \
+        "progress", 0, DCPK_CLI_FLAG, &(variable), NULL,                                           \
+            "show progress on stderr also when that is no terminal"                                \
+    }
 #define DCPK_CLI_JSON(variable)                                                                    \
-    {"json", 0, DCPK_CLI_FLAG, &(variable), NULL, "print one JSON document instead of text"}
+    {                                                                                              \
+        "json", 0, DCPK_CLI_FLAG, &(variable), NULL, "print one JSON document instead of text"     \
+    }
 
 struct dcpk_cli {
-    const char *name;  /* "inspect" */
-    const char *usage; /* what follows the name: "[options] DIR" */
+    const char *name;    /* "inspect" */
+    const char *usage;   /* what follows the name: "[options] DIR" */
     const char *summary; /* one sentence */
     const struct dcpk_cli_option *options;
     size_t n_options;
@@ -68,12 +79,13 @@ struct dcpk_cli {
 };
 
 /*
- * Parse argv[1..]. Returns -1 to go on, then *args are the *n_args arguments that are no options (borrowed from argv);
- * else the exit code to return: 0 after --help, 2 after a message on stderr.
+ * Parse argv[1..]. Returns -1 to go on, then *args are the *n_args arguments that are no options
+ * (borrowed from argv); else the exit code to return: 0 after --help, 2 after a message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 
-/* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of err->status. */
+/* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of
+ * err->status. */
 int dcpk_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
 /* "dcpkit: <command>: note: <text>" to stderr. */
@@ -94,15 +106,16 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 
 /*
- * SIGINT and SIGTERM ask the work to stop at the next progress call (DCPK_ECANCELLED) so that half-made output is
- * removed; a second one ends the process. Called once, by main.
+ * SIGINT and SIGTERM ask the work to stop at the next progress call (DCPK_ECANCELLED) so that
+ * half-made output is removed; a second one ends the process. Called once, by main.
  */
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
 /*
- * A progress bar on stderr: done and total bytes, GB/s, time left. On a terminal one line that is redrawn; else, if
- * `wanted`, a line every few seconds. It always passes on SIGINT, also when it shows nothing.
+ * A progress bar on stderr: done and total bytes, GB/s, time left. On a terminal one line that is
+ * redrawn; else, if `wanted`, a line every few seconds. It always passes on SIGINT, also when it
+ * shows nothing.
  */
 struct dcpk_bar {
     const char *label; /* borrowed: "converting" */
@@ -110,14 +123,16 @@ struct dcpk_bar {
     double start_seconds, last_seconds;
     bool is_drawn;
 };
-struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label, bool wanted); /* bar: until end */
+struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
+                                    bool wanted); /* bar: until end */
 void dcpk_bar_end(struct dcpk_bar *bar);
 
 /*
- * Open the checkpoint at `path`, an iteration folder or a run folder (lib/ckpt/run.h), in one of the built formats
- * (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close; run: dcpk_run_release, may be NULL.
+ * Open the checkpoint at `path`, an iteration folder or a run folder (lib/ckpt/run.h), in one of
+ * the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close; run:
+ * dcpk_run_release, may be NULL.
  */
-dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err);
+dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err);
 
 #endif

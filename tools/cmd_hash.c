@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_hash.c - dcpkit hash: the XXH3-128 of every tensor as stored, its chunks put together
- * row-major. */
+/* cmd_hash.c - dcpkit hash: the XXH3-128 of every tensor as stored. */
 #include <stdlib.h>
 #include <string.h>
 

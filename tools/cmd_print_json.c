@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_print_json.c - dcpkit print-torch-dcp-in-json: the Python tool's subcommand, byte for byte.
- */
+/* cmd_print_json.c - dcpkit print-torch-dcp-in-json: as the Python tool, byte for byte. */
 #include <string.h>
 
 #include "lib/base/sink.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_verify.c - dcpkit verify: structure, exact cover, places, pickles, checksums; or the proof of
- * a conversion. */
+/* cmd_verify.c - dcpkit verify: is a checkpoint whole; is it a true conversion of another. */
 #include <inttypes.h>
 
 #include "formats/dcp/pickle.h"
@@ -184,6 +183,10 @@ static int check(struct verify *v)
     if (v->source != NULL)
         check_against(v);
     dcpk_cli_notes(NAME, v->ckpt);
+    if (dcpk_cli_interrupted()) {
+        dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
+        return dcpk_cli_fail(NAME, &err);
+    }
     st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name, &err)
                     : dcpk_checks_print(&v->checks, &err);
     return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);

@@ -12,12 +12,13 @@ struct dcpk_inspection {
     const struct dcpk_run *run;
     const struct dcpk_run_state *state;
     const struct dcpk_summary *summary;
-    int64_t iteration;      /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
-    bool has_chunks;        /* --chunks */
+    int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
+    bool has_chunks;   /* --chunks */
 };
 
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *inspection, struct dcpk_error *err);
-dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *inspection, struct dcpk_error *err);
+dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *inspection,
+                                    struct dcpk_error *err);
 
 /* One fact of the model line: where it stands in args, and how it is told. */
 struct dcpk_model_fact {

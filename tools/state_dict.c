@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_dict.c - the non-tensor content of a DCP folder as the nested dict that torch's
- * dcp_to_torch_save rebuilds. */
+/* state_dict.c - the content of a DCP folder as the nested dict that torch rebuilds. */
 #include "tools/state_dict_priv.h"
 
 #include <inttypes.h>

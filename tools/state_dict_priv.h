@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_dict_priv.h - the tree behind state_dict.h, for the file that builds it and the one that prints it. */
+/* state_dict_priv.h - the tree behind state_dict.h, for its two .c files. */
 #ifndef DCPK_TOOLS_STATE_DICT_PRIV_H
 #define DCPK_TOOLS_STATE_DICT_PRIV_H
 
@@ -11,7 +11,8 @@
 
 enum dcpk_node_kind { DCPK_NODE_LEAF, DCPK_NODE_DICT, DCPK_NODE_LIST };
 
-/* A dict or list under construction, or a leaf. Lists keep their items in order of arrival, each with its index. */
+/* A dict or list under construction, or a leaf. Lists keep their items in order of arrival, each
+ * with its index. */
 struct dcpk_node {
     enum dcpk_node_kind kind;
     const char *name; /* in a dict */

@@ -9,9 +9,10 @@
 #include "lib/base/error.h"
 
 /*
- * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a file with the iteration to
- * load: decimal digits without a newline, or the word "release". Source: torch_dist.md section 1;
- * megatron/training/checkpointing.py get_checkpoint_name, read_metadata @core_v0.19.0.
+ * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
+ * file with the iteration to load: decimal digits without a newline, or the word "release". Source:
+ * torch_dist.md section 1; megatron/training/checkpointing.py get_checkpoint_name, read_metadata
+ * @core_v0.19.0.
  */
 #define DCPK_TRACKER_NAME "latest_checkpointed_iteration.txt"
 
@@ -31,30 +32,30 @@ struct dcpk_run {
 void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
 
 /*
- * Find the folder to read. `path` itself when it holds .metadata, metadata.json or .zarray, or is named iter_<digits> or
- * release; else what its tracker names.
- * run: set on success only.
- * Errors: DCPK_EIO when path is missing, no folder or not readable, or the folder that the tracker names is missing; DCPK_EFORMAT
- * when it is neither kind of folder (says what was looked for, and names an iteration folder in it if there is one) or the
- * tracker is neither a number nor "release".
+ * Find the folder to read. `path` itself when it holds .metadata, metadata.json or .zarray, or is
+ * named iter_<digits> or release; else what its tracker names. run: set on success only. Errors:
+ * DCPK_EIO when path is missing, no folder or not readable, or the folder that the tracker names is
+ * missing; DCPK_EFORMAT when it is neither kind of folder (says what was looked for, and names an
+ * iteration folder in it if there is one) or the tracker is neither a number nor "release".
  */
 dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err);
 
 /*
  * Say where a checkpoint written to `out` goes; touches nothing on disk.
  * iteration: the source's (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included).
- * OUT named iter_NNNNNNN or release is that folder, the tracker beside it is written only if there is none yet. Anything else is
- * a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release, and OUT's tracker is written.
- * run: set on success only.
- * Errors: DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is no folder, is called iter_<digits> in another way than Megatron
- * spells it, or is a run folder while the iteration is not known.
+ * OUT named iter_NNNNNNN or release is that folder, the tracker beside it is written only if there
+ * is none yet. Anything else is a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release,
+ * and OUT's tracker is written. run: set on success only. Errors: DCPK_EUSAGE when OUT is empty, is
+ * a checkpoint itself, is no folder, is called iter_<digits> in another way than Megatron spells
+ * it, or is a run folder while the iteration is not known.
  */
-dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run, struct dcpk_error *err);
+dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
+                            struct dcpk_error *err);
 
 /*
- * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of a path that does not exist yet:
- * of the part that does).
- * in: an existing folder. Errors: DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
+ * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of
+ * a path that does not exist yet: of the part that does). in: an existing folder. Errors:
+ * DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
  */
 dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err);
 
