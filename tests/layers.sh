@@ -32,7 +32,8 @@ may_include() {
     lib/rules) echo '^lib/(base|model|ckpt|rules)/' ;;
     lib/plan) echo '^lib/(base|model|ckpt|rules|plan)/' ;;
     lib/exec) echo '^lib/(base|model|ckpt|rules|plan|exec)/' ;;
-    formats/torch_dist | formats/fsdp_dtensor) echo "^($ckpt|formats/dcp|$1)/" ;;
+    formats/torch_dist | formats/zarr) echo "^($ckpt|formats/dcp|formats/megatron|$1)/" ;;
+    formats/fsdp_dtensor) echo "^($ckpt|formats/dcp|$1)/" ;;
     formats/*) echo "^($ckpt|$1)/" ;;
     formats) echo "^($ckpt|formats)/" ;;
     kernels/*) echo "^($backend|$1/)" ;;

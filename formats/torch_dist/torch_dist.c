@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch_dist.c - Megatron's distributed checkpoint on top of torch's: metadata.json, common state,
  * generations. */
-#include "formats/torch_dist/torch_dist_priv.h"
+#include "formats/torch_dist/torch_dist.h"
 
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 
@@ -65,22 +66,6 @@ static dcpk_status check_backend(const struct dcpk_json *doc, struct dcpk_error 
     return DCPK_OK;
 }
 
-bool dcpk_torch_dist_is_flattened(const struct dcpk_checkpoint *ckpt,
-                                  const struct dcpk_tensor *tensor)
-{
-    const struct dcpk_tensor *weight;
-    struct dcpk_torch_dist_key key;
-
-    if (tensor->model_shape != NULL)
-        return true;
-    if (!dcpk_torch_dist_split_key(tensor->key, &key))
-        return false;
-    /* Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (torch_dist.md 2.3, Trap): one axis
-     * more says it too. */
-    weight = dcpk_checkpoint_tensor(ckpt, key.param);
-    return weight != NULL && tensor->rank == weight->rank + 1;
-}
-
 /* The generations of torch_dist.md 1.1, as far as the files tell them apart. */
 static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dcpk_dcp_info *info)
 {
@@ -89,7 +74,7 @@ static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dc
     if (info->is_mcore_class)
         return "A (core 0.15)";
     for (size_t t = 0; t < ckpt->n_tensors; t++)
-        if (dcpk_torch_dist_is_flattened(ckpt, &ckpt->tensors[t]))
+        if (dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[t]))
             return "A (core 0.8 to 0.15)";
     if (info->has_mcore_data)
         return "A (core 0.8 to 0.15)";
@@ -112,8 +97,8 @@ static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     return st;
 }
 
-dcpk_status dcpk_torch_dist_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                        const struct dcpk_value **value, struct dcpk_error *err)
+static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, COMMON_STATE);
     const struct dcpk_value *v = NULL;
@@ -147,6 +132,6 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .open = td_open,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
-    .load_common = dcpk_torch_dist_load_common,
-    .to_model = dcpk_torch_dist_to_model,
+    .load_common = td_load_common,
+    .to_model = dcpk_megatron_to_model,
 };

@@ -59,6 +59,9 @@ struct dcpk_object {
     struct dcpk_place place;
 };
 
+/* The parallel layout a checkpoint was written with; 0 = not known. */
+struct dcpk_layout { int64_t tp, pp, dp, ep, cp, world; };
+
 /* Something a person should know that is no error. */
 struct dcpk_note { const char *text; struct dcpk_note *next; };
 
@@ -124,7 +127,7 @@ dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct 
 dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block, int64_t start, int64_t n,
                                     size_t chunk, int64_t first, struct dcpk_error *err);
 
-/* Room for one more tensor and chunk behind those numbers; the tables may move. For view.c. */
+/* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks, struct dcpk_error *err);
 
 struct dcpk_extent;

@@ -45,6 +45,7 @@ struct dcpk_param {
     const char *name;
     bool is_gated;     /* rows are gate then up (SwiGLU fc1) */
     bool is_buffer;    /* not trained: no optimizer state, no group */
+    int tp_axis;       /* the axis that tensor parallelism cuts, -1: none; set by lib/rules/parallel.h */
     uint32_t group;    /* index into groups, or DCPK_NO_GROUP */
     const char *const *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
     size_t n_spellings;
@@ -54,8 +55,6 @@ struct dcpk_param {
 /* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts. */
 struct dcpk_rng { int64_t pp, tp; const struct dcpk_value *states; };
 
-/* The parallel layout a checkpoint was written with; 0 = not known. */
-struct dcpk_layout { int64_t tp, pp, dp, ep, cp, world; };
 
 /* What the caller wants of a view. */
 enum dcpk_model_flags {

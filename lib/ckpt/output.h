@@ -16,6 +16,9 @@ struct dcpk_out_tensor {
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
     const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
+    /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned ones as make sense. */
+    const int64_t *const *spans;
+    size_t n_spans;
     size_t first_chunk;  /* set by the plan: chunks[first_chunk .. + n_chunks) */
     size_t n_chunks;
 };
@@ -55,7 +58,14 @@ struct dcpk_out_event {
     struct dcpk_out_event *next;
 };
 
+/* What the target run looks like; zeroed: any. */
+struct dcpk_target {
+    struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest */
+    const char *generation;  /* of torch_dist: "B" or "C"; NULL: what every release reads */
+};
+
 struct dcpk_output {
+    struct dcpk_target target;
     struct dcpk_arena *arena;      /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;

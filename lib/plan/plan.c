@@ -76,15 +76,31 @@ static dcpk_status check_pieces(const struct dcpk_output *out, const struct dcpk
     return dcpk_cover_check(tensor->shape, tensor->rank, spans->span, tensor->n_pieces, err);
 }
 
+/* The boxes that the format asks for, or as few row-aligned ones as make sense. */
+static dcpk_status choose_spans(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
+                                const int64_t *const **spans, size_t *n, struct dcpk_error *err)
+{
+    const int64_t **rows;
+    dcpk_status st;
+
+    if (tensor->spans != NULL) {
+        *spans = tensor->spans;
+        *n = tensor->n_spans;
+        return dcpk_cover_check(tensor->shape, tensor->rank, *spans, *n, err);
+    }
+    st = dcpk_row_chunks(tensor->shape, tensor->rank, dcpk_dtype_bytes(tensor->dtype),
+                         DCPK_CHUNK_BYTES, out->arena, &rows, n, err);
+    *spans = rows;
+    return st;
+}
+
 static dcpk_status cut_tensor(struct dcpk_output *out, uint32_t t, struct dcpk_error *err)
 {
     struct dcpk_out_tensor *tensor = &out->tensors[t];
-    const int64_t **spans;
-    size_t n;
-    dcpk_status st;
+    const int64_t *const *spans = NULL;
+    size_t n = 0;
+    dcpk_status st = choose_spans(out, tensor, &spans, &n, err);
 
-    st = dcpk_row_chunks(tensor->shape, tensor->rank, dcpk_dtype_bytes(tensor->dtype),
-                         DCPK_CHUNK_BYTES, out->arena, &spans, &n, err);
     tensor->first_chunk = out->n_chunks;
     for (size_t i = 0; st == DCPK_OK && i < n; i++) {
         st =
@@ -268,12 +284,13 @@ dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err)
 static uint64_t metadata_bytes(const struct dcpk_output *out)
 {
     const struct dcpk_checkpoint *source = out->source;
+    const size_t n_tensors = source->n_tensors + source->n_views;
     uint64_t n_bytes = dcpk_arena_used_bytes(source->arena) + dcpk_arena_used_bytes(out->arena);
 
-    n_bytes += source->n_tensors * (sizeof *source->tensors + sizeof(struct dcpk_box_tree)) +
-               source->n_chunks * sizeof *source->chunks +
+    n_bytes += n_tensors * (sizeof *source->tensors + sizeof(struct dcpk_box_tree)) +
+               (source->n_chunks + source->n_view_chunks) * sizeof *source->chunks +
                source->n_objects * sizeof *source->objects;
-    for (size_t t = 0; t < source->n_tensors; t++)
+    for (size_t t = 0; t < n_tensors; t++)
         n_bytes += dcpk_box_tree_bytes(source->tensors[t].n_chunks, source->tensors[t].rank);
     return n_bytes + out->tensors_capacity * sizeof *out->tensors +
            out->payloads_capacity * sizeof *out->payloads +

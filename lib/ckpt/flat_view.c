@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.c - tensors seen through runs of stored chunks: flat ranges cut into boxes. */
+/* flat_view.c - tensors seen through runs of stored chunks: flat ranges cut into boxes. */
 #include <assert.h>
 #include <inttypes.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch_dist_model.c - torch_dist keys -> the canonical view: unstacked layers, single experts,
- * training state. */
+/* megatron_to_model.c - keys of 3D-parallel checkpoints -> the canonical view: unstacked layers,
+ * single experts, training state. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/torch_dist/torch_dist_priv.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/text.h"
 
 #define LAYERS  "layers."
@@ -25,7 +25,7 @@ static const char *skip_chained(const char *key)
     return *p == '.' ? p + 1 : key;
 }
 
-bool dcpk_torch_dist_split_key(const char *key, struct dcpk_torch_dist_key *parts)
+bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts)
 {
     static const char prefix[] = "optimizer.state.";
     const char *rest = skip_chained(key), *dot;
@@ -36,7 +36,7 @@ bool dcpk_torch_dist_split_key(const char *key, struct dcpk_torch_dist_key *part
     dot = strchr(rest, '.');
     if (dot == NULL || dot == rest || dot[1] == '\0')
         return false;
-    *parts = (struct dcpk_torch_dist_key){rest, (size_t)(dot - rest), dot + 1};
+    *parts = (struct dcpk_megatron_key){rest, (size_t)(dot - rest), dot + 1};
     return true;
 }
 
@@ -45,8 +45,24 @@ static bool text_is(const char *text, size_t n, const char *want)
     return strlen(want) == n && memcmp(text, want, n) == 0;
 }
 
+bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
+                                const struct dcpk_tensor *tensor)
+{
+    const struct dcpk_tensor *weight;
+    struct dcpk_megatron_key key;
+
+    if (tensor->model_shape != NULL)
+        return true;
+    if (!dcpk_megatron_split_key(tensor->key, &key))
+        return false;
+    /* Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (torch_dist.md 2.3, Trap): one axis
+     * more says it too. */
+    weight = dcpk_checkpoint_tensor(ckpt, key.param);
+    return weight != NULL && tensor->rank == weight->rank + 1;
+}
+
 /* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15 calls `param`. */
-static enum dcpk_role role_of(const struct dcpk_torch_dist_key *key)
+static enum dcpk_role role_of(const struct dcpk_megatron_key *key)
 {
     if (text_is(key->state, key->state_bytes, "param") ||
         text_is(key->state, key->state_bytes, "fp32_param"))
@@ -189,14 +205,14 @@ static bool is_split_projection(const char *name)
 /* An optimizer tensor must look like its weight. */
 static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
                                      const struct dcpk_tensor *tensor,
-                                     const struct dcpk_torch_dist_key *key, struct dcpk_error *err)
+                                     const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const struct dcpk_tensor *weight = dcpk_checkpoint_tensor(ckpt, key->param);
     char a[256], b[256];
 
     if (weight == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
-    if (dcpk_torch_dist_is_flattened(ckpt, tensor))
+    if (dcpk_megatron_is_flattened(ckpt, tensor))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "flattened optimizer state (fully_sharded_model_space, core 0.8 to 0.15) "
                          "is not converted by this version: load "
@@ -213,7 +229,7 @@ static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
 }
 
 static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
-                             const struct dcpk_torch_dist_key *key, struct dcpk_error *err)
+                             const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const enum dcpk_role role = role_of(key);
     const char *state = NULL;
@@ -222,7 +238,7 @@ static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 &&
         (role != DCPK_MASTER ||
-         dcpk_torch_dist_is_flattened(model->ckpt, &model->ckpt->tensors[source]))) {
+         dcpk_megatron_is_flattened(model->ckpt, &model->ckpt->tensors[source]))) {
         dcpk_model_drop(model, model->ckpt->tensors[source].key,
                         "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
@@ -243,7 +259,7 @@ static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
 static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
 {
     const char *key = model->ckpt->tensors[source].key;
-    struct dcpk_torch_dist_key parts;
+    struct dcpk_megatron_key parts;
 
     if (strstr(key, "._extra_state") != NULL) {
         dcpk_model_drop(
@@ -265,7 +281,7 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "Mamba and Gated DeltaNet projections, stored in parts, are not converted "
                          "by this version");
-    if (dcpk_torch_dist_split_key(key, &parts))
+    if (dcpk_megatron_split_key(key, &parts))
         return add_state(model, source, &parts, err);
     if (dcpk_starts_with(skip_chained(key), "optimizer."))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -357,14 +373,14 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
 
     for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
-        struct dcpk_torch_dist_key parts;
+        struct dcpk_megatron_key parts;
 
         if (dcpk_starts_with(skip_chained(tensor->key), "optimizer.distributed."))
             return name != NULL ? name : "bucket space (dp_reshardable)";
-        if (!dcpk_torch_dist_split_key(tensor->key, &parts))
+        if (!dcpk_megatron_split_key(tensor->key, &parts))
             continue;
         has_state = true;
-        if (dcpk_torch_dist_is_flattened(model->ckpt, tensor))
+        if (dcpk_megatron_is_flattened(model->ckpt, tensor))
             return "fully_sharded_model_space";
     }
     if (!has_state)
@@ -378,7 +394,7 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
 static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *common;
-    dcpk_status st = dcpk_torch_dist_load_common(model->ckpt, model->arena, &common, err);
+    dcpk_status st = model->ckpt->format->load_common(model->ckpt, model->arena, &common, err);
 
     if (st != DCPK_OK)
         return st;
@@ -456,8 +472,8 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     return DCPK_OK;
 }
 
-dcpk_status dcpk_torch_dist_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
-                                     struct dcpk_error *err)
+dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                   struct dcpk_error *err)
 {
     dcpk_status st = read_common(model, err);
 
