@@ -59,7 +59,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
     made->ckpt = ckpt;
     made->backend = backend;
     made->progress = options->progress;
-    made->n_located = choose_located(ckpt->n_chunks, memory_bytes);
+    made->n_located = choose_located(ckpt->n_chunks + ckpt->n_view_chunks, memory_bytes);
     memory_bytes -= made->n_located * sizeof *made->located;
     made->n_threads = choose_threads(options->n_threads, memory_bytes);
     share_bytes = memory_bytes / (uint64_t)made->n_threads;

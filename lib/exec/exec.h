@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec.h - does what a plan says: reads, copies, casts, hashes and writes, on threads, in bounded memory. */
+/* exec.h - does what a plan says: reads, copies, casts, hashes and writes, on threads, in bounded
+ * memory. */
 #ifndef DCPK_LIB_EXEC_EXEC_H
 #define DCPK_LIB_EXEC_EXEC_H
 
@@ -10,48 +11,59 @@
 
 struct dcpk_exec_options {
     int n_threads;         /* 0: the CPUs this process may use, at most 16 */
-    uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all and 1 MiB a thread (fewer threads run where it is small) */
+    uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
+                              and 1 MiB a thread (fewer threads run where it is small) */
     struct dcpk_progress progress;
 };
 
-struct dcpk_exec_stats { uint64_t read_bytes, written_bytes; double seconds; };
+struct dcpk_exec_stats {
+    uint64_t read_bytes, written_bytes;
+    double seconds;
+};
 
 /* What several threads need to gather tensors of one checkpoint. */
 struct dcpk_exec;
 /* ckpt, backend: borrowed. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backend *backend,
-                          const struct dcpk_exec_options *options, struct dcpk_exec **exec, struct dcpk_error *err);
+                          const struct dcpk_exec_options *options, struct dcpk_exec **exec,
+                          struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
 
 /*
- * Write a planned output into `folder`: tensors at their places in any order, object payloads, then the format's finish.
- * Files are synced. On failure what was written stays in the partial folder for the caller to abandon.
- * The bytes written do not depend on threads or memory.
+ * Write a planned output into `folder`: tensors at their places in any order, object payloads, then
+ * the format's finish. Files are synced. On failure what was written stays in the partial folder
+ * for the caller to abandon. The bytes written do not depend on threads or memory.
  */
-dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out, struct dcpk_folder *folder,
-                              struct dcpk_exec_stats *stats, struct dcpk_error *err);
+dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
+                              struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
+                              struct dcpk_error *err);
 
-/* XXH3-128 of each view's elements, row-major; hashes: n of them. Many tensors at once, each in row order. */
-dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n, struct dcpk_hash *hashes,
-                           struct dcpk_exec_stats *stats, struct dcpk_error *err);
+/* XXH3-128 of each view's elements, row-major; hashes: n of them. Many tensors at once, each in row
+ * order. */
+dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                           struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
+                           struct dcpk_error *err);
 
 /* Outcome of comparing two views element by element. */
 struct dcpk_compare {
     bool equal;
-    uint64_t n_different;   /* elements */
+    uint64_t n_different;    /* elements */
     int64_t first_different; /* row-major index, -1 when equal */
 };
 /*
- * Compare views of two checkpoints, pairwise, bit for bit. Where the dtypes of a pair differ, the right one is cast to the
- * left one's first (bf16(master) against the weight). Shapes must be equal (asserted).
- * left is of `exec`'s checkpoint, right of `other`'s (may be the same object).
+ * Compare views of two checkpoints, pairwise, bit for bit. Where the dtypes of a pair differ, the
+ * right one is cast to the left one's first (bf16(master) against the weight). Shapes must be equal
+ * (asserted). left is of `exec`'s checkpoint, right of `other`'s (may be the same object).
  */
-dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left, struct dcpk_exec *other,
-                              const struct dcpk_view *right, size_t n, struct dcpk_compare *results,
-                              struct dcpk_exec_stats *stats, struct dcpk_error *err);
+dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left,
+                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+                              struct dcpk_compare *results, struct dcpk_exec_stats *stats,
+                              struct dcpk_error *err);
 
-/* Check the stored checksum of every chunk and read every object item; DCPK_EFORMAT names the first bad one. */
-dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats, struct dcpk_error *err);
+/* Check the stored checksum of every chunk and read every object item; DCPK_EFORMAT names the first
+ * bad one. */
+dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
+                                  struct dcpk_error *err);
 
 /* The number of threads that will run. */
 int dcpk_exec_threads(const struct dcpk_exec *exec);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_priv.h - what the executor's parts share: workers and their buffers, located chunks, gathering. */
+/* exec_priv.h - what the executor's parts share: workers and their buffers, located chunks,
+ * gathering. */
 #ifndef DCPK_LIB_EXEC_EXEC_PRIV_H
 #define DCPK_LIB_EXEC_EXEC_PRIV_H
 
@@ -24,15 +25,15 @@ struct dcpk_exec {
     struct dcpk_progress progress;
     struct dcpk_chunk_index *index;
     int n_threads;
-    size_t share_bytes; /* of each thread's buffers */
+    size_t share_bytes;           /* of each thread's buffers */
     struct dcpk_located *located; /* slot chunk % n_located, under lock slot % DCPK_LOCATED_LOCKS */
     size_t n_located;             /* a power of two */
     pthread_mutex_t locks[DCPK_LOCATED_LOCKS];
 };
 
 /* As format->locate, answered from memory where it can be. Thread-safe. Errors name the key. */
-dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
-                             struct dcpk_error *err);
+dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
+                             struct dcpk_extent *where, struct dcpk_error *err);
 
 /* Byte strides of a row-major buffer of these extents. */
 void dcpk_exec_strides(size_t elem_bytes, const int64_t *extent, int rank, int64_t *stride_bytes);
@@ -47,7 +48,8 @@ struct dcpk_window {
 };
 #define DCPK_N_WINDOWS 8
 
-/* A thread's buffers, all cut from one allocation of share_bytes: nothing is allocated while tensors move. */
+/* A thread's buffers, all cut from one allocation of share_bytes: nothing is allocated while
+ * tensors move. */
 struct dcpk_worker {
     uint8_t *memory;
     uint8_t *buffer; /* what the consumer gathers into */
@@ -64,7 +66,8 @@ struct dcpk_worker {
 
 /* exec->n_threads of them; NULL and err on failure. */
 struct dcpk_worker *dcpk_workers_new(const struct dcpk_exec *exec, struct dcpk_error *err);
-void dcpk_workers_free(const struct dcpk_exec *exec, struct dcpk_worker *workers); /* NULL is a no-op */
+void dcpk_workers_free(const struct dcpk_exec *exec,
+                       struct dcpk_worker *workers); /* NULL is a no-op */
 
 /* One run of the executor: what is reported at its end and on the way. */
 struct dcpk_meter {
@@ -78,30 +81,37 @@ struct dcpk_meter {
 void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, uint64_t total_bytes);
 /* Errors: DCPK_ECANCELLED once update has returned false. Thread-safe. */
 dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dcpk_error *err);
-/* The last call of update, when st is DCPK_OK; stats (NULL: not wanted) from the workers. Returns st. */
-dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exec, const struct dcpk_worker *workers,
-                           struct dcpk_exec_stats *stats, dcpk_status st);
+/* The last call of update, when st is DCPK_OK; stats (NULL: not wanted) from the workers. Returns
+ * st. */
+dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exec,
+                           const struct dcpk_worker *workers, struct dcpk_exec_stats *stats,
+                           dcpk_status st);
 
-/* Read bytes of a source; small reads come in larger ones where they follow one another. Counts read_bytes. */
-dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *source, uint64_t offset_bytes, void *out,
-                             size_t n_bytes, struct dcpk_error *err);
+/* Read bytes of a source; small reads come in larger ones where they follow one another. Counts
+ * read_bytes. */
+dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *source,
+                             uint64_t offset_bytes, void *out, size_t n_bytes,
+                             struct dcpk_error *err);
 
 /*
- * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any case.
+ * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any
+ * case.
  */
-dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree, struct dcpk_error *err);
+dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
+                                  struct dcpk_error *err);
 
 /*
- * Gather the elements of `region` (a box in the view's coordinates) into `out`, row-major, in the view's dtype.
- * pieces: the tree of the view's pieces. out: any memory but the worker's scratch and cast buffers.
- * Errors: those of locating, reading and casting, with key and file.
+ * Gather the elements of `region` (a box in the view's coordinates) into `out`, row-major, in the
+ * view's dtype. pieces: the tree of the view's pieces. out: any memory but the worker's scratch and
+ * cast buffers. Errors: those of locating, reading and casting, with key and file.
  */
-dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker, const struct dcpk_view *view,
-                        const struct dcpk_box_tree *pieces, const struct dcpk_box *region, void *out,
-                        struct dcpk_error *err);
+dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
+                        const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
+                        const struct dcpk_box *region, void *out, struct dcpk_error *err);
 
-/* Tell the system that dcpk_gather will want this region soon. Failures show when it is gathered. */
-void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
-                        const struct dcpk_box *region);
+/* Tell the system that dcpk_gather will want this region soon. Failures show when it is gathered.
+ */
+void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view,
+                        const struct dcpk_box_tree *pieces, const struct dcpk_box *region);
 
 #endif

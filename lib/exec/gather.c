@@ -18,8 +18,9 @@
 
 #define LONG_RUN_BYTES                                                                             \
     (32 << 10) /* read in place: a system call then costs less than the copy it saves */
-#define WASTE_RUN_BYTES (8 << 10) /* bytes read in vain that cost less than one more system call   \
-                                   */
+#define WASTE_RUN_BYTES                                                                            \
+    (8 << 10) /* bytes read in vain that cost less than one more system call                       \
+               */
 
 /* A gathering under way. */
 struct gather {

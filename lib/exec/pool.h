@@ -9,12 +9,14 @@
 #include "lib/base/error.h"
 
 /*
- * Run task(context, worker, i, err) for i = 0 .. n_tasks - 1 on n_threads threads (the caller is one of them); tasks are
- * handed out in order. worker: 0 .. n_threads - 1, for per-thread scratch. The first failure stops the handing out; its
- * error is returned after all have stopped. Signals are blocked in the threads.
+ * Run task(context, worker, i, err) for i = 0 .. n_tasks - 1 on n_threads threads (the caller is
+ * one of them); tasks are handed out in order. worker: 0 .. n_threads - 1, for per-thread scratch.
+ * The first failure stops the handing out; its error is returned after all have stopped. Signals
+ * are blocked in the threads.
  */
 typedef dcpk_status dcpk_task(void *context, int worker, uint64_t i, struct dcpk_error *err);
-dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void *context, struct dcpk_error *err);
+dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void *context,
+                          struct dcpk_error *err);
 
 /* CPUs this process may use (affinity and cgroup quota), at most 16, at least 1. */
 int dcpk_pool_default_threads(void);

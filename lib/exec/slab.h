@@ -6,20 +6,22 @@
 #include "lib/model/box.h"
 
 /*
- * The cut: whole rows of `axis`, as many as fit; axes before it one index at a time, axes behind it whole.
- * Slabs are numbered in row-major order and follow one another without a gap. A value.
+ * The cut: whole rows of `axis`, as many as fit; axes before it one index at a time, axes behind it
+ * whole. Slabs are numbered in row-major order and follow one another without a gap. A value.
  */
 struct dcpk_slabs {
     struct dcpk_box box;
-    int axis;           /* -1: one slab, the whole box */
-    int64_t rows;       /* of `axis` a slab; the last one of each round has fewer */
+    int axis;     /* -1: one slab, the whole box */
+    int64_t rows; /* of `axis` a slab; the last one of each round has fewer */
     int64_t row_elems;
     uint64_t per_round; /* slabs for one index of the axes before `axis` */
     uint64_t n;         /* at least 1 */
 };
 
-/* Cut `box` (of less than 2^63 bytes) so that a slab is at most limit_bytes, but at least one element. */
-void dcpk_slabs_cut(const struct dcpk_box *box, size_t elem_bytes, uint64_t limit_bytes, struct dcpk_slabs *slabs);
+/* Cut `box` (of less than 2^63 bytes) so that a slab is at most limit_bytes, but at least one
+ * element. */
+void dcpk_slabs_cut(const struct dcpk_box *box, size_t elem_bytes, uint64_t limit_bytes,
+                    struct dcpk_slabs *slabs);
 
 /* Slab i (below n) as a box in the coordinates of the box that was cut. */
 void dcpk_slabs_box(const struct dcpk_slabs *slabs, uint64_t i, struct dcpk_box *slab);

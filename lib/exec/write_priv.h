@@ -7,12 +7,14 @@
 #include "lib/exec/slab.h"
 
 /*
- * Chunks in file order become entries. Small ones that touch share an entry, which is one task: gathered into one buffer with
- * all their frames and written at once. A chunk larger than the buffer is an entry of its own, one task a slab; whoever finishes
- * its last slab knows its checksum and writes its frame:
+ * Chunks in file order become entries. Small ones that touch share an entry, which is one task:
+ * gathered into one buffer with all their frames and written at once. A chunk larger than the
+ * buffer is an entry of its own, one task a slab; whoever finishes its last slab knows its checksum
+ * and writes its frame:
  *
- *   file    | lead data tail | lead data tail | lead data ................................................ tail |
- *   entry   |               batch             |      slab 0       |    slab 1         |      slab 2             |
+ *   file    | lead data tail | lead data tail | lead data
+ * ................................................ tail | entry   |               batch |      slab
+ * 0       |    slab 1         |      slab 2             |
  */
 struct dcpk_entry {
     uint64_t first_task;
@@ -46,7 +48,8 @@ struct dcpk_conversion {
     struct dcpk_box_tree **trees; /* of the pieces of tensors that have many, else NULL */
     pthread_mutex_t mutex;        /* of the two below */
     struct dcpk_open_file *files;
-    struct dcpk_half_written *half_written; /* n_threads + 1: one is being handed out, the others wait for a thread each */
+    struct dcpk_half_written *half_written; /* n_threads + 1: one is being handed out, the others
+                                               wait for a thread each */
     struct dcpk_meter meter;
 };
 
@@ -54,16 +57,20 @@ struct dcpk_conversion {
 uint64_t dcpk_write_item_bytes(const struct dcpk_out_chunk *chunk);
 struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
 /* The slabs of a chunk that is an entry of its own. */
-void dcpk_write_cut(const struct dcpk_conversion *c, const struct dcpk_out_chunk *chunk, struct dcpk_slabs *slabs);
+void dcpk_write_cut(const struct dcpk_conversion *c, const struct dcpk_out_chunk *chunk,
+                    struct dcpk_slabs *slabs);
 
-/* Set order, entries, trees and n_tasks_left of the files. On failure the caller releases what is there. */
+/* Set order, entries, trees and n_tasks_left of the files. On failure the caller releases what is
+ * there. */
 dcpk_status dcpk_write_prepare(struct dcpk_conversion *c, struct dcpk_error *err);
 
 /* The open file; made when this is its first byte. Thread-safe. */
-dcpk_status dcpk_write_open(struct dcpk_conversion *c, uint32_t file, struct dcpk_sink **sink, struct dcpk_error *err);
+dcpk_status dcpk_write_open(struct dcpk_conversion *c, uint32_t file, struct dcpk_sink **sink,
+                            struct dcpk_error *err);
 /* Write and count. */
-dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
-                           uint64_t n_bytes, struct dcpk_error *err);
+dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
+                           uint64_t offset_bytes, const void *data, uint64_t n_bytes,
+                           struct dcpk_error *err);
 /* Write all object payloads; by one thread, before the tasks. */
 dcpk_status dcpk_write_payloads(struct dcpk_conversion *c, struct dcpk_error *err);
 /* A dcpk_task over a dcpk_conversion. */

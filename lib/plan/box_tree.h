@@ -6,13 +6,15 @@
 #include "lib/model/box.h"
 
 /*
- * The boxes in the order of their offsets, and over them the bounding boxes of every 16, 256, 4096, ... neighbours:
+ * The boxes in the order of their offsets, and over them the bounding boxes of every 16, 256, 4096,
+ * ... neighbours:
  *
  *     level 2    [            0 .. 255             ] [   256 .. ]
- *     level 1    [ 0 .. 15 ][ 16 .. 31 ] ...            nodes: rank offsets, rank ends each, level 1 first
- *     boxes       0 1 2 ...                             items[order[0]], items[order[1]], ...
+ *     level 1    [ 0 .. 15 ][ 16 .. 31 ] ...            nodes: rank offsets, rank ends each, level
+ * 1 first boxes       0 1 2 ...                             items[order[0]], items[order[1]], ...
  *
- * A search steps over a whole run as soon as its bounding box misses. 16 boxes or fewer need no memory.
+ * A search steps over a whole run as soon as its bounding box misses. 16 boxes or fewer need no
+ * memory.
  */
 struct dcpk_box_tree {
     const void *items;                                   /* borrowed */
@@ -24,8 +26,8 @@ struct dcpk_box_tree {
 };
 
 /*
- * Complete a tree whose items, span, n and rank are set. O(n log n). Read-only and thread-safe afterwards.
- * Errors: DCPK_ENOMEM; DCPK_ERANGE for 2^32 items or more. On failure nothing is held.
+ * Complete a tree whose items, span, n and rank are set. O(n log n). Read-only and thread-safe
+ * afterwards. Errors: DCPK_ENOMEM; DCPK_ERANGE for 2^32 items or more. On failure nothing is held.
  */
 dcpk_status dcpk_box_tree_build(struct dcpk_box_tree *tree, struct dcpk_error *err);
 void dcpk_box_tree_release(struct dcpk_box_tree *tree); /* a zeroed tree is a no-op */
@@ -34,7 +36,8 @@ void dcpk_box_tree_release(struct dcpk_box_tree *tree); /* a zeroed tree is a no
  * Step through the items that share elements with `box`, in row-major order of their offsets.
  * *at: 0 to begin, moved on by each call. item: set when the result is true.
  */
-bool dcpk_box_tree_next(const struct dcpk_box_tree *tree, const struct dcpk_box *box, size_t *at, size_t *item);
+bool dcpk_box_tree_next(const struct dcpk_box_tree *tree, const struct dcpk_box *box, size_t *at,
+                        size_t *item);
 
 /* The most memory that a tree of n boxes holds. */
 uint64_t dcpk_box_tree_bytes(size_t n, int rank);

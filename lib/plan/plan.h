@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h - everything decided before a byte moves: chunks of every output tensor, their places, their sources. */
+/* plan.h - everything decided before a byte moves: chunks of every output tensor, their places,
+ * their sources. */
 #ifndef DCPK_LIB_PLAN_PLAN_H
 #define DCPK_LIB_PLAN_PLAN_H
 
 #include "lib/ckpt/output.h"
 
-#define DCPK_CHUNK_BYTES (64u << 20)        /* row-aligned output chunks are at most this (DESIGN.md section 4) */
-#define DCPK_FILE_BYTES (UINT64_C(8) << 30) /* output files are at most this, but for one larger chunk */
+#define DCPK_CHUNK_BYTES                                                                           \
+    (64u << 20) /* row-aligned output chunks are at most this (DESIGN.md section 4) */
+#define DCPK_FILE_BYTES                                                                            \
+    (UINT64_C(8) << 30) /* output files are at most this, but for one larger chunk */
 
 /*
- * Where the bytes of one logical tensor come from: its pieces crossed with the source's chunks, findable by box.
- * Serves converting, hashing and comparing alike.
+ * Where the bytes of one logical tensor come from: its pieces crossed with the source's chunks,
+ * findable by box. Serves converting, hashing and comparing alike.
  */
 struct dcpk_view {
     enum dcpk_dtype dtype; /* of the logical tensor; a source of another dtype is cast on the way */
@@ -22,27 +25,32 @@ struct dcpk_view {
 };
 
 /* The view of a stored tensor as it is: one piece. `arena` holds the piece. */
-dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor, struct dcpk_arena *arena,
-                             struct dcpk_view *view, struct dcpk_error *err);
+dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,
+                             struct dcpk_arena *arena, struct dcpk_view *view,
+                             struct dcpk_error *err);
 
 /*
- * An index of a checkpoint's chunks by box, so that "which chunks of tensor t meet this box" is found without looking
- * at all of them. Built once, O(n log n); then read-only and thread-safe.
+ * An index of a checkpoint's chunks by box, so that "which chunks of tensor t meet this box" is
+ * found without looking at all of them. Built once, O(n log n); then read-only and thread-safe.
  */
 struct dcpk_chunk_index;
-dcpk_status dcpk_chunk_index_new(const struct dcpk_checkpoint *ckpt, struct dcpk_chunk_index **index, struct dcpk_error *err);
+dcpk_status dcpk_chunk_index_new(const struct dcpk_checkpoint *ckpt,
+                                 struct dcpk_chunk_index **index, struct dcpk_error *err);
 void dcpk_chunk_index_free(struct dcpk_chunk_index *index);
 /*
- * Step through the chunks of `tensor` that share elements with `box`, in row-major order of their offsets.
- * *at: 0 to begin, moved on by each call. Returns the chunk, or NULL when there are no more.
+ * Step through the chunks of `tensor` that share elements with `box`, in row-major order of their
+ * offsets. *at: 0 to begin, moved on by each call. Returns the chunk, or NULL when there are no
+ * more.
  */
-const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *index, uint32_t tensor,
-                                               const struct dcpk_box *box, size_t *at);
+const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *index,
+                                               uint32_t tensor, const struct dcpk_box *box,
+                                               size_t *at);
 
 /*
- * Complete an output: check that the pieces of every tensor cover it exactly and lie inside their sources, cut it into
- * chunks (dcpk_row_chunks with DCPK_CHUNK_BYTES), let the format lay it out, check that no two places overlap and all
- * lie in their files. Pure: reads no tensor bytes, the same input gives the same result.
+ * Complete an output: check that the pieces of every tensor cover it exactly and lie inside their
+ * sources, cut it into chunks (dcpk_row_chunks with DCPK_CHUNK_BYTES), let the format lay it out,
+ * check that no two places overlap and all lie in their files. Pure: reads no tensor bytes, the
+ * same input gives the same result.
  */
 dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err);
 

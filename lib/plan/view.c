@@ -33,7 +33,7 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
 
 struct dcpk_chunk_index {
     const struct dcpk_checkpoint *ckpt;
-    size_t n_trees; /* of stored tensors, then of views */
+    size_t n_trees;              /* of stored tensors, then of views */
     struct dcpk_box_tree *trees; /* one a tensor, over its chunks */
 };
 

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_convert_prop.c - random outputs made of random pieces: every byte as a naive loop says, for
+ * any threads and memory. */
+#include "lib/exec/exec.h"
+#include "lib/model/piece.h"
+#include "tests/fake_ckpt.h"
+#include "tests/unit/scratch.h"
+
+enum { MAX_OUT = 8, MAX_BOXES = 40 };
+
+struct round {
+    struct fake fake;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out;
+    uint8_t *want[MAX_OUT]; /* elements of each output tensor */
+    char label[64];
+    uint64_t seed;
+};
+
+static const struct { /* how each round is run */
+    int n_threads;
+    uint64_t memory_bytes;
+    bool plain; /* which backend */
+} runs[] = {
+    {1, 16 << 20, true},  {1, 0, false},         {2, 16 << 20, false},
+    {7, 16 << 20, false}, {15, 16 << 20, false}, {4, UINT64_C(1) << 30, false},
+};
+
+/* bf16 to f32 and back, as IEEE 754 says: round to nearest, ties to even. */
+static void cast_naive(enum dcpk_dtype from, const uint8_t *src, enum dcpk_dtype to, uint8_t *dst)
+{
+    uint32_t bits;
+    uint16_t half;
+
+    if (from == to) {
+        memcpy(dst, src, dcpk_dtype_bytes(to));
+    } else if (from == DCPK_BF16) {
+        memcpy(&half, src, sizeof half);
+        bits = (uint32_t)half << 16;
+        memcpy(dst, &bits, sizeof bits);
+    } else {
+        memcpy(&bits, src, sizeof bits);
+        half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        memcpy(dst, &half, sizeof half);
+    }
+}
+
+/* A source tensor that has a box of the extents of `to`, with other axes of length 1, and that box.
+ */
+static uint32_t make_source(struct round *r, enum dcpk_dtype dtype, const struct dcpk_box *to,
+                            struct dcpk_box *from)
+{
+    int64_t shape[DCPK_MAX_RANK];
+
+    from->rank = 0;
+    for (int axis = 0; axis <= to->rank; axis++) {
+        const bool is_extra = axis == to->rank || to->extent[axis] == 1;
+        int64_t *extent = &from->extent[from->rank], before, behind;
+
+        if (is_extra && fake_below(&r->seed, 3) > 0)
+            continue;
+        *extent = is_extra ? 1 : to->extent[axis];
+        before = fake_below(&r->seed, 3);
+        behind = fake_below(&r->seed, 3);
+        if (*extent > 1000) /* whole rows of large ones, so that runs join */
+            before = behind = 0;
+        from->offset[from->rank] = before;
+        shape[from->rank++] = before + *extent + behind;
+    }
+    return fake_add(&r->fake, dtype, from->rank, shape, (size_t)fake_below(&r->seed, 6), &r->seed);
+}
+
+static void make_piece(struct round *r, const struct dcpk_out_tensor *tensor, uint8_t *want,
+                       const struct dcpk_box *to, struct dcpk_piece *piece)
+{
+    const bool casts =
+        (tensor->dtype == DCPK_F32 || tensor->dtype == DCPK_BF16) && fake_below(&r->seed, 3) == 0;
+    const enum dcpk_dtype other = tensor->dtype == DCPK_F32 ? DCPK_BF16 : DCPK_F32;
+    const enum dcpk_dtype dtype = casts ? other : tensor->dtype;
+    const size_t elem_bytes = dcpk_dtype_bytes(tensor->dtype);
+    const int64_t n_elems = fake_elems(to->extent, to->rank);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_box from;
+    uint32_t source;
+
+    if (fake_below(&r->seed, 5) == 0) {
+        CHECK_OK(dcpk_piece_make(r->out->arena, DCPK_PIECE_FILL, NULL, to, piece, &err), r->label);
+        for (int64_t i = 0; i < n_elems; i++)
+            memset(want + (size_t)fake_index(tensor->shape, to, i) * elem_bytes, 0, elem_bytes);
+        return;
+    }
+    source = make_source(r, dtype, to, &from);
+    CHECK_OK(dcpk_piece_make(r->out->arena, source, &from, to, piece, &err), r->label);
+    for (int64_t i = 0; i < n_elems; i++)
+        cast_naive(dtype,
+                   r->fake.data[source] + (size_t)fake_index(r->fake.shapes[source], &from, i) *
+                                              dcpk_dtype_bytes(dtype),
+                   tensor->dtype, want + (size_t)fake_index(tensor->shape, to, i) * elem_bytes);
+}
+
+/* A shape: small as a rule; large ones need slabs, also within a row. */
+static int make_shape(struct round *r, bool large, int64_t *shape)
+{
+    static const struct {
+        int rank;
+        int64_t shape[4];
+    } large_shapes[] = {
+        {2, {700, 1500}}, {2, {2, 410000}},      {3, {3, 401, 700}},
+        {1, {900001}},    {4, {2, 1, 77, 4001}},
+    };
+    const int64_t pick = fake_below(&r->seed, 5);
+    const int rank = large ? large_shapes[pick].rank : (int)pick;
+
+    for (int axis = 0; axis < rank; axis++) {
+        shape[axis] = large ? large_shapes[pick].shape[axis] : 1 + fake_below(&r->seed, 7);
+        if (!large && fake_below(&r->seed, 30) == 0)
+            shape[axis] = 0;
+    }
+    return rank;
+}
+
+static void make_tensor(struct round *r, size_t t, bool large)
+{
+    static const enum dcpk_dtype dtypes[] = {DCPK_F32, DCPK_BF16, DCPK_I64, DCPK_U8, DCPK_C128};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = r->out->arena;
+    int64_t *shape = dcpk_arena_array(arena, DCPK_MAX_RANK, sizeof *shape, &err);
+    const char **keys = dcpk_arena_array(arena, 2, sizeof *keys, &err);
+    struct dcpk_piece *pieces = dcpk_arena_array(arena, MAX_BOXES, sizeof *pieces, &err);
+    const int rank = make_shape(r, large, shape);
+    const int64_t n_elems = fake_elems(shape, rank);
+    struct dcpk_out_tensor tensor = {
+        .keys = keys,
+        .n_keys = 1 + t % 2,
+        .dtype = dtypes[fake_below(&r->seed, large ? 4 : 5)],
+        .rank = rank,
+        .shape = shape,
+        .pieces = pieces,
+    };
+    struct dcpk_box boxes[MAX_BOXES];
+
+    keys[0] = dcpk_arena_printf(arena, &err, "out%zu", t);
+    keys[1] = "alias";
+    r->want[t] = malloc((size_t)n_elems * dcpk_dtype_bytes(tensor.dtype) + 1);
+    if (!large && fake_below(&r->seed, 8) == 0) {
+        fake_fill(tensor.dtype, r->want[t], n_elems, &r->seed);
+        tensor.literal = r->want[t];
+    } else {
+        dcpk_box_whole(shape, rank, &boxes[0]);
+        tensor.n_pieces = fake_cut(boxes, (size_t)fake_below(&r->seed, large ? 4 : 30), &r->seed);
+        if (n_elems == 0)
+            tensor.n_pieces = 0;
+        for (size_t i = 0; i < tensor.n_pieces; i++)
+            make_piece(r, &tensor, r->want[t], &boxes[i], &pieces[i]);
+    }
+    CHECK_OK(dcpk_output_add_tensor(r->out, &tensor, &err), r->label);
+}
+
+static void make_round(struct round *r, uint64_t seed)
+{
+    const bool large = seed % 8 == 7;
+    const size_t n = large ? 1 : (size_t)(seed % MAX_OUT);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    uint32_t payload;
+
+    snprintf(r->label, sizeof r->label, "seed %" PRIu64, seed);
+    r->seed = seed;
+    fake_add_object(&r->fake, "object", large ? 5 << 20 : 50);
+    CHECK_OK(dcpk_output_new(NULL, &fake_format, &r->out, &err), r->label);
+    for (size_t t = 0; t < n; t++)
+        make_tensor(r, t, large);
+    r->ckpt = fake_open(&r->fake, r->label);
+    r->out->source = r->ckpt;
+    for (uint64_t p = 0; p < seed % 4; p++) {
+        CHECK_OK(dcpk_output_add_payload(r->out, NULL, p == 1 ? &r->ckpt->objects[0] : NULL,
+                                         &payload, &err),
+                 r->label);
+        CHECK_OK(dcpk_output_add_object(r->out, "object", payload, &err), r->label);
+    }
+    CHECK_OK(dcpk_plan_build(r->out, &err), r->label);
+}
+
+static void release_round(struct round *r)
+{
+    for (size_t t = 0; t < r->out->n_tensors; t++)
+        free(r->want[t]);
+    dcpk_output_free(r->out);
+    dcpk_checkpoint_close(r->ckpt);
+    fake_release(&r->fake);
+}
+
+/* The bytes that an output file must have. */
+static uint8_t *want_file(const struct round *r, uint32_t file)
+{
+    const struct dcpk_output *out = r->out;
+    uint8_t *bytes = calloc(1, (size_t)out->files[file].n_bytes + 1);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    for (size_t p = 0; p < out->n_payloads; p++) {
+        const struct dcpk_out_payload *payload = &out->payloads[p];
+
+        for (uint64_t i = 0; payload->file == file && i < payload->n_bytes; i++)
+            bytes[payload->offset_bytes + i] =
+                payload->source == NULL
+                    ? (uint8_t)(p + i)
+                    : r->fake.files[0].data[payload->source->place.offset_bytes + i];
+    }
+    for (size_t c = 0; c < out->n_chunks; c++) {
+        const struct dcpk_out_chunk *chunk = &out->chunks[c];
+        const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+        const size_t elem_bytes = dcpk_dtype_bytes(tensor->dtype);
+        uint8_t *item = bytes + chunk->offset_bytes, *data = item + chunk->lead_bytes;
+        struct dcpk_box box;
+
+        if (chunk->file != file)
+            continue;
+        dcpk_box_unpack(chunk->span, tensor->rank, &box);
+        for (int64_t i = 0; i < fake_elems(box.extent, box.rank); i++)
+            memcpy(data + (size_t)i * elem_bytes,
+                   r->want[chunk->tensor] + (size_t)fake_index(tensor->shape, &box, i) * elem_bytes,
+                   elem_bytes);
+        fake_frame(out, chunk, dcpk_backend_cpu_plain.crc32(0, data, (size_t)chunk->data_bytes),
+                   item, data + chunk->data_bytes, &err);
+    }
+    return bytes;
+}
+
+static void check_file(const struct round *r, uint32_t file, const char *label)
+{
+    const size_t n_bytes = (size_t)r->out->files[file].n_bytes;
+    uint8_t *want = want_file(r, file), *got = malloc(n_bytes + 2);
+    char name[64];
+    FILE *f;
+
+    snprintf(name, sizeof name, "out/%s", r->out->files[file].name);
+    f = fopen(scratch(name), "rb");
+    CHECK(f != NULL, label);
+    CHECK_EQ_INT(fread(got, 1, n_bytes + 1, f), n_bytes, label);
+    fclose(f);
+    for (size_t i = 0; i < n_bytes; i++)
+        if (got[i] != want[i])
+            fail_msg("%s: byte %zu of '%s' is %d, wanted %d", label, i, name, got[i], want[i]);
+    free(got);
+    free(want);
+}
+
+static void check_convert(struct round *r, struct dcpk_exec *exec, const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_plan_totals totals;
+    struct dcpk_exec_stats stats;
+    struct dcpk_folder *folder;
+
+    CHECK_OK(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_REPLACE, &folder, &err), label);
+    CHECK_OK(dcpk_exec_convert(exec, r->out, folder, &stats, &err), label);
+    CHECK_OK(dcpk_folder_publish(folder, &err), label);
+    for (uint32_t f = 0; f < r->out->n_files; f++)
+        check_file(r, f, label);
+    CHECK_EQ_STR(scratch_read("out/index"), "done", label);
+    dcpk_plan_totals(r->out, &totals);
+    CHECK(stats.written_bytes <= totals.file_bytes, label);
+}
+
+static void make_views(const struct round *r, struct dcpk_view *pieces, struct dcpk_view *literal)
+{
+    for (size_t t = 0; t < r->out->n_tensors; t++) {
+        const struct dcpk_out_tensor *tensor = &r->out->tensors[t];
+
+        pieces[t] = (struct dcpk_view){tensor->dtype,  tensor->rank,     tensor->shape,
+                                       tensor->pieces, tensor->n_pieces, tensor->literal};
+        literal[t] = pieces[t];
+        literal[t].literal = r->want[t];
+    }
+}
+
+static void check_hash(struct round *r, struct dcpk_exec *exec, const struct dcpk_view *views,
+                       const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_hash got[MAX_OUT], want;
+    struct dcpk_hasher *hasher;
+
+    CHECK_OK(dcpk_exec_hash(exec, views, r->out->n_tensors, got, NULL, &err), label);
+    CHECK_OK(dcpk_backend_cpu_plain.hasher_new(&hasher, &err), label);
+    for (size_t t = 0; t < r->out->n_tensors; t++) {
+        const struct dcpk_view *view = &views[t];
+
+        dcpk_backend_cpu_plain.hasher_reset(hasher);
+        dcpk_backend_cpu_plain.hasher_update(hasher, r->want[t],
+                                             (size_t)fake_elems(view->shape, view->rank) *
+                                                 dcpk_dtype_bytes(view->dtype));
+        dcpk_backend_cpu_plain.hasher_digest(hasher, &want);
+        CHECK(memcmp(&got[t], &want, sizeof want) == 0, label);
+    }
+    dcpk_backend_cpu_plain.hasher_free(hasher);
+}
+
+/* Equal at first; then one or two elements of what is compared with are changed. */
+static void check_compare(struct round *r, struct dcpk_exec *exec, const struct dcpk_view *views,
+                          const struct dcpk_view *literals, const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_compare results[MAX_OUT];
+    const size_t n = r->out->n_tensors;
+
+    CHECK_OK(dcpk_exec_compare(exec, views, exec, literals, n, results, NULL, &err), label);
+    for (size_t t = 0; t < n; t++) {
+        CHECK(results[t].equal && results[t].n_different == 0, label);
+        CHECK_EQ_INT(results[t].first_different, -1, label);
+    }
+    for (size_t t = 0; t < n; t++) {
+        const struct dcpk_view *view = &literals[t];
+        const int64_t n_elems = fake_elems(view->shape, view->rank);
+        const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
+        int64_t at[2];
+
+        if (n_elems == 0 || views[t].literal != NULL)
+            continue;
+        at[0] = fake_below(&r->seed, n_elems);
+        at[1] = fake_below(&r->seed, n_elems);
+        for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
+            r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
+        CHECK_OK(dcpk_exec_compare(exec, &views[t], exec, view, 1, results, NULL, &err), label);
+        for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
+            r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
+        CHECK(!results[0].equal, label);
+        CHECK_EQ_INT(results[0].n_different, at[0] == at[1] ? 1 : 2, label);
+        CHECK_EQ_INT(results[0].first_different, at[0] < at[1] ? at[0] : at[1], label);
+    }
+}
+
+static void run_round(struct round *r, size_t i)
+{
+    const struct dcpk_exec_options options = {.n_threads = runs[i].n_threads,
+                                              .memory_bytes = runs[i].memory_bytes};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_view views[MAX_OUT], literals[MAX_OUT];
+    struct dcpk_exec *exec;
+    char label[128];
+
+    snprintf(label, sizeof label, "%s, %d threads, %" PRIu64 " bytes", r->label, runs[i].n_threads,
+             runs[i].memory_bytes);
+    CHECK_OK(dcpk_exec_new(r->ckpt, runs[i].plain ? &dcpk_backend_cpu_plain : dcpk_backends[0],
+                           &options, &exec, &err),
+             label);
+    check_convert(r, exec, label);
+    make_views(r, views, literals);
+    check_hash(r, exec, views, label);
+    check_compare(r, exec, views, literals, label);
+    CHECK_OK(dcpk_exec_check_items(exec, NULL, &err), label);
+    dcpk_exec_free(exec);
+}
+
+static void test_random(void **state)
+{
+    static struct round r;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 48; seed++) {
+        memset(&r, 0, sizeof r);
+        make_round(&r, seed);
+        for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+            if (seed % 8 == 7 || (i + seed) % 3 == 0) /* small ones differ less between runs */
+                run_round(&r, i);
+        release_round(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random, scratch_setup, scratch_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_exec.c - options, slabs, and what the executor says when the source is bad or it is told to
+ * stop. */
+#include "lib/exec/exec.h"
+#include "lib/exec/slab.h"
+#include "tests/fake_ckpt.h"
+
+static struct fake fake;
+
+static const struct {
+    const char *label;
+    int n_threads;
+    uint64_t memory_bytes;
+    int want; /* 0: any */
+} thread_cases[] = {
+    {"as told", 3, 0, 3},
+    {"default", 0, 0, 0},
+    {"seven in 16 MiB", 7, 16 << 20, 7},
+    {"a MiB each at least", 100, 20 << 20, 19}, /* located chunks take a little of it */
+    {"never less than 16 MiB", 100, 1, 15},
+};
+
+static void test_threads(void **state)
+{
+    struct dcpk_checkpoint *ckpt = fake_open(&fake, "threads");
+
+    (void)state;
+    for (size_t c = 0; c < sizeof thread_cases / sizeof *thread_cases; c++) {
+        const struct dcpk_exec_options options = {.n_threads = thread_cases[c].n_threads,
+                                                  .memory_bytes = thread_cases[c].memory_bytes};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_exec *exec;
+        int got;
+
+        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err),
+                 thread_cases[c].label);
+        got = dcpk_exec_threads(exec);
+        CHECK(got >= 1, thread_cases[c].label);
+        if (thread_cases[c].want > 0)
+            CHECK_EQ_INT(got, thread_cases[c].want, thread_cases[c].label);
+        dcpk_exec_free(exec);
+    }
+    dcpk_checkpoint_close(ckpt);
+}
+
+static const struct {
+    const char *label;
+    struct dcpk_box box;
+    size_t elem_bytes;
+    uint64_t limit_bytes;
+    uint64_t n;  /* slabs */
+    uint64_t at; /* one of them: */
+    struct dcpk_box slab;
+    uint64_t first;
+} slab_cases[] = {
+    {"fits", {2, {1, 2}, {3, 4}}, 4, 48, 1, 0, {2, {1, 2}, {3, 4}}, 0},
+    {"scalar", {.rank = 0}, 16, 1, 1, 0, {.rank = 0}, 0},
+    {"empty", {2, {0, 0}, {0, 9}}, 4, 4, 1, 0, {2, {0, 0}, {0, 9}}, 0},
+    {"rows", {2, {1, 2}, {5, 4}}, 4, 40, 3, 1, {2, {3, 2}, {2, 4}}, 8},
+    {"the last rows", {2, {1, 2}, {5, 4}}, 4, 40, 3, 2, {2, {5, 2}, {1, 4}}, 16},
+    {"within rows", {2, {1, 2}, {5, 4}}, 4, 12, 10, 3, {2, {2, 5}, {1, 1}}, 7},
+    {"one element at least", {2, {0, 0}, {5, 4}}, 8, 3, 20, 19, {2, {4, 3}, {1, 1}}, 19},
+    {"middle axis", {3, {0, 0, 0}, {2, 5, 3}}, 1, 7, 6, 4, {3, {1, 2, 0}, {1, 2, 3}}, 21},
+};
+
+static void test_slabs(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof slab_cases / sizeof *slab_cases; c++) {
+        struct dcpk_slabs slabs;
+        struct dcpk_box slab;
+        uint64_t next = 0;
+
+        dcpk_slabs_cut(&slab_cases[c].box, slab_cases[c].elem_bytes, slab_cases[c].limit_bytes,
+                       &slabs);
+        CHECK_EQ_INT(slabs.n, slab_cases[c].n, slab_cases[c].label);
+        for (uint64_t i = 0; i < slabs.n; i++) { /* each begins where the one before it ends */
+            CHECK_EQ_INT(dcpk_slabs_first(&slabs, i), next, slab_cases[c].label);
+            dcpk_slabs_box(&slabs, i, &slab);
+            next += dcpk_slab_elems(&slab);
+        }
+        CHECK_EQ_INT(next, dcpk_slab_elems(&slab_cases[c].box), slab_cases[c].label);
+        CHECK_EQ_INT(dcpk_slabs_first(&slabs, slab_cases[c].at), slab_cases[c].first,
+                     slab_cases[c].label);
+        dcpk_slabs_box(&slabs, slab_cases[c].at, &slab);
+        for (int axis = 0; axis < slab.rank; axis++) {
+            CHECK_EQ_INT(slab.offset[axis], slab_cases[c].slab.offset[axis], slab_cases[c].label);
+            CHECK_EQ_INT(slab.extent[axis], slab_cases[c].slab.extent[axis], slab_cases[c].label);
+        }
+    }
+}
+
+/* What is wrong with the source. */
+enum fault { GOOD, BAD_BYTE, BAD_OBJECT, NO_CRC, PAST_END, BACKWARDS, UNCOVERED };
+static const struct {
+    const char *label;
+    enum fault fault;
+    dcpk_status check, hash;
+    const char *check_text, *hash_text;
+} fault_cases[] = {
+    {"good", GOOD, DCPK_OK, DCPK_OK, "", ""},
+    {"a byte of the data is wrong", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "checking 'tensor1'", ""},
+    {"the message has both checksums", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "was stored with them", ""},
+    {"the message has the file", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "' have CRC-32", ""},
+    {"an object is wrong", BAD_OBJECT, DCPK_EFORMAT, DCPK_OK, "checking 'object'", ""},
+    {"without a checksum nothing is checked", NO_CRC, DCPK_OK, DCPK_OK, "", ""},
+    {"past the end", PAST_END, DCPK_OK, DCPK_EFORMAT, "", "reading 'tensor1' from '"},
+    {"backwards", BACKWARDS, DCPK_OK, DCPK_EUNSUPPORTED, "",
+     "'tensor1' is stored backwards along axis 1"},
+    {"not covered", UNCOVERED, DCPK_OK, DCPK_EFORMAT, "",
+     "the chunks of 'tensor1' do not cover [0:50, 0:40] exactly"},
+};
+
+static void break_source(enum fault fault)
+{
+    struct fake_chunk *chunk = &fake.chunks[fake.tensors[1].first_chunk];
+    uint8_t *data = fake.files[chunk->place.file].data;
+
+    switch (fault) {
+    case GOOD:
+        break;
+    case BAD_BYTE:
+        data[chunk->place.offset_bytes + chunk->place.n_bytes - 1] ^= 1;
+        break;
+    case BAD_OBJECT:
+        fake.files[0].data[fake.objects[0].place.offset_bytes] = 'x';
+        break;
+    case NO_CRC:
+        data[chunk->place.offset_bytes] ^= 1;
+        chunk->extent.has_crc32 = false;
+        break;
+    case PAST_END:
+        chunk->extent.first_bytes = fake.files[chunk->place.file].n_bytes - 1;
+        break;
+    case BACKWARDS:
+        chunk->extent.is_row_major = false;
+        chunk->extent.stride_bytes[1] = -4;
+        break;
+    case UNCOVERED:
+        chunk->span[2] = 49;
+        break;
+    }
+}
+
+static void test_faults(void **state)
+{
+    static const int64_t shape[] = {50, 40};
+
+    (void)state;
+    for (size_t c = 0; c < sizeof fault_cases / sizeof *fault_cases; c++) {
+        const char *label = fault_cases[c].label;
+        const struct dcpk_exec_options options = {.n_threads = 2};
+        struct dcpk_error err = DCPK_ERROR_INIT, hash_err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_checkpoint *ckpt;
+        struct dcpk_view views[2];
+        struct dcpk_hash hashes[2];
+        struct dcpk_exec *exec;
+        uint64_t seed = 5;
+
+        fake_add(&fake, DCPK_F32, 2, shape, 5, &seed);
+        fake_add(&fake, DCPK_F32, 2, shape, 0, &seed);
+        fake_add_object(&fake, "object", 20);
+        break_source(fault_cases[c].fault);
+        ckpt = fake_open(&fake, label);
+        for (uint32_t t = 0; t < 2; t++)
+            CHECK_OK(dcpk_view_stored(ckpt, t, arena, &views[t], &err), label);
+        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), label);
+        CHECK_FAILS(dcpk_exec_check_items(exec, NULL, &err), fault_cases[c].check,
+                    fault_cases[c].check_text, label);
+        err = hash_err;
+        CHECK_FAILS(dcpk_exec_hash(exec, views, 2, hashes, NULL, &err), fault_cases[c].hash,
+                    fault_cases[c].hash_text, label);
+        dcpk_exec_free(exec);
+        dcpk_checkpoint_close(ckpt);
+        dcpk_arena_free(arena);
+        fake_release(&fake);
+    }
+}
+
+/* Two tensors whose chunks are the same bytes: checked once, by the name of the first. */
+static void test_aliases_once(void **state)
+{
+    static const int64_t shape[] = {64, 64};
+    const struct dcpk_exec_options options = {.n_threads = 2};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_exec_stats stats;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_exec *exec;
+    uint64_t seed = 5;
+
+    (void)state;
+    fake_add(&fake, DCPK_F32, 2, shape, 0, &seed);
+    fake_add(&fake, DCPK_F32, 2, shape, 0, &seed);
+    fake.chunks[1].place = fake.chunks[0].place;
+    fake.chunks[1].extent = fake.chunks[0].extent;
+    ckpt = fake_open(&fake, "aliases");
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "aliases");
+    CHECK_OK(dcpk_exec_check_items(exec, &stats, &err), "aliases");
+    CHECK_EQ_INT(stats.read_bytes, 64 * 64 * 4, "aliases");
+    CHECK_EQ_INT(fake.n_located, 1, "aliases");
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
+/* A chunk is located once, though many slabs of a tensor take from it. */
+static void test_located_once(void **state)
+{
+    static const int64_t shape[] = {3000, 1000};
+    const struct dcpk_exec_options options = {.n_threads = 1, .memory_bytes = 16 << 20};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_hash hash;
+    struct dcpk_view view;
+    struct dcpk_exec *exec;
+    uint64_t seed = 5;
+
+    (void)state;
+    do { /* until the chunk lies row-major: others are asked for each time */
+        fake_release(&fake);
+        fake_add(&fake, DCPK_F32, 2, shape, 0, &seed);
+    } while (!fake.chunks[0].extent.is_row_major);
+    ckpt = fake_open(&fake, "located");
+    CHECK_OK(dcpk_view_stored(ckpt, 0, arena, &view, &err), "located");
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "located");
+    CHECK_OK(dcpk_exec_hash(exec, &view, 1, &hash, NULL, &err), "located");
+    CHECK_EQ_INT(fake.n_located, 1, "located");
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ckpt);
+    dcpk_arena_free(arena);
+    fake_release(&fake);
+}
+
+struct told {
+    uint64_t n_calls, done_bytes, total_bytes;
+    uint64_t stop_at_call; /* 0: never */
+};
+
+static bool tell(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct told *told = context;
+
+    told->n_calls++;
+    told->done_bytes = done_bytes;
+    told->total_bytes = total_bytes;
+    return told->n_calls != told->stop_at_call;
+}
+
+static void test_progress(void **state)
+{
+    static const int64_t shape[] = {64, 64};
+    struct told told = {0};
+    const struct dcpk_exec_options options = {.n_threads = 2, .progress = {tell, &told}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_view views[200];
+    struct dcpk_hash hashes[200];
+    struct dcpk_exec *exec;
+    uint64_t seed = 5;
+
+    (void)state;
+    fake_add(&fake, DCPK_F32, 2, shape, 3, &seed);
+    ckpt = fake_open(&fake, "progress");
+    for (size_t i = 0; i < 200; i++)
+        CHECK_OK(dcpk_view_stored(ckpt, 0, arena, &views[i], &err), "progress");
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "progress");
+    CHECK_OK(dcpk_exec_hash(exec, views, 200, hashes, NULL, &err), "progress");
+    CHECK_EQ_INT(told.done_bytes, 200 * 64 * 64 * 4, "progress");
+    CHECK_EQ_INT(told.total_bytes, 200 * 64 * 64 * 4, "progress");
+    CHECK(told.n_calls >= 1 && told.n_calls < 100, "progress");
+    told = (struct told){.stop_at_call = 1};
+    CHECK_FAILS(dcpk_exec_hash(exec, views, 200, hashes, NULL, &err), DCPK_ECANCELLED,
+                "stopped on request", "progress");
+    CHECK_EQ_INT(told.n_calls, 1, "progress");
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ckpt);
+    dcpk_arena_free(arena);
+    fake_release(&fake);
+}
+
+/* The right side is cast to the left's dtype before they are compared: bf16(master) against the
+ * weight. */
+static void test_compare_casts(void **state)
+{
+    static const float master[] = {1.0f, 1.00390625f, -3.5f, 1e30f};
+    static const uint16_t weight[] = {0x3f80, 0x3f80, 0xc060, 0x714a}; /* torch: .bfloat16() */
+    static const int64_t shape[] = {4};
+    struct dcpk_view left = {.dtype = DCPK_BF16, .rank = 1, .shape = shape, .literal = weight};
+    struct dcpk_view right = {.dtype = DCPK_F32, .rank = 1, .shape = shape, .literal = master};
+    const struct dcpk_exec_options options = {.n_threads = 1};
+    struct dcpk_checkpoint *ckpt = fake_open(&fake, "casts");
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_compare result;
+    struct dcpk_exec *exec;
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "casts");
+    CHECK_OK(dcpk_exec_compare(exec, &left, exec, &right, 1, &result, NULL, &err), "casts");
+    CHECK(result.equal, "casts");
+    CHECK_OK(dcpk_exec_compare(exec, &right, exec, &left, 1, &result, NULL, &err), "casts");
+    CHECK(!result.equal, "casts");
+    CHECK_EQ_INT(result.n_different, 2, "casts"); /* what bf16 cannot hold: 1.00390625 and 1e30 */
+    CHECK_EQ_INT(result.first_different, 1, "casts");
+    left.dtype = DCPK_I16;
+    CHECK_FAILS(dcpk_exec_compare(exec, &left, exec, &right, 1, &result, NULL, &err),
+                DCPK_EUNSUPPORTED, "", "casts");
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ckpt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_slabs),
+        cmocka_unit_test(test_faults),        cmocka_unit_test(test_aliases_once),
+        cmocka_unit_test(test_located_once),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_compare_casts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
