@@ -340,11 +340,6 @@ static void *grow(struct dcpk_builder *b, const void *old, size_t n, size_t n_mo
     return array;
 }
 
-size_t dcpk_node_implied_capacity(size_t n)
-{
-    return n < 2 ? n : (size_t)1 << (64 - __builtin_clzll((unsigned long long)n - 1));
-}
-
 static dcpk_status put_items(struct dcpk_builder *b, const struct dcpk_value *const **array,
                              size_t *n_items, size_t *capacity, struct dcpk_value *const *items,
                              size_t n, struct dcpk_error *err)
@@ -393,17 +388,20 @@ dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_
 dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
                                 struct dcpk_value *const *items, size_t n, struct dcpk_error *err)
 {
-    struct dcpk_value_object *object;
+    struct dcpk_growing_object *o;
     size_t capacity;
+    dcpk_status st;
 
     if (dcpk_node_check_target(to, DCPK_V_LIST, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
     if (to->kind == DCPK_V_LIST)
         return put_items(b, &to->as.items, &to->n, &((struct dcpk_growing_node *)to)->capacity,
                          items, n, err);
-    object = dcpk_node_object(to);
-    capacity = dcpk_node_implied_capacity(object->n_items);
-    return put_items(b, &object->items, &object->n_items, &capacity, items, n, err);
+    o = dcpk_node_object(to);
+    capacity = o->item_capacity;
+    st = put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err);
+    o->item_capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+    return st;
 }
 
 dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to,
@@ -422,8 +420,9 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
                                    struct dcpk_value *const *items, size_t n,
                                    struct dcpk_error *err)
 {
-    struct dcpk_value_object *object;
+    struct dcpk_growing_object *o;
     size_t capacity;
+    dcpk_status st;
 
     if (n % 2 != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "%zu values are no pairs of keys and values", n);
@@ -432,7 +431,9 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
     if (to->kind == DCPK_V_DICT)
         return put_pairs(b, &to->as.pairs, &to->n, &((struct dcpk_growing_node *)to)->capacity,
                          items, n, err);
-    object = dcpk_node_object(to);
-    capacity = dcpk_node_implied_capacity(object->n_pairs);
-    return put_pairs(b, &object->pairs, &object->n_pairs, &capacity, items, n, err);
+    o = dcpk_node_object(to);
+    capacity = o->pair_capacity;
+    st = put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err);
+    o->pair_capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+    return st;
 }

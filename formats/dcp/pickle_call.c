@@ -40,12 +40,12 @@ static struct dcpk_value *make_object(struct dcpk_builder *b, const struct dcpk_
 
     if (o == NULL)
         return NULL;
-    o->node.v.as.object = &o->object;
-    o->object.module = cls->as.global.module;
-    o->object.name = cls->as.global.name;
-    o->object.is_known = ((const struct dcpk_global_node *)cls)->is_known;
-    o->object.is_reduce = is_reduce;
-    o->object.args = args;
+    o->node.v.as.object = &o->content.object;
+    o->content.object.module = cls->as.global.module;
+    o->content.object.name = cls->as.global.name;
+    o->content.object.is_known = ((const struct dcpk_global_node *)cls)->is_known;
+    o->content.object.is_reduce = is_reduce;
+    o->content.object.args = args;
     return &o->node.v;
 }
 
@@ -265,19 +265,14 @@ static dcpk_status ordered_to_object(struct dcpk_builder *b, struct dcpk_value *
     struct dcpk_value *args =
         cls == NULL ? NULL : dcpk_builder_fixed(b, DCPK_V_TUPLE, NULL, 0, err);
     struct dcpk_value *made = args == NULL ? NULL : make_object(b, cls, args, true, err);
+    struct dcpk_growing_object *content;
 
     if (made == NULL)
         return err->status;
-    /* whoever appends next sees the implied capacity, which must not pass the real one */
-    if (dict->n > 0) {
-        struct dcpk_value_pair *pairs =
-            dcpk_arena_array(b->arena, dcpk_node_implied_capacity(dict->n), sizeof *pairs, err);
-        if (pairs == NULL)
-            return err->status;
-        memcpy(pairs, dict->as.pairs, dict->n * sizeof *pairs);
-        dcpk_node_object(made)->pairs = pairs;
-        dcpk_node_object(made)->n_pairs = dict->n;
-    }
+    content = dcpk_node_object(made);
+    content->object.pairs = dict->as.pairs;
+    content->object.n_pairs = dict->n;
+    content->pair_capacity = dict->n < UINT32_MAX ? (uint32_t)dict->n : UINT32_MAX;
     dict->kind = DCPK_V_OBJECT;
     dict->n = 0;
     dict->as.object = made->as.object;
@@ -294,7 +289,7 @@ dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to
         return err->status;
     if (dcpk_node_check_target(to, DCPK_V_OBJECT, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
-    object = dcpk_node_object(to);
+    object = &dcpk_node_object(to)->object;
     if (object->state != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "gives an object of %s.%s a second state",
                          object->module, object->name);

@@ -26,22 +26,28 @@ struct dcpk_growing_node { /* LIST, SET, DICT */
     struct dcpk_node node;
     size_t capacity; /* items or pairs that the array has room for */
 };
+struct dcpk_growing_object {
+    struct dcpk_value_object object;
+    uint32_t item_capacity, pair_capacity; /* a pickle of less than 4 GiB has no more */
+};
 struct dcpk_object_node {
     struct dcpk_node node;
-    struct dcpk_value_object object;
+    struct dcpk_growing_object content;
 };
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
     struct dcpk_value *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
 };
 
-enum dcpk_call { DCPK_CALL_OTHER, DCPK_CALL_SIZE, DCPK_CALL_ORDERED_DICT, DCPK_CALL_SET, DCPK_CALL_ENCODE, DCPK_CALL_BYTES, DCPK_CALL_GETATTR };
+enum dcpk_call {
+    DCPK_CALL_OTHER, DCPK_CALL_SIZE, DCPK_CALL_ORDERED_DICT, DCPK_CALL_SET, DCPK_CALL_ENCODE, DCPK_CALL_BYTES,
+    DCPK_CALL_GETATTR,
+};
 struct dcpk_global_node { /* GLOBAL */
     struct dcpk_value v;
     enum dcpk_call call;
     bool is_known;
 };
-
 
 /*
  * Makes the values of one pickle. They are handed out without const because lists, dicts and objects grow while the
@@ -79,16 +85,14 @@ static inline bool dcpk_node_is_foreign(const struct dcpk_value *v)
     return dcpk_node_is_container(v) && (dcpk_node_of(v)->flags & DCPK_NODE_FOREIGN) != 0;
 }
 
-static inline struct dcpk_value_object *dcpk_node_object(struct dcpk_value *v)
+static inline struct dcpk_growing_object *dcpk_node_object(struct dcpk_value *v)
 {
-    return (struct dcpk_value_object *)(uintptr_t)v->as.object;
+    return (struct dcpk_growing_object *)(uintptr_t)v->as.object;
 }
 
 /* May `to`, of one of two kinds, still change? DCPK_EUNSUPPORTED else. */
 dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_kind kind, enum dcpk_value_kind or_kind,
                                    struct dcpk_error *err);
-/* Objects rarely have items: their arrays' capacity is not kept but is the power of two at or above n. */
-size_t dcpk_node_implied_capacity(size_t n);
 
 /* A zeroed node of n_bytes whose first member is a struct dcpk_value; the second for those with a struct dcpk_node. */
 void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes, struct dcpk_error *err);

@@ -57,6 +57,10 @@ static const struct {
     {"MEMOIZE takes the count of entries", "4b0171054b02946801872e", "(1,2,2,)"},
     {"object with items and pairs", "63610a620a29814b01614b024b0373285d7d652e",
      "new:a.b()[1,[],{},]{2:3,}"},
+    {"object that grows by five, one and three",
+     "63610a620a2981284b014b024b034b044b05654b0661284b074b084b0965284b014b014b024b024b034b03754b044"
+     "b04732e",
+     "new:a.b()[1,2,3,4,5,6,7,8,9,]{1:1,2:2,3:3,4:4,}"},
     {"state on an OrderedDict, then more pairs",
      "63636f6c6c656374696f6e730a4f726465726564446963740a29524b014b02737d624b034b04732e",
      "reduce:collections.OrderedDict(){1:2,3:4,}|{}"},
