@@ -4,7 +4,7 @@
 #
 #   DCPKIT=build/dcpkit tests/interop/run.sh [--require] [TEST...]
 #
-# samples/ and tests/interop/write_items lie beside the binary, in its build folder. The virtual environment
+# samples/, write_items and make_checkpoint lie beside the binary, in its build folder. The virtual environment
 # is $DCPK_VENV, or ~/.cache/dcpkit/venv, never inside the tree; it is made when it is missing, through pip's
 # configured index. Where that cannot be reached the tests are left out: the last lines say so and the exit
 # status is 77, with --require 1.
@@ -41,8 +41,9 @@ if ! has_torch; then
 fi
 
 export DCPKIT DCPK_SAMPLES=$build/samples DCPK_WRITE_ITEMS=$build/tests/interop/write_items
+export DCPK_MAKE_CHECKPOINT=$build/tests/bench/make_checkpoint
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-for need in "$DCPKIT" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS"; do
+for need in "$DCPKIT" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT"; do
     if [ ! -e "$need" ]; then
         echo "interop: $need is missing: build first" >&2
         exit 2

@@ -3,8 +3,10 @@
 import functools
 import io
 import json
+import math
 import os
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -12,7 +14,7 @@ import torch
 
 from dcp_folder import Folder, is_plain, same, same_tensor
 from expected import Expected
-from tool import dcpkit, dcpkit_fails, iteration, sample
+from tool import MAKE_CHECKPOINT, dcpkit, dcpkit_fails, iteration, sample
 
 SOURCES = ["torch_dist_b_dense_tp2pp2", "torch_dist_c_dense_tp2pp2", "torch_dist_c_moe_ep2pp2",
            "torch_dist_c_fp32_dp1"]
@@ -23,9 +25,14 @@ def few(items):
     return f"{len(items)}: {items[:8]}"
 
 
+def open_bytes(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
 def group_map(source):
-    """Megatron's own map of parameters to groups, where the sample has one."""
-    path = os.path.join(sample(source + "_p2g"), "param_to_param_group_map.json")
+    """Megatron's own map of parameters to groups, where there is one beside the run folder `source`."""
+    path = os.path.join(source + "_p2g", "param_to_param_group_map.json")
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as f:
@@ -45,19 +52,26 @@ def per_source(test):
 class Converted(unittest.TestCase):
     """Each source is converted once; `cases` lists (source, Expected, Folder)."""
 
+    options = []
+
+    @classmethod
+    def sources(cls):
+        return [sample(name) for name in SOURCES]
+
     @classmethod
     def setUpClass(cls):
         cls.work = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.work)
         cls.cases = []
-        for source in SOURCES:
-            out = os.path.join(cls.work, source)
-            dcpkit("convert", "--to", "fsdp_dtensor", sample(source), out)
-            wanted = Expected(Folder(iteration(sample(source))), "any", group_map(source))
+        for source in cls.sources():
+            out = cls.out_of(source)
+            dcpkit("convert", "--to", "fsdp_dtensor", *cls.options, source, out)
+            wanted = Expected(Folder(iteration(source)), "any", group_map(source))
             cls.cases.append((source, wanted, Folder(iteration(out))))
 
     @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.work)
+    def out_of(cls, source, suffix=""):
+        return os.path.join(cls.work, os.path.basename(source) + "_out" + suffix)
 
     @per_source
     def test_keys(self, _source, wanted, got):
@@ -103,11 +117,12 @@ class Converted(unittest.TestCase):
 
     @per_source
     def test_places(self, _source, _wanted, got):
-        """Items lie inside their files and are the same or apart."""
+        """Items lie inside their files, are the same or apart, and large ones start at a page."""
         places = {p for by_offset in got.places.values() for p in by_offset.values()}
         end = {}
         for file, offset, length in sorted(places):
             self.assertGreaterEqual(offset, end.get(file, 0), f"{file} at {offset}: items overlap")
+            self.assertTrue(length < 1 << 20 or offset % 4096 == 0, f"{file}: {length} bytes at {offset}")
             end[file] = offset + length
         for file, at in end.items():
             self.assertLessEqual(at, os.path.getsize(os.path.join(got.path, file)), file)
@@ -141,16 +156,14 @@ class Converted(unittest.TestCase):
     def test_one_spelling(self, source, _wanted, _got):
         """--target-impl te and local: the names of that implementation alone, with the same bits."""
         for target in ("te", "local"):
-            out = os.path.join(self.work, f"{source}_{target}")
-            dcpkit("convert", "--to", "fsdp_dtensor", "--target-impl", target, sample(source), out)
-            wanted = Expected(Folder(iteration(sample(source))), target)
+            out = self.out_of(source, target)
+            dcpkit("convert", "--to", "fsdp_dtensor", "--target-impl", target, source, out)
+            wanted = Expected(Folder(iteration(source)), target)
             got = Folder(iteration(out))
-            want, have = ({k for k in x if ".param_to_group_meta." not in k and not k.endswith(".step")}
-                          for x in ({*wanted.tensors, *wanted.objects, "args"},
-                                    {*got.tensors, *got.objects}))
+            want, have = {*wanted.tensors, *wanted.objects, "args"}, {*got.tensors, *got.objects}
             self.assertFalse(want ^ have, f"{target}: {few(want - have)} and {few(have - want)}")
             tensors = got.load()
-            for key in (k for k in tensors if k in wanted.tensors):
+            for key in tensors:
                 self.assertTrue(same_tensor(tensors[key], wanted.tensors[key]), f"{target}: {key}")
 
     @per_source
@@ -165,9 +178,8 @@ class Converted(unittest.TestCase):
             some = {k: v for k, v in mapping.items() if not cut or k != name}
             with open(path, "w", encoding="utf-8") as f:
                 json.dump(some, f)
-            out = os.path.join(self.work, f"{source}_map{cut}")
-            args = ["convert", "--to", "fsdp_dtensor", "--param-to-param-group-map-json", path,
-                    sample(source), out]
+            out = self.out_of(source, f"_map{cut}")
+            args = ["convert", "--to", "fsdp_dtensor", "--param-to-param-group-map-json", path, source, out]
             if cut:
                 self.assertIn("output_layer.weight", dcpkit_fails(*args)[1])
                 self.assertFalse(os.path.exists(out))
@@ -176,6 +188,44 @@ class Converted(unittest.TestCase):
                 mapped = Folder(iteration(out))
                 for key in (k for k in got.objects if ".param_to_group_meta." in k):
                     self.assertTrue(same(mapped.object(key), got.object(key)), key)
+
+    @per_source
+    def test_python_name(self, source, _wanted, got):
+        """The subcommand that is named as Megatron's writes the same bytes."""
+        out = self.out_of(source, "_named")
+        dcpkit("convert-torch-dist-to-fsdp-dtensor", *self.options, source, out)
+        ours, named = ({name: open_bytes(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+                       for folder in (got.path, iteration(out)))
+        self.assertEqual(list(ours), list(named))
+        for name, data in ours.items():
+            self.assertEqual(data, named[name], name)
+
+
+class Large(Converted):
+    """Tensors over 64 MiB, which are cut, and over --memory, which go through in slabs."""
+
+    options = ["--threads", "3", "--memory", "16M"]
+    test_one_spelling = None
+
+    @classmethod
+    def sources(cls):
+        source = os.path.join(cls.work, "synthetic")
+        golden = iteration(sample("torch_dist_c_dense_tp2pp2"))
+        subprocess.run([MAKE_CHECKPOINT, "--like", golden, "--layers", "2", "--hidden", "1024", "--ffn", "192",
+                        "--vocab", "17000", source], check=True, stdout=subprocess.DEVNULL)
+        return [source]
+
+    @per_source
+    def test_chunks(self, _source, _wanted, got):
+        """Whole rows, at most 64 MiB, and not more chunks than that takes."""
+        key = "model.module.embedding.word_embeddings.weight"
+        chunks = got.tensors[key].chunks
+        self.assertEqual(len(chunks), 2)
+        for tensor in got.tensors.values():
+            for chunk in tensor.chunks:
+                self.assertEqual(chunk.sizes[1:], tensor.size[1:])
+                n_bytes = math.prod(chunk.sizes) * tensor.properties.dtype.itemsize
+                self.assertLessEqual(n_bytes, 64 << 20)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 DCPKIT = os.environ["DCPKIT"]
 SAMPLES = os.environ["DCPK_SAMPLES"]
 WRITE_ITEMS = os.environ["DCPK_WRITE_ITEMS"]
+MAKE_CHECKPOINT = os.environ["DCPK_MAKE_CHECKPOINT"]
 
 
 def sample(name):
