@@ -11,7 +11,7 @@ tag='/* SPDX-License-Identifier: Apache-2.0 */'
 # reset: a small tree without a fault.
 reset() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/{lib/base,lib/model,formats/dcp,formats/zarr,kernels/cpu,tools,tests,.ci}
+    mkdir -p "$tree"/{lib/base,lib/model,formats/dcp,formats/safetensors,kernels/cpu,tools,tests,.ci}
     put lib/base/error.h
     put lib/model/box.h '#include "lib/base/error.h"'
     put lib/model/box.c '#include <stdint.h>' '#include "lib/model/box.h"'
@@ -44,15 +44,15 @@ put lib/base/map.c '#include "lib/model/box.h"'
 finds "upward include" 'lib/base/map.c:3: lib/base may not include lib/model/box.h'
 put lib/model/piece.c '#include "formats/dcp/dcp_priv.h"'
 finds "lib includes a format" 'lib/model may not include formats/dcp/dcp_priv.h'
-put formats/zarr/zarr.c '#include "formats/dcp/dcp_priv.h"'
-finds "a format includes another" 'formats/zarr may not include'
+put formats/safetensors/zarr.c '#include "formats/dcp/dcp_priv.h"'
+finds "a format includes another" 'formats/safetensors may not include'
 put tools/main.c '#include "formats/dcp/dcp_priv.h"'
 finds "private header from outside" 'private to its folder'
 put lib/model/piece.c '#include "box.h"'
 finds "not from the root" 'not spelled from the root'
 put lib/model/piece.c '#include <lib/model/box.h>'
 finds "angle brackets" 'include it with quotes'
-put formats/zarr/box.c
+put formats/safetensors/box.c
 finds "basename twice" 'one basename, twice'
 printf '/* piece.c - no tag. */\n' >"$tree/lib/model/piece.c"
 finds "no SPDX tag" 'the first line is not the SPDX tag'
