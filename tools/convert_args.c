@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_args.c - options of the converting commands. */
+#include "tools/convert_args.h"
+
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+#define MAX_MAP_BYTES (UINT64_C(1) << 30)
+
+static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
+{
+    static const char *const names[] = {
+        [DCPK_IMPL_ANY] = "any", [DCPK_IMPL_TE] = "te", [DCPK_IMPL_LOCAL] = "local"};
+
+    *impl = DCPK_IMPL_ANY;
+    for (int i = 0; text != NULL && i < 3; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *impl = (enum dcpk_impl)i;
+            return DCPK_OK;
+        }
+    return text == NULL
+               ? DCPK_OK
+               : dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is none of any, te, local", text);
+}
+
+static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p,
+                                 struct dcpk_error *err)
+{
+    char *rest;
+
+    p->module_text = dcpk_alloc(strlen(text) + 1, err);
+    if (p->module_text == NULL)
+        return err->status;
+    memcpy(p->module_text, text, strlen(text) + 1);
+    rest = p->module_text;
+    for (char *name; (name = strsep(&rest, ",")) != NULL;) {
+        if (*name == '\0')
+            continue;
+        if (p->n_modules == DCPK_MAX_MODULES)
+            return dcpk_fail(err, DCPK_EUSAGE, "--swiglu-modules names more than %d modules",
+                             DCPK_MAX_MODULES);
+        p->modules[p->n_modules++] = name;
+    }
+    return DCPK_OK;
+}
+
+/* Read the file at `path` whole; owned by the caller. */
+static dcpk_status read_file(const char *path, char **text, size_t *n, struct dcpk_error *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    char *folder = dcpk_alloc(strlen(path) + 2, err);
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source;
+    dcpk_status st;
+
+    if (folder == NULL)
+        return err->status;
+    if (slash == NULL)
+        folder[0] = '.';
+    else
+        memcpy(folder, path, (size_t)(slash - path) + 1);
+    st = dcpk_store_open(folder, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_find(store, name, &source, err);
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, MAX_MAP_BYTES, text, n, err);
+    dcpk_store_close(store);
+    dcpk_free(folder);
+    return st;
+}
+
+static dcpk_status check_arguments(const struct dcpk_convert_args *a, const char *in,
+                                   const char *out, struct dcpk_error *err)
+{
+    if (dcpk_starts_with(in, "msc://") || dcpk_starts_with(out, "msc://"))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is a Multi-Storage Client URL: this program reads and writes "
+                         "folders; mount the storage or "
+                         "copy the checkpoint",
+                         dcpk_starts_with(in, "msc://") ? in : out);
+    if (a->swiglu && a->no_swiglu)
+        return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
+    if (a->no_swiglu && a->modules != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "--no-swiglu and --swiglu-modules exclude each other");
+    if (a->like_inspector && (a->weights_only || a->impl != NULL))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--like-megatron-inspector excludes --weights-only and --target-impl");
+    return DCPK_OK;
+}
+
+static enum dcpk_swiglu swiglu_of(const struct dcpk_convert_args *a)
+{
+    if (a->swiglu || a->modules != NULL)
+        return DCPK_SWIGLU_ON;
+    return a->no_swiglu ? DCPK_SWIGLU_OFF : DCPK_SWIGLU_AUTO;
+}
+
+dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
+                                    const char *out, struct dcpk_convert_options *options,
+                                    struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
+{
+    dcpk_status st = check_arguments(a, in, out, err);
+
+    options->in = in;
+    options->out = out;
+    options->from = a->from;
+    options->exec.n_threads = a->n_threads;
+    options->exec.memory_bytes = a->memory_bytes;
+    options->model_prefix = a->model_prefix;
+    options->state_prefix = a->state_prefix;
+    options->flags = (a->force ? DCPK_CONVERT_FORCE : 0u) |
+                     (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
+                     (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
+                     (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
+    options->rules.swiglu = swiglu_of(a);
+    if (st == DCPK_OK)
+        st = parse_impl(a->impl, &options->rules.impl, err);
+    if (st == DCPK_OK && a->modules != NULL) {
+        st = split_modules(a->modules, parsed, err);
+        options->rules.swiglu_modules = parsed->modules;
+        options->rules.n_swiglu_modules = parsed->n_modules;
+    }
+    if (st == DCPK_OK && a->map_path != NULL) {
+        st = read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
+        options->rules.group_map = parsed->map;
+        options->rules.group_map_bytes = parsed->map_bytes;
+    }
+    return st;
+}
+
+void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed)
+{
+    dcpk_free(parsed->map);
+    dcpk_free(parsed->module_text);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_args.h - the options of the converting commands, and what they make of a conversion. */
+#ifndef DCPK_TOOLS_CONVERT_ARGS_H
+#define DCPK_TOOLS_CONVERT_ARGS_H
+
+#include "lib/exec/convert.h"
+#include "tools/cmd.h"
+
+#define DCPK_MAX_MODULES 64
+
+/* What the command line says. */
+struct dcpk_convert_args {
+    const char *from, *to, *impl, *modules, *map_path, *report_path, *model_prefix, *state_prefix;
+    bool swiglu, no_swiglu, weights_only, like_inspector, rename_mtp, dry_run, force, json,
+        progress;
+    bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
+    int n_threads;
+    uint64_t memory_bytes;
+};
+
+/* What parsing makes of the texts; owned, zero it before use. */
+struct dcpk_convert_parsed {
+    char *module_text;
+    const char *modules[DCPK_MAX_MODULES]; /* the parts of --swiglu-modules a,b */
+    size_t n_modules;
+    char *map; /* the parameter group map's file */
+    size_t map_bytes;
+};
+
+#define DCPK_CONVERT_OPTIONS(a)                                                                          \
+    {"swiglu",    0,    DCPK_CLI_FLAG,                                                             \
+     &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"},     \
+        {"no-swiglu", 0, DCPK_CLI_FLAG, &(a).no_swiglu, NULL, "fc1 is a single matrix"},           \
+        {"swiglu-modules", 0,     DCPK_CLI_TEXT,                                                   \
+         &(a).modules,     "A,B", "only fc1 of these modules holds gate and up rows"},             \
+        {"param-to-param-group-map-json",                                                          \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).map_path,                                                                            \
+         "FILE",                                                                                   \
+         "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
+        {"output-model-weight-prefix",                                                             \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).model_prefix,                                                                        \
+         "P",                                                                                      \
+         "prefix of weight keys (default: model.module)"},                                         \
+        {"output-optimizer-state-prefix",                                                          \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).state_prefix,                                                                        \
+         "P",                                                                                      \
+         "prefix of optimizer keys (default: optimizer.state.module.module.module;\n"              \
+         "fp32 runs one module less)"},                                                            \
+        {"rename-mtp-keys",                                                                        \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).rename_mtp,                                                                          \
+         NULL,                                                                                     \
+         "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer\n"                \
+         "(otherwise both names are written)"},                                                    \
+        {"like-megatron-inspector",                                                                \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).like_inspector,                                                                      \
+         NULL,                                                                                     \
+         "write key for key what Megatron's Python tool writes, where it works"},                  \
+        {"target-impl",                                                                            \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).impl,                                                                                \
+         "any|te|local",                                                                           \
+         "spelling of the target run's names (default: any, all of them as aliases)"},             \
+        {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
+        {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
+        {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
+        {"report",         0,      DCPK_CLI_TEXT,                                                  \
+         &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
+        DCPK_CLI_JSON((a).json), DCPK_CLI_THREADS((a).n_threads),                                  \
+        DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_PROGRESS((a).progress)
+
+/*
+ * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's. `parsed` holds what options points
+ * to: dcpk_convert_parsed_release. Errors: DCPK_EUSAGE for what does not fit together; those of reading the map.
+ */
+dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in, const char *out,
+                                    struct dcpk_convert_options *options, struct dcpk_convert_parsed *parsed,
+                                    struct dcpk_error *err);
+void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed);
+
+#endif
