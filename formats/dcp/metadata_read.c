@@ -70,7 +70,8 @@ static dcpk_status read_size(const struct dcpk_value *v, const char *what, int64
                              int *rank, struct dcpk_error *err)
 {
     if (v == NULL || (v->kind != DCPK_V_TUPLE && v->kind != DCPK_V_LIST))
-        return dcpk_fail(err, DCPK_EFORMAT, "%s is missing or no torch.Size", what);
+        return dcpk_fail(err, DCPK_EFORMAT, "%s is missing or no torch.Size of 64-bit numbers",
+                         what);
     if (v->n > DCPK_MAX_RANK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s of rank %zu; the limit is %d", what, v->n,
                          DCPK_MAX_RANK);

@@ -21,7 +21,8 @@
  */
 
 #define MAX_DIRECTORY_BYTES ((uint64_t)16 << 20)
-#define MAX_DESCRIPTOR      24u /* mark, crc, two u64 */
+#define NARROW_DESCRIPTOR   16u /* mark, crc, two u32 */
+#define WIDE_DESCRIPTOR     24u /* mark, crc, two u64 */
 #define SATURATED32         UINT32_MAX
 
 /* Where the directory lies. */
@@ -274,33 +275,73 @@ static dcpk_status read_local(struct dcpk_zip *zip, struct dcpk_zip_member *m,
     return DCPK_OK;
 }
 
-/* Records follow each other from byte 0 to `end_bytes` (the directory), at most a descriptor
- * between them. */
-static dcpk_status check_ranges(const struct dcpk_zip *zip, uint64_t end_bytes,
-                                struct dcpk_error *err)
+/* The data descriptor of n bytes behind a record repeats what the directory says. */
+static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_member *m,
+                                    uint64_t n_bytes, struct dcpk_error *err)
 {
-    uint64_t expected_bytes = 0, slack_bytes = 0, data_end;
+    const uint64_t at = m->data_offset_bytes + m->n_bytes;
+    bool agrees = false;
+    const uint8_t *p;
+    dcpk_status st;
 
-    for (size_t i = 0; i <= zip->n_members; i++) {
-        const struct dcpk_zip_member *m = &zip->members[i < zip->n_members ? i : 0];
-        const uint64_t at = i < zip->n_members ? m->header_offset_bytes : end_bytes;
-
-        if (at < expected_bytes || at - expected_bytes > slack_bytes)
-            return dcpk_fail(
-                err, DCPK_EFORMAT,
-                "zip: record %zu starts at byte %" PRIu64
-                " where the one before it ends at byte %" PRIu64
-                ": records overlap, are out of order or have foreign bytes between them",
-                i, at, expected_bytes);
-        if (!dcpk_add_u64(m->data_offset_bytes, m->n_bytes, &data_end) || data_end > end_bytes)
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "zip: record %zu of %" PRIu64 " bytes at byte %" PRIu64
-                             " passes the directory at byte %" PRIu64,
-                             i, m->n_bytes, m->data_offset_bytes, end_bytes);
-        expected_bytes = data_end;
-        slack_bytes = (m->flags & DCPK_ZIP_FLAG_DESCRIPTOR) != 0 ? MAX_DESCRIPTOR : 0;
+    if (n_bytes == 0 && m->n_bytes == 0) /* torch writes none for an empty record */
+        return DCPK_OK;
+    if (n_bytes == NARROW_DESCRIPTOR || n_bytes == WIDE_DESCRIPTOR) {
+        st = borrow(zip, at, n_bytes, &p, err);
+        if (st != DCPK_OK)
+            return st;
+        agrees =
+            dcpk_load_u32le(p) == DCPK_ZIP_DESCRIPTOR_MARK && dcpk_load_u32le(p + 4) == m->crc32;
+        if (n_bytes == WIDE_DESCRIPTOR)
+            agrees = agrees && dcpk_load_u64le(p + 8) == m->n_bytes &&
+                     dcpk_load_u64le(p + 16) == m->n_bytes;
+        else
+            agrees = agrees && dcpk_load_u32le(p + 8) == m->n_bytes &&
+                     dcpk_load_u32le(p + 12) == m->n_bytes;
     }
+    if (!agrees)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "zip: the %" PRIu64 " bytes behind the record that ends at byte %" PRIu64
+                         " are not its data descriptor",
+                         n_bytes, at);
     return DCPK_OK;
+}
+
+/* Record i ends where the next one (or the directory) starts, but for its descriptor. */
+static dcpk_status check_range(struct dcpk_zip *zip, size_t i, uint64_t next_bytes,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *m = &zip->members[i];
+    uint64_t end_bytes;
+
+    if (!dcpk_add_u64(m->data_offset_bytes, m->n_bytes, &end_bytes) || end_bytes > next_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "zip: record %zu of %" PRIu64 " bytes at byte %" PRIu64
+                         " passes the start of the next at byte %" PRIu64
+                         ": records overlap or are out of order",
+                         i, m->n_bytes, m->data_offset_bytes, next_bytes);
+    if ((m->flags & DCPK_ZIP_FLAG_DESCRIPTOR) != 0)
+        return check_descriptor(zip, m, next_bytes - end_bytes, err);
+    if (end_bytes != next_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "zip: %" PRIu64 " foreign bytes behind record %zu at byte %" PRIu64,
+                         next_bytes - end_bytes, i, end_bytes);
+    return DCPK_OK;
+}
+
+/* Records follow each other from byte 0 to `end_bytes`, the directory. */
+static dcpk_status check_ranges(struct dcpk_zip *zip, uint64_t end_bytes, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (zip->members[0].header_offset_bytes != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "zip: the first record starts at byte %" PRIu64,
+                         zip->members[0].header_offset_bytes);
+    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++)
+        st = check_range(
+            zip, i, i + 1 < zip->n_members ? zip->members[i + 1].header_offset_bytes : end_bytes,
+            err);
+    return st;
 }
 
 /* Take "<prefix>/" off every name; one prefix, no name twice. */
