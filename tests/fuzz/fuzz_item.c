@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_item.c - any bytes as a torch.save archive: a tensor inside its record, a value, or an
+ * error. */
+#include <stdlib.h>
+
+#include "formats/dcp/item.h"
+#include "lib/base/checked.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+/* Bytes in front of and behind the item, which it must not touch. */
+#define MARGIN 64u
+
+/* Byte behind the last element; aborts when it cannot be counted. */
+static uint64_t last_end(const struct dcpk_item_tensor *t)
+{
+    uint64_t end = t->first_bytes + dcpk_dtype_bytes(t->dtype), reach;
+
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] == 0)
+            return t->first_bytes;
+    for (int i = 0; i < t->rank; i++)
+        if (!dcpk_mul_u64((uint64_t)t->shape[i] - 1, (uint64_t)t->stride_elems[i], &reach) ||
+            !dcpk_mul_u64(reach, dcpk_dtype_bytes(t->dtype), &reach) ||
+            !dcpk_add_u64(end, reach, &end))
+            abort();
+    return end;
+}
+
+/* A tensor that was accepted lies inside its record, and the record inside the item. */
+static void check_tensor(const struct dcpk_item_tensor *t, uint64_t n_bytes)
+{
+    const uint64_t record_end = t->record_offset_bytes + t->record_bytes;
+
+    if (dcpk_dtype_bytes(t->dtype) == 0 || t->rank < 0 || t->rank > DCPK_MAX_RANK ||
+        t->record_bytes > n_bytes || t->record_offset_bytes < MARGIN ||
+        record_end > MARGIN + n_bytes || t->first_bytes < t->record_offset_bytes)
+        abort();
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 0 || t->stride_elems[i] < 0)
+            abort();
+    if (last_end(t) > record_end)
+        abort();
+}
+
+static struct dcpk_source *make_source(struct dcpk_store *store, const uint8_t *data,
+                                       size_t n_bytes, struct dcpk_error *err)
+{
+    struct dcpk_source *source = NULL;
+    uint8_t *padded = calloc(1, n_bytes + 2 * MARGIN);
+
+    if (padded == NULL)
+        abort();
+    for (size_t i = 0; i < n_bytes; i++)
+        padded[MARGIN + i] = data[i];
+    if (dcpk_store_add_memory(store, "item", padded, n_bytes + 2 * MARGIN, err) != DCPK_OK ||
+        dcpk_store_find(store, "item", &source, err) != DCPK_OK)
+        abort();
+    free(padded);
+    return source;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_arena *arena = dcpk_arena_new((uint64_t)256 << 20, &err);
+    struct dcpk_source *source;
+    struct dcpk_item_tensor tensor;
+    const struct dcpk_value *value;
+    struct dcpk_bytes again = {.data = NULL};
+
+    if (arena == NULL || dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
+        abort();
+    source = make_source(store, data, n_bytes, &err);
+    if (dcpk_item_read_tensor(source, MARGIN, n_bytes, &tensor, &err) == DCPK_OK)
+        check_tensor(&tensor, n_bytes);
+    if (dcpk_item_read_value(source, MARGIN, n_bytes, 0, arena, &value, &err) == DCPK_OK)
+        dcpk_item_encode(value, "archive", 2, &again, &err); /* what was read can be walked */
+    dcpk_bytes_release(&again);
+    dcpk_store_close(store);
+    dcpk_arena_free(arena);
+    return 0;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_metadata.c - .metadata of every generation, patched ones that lie, and what the writer
+ * makes. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/dcp/dcp.h"
+#include "lib/base/alloc.h"
+#include "lib/ckpt/output.h"
+#include "tests/check.h"
+
+#define TINY DCPK_SOURCE_DIR "/sample-data/tiny_generations/"
+
+static const struct dcpk_format *const formats[] = {&dcpk_format_dcp, NULL};
+
+/* Counts: the manifests beside the samples; torch and Megatron: the names of the samples. */
+static const struct {
+    const char *folder, *torch_generation;
+    size_t n_tensors, n_chunks, n_objects;
+    bool is_mcore_class, has_mcore_data, has_planner_data;
+    const char *flattened; /* a tensor with a model_shape of (4, 6) */
+} generations[] = {
+    {"torch_dist_0.8.0_torch2.1", "2.1-2.2", 6, 11, 2, false, true, true, "opt.exp_avg.w"},
+    {"torch_dist_0.10.0_torch2.5", "2.4-2.8", 6, 11, 2, false, true, true, "opt.exp_avg.w"},
+    {"torch_dist_0.12.0_torch2.5", "2.4-2.8", 8, 15, 2, false, true, false, "opt.exp_avg.w"},
+    {"torch_dist_0.14.0_torch2.11", "2.9+", 6, 11, 2, false, false, false, NULL},
+    {"torch_dist_0.15.0_torch2.5", "2.4-2.8", 6, 11, 2, true, true, false, NULL},
+    {"torch_dist_0.17.0_torch2.5", "2.4-2.8", 3, 5, 2, false, false, false, NULL},
+    {"torch_dist_0.19.0_torch2.11", "2.9+", 3, 5, 3, false, false, false, NULL},
+    {"torch_dist_main_torch2.11", "2.9+", 3, 5, 3, false, false, false, NULL},
+};
+
+static void reads_every_generation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
+        const char *label = generations[i].folder;
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_store *store = NULL;
+        struct dcpk_checkpoint *ckpt = NULL;
+        const struct dcpk_dcp_info *info;
+        const struct dcpk_tensor *t;
+        char path[512];
+
+        snprintf(path, sizeof path, "%s%s", TINY, label);
+        CHECK_OK(dcpk_store_open(path, &store, &err), label);
+        CHECK_OK(dcpk_checkpoint_open(store, formats, NULL, &ckpt, &err), label);
+        info = ckpt->state;
+        CHECK_EQ_STR(info->torch_generation, generations[i].torch_generation, label);
+        CHECK_EQ_INT(info->is_mcore_class, generations[i].is_mcore_class, label);
+        CHECK_EQ_INT(info->has_mcore_data, generations[i].has_mcore_data, label);
+        CHECK_EQ_INT(info->has_planner_data, generations[i].has_planner_data, label);
+        CHECK_EQ_INT(ckpt->n_tensors, generations[i].n_tensors, label);
+        CHECK_EQ_INT(ckpt->n_chunks, generations[i].n_chunks, label);
+        CHECK_EQ_INT(ckpt->n_objects, generations[i].n_objects, label);
+        CHECK(ckpt->notes == NULL, label);
+        t = dcpk_checkpoint_tensor(ckpt, "layers.weight");
+        CHECK(t != NULL && t->dtype == DCPK_BF16 && t->rank == 3 && t->shape[2] == 4, label);
+        CHECK_EQ_INT(t->n_chunks, 2, label);
+        t = generations[i].flattened == NULL
+                ? NULL
+                : dcpk_checkpoint_tensor(ckpt, generations[i].flattened);
+        CHECK(generations[i].flattened == NULL ||
+                  (t != NULL && t->model_rank == 2 && t->model_shape[0] == 4 &&
+                   t->model_shape[1] == 6),
+              label);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
+/* Open .metadata bytes with the files of the sample in memory. */
+static dcpk_status open_bytes(const uint8_t *data, size_t n, struct dcpk_checkpoint **ckpt,
+                              struct dcpk_error *err)
+{
+    static const uint8_t zeros[8192];
+    struct dcpk_store *store = NULL;
+
+    assert_int_equal(dcpk_store_new_memory("memory", &store, err), DCPK_OK);
+    assert_int_equal(dcpk_store_add_memory(store, "__0_0.distcp", zeros, 7697, err), DCPK_OK);
+    assert_int_equal(dcpk_store_add_memory(store, "__1_0.distcp", zeros, 4415, err), DCPK_OK);
+    assert_int_equal(dcpk_store_add_memory(store, ".metadata", data, n, err), DCPK_OK);
+    return dcpk_checkpoint_open(store, formats, NULL, ckpt, err);
+}
+
+static uint8_t sample[2048];
+static size_t n_sample;
+
+static int load_sample(void **state)
+{
+    FILE *f = fopen(TINY "torch_dist_main_torch2.11/.metadata", "rb");
+
+    (void)state;
+    if (f == NULL)
+        return -1;
+    n_sample = fread(sample, 1, sizeof sample, f);
+    fclose(f);
+    return n_sample == 1663 ? 0 : -1;
+}
+
+/* Patches at offsets of the sample's pickle (pickletools shows it): n_old bytes at `at` become the
+ * new ones. */
+static const struct {
+    const char *label;
+    size_t at, n_old, n_new;
+    const char *bytes;
+    dcpk_status status;
+    const char *text, *key;
+} patches[] = {
+    {"root class", 53, 8, 8, "Metadatb", DCPK_EFORMAT, "no torch.distributed.checkpoint", ""},
+    {"unknown dtype", 191, 7, 7, "float33", DCPK_EUNSUPPORTED, "dtype torch.float33", "tp.weight"},
+    {"dtype elsewhere", 183, 5, 5, "tarch", DCPK_EFORMAT, "no torch dtype", "tp.weight"},
+    {"layout", 241, 13, 13, "torch.sparse0", DCPK_EUNSUPPORTED, "torch.sparse0", "tp.weight"},
+    {"chunk outside", 322, 1, 1, "\x03", DCPK_EFORMAT, "outside the tensor's 3", "tp.weight"},
+    {"negative size", 321, 2, 5, "J\xff\xff\xff\xff", DCPK_EFORMAT, "below 0", "tp.weight"},
+    {"negative offset", 388, 2, 5, "J\xff\xff\xff\xff", DCPK_EFORMAT, "below 0", "tp.weight"},
+    {"size past 2^63", 321, 2, 11, "\x8a\x09\0\0\0\0\0\0\0\0\1", DCPK_EFORMAT, "64-bit",
+     "tp.weight"},
+    {"shape overflow", 321, 4, 12, "\x8a\x04\0\0\0\x7f\x8a\x04\0\0\0\x7f", DCPK_ERANGE, "",
+     "tp.weight"},
+    {"offset is text", 388, 2, 2, "N2", DCPK_EFORMAT, "", ""},
+    {"rank of the size", 321, 5, 4, "K\4\x85\x94", DCPK_EFORMAT, "", ""},
+    {"same offsets", 433, 1, 1, "\0", DCPK_EFORMAT, "two chunks have the same offsets",
+     "tp.weight"},
+    {"no place", 433, 1, 1, "\1", DCPK_EFORMAT, "no place for it", "tp.weight"},
+    {"two places", 1387, 1, 1, "\0", DCPK_EFORMAT, "two places", "tp.weight"},
+    {"entry class", 645, 5, 5, "Megas", DCPK_EUNSUPPORTED, "neither", "obj/shard_0_2"},
+    {"NUL in a key", 680, 1, 1, "\0", DCPK_EFORMAT, "holds a NUL", ""},
+    {"missing file", 1335, 1, 1, "9", DCPK_EIO, "__9_0.distcp", "obj/shard_1_2"},
+    {"file outside", 1333, 3, 3, "../", DCPK_EFORMAT, "leaves the folder", "obj/shard_1_2"},
+    {"item passes its file", 1353, 2, 2, "\xff\xff", DCPK_EFORMAT, "passes the end",
+     "obj/shard_1_2"},
+    {"negative length", 1352, 3, 5, "J\xff\xff\xff\xff", DCPK_EFORMAT, "no count of bytes",
+     "obj/shard_1_2"},
+    {"safetensors", 1153, 2, 2, "\x30\0", DCPK_EUNSUPPORTED, "SAFETENSORS", "tp.weight"},
+    {"no storage_data", 832, 12, 12, "storage_datb", DCPK_EFORMAT, "no storage_data", ""},
+    {"no entries", 72, 19, 19, "state_dict_metadatb", DCPK_EFORMAT, "no state_dict_metadata", ""},
+    {"transformed", 1026, 0, 46, "X\x15\0\0\0transform_descriptors]X\x0d\0\0\0stream.zstd/1a",
+     DCPK_EUNSUPPORTED, "stream.zstd/1", "obj/shard_0_2"},
+    {"flattened shape of nothing", 1660, 0, 66,
+     "X\x0a\0\0\0mcore_data}X\1\0\0\0k}X\x21\0\0\0nd_reformulated_orig_global_shapeK\3\x85ss",
+     DCPK_EFORMAT, "'k' is no tensor", "mcore_data"},
+    {"other mcore_data", 1660, 0, 33, "X\x0a\0\0\0mcore_data}X\1\0\0\0k}X\1\0\0\0aK\3ss",
+     DCPK_EUNSUPPORTED, "attributes other than", "mcore_data"},
+    {"cut", 1600, 63, 0, "", DCPK_EFORMAT, "", ""},
+};
+
+/* The sample with one patch. */
+static size_t patch(uint8_t *data, size_t at, size_t n_old, const char *bytes, size_t n_new)
+{
+    memcpy(data, sample, at);
+    memcpy(data + at, bytes, n_new);
+    memcpy(data + at + n_new, sample + at + n_old, n_sample - at - n_old);
+    return n_sample - n_old + n_new;
+}
+
+static void refuses_metadata_that_lies(void **state)
+{
+    uint8_t data[sizeof sample + 128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof patches / sizeof *patches; i++) {
+        const char *label = patches[i].label;
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        const size_t n =
+            patch(data, patches[i].at, patches[i].n_old, patches[i].bytes, patches[i].n_new);
+
+        CHECK_FAILS(open_bytes(data, n, &ckpt, &err), patches[i].status, patches[i].text, label);
+        CHECK(strstr(err.text, patches[i].key) != NULL, label);
+        CHECK(strstr(err.text, "reading '.metadata'") != NULL, label);
+    }
+}
+
+/* Not wrong, but to be said. */
+static void notes_what_it_leaves_out(void **state)
+{
+    static const char ghost[] = "hs)\x81}(hvX\5\0\0\0ghosthxNubh{)\x81}(h~h\x7fh\x80K\0h\x81K\5ub";
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = NULL;
+    uint8_t data[sizeof sample + 128];
+    size_t n = patch(data, 1493, 0, ghost, sizeof ghost - 1);
+
+    (void)state;
+    CHECK_OK(open_bytes(data, n, &ckpt, &err), "an item of nobody");
+    CHECK(ckpt->notes != NULL && strstr(ckpt->notes->text, "ghost") != NULL, "an item of nobody");
+    dcpk_checkpoint_close(ckpt);
+    n = patch(data, 1644, 7, "versiom", 7);
+    CHECK_OK(open_bytes(data, n, &ckpt, &err), "unknown attribute");
+    CHECK(ckpt->notes != NULL && strstr(ckpt->notes->text, "'versiom'") != NULL,
+          "unknown attribute");
+    CHECK_EQ_STR(((struct dcpk_dcp_info *)ckpt->state)->torch_generation, "2.4-2.8", "no version");
+    dcpk_checkpoint_close(ckpt);
+}
+
+#define GIB ((int64_t)1 << 30)
+/* Chunks of an int8 tensor and where they belong: extents in bytes. */
+static const struct {
+    const char *label;
+    int64_t n_bytes;
+    uint32_t file;
+    bool is_aligned;
+} placed[] = {
+    {"small, behind the object", 1000, 0, false},
+    {"large, at a page", 3 << 20, 0, true},
+    {"small again", 10, 0, false},
+    {"fits still", 7 * GIB, 0, true},
+    {"would pass 8 GiB", GIB, 1, true},
+    {"no file holds it, it has its own", 9 * GIB, 2, true},
+    {"and the next", 10, 3, false},
+};
+enum { N_PLACED = sizeof placed / sizeof *placed };
+
+/* An output of one tensor with the chunks above, two names for it, and an object with two names. */
+static struct dcpk_output *make_output(const int64_t *n_bytes, size_t n_chunks)
+{
+    static const char *const keys[] = {"layer.weight", "layer.weight.alias"};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_output *out = NULL;
+    struct dcpk_out_tensor tensor = {
+        .keys = keys, .n_keys = 2, .dtype = DCPK_I8, .rank = 1, .n_chunks = n_chunks};
+    int64_t *spans, *shape, at = 0;
+    uint32_t payload;
+
+    CHECK_OK(dcpk_output_new(NULL, &dcpk_format_dcp, &out, &err), "output");
+    shape = dcpk_arena_alloc(out->arena, sizeof *shape, &err);
+    spans = dcpk_arena_array(out->arena, n_chunks, 2 * sizeof *spans, &err);
+    out->chunks = dcpk_alloc_array(n_chunks, sizeof *out->chunks, &err);
+    out->n_chunks = n_chunks;
+    for (size_t i = 0; i < n_chunks; i++) {
+        spans[2 * i] = at;
+        spans[2 * i + 1] = n_bytes[i];
+        out->chunks[i].span = spans + 2 * i;
+        at += n_bytes[i];
+    }
+    *shape = at;
+    tensor.shape = shape;
+    CHECK_OK(dcpk_output_add_tensor(out, &tensor, &err), "output");
+    CHECK_OK(dcpk_output_add_payload(out, dcpk_value_none(), NULL, &payload, &err), "output");
+    CHECK_OK(dcpk_output_add_object(out, "obj", payload, &err), "output");
+    CHECK_OK(dcpk_output_add_object(out, "obj.alias", payload, &err), "output");
+    CHECK_OK(dcpk_dcp_lay_out(out, &err), "output");
+    return out;
+}
+
+static void lays_out_files(void **state)
+{
+    int64_t n_bytes[N_PLACED];
+    struct dcpk_output *out;
+    uint64_t end = 0;
+
+    (void)state;
+    for (size_t i = 0; i < N_PLACED; i++)
+        n_bytes[i] = placed[i].n_bytes;
+    out = make_output(n_bytes, N_PLACED);
+    CHECK_EQ_INT(out->n_files, 4, "files");
+    CHECK_EQ_STR(out->files[3].name, "__0_3.distcp", "files");
+    CHECK_EQ_INT(out->payloads[0].offset_bytes, 0, "object");
+    for (size_t i = 0; i < N_PLACED; i++) {
+        const struct dcpk_out_chunk *c = &out->chunks[i];
+        const uint64_t n_item = c->lead_bytes + c->data_bytes + c->tail_bytes;
+
+        CHECK_EQ_INT(c->file, placed[i].file, placed[i].label);
+        CHECK_EQ_INT(c->data_bytes, placed[i].n_bytes, placed[i].label);
+        CHECK(!placed[i].is_aligned || c->offset_bytes % 4096 == 0, placed[i].label);
+        if (i == 0)
+            end = out->payloads[0].n_bytes;
+        else if (placed[i].file != placed[i - 1].file)
+            end = 0;
+        CHECK(c->offset_bytes >= end && c->offset_bytes < end + 4096, placed[i].label);
+        CHECK(placed[i].is_aligned || c->offset_bytes == end, placed[i].label);
+        end = c->offset_bytes + n_item;
+        CHECK(end <= out->files[c->file].n_bytes, placed[i].label);
+    }
+    CHECK_EQ_INT(out->files[3].n_bytes, end, "last file");
+    dcpk_output_free(out);
+}
+
+static void check_places(const struct dcpk_checkpoint *ckpt, const struct dcpk_output *out,
+                         const char *key)
+{
+    const struct dcpk_tensor *t = dcpk_checkpoint_tensor(ckpt, key);
+
+    CHECK(t != NULL && t->dtype == DCPK_I8 && t->rank == 1, key);
+    CHECK_EQ_INT(t->shape[0], out->tensors[0].shape[0], key);
+    CHECK_EQ_INT(t->n_chunks, out->n_chunks, key);
+    for (size_t i = 0; i < t->n_chunks; i++) {
+        const struct dcpk_chunk *got = &ckpt->chunks[t->first_chunk + i];
+        const struct dcpk_out_chunk *want = &out->chunks[i];
+
+        CHECK_EQ_INT(got->span[0], want->span[0], key);
+        CHECK_EQ_INT(got->span[1], want->span[1], key);
+        CHECK_EQ_INT(got->place.offset_bytes, want->offset_bytes, key);
+        CHECK_EQ_INT(got->place.n_bytes, want->lead_bytes + want->data_bytes + want->tail_bytes,
+                     key);
+    }
+}
+
+/* More than one batch of chunks, of a size whose items torch and we measure in unit test_item. */
+static void reads_what_it_writes(void **state)
+{
+    static int64_t n_bytes[2500];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes bytes = {.data = NULL}, again = {.data = NULL};
+    struct dcpk_store *store = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_output *out;
+    uint8_t *zeros;
+
+    (void)state;
+    for (size_t i = 0; i < 2500; i++)
+        n_bytes[i] = 1 + (int64_t)(i % 7);
+    out = make_output(n_bytes, 2500);
+    CHECK_OK(dcpk_metadata_write(out, &bytes, &err), "write");
+    CHECK_OK(dcpk_metadata_write(out, &again, &err), "write");
+    CHECK(bytes.n_bytes == again.n_bytes && memcmp(bytes.data, again.data, again.n_bytes) == 0,
+          "deterministic");
+    zeros = calloc(1, (size_t)out->files[0].n_bytes);
+    CHECK(zeros != NULL && out->n_files == 1, "one file");
+    CHECK_OK(dcpk_store_new_memory("memory", &store, &err), "store");
+    CHECK_OK(dcpk_store_add_memory(store, out->files[0].name, zeros, (size_t)out->files[0].n_bytes,
+                                   &err),
+             "store");
+    CHECK_OK(dcpk_store_add_memory(store, ".metadata", bytes.data, bytes.n_bytes, &err), "store");
+    CHECK_OK(dcpk_checkpoint_open(store, formats, NULL, &ckpt, &err), "open");
+    CHECK_OK(dcpk_checkpoint_check_cover(ckpt, &err), "cover");
+    CHECK_EQ_INT(ckpt->n_tensors, 2, "tensors");
+    CHECK_EQ_INT(ckpt->n_objects, 2, "objects");
+    check_places(ckpt, out, "layer.weight");
+    check_places(ckpt, out, "layer.weight.alias");
+    CHECK_EQ_INT(dcpk_checkpoint_object(ckpt, "obj.alias")->place.n_bytes, out->payloads[0].n_bytes,
+                 "object");
+    CHECK_EQ_STR(((struct dcpk_dcp_info *)ckpt->state)->torch_generation, "2.9+", "generation");
+    CHECK(((struct dcpk_dcp_info *)ckpt->state)->has_planner_data, "planner_data");
+    dcpk_checkpoint_close(ckpt);
+    free(zeros);
+    dcpk_bytes_release(&bytes);
+    dcpk_bytes_release(&again);
+    dcpk_output_free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_every_generation),   cmocka_unit_test(refuses_metadata_that_lies),
+        cmocka_unit_test(notes_what_it_leaves_out), cmocka_unit_test(lays_out_files),
+        cmocka_unit_test(reads_what_it_writes),
+    };
+
+    return cmocka_run_group_tests(tests, load_sample, NULL);
+}
