@@ -15,8 +15,11 @@ FIELDS_ADAMW = ["amsgrad", "foreach", "maximize", "capturable", "differentiable"
                 "decoupled_weight_decay"]
 SCHEDULER = ["max_lr", "lr_warmup_steps", "num_steps", "lr_decay_style", "lr_decay_steps", "min_lr",
              "start_wd", "end_wd", "wd_incr_style", "wd_incr_steps"]
-GATED = re.compile(r"\.mlp\.(linear_fc1\.weight|experts\.linear_fc1\.weight\d+|"
-                   r"shared_experts\.linear_fc1\.weight)$")
+# What torch's AdamW puts into a group where a FusedAdam source has nothing.
+DEFAULTS = {"bias_correction": True, "amsgrad": False, "foreach": None, "maximize": False, "capturable": False,
+            "differentiable": False, "fused": None, "decoupled_weight_decay": True}
+GATED = re.compile(r"\.mlp\.(linear_fc1\.(weight|bias)|experts\.linear_fc1\.(weight|bias)\d+|"
+                   r"shared_experts\.linear_fc1\.(weight|bias))$")
 
 
 def unstack(key, tensor):
@@ -38,7 +41,7 @@ def spellings(name, is_moe_layer):
         local = name.replace("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight")
     elif name.endswith(".mlp.linear_fc1.layer_norm_weight"):
         local = name.replace("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight")
-        te = local if is_moe_layer else name
+        te = local if is_moe_layer else name  # the same module in both
     elif ".mlp.experts.linear_fc" in name:
         local = re.sub(r"\.experts\.(linear_fc[12]\.\w+?)(\d+)$", r".experts.local_experts.\2.\1", name)
     return {"te": te, "local": local}
@@ -97,12 +100,15 @@ class Expected:
         self.moe_layers = {name.split(".mlp.")[0] for name in self.params if ".mlp.experts." in name}
 
     def _put_params(self, group_map):
-        groups = param_groups(self.common)
+        groups = param_groups(self.common) if "optimizer" in self.common else None
         for name, roles in self.params.items():
             roles.setdefault("weight", roles.pop("stored", None))
             roles.pop("stored", None)
             names = spellings(name, name.split(".mlp.")[0] in self.moe_layers)
             live = list(dict.fromkeys(names[t] for t in self.targets))
+            if groups is None or "exp_avg" not in roles:  # no optimizer, or a buffer
+                self._put_tensors(name, live, roles, None)
+                continue
             group = group_of(name, roles["weight"], groups)
             if group_map is not None:
                 mapped = group_map[f"model.module.{names['local']}"]
@@ -119,7 +125,7 @@ class Expected:
                 keys = [self._key(x + suffix, role) for x in live]
                 self.alias_sets.append(keys)
                 self.tensors.update({key: half for key in keys})
-        for suffix, _ in halves(name, roles["weight"], is_gated):
+        for suffix, _ in halves(name, roles["weight"], is_gated) if group is not None else ():
             for x in live:
                 key = self._key(x + suffix, "step")
                 self.tensors[key] = torch.tensor(float(group["step"]), dtype=torch.float32)
@@ -130,8 +136,7 @@ class Expected:
         return f"optimizer.state.{self.prefix}{name}.{role}"
 
     def _put_group(self, live, group):
-        values = {**group, "step": int(group["step"])}
-        values.setdefault("bias_correction", True)
+        values = {**DEFAULTS, **group, "step": int(group["step"])}
         for x in live:
             for field in FIELDS + FIELDS_ADAMW:
                 self.objects[f"optimizer.param_to_group_meta.{self.prefix}{x}.{field}"] = values[field]
@@ -139,7 +144,7 @@ class Expected:
     def _put_objects(self):
         for key in ("checkpoint_version", "iteration", "num_floating_point_operations_so_far"):
             self.objects[key] = self.common[key]
-        for field in SCHEDULER:
+        for field in SCHEDULER if "opt_param_scheduler" in self.common else ():
             self.objects[f"opt_param_scheduler.{field}"] = self.common["opt_param_scheduler"][field]
 
     def _put_rng(self, source):
