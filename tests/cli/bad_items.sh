@@ -12,11 +12,12 @@ flip() {
 flip object_magic 0       # the first local header's magic number
 flip object_name 31       # in the name of the first record
 flip object_size 780      # its compressed size in the directory
+flip object_descriptor 92 # its checksum in the data descriptor
 flip object_pickle 80     # in the first record, data.pkl
 flip tensor_magic 2966    # the same in the item of a tensor
 flip tensor_end 4542      # the last byte of the end record
 flip tensor_pickle 3046   # in its data.pkl
-for name in object_magic object_name object_size object_pickle; do
+for name in object_magic object_name object_size object_descriptor object_pickle; do
     answers_no "verify, $name" 'FAILED.*obj/shard_0_2' "$DCPKIT" verify $name
 done
 for name in tensor_magic tensor_end tensor_pickle; do
