@@ -4,6 +4,7 @@
 #include "formats/dcp/dcp.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/dcp/pickle.h"
@@ -304,27 +305,27 @@ static uint64_t mix(uint64_t x)
 }
 
 /* A text of the form that uuid.uuid4 gives; the same for the same input and options. */
-static void identity_text(struct writing *m, uint64_t salt, struct dcpk_bytes *scratch)
+static void identity_text(struct writing *m, uint64_t salt)
 {
     const uint64_t hi = mix(m->out->identity + salt), lo = mix(hi);
+    char id[40];
 
-    scratch->n_bytes = 0;
-    dcpk_bytes_printf(scratch, "%08x-%04x-4%03x-%04x-%012" PRIx64, (unsigned)(hi >> 32),
-                      (unsigned)(hi >> 16 & 0xffff), (unsigned)(hi & 0xfff),
-                      (unsigned)(0x8000 | (lo >> 48 & 0x3fff)), lo & 0xffffffffffffu);
-    dcpk_pickle_put_text(m->w, (const char *)scratch->data, scratch->n_bytes);
+    snprintf(id, sizeof id, "%08" PRIx32 "-%04x-4%03x-%04x-%012" PRIx64, (uint32_t)(hi >> 32),
+             (unsigned)(hi >> 16 & 0xffff), (unsigned)(hi & 0xfff),
+             (unsigned)(0x8000 | (lo >> 48 & 0x3fff)), lo & 0xffffffffffffu);
+    text(m, id);
 }
 
-static void storage_meta(struct writing *m, struct dcpk_bytes *scratch)
+static void storage_meta(struct writing *m)
 {
     dcpk_pickle_put_global(m->w, METADATA_MODULE, "StorageMeta");
     op(m, DCPK_OP_EMPTY_TUPLE);
     op(m, DCPK_OP_NEWOBJ);
     begin_state(m);
     text(m, "checkpoint_id");
-    identity_text(m, 0, scratch);
+    identity_text(m, 0);
     text(m, "save_id");
-    identity_text(m, 1, scratch);
+    identity_text(m, 1);
     text(m, "load_id");
     op(m, DCPK_OP_NONE);
     text(m, "modules");
@@ -332,7 +333,7 @@ static void storage_meta(struct writing *m, struct dcpk_bytes *scratch)
     end_state(m);
 }
 
-static void root(struct writing *m, struct dcpk_bytes *scratch)
+static void root(struct writing *m)
 {
     dcpk_pickle_put_global(m->w, METADATA_MODULE, "Metadata");
     op(m, DCPK_OP_EMPTY_TUPLE);
@@ -345,7 +346,7 @@ static void root(struct writing *m, struct dcpk_bytes *scratch)
     text(m, "storage_data");
     storage_data(m);
     text(m, "storage_meta");
-    storage_meta(m, scratch);
+    storage_meta(m);
     text(m, "version");
     text(m, "1.0.0");
     end_state(m);
@@ -356,16 +357,12 @@ dcpk_status dcpk_metadata_write(const struct dcpk_output *out, struct dcpk_bytes
                                 struct dcpk_error *err)
 {
     struct writing m = {.out = out, .w = dcpk_pickle_writer_new(bytes, 2, err)};
-    struct dcpk_bytes scratch = {.data = NULL};
     dcpk_status st;
 
     if (m.w == NULL)
         return err->status;
-    root(&m, &scratch);
-    st = dcpk_bytes_status(&scratch, err);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(bytes, err);
+    root(&m);
+    st = dcpk_bytes_status(bytes, err);
     dcpk_pickle_writer_free(m.w);
-    dcpk_bytes_release(&scratch);
     return st;
 }
