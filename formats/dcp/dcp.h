@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcp.h - the PyTorch distributed checkpoint folder: .metadata and .distcp files. torch_dist and fsdp_dtensor build on it. */
+/* dcp.h - the PyTorch distributed checkpoint folder: .metadata and .distcp files. torch_dist and
+ * fsdp_dtensor build on it. */
 #ifndef DCPK_FORMATS_DCP_DCP_H
 #define DCPK_FORMATS_DCP_DCP_H
 
@@ -7,7 +8,8 @@
 
 /* What .metadata says beside tensors and objects. */
 struct dcpk_dcp_info {
-    const char *torch_generation; /* from the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as far as they tell */
+    const char *torch_generation; /* from the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as
+                                     far as they tell */
     bool is_mcore_class;          /* root class MCoreMetadata: Megatron 0.15 */
     bool has_mcore_data;
     bool has_planner_data;
@@ -16,29 +18,36 @@ struct dcpk_dcp_info {
 /* Is there a .metadata? */
 bool dcpk_dcp_is_folder(struct dcpk_store *store);
 
-/* The hooks of struct dcpk_format that every DCP folder shares. dcpk_dcp_open fills ckpt and info. */
-dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info, struct dcpk_error *err);
-dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
-                            struct dcpk_error *err);
-dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_arena *arena,
-                                 const struct dcpk_value **value, struct dcpk_error *err);
-/* Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1 MiB or more start at a multiple of 4096. */
+/* The hooks of struct dcpk_format that every DCP folder shares. dcpk_dcp_open fills ckpt and info.
+ */
+dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
+                          struct dcpk_error *err);
+dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                            struct dcpk_extent *where, struct dcpk_error *err);
+dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                 struct dcpk_arena *arena, const struct dcpk_value **value,
+                                 struct dcpk_error *err);
+/* Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
+ * MiB or more start at a multiple of 4096. */
 dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err);
-dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk, uint32_t crc32, uint8_t *lead,
-                           uint8_t *tail, struct dcpk_error *err);
-dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload, struct dcpk_bytes *bytes,
+dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                           uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
+dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                            struct dcpk_bytes *bytes, struct dcpk_error *err);
+/* Write .metadata (form of torch 2.4 and later, planner_data 1-tuples): every key of every tensor
+ * and object. */
+dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                             struct dcpk_error *err);
-/* Write .metadata (form of torch 2.4 and later, planner_data 1-tuples): every key of every tensor and object. */
-dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder, struct dcpk_error *err);
 
 /*
- * Parse .metadata bytes into ckpt (tensors, chunks, objects, file names resolved against ckpt->store). For open and for
- * the fuzz target.
+ * Parse .metadata bytes into ckpt (tensors, chunks, objects, file names resolved against
+ * ckpt->store). For open and for the fuzz target.
  */
-dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, const void *data, size_t n_bytes, struct dcpk_dcp_info *info,
-                               struct dcpk_error *err);
+dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, const void *data, size_t n_bytes,
+                               struct dcpk_dcp_info *info, struct dcpk_error *err);
 /* The bytes of .metadata for an output that is laid out. */
-dcpk_status dcpk_metadata_write(const struct dcpk_output *out, struct dcpk_bytes *bytes, struct dcpk_error *err);
+dcpk_status dcpk_metadata_write(const struct dcpk_output *out, struct dcpk_bytes *bytes,
+                                struct dcpk_error *err);
 
 /* The plain container, any DCP folder: inspect, hash, verify; not converted. */
 extern const struct dcpk_format dcpk_format_dcp;

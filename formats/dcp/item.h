@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item.h - items of .distcp files and .pt files: complete torch.save zip archives, read strictly and written. */
+/* item.h - items of .distcp files and .pt files: complete torch.save zip archives, read strictly
+ * and written. */
 #ifndef DCPK_FORMATS_DCP_ITEM_H
 #define DCPK_FORMATS_DCP_ITEM_H
 
@@ -13,41 +14,48 @@ struct dcpk_item_tensor {
     int rank;
     int64_t shape[DCPK_MAX_RANK];
     int64_t stride_elems[DCPK_MAX_RANK];
-    uint64_t first_bytes;  /* of element (0, .., 0), from the start of the source file */
+    uint64_t first_bytes; /* of element (0, .., 0), from the start of the source file */
     uint64_t record_offset_bytes, record_bytes; /* the storage's record data/K in the source file */
     uint32_t record_crc32;
 };
 
 /*
- * Read the head and directory of the item at [offset, offset + n) of source: a torch.save archive of exactly one tensor.
- * Reads a few KiB, never the data. Strict (torch_dist.md 3.2, 3.3): all entries stored, inside the item, not overlapping, names unique and
- * under one prefix, local and central headers agree, pickle CRC right, record length == numel * itemsize of the storage, every
+ * Read the head and directory of the item at [offset, offset + n) of source: a torch.save archive
+ * of exactly one tensor. Reads a few KiB, never the data. Strict (torch_dist.md 3.2, 3.3): all
+ * entries stored, inside the item, not overlapping, names unique and under one prefix, local and
+ * central headers agree, pickle CRC right, record length == numel * itemsize of the storage, every
  * element inside the storage, byteorder little.
- * Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not a tensor), DCPK_EIO.
+ * Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not a tensor),
+ * DCPK_EIO.
  */
-dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
-                                  struct dcpk_item_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, uint64_t offset_bytes,
+                                  uint64_t n_bytes, struct dcpk_item_tensor *tensor,
+                                  struct dcpk_error *err);
 
 /*
- * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are checked.
- * limit_bytes: the largest item to take into memory, 0 = 1 GiB (DCPK_ERANGE past it).
+ * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are
+ * checked. limit_bytes: the largest item to take into memory, 0 = 1 GiB (DCPK_ERANGE past it).
  */
-dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes, uint64_t limit_bytes,
-                                 struct dcpk_arena *arena, const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
+                                 uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
+                                 const struct dcpk_value **value, struct dcpk_error *err);
 
 /*
- * Writing: byte layout of torch 2.7 to 2.11 (stored, 64-byte aligned records, data descriptors, zip64 where needed,
- * zip64 end record always).
+ * Writing: byte layout of torch 2.7 to 2.11 (stored, 64-byte aligned records, data descriptors,
+ * zip64 where needed, zip64 end record always).
  */
 
 /* Sizes of a contiguous tensor's item: lead + data + tail bytes. Known without the data. */
-dcpk_status dcpk_item_measure(enum dcpk_dtype dtype, const int64_t *shape, int rank, uint32_t *lead_bytes,
-                              uint64_t *data_bytes, uint32_t *tail_bytes, struct dcpk_error *err);
-/* The bytes before and behind the data, its CRC-32 known; lead and tail: buffers of the sizes that measure gave. */
-dcpk_status dcpk_item_frame(enum dcpk_dtype dtype, const int64_t *shape, int rank, uint32_t crc32, uint8_t *lead, uint8_t *tail,
-                            struct dcpk_error *err);
-/* torch.save(value) as a complete archive, appended to out. prefix: "archive" in .distcp files, the file's stem in .pt files. protocol: 2 or 4. */
-dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol, struct dcpk_bytes *out,
-                             struct dcpk_error *err);
+dcpk_status dcpk_item_measure(enum dcpk_dtype dtype, const int64_t *shape, int rank,
+                              uint32_t *lead_bytes, uint64_t *data_bytes, uint32_t *tail_bytes,
+                              struct dcpk_error *err);
+/* The bytes before and behind the data, its CRC-32 known; lead and tail: buffers of the sizes that
+ * measure gave. */
+dcpk_status dcpk_item_frame(enum dcpk_dtype dtype, const int64_t *shape, int rank, uint32_t crc32,
+                            uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
+/* torch.save(value) as a complete archive, appended to out. prefix: "archive" in .distcp files, the
+ * file's stem in .pt files. protocol: 2 or 4. */
+dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
+                             struct dcpk_bytes *out, struct dcpk_error *err);
 
 #endif

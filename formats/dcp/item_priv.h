@@ -17,30 +17,35 @@ struct dcpk_rebuilt {
     const char *key; /* of the storage; in the pickle's arena */
 };
 
-/* Name of the OBJECTs that persistent ids become; told by its address, so that no pickle can make one. */
+/* Name of the OBJECTs that persistent ids become; told by its address, so that no pickle can make
+ * one. */
 extern const char dcpk_storage_mark[];
 
-/* Read data.pkl of an archive into arena. n_storages: how many persistent ids it has. limit_bytes: the longest data.pkl. */
+/* Read data.pkl of an archive into arena. n_storages: how many persistent ids it has. limit_bytes:
+ * the longest data.pkl. */
 dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
                                   struct dcpk_arena *arena, const struct dcpk_value **value,
                                   size_t *n_storages, struct dcpk_error *err);
 
 /*
- * Read a node of that value as a tensor; is_tensor false, r untouched: it is something else. Every element lies inside
- * the storage that the pickle claims. v: may be NULL.
+ * Read a node of that value as a tensor; is_tensor false, r untouched: it is something else. Every
+ * element lies inside the storage that the pickle claims. v: may be NULL.
  */
 dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
                               struct dcpk_error *err);
 
-/* The record of a tensor's storage; DCPK_EFORMAT unless it has exactly the bytes that the pickle claims. */
+/* The record of a tensor's storage; DCPK_EFORMAT unless it has exactly the bytes that the pickle
+ * claims. */
 dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct dcpk_rebuilt *r,
                                       const struct dcpk_zip_member **member,
                                       struct dcpk_error *err);
 
-/* Do the elements lie one behind the other in row-major order? True for tensors without elements. */
+/* Do the elements lie one behind the other in row-major order? True for tensors without elements.
+ */
 bool dcpk_item_is_row_major(const struct dcpk_item_tensor *tensor);
 
-/* Check an item in memory that is carried over unread: a sound archive, every CRC right. base_bytes: its place in its file. */
+/* Check an item in memory that is carried over unread: a sound archive, every CRC right.
+ * base_bytes: its place in its file. */
 dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
                             struct dcpk_error *err);
 

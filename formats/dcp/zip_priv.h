@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zip_priv.h - torch.save archives as zip files: the strict reader and the byte-exact writer under item.h. */
+/* zip_priv.h - torch.save archives as zip files: the strict reader and the byte-exact writer under
+ * item.h. */
 #ifndef DCPK_FORMATS_DCP_ZIP_PRIV_H
 #define DCPK_FORMATS_DCP_ZIP_PRIV_H
 
@@ -16,7 +17,8 @@ enum {
     DCPK_ZIP_END_BYTES = 22,
     DCPK_ZIP_LOCATOR_BYTES = 20,
     DCPK_ZIP_END64_BYTES = 56,
-    DCPK_ZIP_ALIGNMENT = 64, /* torch: a record's data starts at a multiple of this in its archive */
+    DCPK_ZIP_ALIGNMENT =
+        64, /* torch: a record's data starts at a multiple of this in its archive */
 };
 #define DCPK_ZIP_LOCAL_MARK      0x04034b50u
 #define DCPK_ZIP_CENTRAL_MARK    0x02014b50u
@@ -39,9 +41,9 @@ struct dcpk_zip_member {
 };
 
 /*
- * An archive being read: either all of it in memory, or its first and last bytes, which hold all but the
- * tensor data of an ordinary item, so that one costs two reads. Large: lives on the stack of one function.
- * Must not be moved once open (names may point into `tail`).
+ * An archive being read: either all of it in memory, or its first and last bytes, which hold all
+ * but the tensor data of an ordinary item, so that one costs two reads. Large: lives on the stack
+ * of one function. Must not be moved once open (names may point into `tail`).
  */
 struct dcpk_zip {
     struct dcpk_source *source; /* NULL when `whole` is set */
@@ -61,9 +63,9 @@ struct dcpk_zip {
 
 /*
  * Open the archive at [offset, offset + n) of source. max_members: more are DCPK_ERANGE.
- * Checked: end records, every central entry against its local header, all stored, in the order of their bytes from
- * byte 0 to the directory with nothing between but data descriptors, one prefix, unique names.
- * zip is released by the caller in every case.
+ * Checked: end records, every central entry against its local header, all stored, in the order of
+ * their bytes from byte 0 to the directory with nothing between but data descriptors, one prefix,
+ * unique names. zip is released by the caller in every case.
  */
 dcpk_status dcpk_zip_open(struct dcpk_zip *zip, struct dcpk_source *source, uint64_t offset_bytes,
                           uint64_t n_bytes, size_t max_members, struct dcpk_error *err);
@@ -107,7 +109,8 @@ void dcpk_zip_writer_release(struct dcpk_zip_writer *w);
 /* Append a record: header, padding, data, descriptor. name: at most 31 bytes. */
 dcpk_status dcpk_zip_writer_add(struct dcpk_zip_writer *w, const char *name, const void *data,
                                 size_t n_bytes, struct dcpk_error *err);
-/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it belongs. */
+/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it belongs.
+ */
 dcpk_status dcpk_zip_writer_add_external(struct dcpk_zip_writer *w, const char *name,
                                          uint64_t n_bytes, uint32_t crc32, size_t *split_bytes,
                                          struct dcpk_error *err);
