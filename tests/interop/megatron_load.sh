@@ -19,6 +19,7 @@ set -u
 usage() { sed -n '5,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 2 ] || usage
 dcpkit=$1 goldens=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 shift 2
 converted='' only='.'
 while [ $# -gt 0 ]; do
@@ -46,10 +47,36 @@ model_of() {
     esac
 }
 
-# layouts_of GOLDEN TREE: "name ranks options..." lines. The harness has no TP under 0.16.
+# state_of SOURCE: the step and lr that its optimizer has. The toy run starts at step 1 and lr 0.001, so the
+# goldens' lr would not show whether it came back; a copy with other numbers does.
+state_of() {
+    case $1 in
+    *other_state) echo "9 0.00042" ;;
+    *) echo "4 0.001" ;;
+    esac
+}
+
+# make_other_state GOLDEN OUT: the golden (generation B) with that step and lr in its parameter groups.
+make_other_state() {
+    cp -rL "$1" "$2" && chmod -R u+w "$2" && PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore - "$here" "$2" <<'EOF'
+import argparse, glob, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from dcp_folder import STUB_PICKLE, is_plain
+path, = glob.glob(sys.argv[2] + "/iter_*/common.pt")
+common = torch.load(path, weights_only=False, pickle_module=STUB_PICKLE)
+common["args"] = argparse.Namespace(**{k: v for k, v in vars(common["args"]).items() if is_plain(v)})
+for group in common["optimizer"]["optimizer"]["param_groups"]:
+    group.update(step=9.0, lr=0.00042)
+torch.save(common, path)
+EOF
+}
+
+# layouts_of SOURCE TREE: "name ranks options..." lines. The harness has no TP under 0.16.
 layouts_of() {
     echo "te-adam_dp1 1 fusedlike=1"
     echo "adamw_dp1 1 fusedlike=0"
+    case $1 in *other_state) return ;; esac
     echo "te-adam_dp2 2 fusedlike=1"
     case $1 in
     *moe*) echo "te-adam_ep2 2 fusedlike=1 ep=2" ;;
@@ -62,8 +89,8 @@ all_are() {
     ! tr ',' '\n' <<<"$2" | grep -qvx " *$1"
 }
 
-# judge LOG ADAM: what is wrong with the load, nothing when all is well. The goldens stopped after 4 steps
-# at lr 0.001; torch's AdamW keeps its step in tensors, which the re-saved folder shows.
+# judge LOG ADAM STEP LR: what is wrong with the load, nothing when all is well. torch's AdamW keeps its step
+# in tensors, which the re-saved folder shows.
 judge() {
     local ok
     if ! grep -q '^REQUESTED [0-9]* MISSING 0$' "$1"; then
@@ -76,42 +103,43 @@ judge() {
         echo "not saved again"
     elif ! [[ $ok =~ steps\ \[(.*)\]\ lr\ \[(.*)\] ]]; then
         echo "cannot read: $ok"
-    elif ! all_are 0.001 "${BASH_REMATCH[2]}"; then
-        echo "lr did not come back: $ok"
-    elif [ "$2" = te-adam ] && ! all_are 4 "${BASH_REMATCH[1]}"; then
-        echo "step did not come back: $ok"
+    elif ! all_are "$4" "${BASH_REMATCH[2]}"; then
+        echo "lr $4 did not come back: $ok"
+    elif [ "$2" = te-adam ] && ! all_are "$3" "${BASH_REMATCH[1]}"; then
+        echo "step $3 did not come back: $ok"
     fi
 }
 
-# steps_came_back FOLDER: every step tensor in it is 4 (torch's AdamW).
+# steps_came_back FOLDER STEP: every step tensor in it is STEP (torch's AdamW).
 steps_came_back() {
-    "$python" -W ignore - "$1" <<'EOF'
+    "$python" -W ignore - "$1" "$2" <<'EOF'
 import sys, torch, torch.distributed.checkpoint as dcp
 reader = dcp.FileSystemReader(sys.argv[1])
 keys = [k for k in reader.read_metadata().state_dict_metadata if k.endswith(".step")]
 state = {k: torch.zeros(()) for k in keys}
 dcp.load(state, storage_reader=reader, no_dist=True)
-sys.exit(0 if keys and all(v.item() == 4.0 for v in state.values()) else 1)
+sys.exit(0 if keys and all(v.item() == float(sys.argv[2]) for v in state.values()) else 1)
 EOF
 }
 
 # run_case GOLDEN FOLDER TREE NAME RANKS OPTIONS...: one line and one row of results.
 run_case() {
-    local golden=$1 folder=$2 tree=$3 name=$4 ranks=$5 why='' n
+    local golden=$1 folder=$2 tree=$3 name=$4 ranks=$5 why='' n step lr
     shift 5
+    read -r step lr < <(state_of "$golden")
     local log=$work/$golden.$tree.$name.log resaved=$work/resaved
     rm -rf "$resaved"
     # shellcheck disable=SC2046 # options are words
     timeout 300 "$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
         "$DCPK_LAB/megatron_on_cpu/fsdp_sim.py" "$tree" "$folder" mode=load norng=1 \
         $(model_of "$golden") "$@" "resave=$resaved" >"$log" 2>&1
-    why=$(judge "$log" "${name%%_*}")
+    why=$(judge "$log" "${name%%_*}" "$step" "$lr")
     if [ -z "$why" ]; then
         "$python" "$DCPK_LAB/check_dcp_equal.py" "$folder" "$resaved" --subset >"$log.equal" 2>&1 ||
             why="re-saved differs: $(grep -A1 -m1 differ "$log.equal" | tr '\n' ' ')"
     fi
-    if [ -z "$why" ] && [ "${name%%_*}" = adamw ] && ! steps_came_back "$resaved"; then
-        why="step tensors of torch AdamW did not come back as 4"
+    if [ -z "$why" ] && [ "${name%%_*}" = adamw ] && ! steps_came_back "$resaved" "$step"; then
+        why="step tensors of torch AdamW did not come back as $step"
     fi
     n=$(sed -n 's/^REQUESTED \([0-9]*\).*/\1/p' "$log" | head -n 1)
     if [ -z "$why" ]; then
@@ -134,11 +162,17 @@ for tree in core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD; do
     fi
 done
 
-for golden in torch_dist_b_dense_tp2pp2 torch_dist_c_dense_tp2pp2 torch_dist_c_moe_ep2pp2; do
+sources=(torch_dist_{b_dense_tp2pp2,c_dense_tp2pp2,c_moe_ep2pp2})
+for golden in "${sources[@]}" other_state; do
+    source=$goldens/$golden
+    if [ "$golden" = other_state ]; then
+        source=$work/other_state
+        make_other_state "$goldens/${sources[0]}" "$source" || exit 4
+    fi
     out=${converted:+$converted/$golden}
     if [ -z "$out" ]; then
         out=$work/converted/$golden
-        if ! "$dcpkit" convert --to fsdp_dtensor "$goldens/$golden" "$out" >"$work/convert.log" 2>&1; then
+        if ! "$dcpkit" convert --to fsdp_dtensor "$source" "$out" >"$work/convert.log" 2>&1; then
             echo "FAIL $golden: convert: $(tail -n 1 "$work/convert.log")"
             echo "$golden|convert|-|FAIL" >>"$results"
             continue
