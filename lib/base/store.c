@@ -413,17 +413,17 @@ dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, 
     return DCPK_OK;
 }
 
-/* Append the names in the folder to `text`, each with its NUL. */
-static dcpk_status read_names(const struct dcpk_store *store, struct dcpk_bytes *text,
-                              struct dcpk_error *err)
+/* Append the names in a folder of the store ("." the store itself) to `text`, each with its NUL. */
+static dcpk_status read_names(const struct dcpk_store *store, const char *folder,
+                              struct dcpk_bytes *text, struct dcpk_error *err)
 {
     /* a descriptor of its own: dir_fd's position is shared */
-    const int fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = openat(store->dir_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     dcpk_status st = DCPK_OK;
 
     if (dir == NULL) {
-        st = dcpk_fail_errno(err, errno, "listing folder '%s'", store->path);
+        st = dcpk_fail_errno(err, errno, "listing folder '%.200s' in '%s'", folder, store->path);
         if (fd >= 0)
             close(fd);
         return st;
@@ -433,7 +433,8 @@ static dcpk_status read_names(const struct dcpk_store *store, struct dcpk_bytes 
         errno = 0;
         entry = readdir(dir);
         if (entry == NULL && errno != 0)
-            st = dcpk_fail_errno(err, errno, "listing folder '%s'", store->path);
+            st =
+                dcpk_fail_errno(err, errno, "listing folder '%.200s' in '%s'", folder, store->path);
         if (entry == NULL)
             break;
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
@@ -444,12 +445,21 @@ static dcpk_status read_names(const struct dcpk_store *store, struct dcpk_bytes 
 }
 
 /* The same for memory: of a name with '/' its first part, as a folder would show it. */
-static void memory_names(const struct dcpk_store *store, struct dcpk_bytes *text)
+static dcpk_status memory_names(const struct dcpk_store *store, const char *folder,
+                                struct dcpk_bytes *text, struct dcpk_error *err)
 {
+    const size_t n = strcmp(folder, ".") == 0 ? 0 : strlen(folder) + 1; /* with the '/' */
+    bool exists = n == 0;
+
     for (const struct dcpk_source *s = store->sources; s != NULL; s = s->next) {
-        dcpk_bytes_put(text, s->name, strcspn(s->name, "/"));
+        if (n > 0 && (strncmp(s->name, folder, n - 1) != 0 || s->name[n - 1] != '/'))
+            continue;
+        exists = true;
+        dcpk_bytes_put(text, s->name + n, strcspn(s->name + n, "/"));
         dcpk_bytes_u8(text, 0);
     }
+    return exists ? DCPK_OK
+                  : dcpk_fail(err, DCPK_EIO, "no folder '%.200s' in '%s'", folder, store->path);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -486,20 +496,32 @@ static dcpk_status sorted_names(const struct dcpk_bytes *text, char ***names, si
     return DCPK_OK;
 }
 
-dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n,
-                            struct dcpk_error *err)
+static dcpk_status list_folder(struct dcpk_store *store, const char *folder, char ***names,
+                               size_t *n, struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = store->dir_fd >= 0 ? read_names(store, folder, &text, err)
+                                        : memory_names(store, folder, &text, err);
 
-    if (store->dir_fd >= 0)
-        st = read_names(store, &text, err);
-    else
-        memory_names(store, &text);
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK)
         st = sorted_names(&text, names, n, err);
     dcpk_bytes_release(&text);
     return st;
+}
+
+dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n,
+                            struct dcpk_error *err)
+{
+    return list_folder(store, ".", names, n, err);
+}
+
+dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, char ***names,
+                               size_t *n, struct dcpk_error *err)
+{
+    if (leaves_folder(folder))
+        return dcpk_fail(err, DCPK_EFORMAT, "folder name '%.200s' leaves the folder '%s'", folder,
+                         store->path);
+    return list_folder(store, folder, names, n, err);
 }

@@ -47,6 +47,12 @@ dcpk_status dcpk_store_find(struct dcpk_store *store, const char *name, struct d
  */
 dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n, struct dcpk_error *err);
 
+/*
+ * The same of the folder `folder` (a relative path) in the store. Errors: DCPK_EFORMAT when the path leaves the store; DCPK_EIO
+ * when there is no such folder.
+ */
+dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, char ***names, size_t *n, struct dcpk_error *err);
+
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
 /* Exactly n_bytes from offset_bytes; DCPK_EFORMAT when that passes the end of the source, DCPK_EIO when reading fails. */

@@ -207,6 +207,7 @@ static void lists(void **state)
     scratch_write("B", "");
     CHECK_EQ_INT(mkdir(scratch("folder"), 0777), 0, "mkdir");
     scratch_write("folder/x", "");
+    scratch_write("folder/y", "");
     CHECK_EQ_INT(symlink("gone", scratch("link")), 0, "symlink");
     stores[0] = open_scratch();
     CHECK_OK(dcpk_store_new_memory("memory", &stores[1], &err), "memory");
@@ -228,6 +229,16 @@ static void lists(void **state)
                 CHECK_EQ_STR(got[i], want[i], s == 0 ? "folder" : "memory");
             dcpk_free(got);
         }
+        CHECK_OK(dcpk_store_list_in(stores[s], "folder", &got, &n, &err), "in a folder");
+        CHECK_EQ_INT(n, 2, "in a folder");
+        CHECK_EQ_STR(got[0], "x", "in a folder");
+        CHECK_EQ_STR(got[1], "y", "in a folder");
+        dcpk_free(got);
+        CHECK_FAILS(dcpk_store_list_in(stores[s], "fold", &got, &n, &err), DCPK_EIO, "'fold'",
+                    "no folder");
+        CHECK_FAILS(dcpk_store_list_in(stores[s], "a", &got, &n, &err), DCPK_EIO, "'a'", "a file");
+        CHECK_FAILS(dcpk_store_list_in(stores[s], "folder/..", &got, &n, &err), DCPK_EFORMAT,
+                    "leaves", "outside");
         dcpk_store_close(stores[s]);
     }
 }
