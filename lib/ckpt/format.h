@@ -14,6 +14,12 @@ struct dcpk_extent {
     uint64_t first_bytes; /* the first element */
     int64_t stride_bytes[DCPK_MAX_RANK];
     bool is_row_major; /* the chunk is one run of bytes from first_bytes */
+    bool is_zero;      /* the chunk was left out because all of it is zero: there are no bytes */
+    /*
+     * Not 0: the chunk is encoded in the record below; format->decode gives so many bytes, in which first_bytes and the strides
+     * are places.
+     */
+    uint64_t decoded_bytes;
     /* What a checksum of the stored bytes covers; has_crc32 false: the format has none. */
     bool has_crc32;
     uint32_t crc32;
@@ -32,6 +38,8 @@ struct dcpk_format {
     /* Say where a chunk's elements lie. Asked when they are first needed, by several threads. */
     dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
                           struct dcpk_error *err);
+    /* Optional, for encoded chunks: decode one whole chunk into out, the decoded_bytes that locate told. Thread-safe. */
+    dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out, struct dcpk_error *err);
     /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas. */
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);

@@ -47,7 +47,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
                           struct dcpk_error *err)
 {
     struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
-    uint64_t memory_bytes = options->memory_bytes, share_bytes;
+    uint64_t memory_bytes = options->memory_bytes, decoded_bytes = 0, share_bytes;
     dcpk_status st;
 
     if (made == NULL)
@@ -59,6 +59,9 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
     made->ckpt = ckpt;
     made->backend = backend;
     made->progress = options->progress;
+    if (ckpt->format->decode != NULL)
+        decoded_bytes = memory_bytes / 2;
+    memory_bytes -= decoded_bytes;
     made->n_located = choose_located(ckpt->n_chunks + ckpt->n_view_chunks, memory_bytes);
     memory_bytes -= made->n_located * sizeof *made->located;
     made->n_threads = choose_threads(options->n_threads, memory_bytes);
@@ -68,6 +71,8 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
         pthread_mutex_init(&made->locks[i], NULL);
     made->located = dcpk_alloc_array(made->n_located, sizeof *made->located, err);
     st = made->located == NULL ? err->status : dcpk_chunk_index_new(ckpt, &made->index, err);
+    if (st == DCPK_OK && decoded_bytes > 0)
+        st = dcpk_decoded_new(ckpt, decoded_bytes, &made->decoded, err);
     if (st != DCPK_OK) {
         dcpk_exec_free(made);
         return st;
@@ -83,6 +88,7 @@ void dcpk_exec_free(struct dcpk_exec *exec)
     for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)
         pthread_mutex_destroy(&exec->locks[i]);
     dcpk_chunk_index_free(exec->index);
+    dcpk_decoded_free(exec->decoded);
     dcpk_free(exec->located);
     dcpk_free(exec);
 }
@@ -132,7 +138,7 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
         if (where->stride_bytes[axis] < 0)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is stored backwards along axis %d",
                              tensor->key, axis);
-    if (where->is_row_major) {
+    if (where->is_row_major && !where->is_zero && where->decoded_bytes == 0) {
         pthread_mutex_lock(lock);
         exec->located[slot] = (struct dcpk_located){where->source, where->first_bytes, number};
         pthread_mutex_unlock(lock);

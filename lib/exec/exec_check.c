@@ -136,10 +136,16 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct dcpk_extent where = {0};
+    const uint8_t *data;
     dcpk_status st = ckpt->format->locate(ckpt, chunk, &where, err);
 
     if (st == DCPK_OK && where.has_crc32)
         st = check_record(c, worker, &where, err);
+    if (st == DCPK_OK && where.decoded_bytes > 0) { /* that it can be decoded is all to check */
+        st = dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err);
+        if (st == DCPK_OK)
+            dcpk_decoded_put(c->exec->decoded, chunk);
+    }
     return st;
 }
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "lib/ckpt/format.h"
+#include "lib/exec/decoded.h"
 #include "lib/exec/exec.h"
 #include "lib/plan/box_tree.h"
 
@@ -24,6 +25,7 @@ struct dcpk_exec {
     const struct dcpk_backend *backend;
     struct dcpk_progress progress;
     struct dcpk_chunk_index *index;
+    struct dcpk_decoded *decoded; /* NULL: the format encodes nothing */
     int n_threads;
     size_t share_bytes;           /* of each thread's buffers */
     struct dcpk_located *located; /* slot chunk % n_located, under lock slot % DCPK_LOCATED_LOCKS */

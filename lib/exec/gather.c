@@ -32,8 +32,9 @@ struct gather {
     uint8_t *out;                        /* NULL: only advise */
 };
 
-/* A strided copy out of a file. */
+/* A strided copy out of a file, or out of a chunk that was decoded. */
 struct file_copy {
+    const uint8_t *decoded; /* NULL: from `source` */
     struct dcpk_source *source;
     uint64_t first_bytes;
     struct dcpk_copy copy;
@@ -223,6 +224,10 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
     int64_t index[DCPK_MAX_RANK] = {0};
     dcpk_status st = DCPK_OK;
 
+    if (file->decoded != NULL) {
+        g->exec->backend->copy(copy, file->decoded + file->first_bytes, file->out);
+        return DCPK_OK;
+    }
     do {
         const uint64_t src = place_of(copy->src_stride_bytes, index, reading.axis);
         const uint64_t dst = place_of(copy->dst_stride_bytes, index, reading.axis);
@@ -247,7 +252,8 @@ struct part {
     const struct dcpk_piece *piece;
     const struct dcpk_extent *extent;
     const struct dcpk_box *chunk;
-    enum dcpk_dtype dtype; /* of the source */
+    enum dcpk_dtype dtype;  /* of the source */
+    const uint8_t *decoded; /* the chunk's bytes, where it is stored encoded */
 };
 
 /* The copy of `box` (of the source tensor) to memory at `out` where box `to` has these strides. */
@@ -255,6 +261,7 @@ static void make_copy(const struct part *part, const struct dcpk_box *box,
                       const struct dcpk_box *to, const int64_t *dst_stride, uint8_t *out,
                       struct file_copy *file)
 {
+    file->decoded = part->decoded;
     file->source = part->extent->source;
     file->first_bytes = part->extent->first_bytes;
     file->out = out;
@@ -329,25 +336,6 @@ static dcpk_status cast_part(const struct gather *g, const struct part *part,
     return st;
 }
 
-static dcpk_status gather_part(const struct gather *g, const struct part *part,
-                               const struct dcpk_box *box, struct dcpk_error *err)
-{
-    struct file_copy file;
-    struct dcpk_box to;
-
-    if (g->out != NULL && part->dtype != g->view->dtype)
-        return cast_part(g, part, box, err);
-    dcpk_piece_forward(part->piece, box, &to);
-    make_copy(part, box, &to, g->stride_bytes, g->out == NULL ? NULL : place_in_region(g, &to),
-              &file);
-    if (g->out != NULL)
-        return read_copy(g, &file, err);
-    if (span_bytes(&file.copy, 0) >= LONG_RUN_BYTES)
-        dcpk_source_advise(file.source, file.first_bytes, span_bytes(&file.copy, 0),
-                           DCPK_WILL_NEED);
-    return DCPK_OK;
-}
-
 /* Zeros: the longest runs that the region's buffer allows. */
 static void fill_piece(const struct gather *g, const struct dcpk_box *to)
 {
@@ -366,6 +354,54 @@ static void fill_piece(const struct gather *g, const struct dcpk_box *to)
         g->exec->backend->fill_zero(first + place_of(fill.dst_stride_bytes, index, n_outer),
                                     (size_t)run_bytes(&fill, true));
     } while (next_index(&fill, n_outer, index));
+}
+
+static void advise_part(const struct part *part, const struct file_copy *file)
+{
+    const struct dcpk_extent *extent = part->extent;
+
+    if (extent->decoded_bytes > 0)
+        dcpk_source_advise(extent->source, extent->record_offset_bytes, extent->record_bytes,
+                           DCPK_WILL_NEED);
+    else if (span_bytes(&file->copy, 0) >= LONG_RUN_BYTES)
+        dcpk_source_advise(file->source, file->first_bytes, span_bytes(&file->copy, 0),
+                           DCPK_WILL_NEED);
+}
+
+static dcpk_status gather_part(const struct gather *g, const struct part *part,
+                               const struct dcpk_box *box, struct dcpk_error *err)
+{
+    struct file_copy file;
+    struct dcpk_box to;
+
+    dcpk_piece_forward(part->piece, box, &to);
+    if (part->extent->is_zero) {
+        fill_piece(g, &to);
+        return DCPK_OK;
+    }
+    if (g->out != NULL && part->dtype != g->view->dtype)
+        return cast_part(g, part, box, err);
+    make_copy(part, box, &to, g->stride_bytes, g->out == NULL ? NULL : place_in_region(g, &to),
+              &file);
+    if (g->out != NULL)
+        return read_copy(g, &file, err);
+    advise_part(part, &file);
+    return DCPK_OK;
+}
+
+/* A part of an encoded chunk (a run of one: of the chunk around it). */
+static dcpk_status gather_decoded(const struct gather *g, const struct dcpk_chunk *chunk,
+                                  struct part *part, const struct dcpk_box *box,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_chunk *stored = chunk->is_run ? &g->exec->ckpt->chunks[chunk->run_of] : chunk;
+    dcpk_status st = dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded, err);
+
+    if (st != DCPK_OK)
+        return st;
+    st = gather_part(g, part, box, err);
+    dcpk_decoded_put(g->exec->decoded, stored);
+    return st;
 }
 
 static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece *piece,
@@ -389,7 +425,7 @@ static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece 
     while ((chunk = dcpk_chunk_index_next(g->exec->index, piece->src, &from, &at)) != NULL) {
         struct dcpk_extent extent;
         struct dcpk_box chunk_box, box;
-        const struct part part = {piece, &extent, &chunk_box, tensor->dtype};
+        struct part part = {piece, &extent, &chunk_box, tensor->dtype, NULL};
         dcpk_status st;
 
         dcpk_box_unpack(chunk->span, tensor->rank, &chunk_box);
@@ -398,7 +434,8 @@ static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece 
         st = dcpk_exec_locate(g->exec, chunk, &extent, err);
         if (st != DCPK_OK)
             return st;
-        st = gather_part(g, &part, &box, err);
+        st = extent.decoded_bytes > 0 && g->out != NULL ? gather_decoded(g, chunk, &part, &box, err)
+                                                        : gather_part(g, &part, &box, err);
         if (st != DCPK_OK) {
             dcpk_context(err, "reading '%s' from '%s'", tensor->key,
                          dcpk_source_name(extent.source));
