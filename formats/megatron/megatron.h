@@ -18,6 +18,19 @@ bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 /* Is it an optimizer tensor in the flattened form of 0.8 to 0.15 (torch_dist.md 5.2)? */
 bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor);
 
+/* Megatron writes it last, for torch_dist and zarr alike (torch_dist.md 1.1). */
+#define DCPK_MEGATRON_METADATA_JSON "metadata.json"
+
+/* What it says: the backend "torch_dist" or "zarr", and the version of its conventions. A value. */
+struct dcpk_megatron_backend {
+    char name[64];
+    int64_t version; /* 1 where it is not said */
+};
+/* Errors: DCPK_EFORMAT (no JSON, no backend named), DCPK_EIO (no such file). */
+dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store, struct dcpk_megatron_backend *backend, struct dcpk_error *err);
+/* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names what it says instead. */
+dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted, struct dcpk_error *err);
+
 /* The to_model hook of formats with these keys; uses their load_common and load_object (objects as lists of one value). */
 dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
 

@@ -8,62 +8,17 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
-#include "lib/base/alloc.h"
-#include "lib/base/json.h"
 
-#define METADATA_JSON  "metadata.json"
-#define COMMON_PT      "common.pt"
-#define COMMON_STATE   "common_state/shard_0_1"
-#define MAX_JSON_BYTES (1u << 20)
-
-/* Read metadata.json; *doc is owned by the caller. */
-static dcpk_status read_json(struct dcpk_store *store, struct dcpk_json **doc,
-                             struct dcpk_error *err)
-{
-    struct dcpk_source *source;
-    char *text = NULL;
-    size_t n;
-    dcpk_status st = dcpk_store_find(store, METADATA_JSON, &source, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err);
-    if (st == DCPK_OK)
-        st = dcpk_json_parse(text, n, doc, err);
-    if (st != DCPK_OK)
-        dcpk_context(err, "reading '%s'", METADATA_JSON);
-    dcpk_free(text);
-    return st;
-}
+#define COMMON_PT    "common.pt"
+#define COMMON_STATE "common_state/shard_0_1"
 
 /*
  * A readable metadata.json makes a folder Megatron's own (torch_dist.md 1.1, "Detection"); which
- * backend it names is for open to say, so that a zarr folder is refused by name.
+ * backend it names is for open to say, so that one that no reader knows is refused by name.
  */
 static int td_probe(struct dcpk_store *store)
 {
-    return dcpk_store_has(store, METADATA_JSON) ? 90 : 0;
-}
-
-static dcpk_status check_backend(const struct dcpk_json *doc, struct dcpk_error *err)
-{
-    const char *backend = dcpk_json_string(dcpk_json_member(doc, "sharded_backend"));
-    int64_t version = 1;
-
-    if (backend == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' names no sharded_backend", METADATA_JSON);
-    if (strcmp(backend, "torch_dist") != 0)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "'%s' says sharded_backend \"%s\": this version reads \"torch_dist\" (load the "
-            "checkpoint with the "
-            "Megatron release that wrote it and save it with --ckpt-format torch_dist)",
-            METADATA_JSON, backend);
-    dcpk_json_int(dcpk_json_member(doc, "sharded_backend_version"), &version);
-    if (version != 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' says sharded_backend_version %lld, known is 1", METADATA_JSON,
-                         (long long)version);
-    return DCPK_OK;
+    return dcpk_store_has(store, DCPK_MEGATRON_METADATA_JSON) ? 90 : 0;
 }
 
 /* The generations of torch_dist.md 1.1, as far as the files tell them apart. */
@@ -83,17 +38,13 @@ static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dc
 
 static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_json *doc = NULL;
     struct dcpk_dcp_info info = {0};
-    dcpk_status st = read_json(ckpt->store, &doc, err);
+    dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "torch_dist", err);
 
-    if (st == DCPK_OK)
-        st = check_backend(doc, err);
     if (st == DCPK_OK)
         st = dcpk_dcp_open(ckpt, &info, err);
     if (st == DCPK_OK)
         ckpt->generation = find_generation(ckpt, &info);
-    dcpk_json_free(doc);
     return st;
 }
 
