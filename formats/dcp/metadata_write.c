@@ -342,7 +342,10 @@ static void root(struct writing *m)
     text(m, "state_dict_metadata");
     entries(m);
     text(m, "planner_data");
-    planner_data(m);
+    if (m->out->omits_planner_data)
+        op(m, DCPK_OP_NONE);
+    else
+        planner_data(m);
     text(m, "storage_data");
     storage_data(m);
     text(m, "storage_meta");

@@ -26,6 +26,7 @@ dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **mod
     m->ckpt = ckpt;
     m->optimizer_layout = "none";
     m->dropped_end = &m->dropped;
+    m->carried_end = &m->carried;
     m->arena = dcpk_arena_new(0, err);
     if (m->arena == NULL) {
         dcpk_free(m);
@@ -136,6 +137,20 @@ void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reas
         return;
     *model->dropped_end = note;
     model->dropped_end = &note->next;
+}
+
+void dcpk_model_carry(struct dcpk_model *model, const char *key)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_note *note = dcpk_arena_alloc(model->arena, sizeof *note, &err);
+
+    if (note == NULL)
+        return;
+    note->text = dcpk_arena_strdup(model->arena, key, &err);
+    if (note->text == NULL)
+        return;
+    *model->carried_end = note;
+    model->carried_end = &note->next;
 }
 
 static int64_t int_attr(const struct dcpk_value *attrs, const char *name)

@@ -90,6 +90,8 @@ struct dcpk_model {
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor (fsdp_dtensor.md section 4, Q) */
 
     struct dcpk_note *dropped, **dropped_end; /* "key: reason" of what this view leaves out */
+    /* Keys of tensors that are in the view as something else: a value of the training state, another name's bytes. */
+    struct dcpk_note *carried, **carried_end;
 };
 
 dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model, struct dcpk_error *err);
@@ -100,6 +102,8 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
 /* Add a tensor; a second one of the same parameter, role and state is DCPK_EFORMAT naming both. */
 dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor, struct dcpk_error *err);
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
+/* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
+void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);

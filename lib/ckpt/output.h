@@ -62,6 +62,7 @@ struct dcpk_out_event {
 struct dcpk_target {
     struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest */
     const char *generation;  /* of torch_dist: "B" or "C"; NULL: what every release reads */
+    const char *impl;        /* whose names: "te" or "local"; NULL: both, as aliases */
 };
 
 struct dcpk_output {
@@ -71,6 +72,7 @@ struct dcpk_output {
     const struct dcpk_format *format;
     void *state; /* the writer's own, in the arena */
     int pickle_protocol; /* of object payloads: 2 by default */
+    bool omits_planner_data; /* DCP: .metadata without the path of every key (torch_dist) */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 

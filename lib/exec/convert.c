@@ -115,6 +115,12 @@ static void account_source(struct account *a, uint32_t source)
         a->tensors[a->ckpt->chunks[a->ckpt->chunks[i].run_of].tensor] = true;
 }
 
+static void account_carried(struct account *a, const struct dcpk_model *model)
+{
+    for (const struct dcpk_note *n = model == NULL ? NULL : model->carried; n != NULL; n = n->next)
+        account_dropped(a, n->text, strlen(n->text), NULL);
+}
+
 static void account_written(struct account *a, const struct dcpk_output *out)
 {
     for (size_t i = 0; i < out->n_tensors; i++)
@@ -136,6 +142,7 @@ static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_er
     if (a.tensors == NULL)
         return err->status;
     account_written(&a, c->out);
+    account_carried(&a, c->model);
     dcpk_report_each_dropped(c, account_dropped, &a);
     for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
         if (!a.tensors[i])
@@ -191,6 +198,12 @@ static int64_t find_iteration(const struct dcpk_conversion *c)
     return iteration < DCPK_ITERATION_UNKNOWN ? DCPK_ITERATION_UNKNOWN : iteration;
 }
 
+/* Formats do not know the rules' enum. */
+static const char *impl_name(enum dcpk_impl impl)
+{
+    return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
+}
+
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
@@ -210,6 +223,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         return st;
     c->out->model_prefix = options->model_prefix;
     c->out->state_prefix = options->state_prefix;
+    c->out->target = options->target;
+    c->out->target.impl = impl_name(options->rules.impl);
     st = like_inspector ? map_like_inspector(c, err) : map_through_model(c, err);
     if (st != DCPK_OK) {
         dcpk_context(err, "converting '%s'", c->source.folder);

@@ -27,6 +27,7 @@ struct dcpk_convert_options {
     unsigned flags;
     const char *in, *out; /* run or iteration folders (lib/ckpt/run.h) */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
+    struct dcpk_target target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
 };
 
 /* A conversion under way. All but `options` is owned by it; zero it before use. */

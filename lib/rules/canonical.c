@@ -188,8 +188,11 @@ static dcpk_status move_tensor(struct dcpk_model *model, const struct dcpk_model
     if (st != DCPK_OK)
         return st;
     other = find_same_role(model, &moved);
-    if (other != NULL && is_alias(model->ckpt, other, &moved))
+    if (other != NULL && is_alias(model->ckpt, other, &moved)) {
+        for (size_t i = 0; i < moved.n_pieces; i++)
+            dcpk_model_carry(model, model->ckpt->tensors[moved.pieces[i].src].key);
         return DCPK_OK;
+    }
     return dcpk_model_add(model, &moved, err);
 }
 
