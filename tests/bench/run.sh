@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - time and memory of `dcpkit convert` next to `cp -r` of the same checkpoint, in one run.
 #
-#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--reps N] [--per-layer] [--threads N] [--work DIR]
+#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--layers N] [--per-layer] [--reps N] [--threads N] [--work DIR]
 #
 # Makes a synthetic torch_dist checkpoint of N GB (10^9 bytes; default 4.295 = 4 GiB), then by turns copies it with
 # `cp -r --reflink=never` and converts it to fsdp_dtensor: input dropped from the page cache (cold) or read into it
 # (warm), output synced within the time. Prints each run and a table. Exit 1 when a conversion passes the memory
 # limit of DESIGN.md section 6: 256 MiB + 300 B a chunk or object item. --short: 256 MiB, one repetition.
+# --layers: that many layers of a tiny model instead, a metadata of many small items.
 # make_checkpoint, measure and samples/ lie in the build folder, beside the binary. Needs three times N on DIR.
 set -euo pipefail
 
@@ -21,6 +22,7 @@ while [ $# -gt 0 ]; do
     --short) gb=0.268435 reps=1; shift ;;
     --gb) gb=$2; shift 2 ;;
     --reps) reps=$2; shift 2 ;;
+    --layers) make_options+=(--layers "$2" --hidden 16 --ffn 32 --heads 2 --groups 2 --vocab 256); shift 2 ;;
     --per-layer) make_options+=(--per-layer); shift ;;
     --threads) convert_options+=(--threads "$2"); shift 2 ;;
     --work) parent=$2; shift 2 ;;
