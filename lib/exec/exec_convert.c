@@ -5,7 +5,7 @@
 #include "lib/exec/pool.h"
 #include "lib/exec/write_priv.h"
 
-static void conversion_release(struct dcpk_conversion *c)
+static void writing_release(struct dcpk_writing *c)
 {
     for (size_t f = 0; c->files != NULL && f < c->out->n_files; f++)
         dcpk_sink_abandon(c->files[f].sink);
@@ -23,7 +23,7 @@ static void conversion_release(struct dcpk_conversion *c)
     pthread_mutex_destroy(&c->mutex);
 }
 
-static dcpk_status allocate(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status allocate(struct dcpk_writing *c, struct dcpk_error *err)
 {
     const size_t n_slots = (size_t)c->exec->n_threads + 1;
 
@@ -38,7 +38,7 @@ static dcpk_status allocate(struct dcpk_conversion *c, struct dcpk_error *err)
 }
 
 /* Sync the files that only payloads went into, and make those that nothing went into. */
-static dcpk_status close_files(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status close_files(struct dcpk_writing *c, struct dcpk_error *err)
 {
     for (uint32_t f = 0; f < c->out->n_files; f++) {
         struct dcpk_sink *sink = c->files[f].sink;
@@ -67,7 +67,7 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
                               struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
                               struct dcpk_error *err)
 {
-    struct dcpk_conversion c = {.exec = exec, .out = out, .folder = folder};
+    struct dcpk_writing c = {.exec = exec, .out = out, .folder = folder};
     dcpk_status st;
 
     pthread_mutex_init(&c.mutex, NULL);
@@ -84,6 +84,6 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
     if (st == DCPK_OK)
         st = out->format->finish(out, folder, err);
     st = dcpk_meter_end(&c.meter, exec, c.workers, stats, st);
-    conversion_release(&c);
+    writing_release(&c);
     return st;
 }

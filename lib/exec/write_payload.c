@@ -14,7 +14,7 @@ struct run {
     size_t n_bytes;
 };
 
-static dcpk_status write_run(struct dcpk_conversion *c, struct run *run, struct dcpk_error *err)
+static dcpk_status write_run(struct dcpk_writing *c, struct run *run, struct dcpk_error *err)
 {
     struct dcpk_worker *worker = &c->workers[0];
     struct dcpk_sink *sink;
@@ -31,7 +31,7 @@ static dcpk_status write_run(struct dcpk_conversion *c, struct run *run, struct 
 }
 
 /* Append bytes to the run, writing it out whenever the buffer is full. */
-static dcpk_status put(struct dcpk_conversion *c, struct run *run, const uint8_t *data, uint64_t n,
+static dcpk_status put(struct dcpk_writing *c, struct run *run, const uint8_t *data, uint64_t n,
                        struct dcpk_error *err)
 {
     struct dcpk_worker *worker = &c->workers[0];
@@ -52,7 +52,7 @@ static dcpk_status put(struct dcpk_conversion *c, struct run *run, const uint8_t
 }
 
 /* The bytes of a source's object item, read through scratch. */
-static dcpk_status copy_payload(struct dcpk_conversion *c, const struct dcpk_out_payload *payload,
+static dcpk_status copy_payload(struct dcpk_writing *c, const struct dcpk_out_payload *payload,
                                 struct run *run, struct dcpk_error *err)
 {
     struct dcpk_worker *worker = &c->workers[0];
@@ -74,7 +74,7 @@ static dcpk_status copy_payload(struct dcpk_conversion *c, const struct dcpk_out
     return st;
 }
 
-static dcpk_status encode_payload(struct dcpk_conversion *c, const struct dcpk_out_payload *payload,
+static dcpk_status encode_payload(struct dcpk_writing *c, const struct dcpk_out_payload *payload,
                                   struct run *run, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
@@ -100,7 +100,7 @@ static const char *payload_key(const struct dcpk_output *out, size_t payload)
     return "(an object without a name)";
 }
 
-dcpk_status dcpk_write_payloads(struct dcpk_conversion *c, struct dcpk_error *err)
+dcpk_status dcpk_write_payloads(struct dcpk_writing *c, struct dcpk_error *err)
 {
     struct run run = {0};
     dcpk_status st = DCPK_OK;

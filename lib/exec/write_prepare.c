@@ -24,7 +24,7 @@ struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor)
     };
 }
 
-void dcpk_write_cut(const struct dcpk_conversion *c, const struct dcpk_out_chunk *chunk,
+void dcpk_write_cut(const struct dcpk_writing *c, const struct dcpk_out_chunk *chunk,
                     struct dcpk_slabs *slabs)
 {
     const struct dcpk_out_tensor *tensor = &c->out->tensors[chunk->tensor];
@@ -45,7 +45,7 @@ static int compare_chunks(const void *a, const void *b, void *context)
     return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
 }
 
-static dcpk_status order_chunks(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status order_chunks(struct dcpk_writing *c, struct dcpk_error *err)
 {
     const size_t n = c->out->n_chunks;
     bool sorted = true;
@@ -63,7 +63,7 @@ static dcpk_status order_chunks(struct dcpk_conversion *c, struct dcpk_error *er
 }
 
 /* How many chunks from order[first] on share a batch; 0: the first one is too large for any. */
-static uint32_t measure_batch(const struct dcpk_conversion *c, size_t first)
+static uint32_t measure_batch(const struct dcpk_writing *c, size_t first)
 {
     const struct dcpk_out_chunk *chunk = &c->out->chunks[c->order[first]];
     const size_t buffer_bytes = c->workers[0].buffer_bytes;
@@ -84,7 +84,7 @@ static uint32_t measure_batch(const struct dcpk_conversion *c, size_t first)
     return n;
 }
 
-static dcpk_status make_entries(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status make_entries(struct dcpk_writing *c, struct dcpk_error *err)
 {
     size_t capacity = 0;
 
@@ -105,7 +105,7 @@ static dcpk_status make_entries(struct dcpk_conversion *c, struct dcpk_error *er
     return DCPK_OK;
 }
 
-static dcpk_status make_trees(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status make_trees(struct dcpk_writing *c, struct dcpk_error *err)
 {
     c->trees = dcpk_alloc_array(c->out->n_tensors, sizeof *c->trees, err);
     if (c->trees == NULL)
@@ -132,7 +132,7 @@ static dcpk_status make_trees(struct dcpk_conversion *c, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_write_prepare(struct dcpk_conversion *c, struct dcpk_error *err)
+dcpk_status dcpk_write_prepare(struct dcpk_writing *c, struct dcpk_error *err)
 {
     dcpk_status st = order_chunks(c, err);
 

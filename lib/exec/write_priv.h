@@ -36,7 +36,7 @@ struct dcpk_half_written {
     uint32_t crc32; /* of the slabs so far, each shifted to its place */
 };
 
-struct dcpk_conversion {
+struct dcpk_writing {
     struct dcpk_exec *exec;
     struct dcpk_output *out;
     struct dcpk_folder *folder;
@@ -57,22 +57,22 @@ struct dcpk_conversion {
 uint64_t dcpk_write_item_bytes(const struct dcpk_out_chunk *chunk);
 struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
 /* The slabs of a chunk that is an entry of its own. */
-void dcpk_write_cut(const struct dcpk_conversion *c, const struct dcpk_out_chunk *chunk,
+void dcpk_write_cut(const struct dcpk_writing *c, const struct dcpk_out_chunk *chunk,
                     struct dcpk_slabs *slabs);
 
 /* Set order, entries, trees and n_tasks_left of the files. On failure the caller releases what is
  * there. */
-dcpk_status dcpk_write_prepare(struct dcpk_conversion *c, struct dcpk_error *err);
+dcpk_status dcpk_write_prepare(struct dcpk_writing *c, struct dcpk_error *err);
 
 /* The open file; made when this is its first byte. Thread-safe. */
-dcpk_status dcpk_write_open(struct dcpk_conversion *c, uint32_t file, struct dcpk_sink **sink,
+dcpk_status dcpk_write_open(struct dcpk_writing *c, uint32_t file, struct dcpk_sink **sink,
                             struct dcpk_error *err);
 /* Write and count. */
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
                            uint64_t offset_bytes, const void *data, uint64_t n_bytes,
                            struct dcpk_error *err);
 /* Write all object payloads; by one thread, before the tasks. */
-dcpk_status dcpk_write_payloads(struct dcpk_conversion *c, struct dcpk_error *err);
+dcpk_status dcpk_write_payloads(struct dcpk_writing *c, struct dcpk_error *err);
 /* A dcpk_task over a dcpk_conversion. */
 dcpk_status dcpk_write_task(void *conversion, int worker, uint64_t task, struct dcpk_error *err);
 

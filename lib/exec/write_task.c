@@ -4,7 +4,7 @@
 
 #include "lib/exec/write_priv.h"
 
-dcpk_status dcpk_write_open(struct dcpk_conversion *c, uint32_t file, struct dcpk_sink **sink,
+dcpk_status dcpk_write_open(struct dcpk_writing *c, uint32_t file, struct dcpk_sink **sink,
                             struct dcpk_error *err)
 {
     struct dcpk_open_file *f = &c->files[file];
@@ -22,7 +22,7 @@ dcpk_status dcpk_write_open(struct dcpk_conversion *c, uint32_t file, struct dcp
 }
 
 /* A task of the file is done; the last one syncs and closes it while other threads go on. */
-static dcpk_status task_done(struct dcpk_conversion *c, uint32_t file, struct dcpk_error *err)
+static dcpk_status task_done(struct dcpk_writing *c, uint32_t file, struct dcpk_error *err)
 {
     struct dcpk_open_file *f = &c->files[file];
     struct dcpk_sink *last = NULL;
@@ -47,7 +47,7 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
     return st;
 }
 
-static dcpk_status gather_box(struct dcpk_conversion *c, struct dcpk_worker *worker,
+static dcpk_status gather_box(struct dcpk_writing *c, struct dcpk_worker *worker,
                               const struct dcpk_out_chunk *chunk, const struct dcpk_box *box,
                               void *out, struct dcpk_error *err)
 {
@@ -65,7 +65,7 @@ static dcpk_status gather_box(struct dcpk_conversion *c, struct dcpk_worker *wor
 }
 
 /* Put a whole item into memory: lead, data, tail. */
-static dcpk_status make_item(struct dcpk_conversion *c, struct dcpk_worker *worker,
+static dcpk_status make_item(struct dcpk_writing *c, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint8_t *item,
                              struct dcpk_error *err)
 {
@@ -86,7 +86,7 @@ static dcpk_status make_item(struct dcpk_conversion *c, struct dcpk_worker *work
     return st;
 }
 
-static dcpk_status write_batch(struct dcpk_conversion *c, struct dcpk_worker *worker,
+static dcpk_status write_batch(struct dcpk_writing *c, struct dcpk_worker *worker,
                                const struct dcpk_entry *entry, struct dcpk_sink *sink,
                                struct dcpk_error *err)
 {
@@ -117,7 +117,7 @@ static dcpk_status write_batch(struct dcpk_conversion *c, struct dcpk_worker *wo
  * bytes of B) ^ CRC(B), and combine(a, b, n) = shift(a, n) ^ b: so the chunk's checksum is the sum
  * of its slabs', each shifted by what follows, in any order.
  */
-static bool slab_done(struct dcpk_conversion *c, uint32_t chunk, uint64_t n_slabs, uint32_t crc32,
+static bool slab_done(struct dcpk_writing *c, uint32_t chunk, uint64_t n_slabs, uint32_t crc32,
                       uint64_t bytes_after, uint32_t *chunk_crc32)
 {
     const uint32_t shifted = c->exec->backend->crc32_combine(crc32, 0, bytes_after);
@@ -146,7 +146,7 @@ static bool slab_done(struct dcpk_conversion *c, uint32_t chunk, uint64_t n_slab
 }
 
 /* The bytes around a chunk that was written in slabs. */
-static dcpk_status write_frame(struct dcpk_conversion *c, struct dcpk_worker *worker,
+static dcpk_status write_frame(struct dcpk_writing *c, struct dcpk_worker *worker,
                                const struct dcpk_out_chunk *chunk, uint32_t crc32,
                                struct dcpk_sink *sink, struct dcpk_error *err)
 {
@@ -164,7 +164,7 @@ static dcpk_status write_frame(struct dcpk_conversion *c, struct dcpk_worker *wo
     return st;
 }
 
-static dcpk_status write_slab(struct dcpk_conversion *c, struct dcpk_worker *worker,
+static dcpk_status write_slab(struct dcpk_writing *c, struct dcpk_worker *worker,
                               uint32_t chunk_number, uint64_t slab_number, struct dcpk_sink *sink,
                               struct dcpk_error *err)
 {
@@ -201,7 +201,7 @@ out:
 }
 
 /* The entry that holds a task. */
-static const struct dcpk_entry *find_entry(const struct dcpk_conversion *c, uint64_t task)
+static const struct dcpk_entry *find_entry(const struct dcpk_writing *c, uint64_t task)
 {
     size_t low = 0, high = c->n_entries;
 
@@ -218,7 +218,7 @@ static const struct dcpk_entry *find_entry(const struct dcpk_conversion *c, uint
 
 /* Let the system read what the task after the next one of each thread wants, while this one works.
  */
-static void advise_task(struct dcpk_conversion *c, uint64_t task)
+static void advise_task(struct dcpk_writing *c, uint64_t task)
 {
     const struct dcpk_out_chunk *chunk;
     const struct dcpk_entry *entry;
@@ -248,7 +248,7 @@ static void advise_task(struct dcpk_conversion *c, uint64_t task)
 dcpk_status dcpk_write_task(void *conversion, int worker_number, uint64_t task,
                             struct dcpk_error *err)
 {
-    struct dcpk_conversion *c = conversion;
+    struct dcpk_writing *c = conversion;
     struct dcpk_worker *worker = &c->workers[worker_number];
     const struct dcpk_entry *entry = find_entry(c, task);
     const uint32_t chunk = c->order[entry->first];
