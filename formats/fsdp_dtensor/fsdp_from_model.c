@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/ckpt/portable.h"
 
 /* What the whole output shares. */
 struct writer {
@@ -356,78 +357,12 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
     return st;
 }
 
-/* May it stand in re-emitted args: primitives, containers, Namespace and torch dtypes (DESIGN.md
- * key idea 6)? */
-static bool is_portable(struct writer *w, const struct dcpk_value *v)
-{
-    if (w->visits_left == 0)
-        return false;
-    w->visits_left--;
-    switch (v->kind) {
-    case DCPK_V_TUPLE:
-    case DCPK_V_LIST:
-    case DCPK_V_SET:
-        for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(w, v->as.items[i]))
-                return false;
-        return true;
-    case DCPK_V_DICT:
-        for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(w, v->as.pairs[i].key) || !is_portable(w, v->as.pairs[i].value))
-                return false;
-        return true;
-    case DCPK_V_GLOBAL:
-        return strcmp(v->as.global.module, "torch") == 0 &&
-               dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
-    case DCPK_V_OBJECT:
-        return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
-               is_portable(w, dcpk_value_attrs(v));
-    case DCPK_V_TENSOR:
-        return false;
-    case DCPK_V_NONE:
-    case DCPK_V_BOOL:
-    case DCPK_V_INT:
-    case DCPK_V_BIGINT:
-    case DCPK_V_FLOAT:
-    case DCPK_V_STR:
-    case DCPK_V_BYTES:
-        return true;
-    }
-    return false;
-}
-
-/* args, less what an older Megatron could not import. */
 static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(w->model->args), *args;
-    struct dcpk_value_pair *kept;
-    size_t n = 0;
+    const struct dcpk_value *args;
+    dcpk_status st = dcpk_args_portable(w->out, w->model->args, NULL, 0, &args, err);
 
-    if (attrs == NULL)
-        return dcpk_fail(
-            err, DCPK_EFORMAT,
-            "the source has no args: Megatron-FSDP does not load a checkpoint without them");
-    kept = dcpk_arena_array(w->out->arena, attrs->n, sizeof *kept, err);
-    if (kept == NULL)
-        return err->status;
-    for (size_t i = 0; i < attrs->n; i++) {
-        const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
-        const char *name = dcpk_value_as_str(pair->key);
-        const struct dcpk_value *v = pair->value;
-
-        if (name != NULL && is_portable(w, v)) {
-            kept[n++] = *pair;
-            continue;
-        }
-        dcpk_output_event(
-            w->out, DCPK_EVENT_DROPPED,
-            dcpk_arena_printf(w->out->arena, err, "args.%s", name != NULL ? name : "?"),
-            "attribute of class %s.%s, which another Megatron may not have",
-            v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
-            v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
-    }
-    args = dcpk_value_namespace(w->out->arena, kept, n, err);
-    return args == NULL ? err->status : add_value(w, "args", args, err);
+    return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 
 static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)

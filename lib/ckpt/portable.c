@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* portable.c - args less what another Megatron may not be able to import. */
+#include "lib/ckpt/portable.h"
+
+#include <string.h>
+
+/* Values may share nodes: a walk is bounded by visits, not by nodes. */
+#define MAX_VISITS 10000000
+
+static bool is_portable(const struct dcpk_value *v, uint64_t *visits_left)
+{
+    if (*visits_left == 0)
+        return false;
+    --*visits_left;
+    switch (v->kind) {
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(v->as.items[i], visits_left))
+                return false;
+        return true;
+    case DCPK_V_DICT:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(v->as.pairs[i].key, visits_left) ||
+                !is_portable(v->as.pairs[i].value, visits_left))
+                return false;
+        return true;
+    case DCPK_V_GLOBAL:
+        return strcmp(v->as.global.module, "torch") == 0 &&
+               dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
+    case DCPK_V_OBJECT:
+        return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
+               is_portable(dcpk_value_attrs(v), visits_left);
+    case DCPK_V_TENSOR:
+        return false;
+    case DCPK_V_NONE:
+    case DCPK_V_BOOL:
+    case DCPK_V_INT:
+    case DCPK_V_BIGINT:
+    case DCPK_V_FLOAT:
+    case DCPK_V_STR:
+    case DCPK_V_BYTES:
+        return true;
+    }
+    return false;
+}
+
+static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
+{
+    const char *a = dcpk_value_as_str(key), *b = dcpk_value_as_str(other);
+
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+static bool is_set(const struct dcpk_value *key, const struct dcpk_value_pair *set, size_t n_set)
+{
+    for (size_t i = 0; i < n_set; i++)
+        if (names(key, set[i].key))
+            return true;
+    return false;
+}
+
+dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
+                               const struct dcpk_value_pair *set, size_t n_set,
+                               const struct dcpk_value **portable, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    struct dcpk_value_pair *kept;
+    uint64_t visits_left = MAX_VISITS;
+    size_t n = 0;
+
+    if (attrs == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the source has no args: Megatron does not load a checkpoint without them");
+    kept = dcpk_arena_array(out->arena, attrs->n + n_set, sizeof *kept, err);
+    if (kept == NULL)
+        return err->status;
+    for (size_t i = 0; i < attrs->n; i++) {
+        const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
+        const char *name = dcpk_value_as_str(pair->key), *key;
+        const struct dcpk_value *v = pair->value;
+
+        if (is_set(pair->key, set, n_set))
+            continue;
+        if (name != NULL && is_portable(v, &visits_left)) {
+            kept[n++] = *pair;
+            continue;
+        }
+        key = dcpk_arena_printf(out->arena, err, "args.%s", name != NULL ? name : "?");
+        if (key == NULL)
+            return err->status;
+        dcpk_output_event(out, DCPK_EVENT_DROPPED, key,
+                          "attribute of class %s.%s, which another Megatron may not have",
+                          v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
+                          v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
+    }
+    for (size_t i = 0; i < n_set; i++)
+        kept[n++] = set[i];
+    *portable = dcpk_value_namespace(out->arena, kept, n, err);
+    return *portable == NULL ? err->status : DCPK_OK;
+}
