@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.c - run a command: wall time until its output is on disk, and its peak memory. */
+/* measure_run.c - run a command: wall time until its output is on disk, and its peak memory. */
 /*
  * measure [--cold DIR | --warm DIR]... [--sync DIR]... -- COMMAND...
  *
