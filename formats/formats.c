@@ -7,13 +7,17 @@
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/torch_dist/torch_dist.h"
+#include "formats/zarr/zarr.h"
 
 const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_torch_dist,
+    &dcpk_format_zarr,
     &dcpk_format_fsdp_dtensor,
-    &dcpk_format_dcp,
+    &dcpk_format_dcp, /* any */
     NULL,
 };
+
+const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;
 
 const struct dcpk_format *dcpk_format_find(const char *name)
 {

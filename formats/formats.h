@@ -8,6 +8,9 @@
 /* NULL-terminated. */
 extern const struct dcpk_format *const dcpk_formats[];
 
+/* Optional parts of formats that this build lacks, for people; NULL-terminated. */
+extern const char *const *const dcpk_formats_absent;
+
 /* The format of that name, or NULL. */
 const struct dcpk_format *dcpk_format_find(const char *name);
 

@@ -68,7 +68,10 @@ static int put_version(void)
     puts("backends:");
     for (size_t i = 0; dcpk_backends[i] != NULL; i++)
         printf("  %-14s%s\n", dcpk_backends[i]->name, dcpk_backends[i]->summary);
-    printf("not built in: %s\n", absent);
+    printf("not built in: %s", absent);
+    for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
+        printf(", %s", dcpk_formats_absent[i]);
+    putchar('\n');
     return finish();
 }
 

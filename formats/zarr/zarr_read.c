@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zarr_read.c - the folders of a zarr checkpoint -> tensors, chunks and objects. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/megatron/megatron.h"
+#include "formats/zarr/zarr.h"
+#include "formats/zarr/zarr_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+#define ARRAY_JSON     ".zarray"
+#define MAX_JSON_BYTES (1u << 20)
+#define MAX_KEY_BYTES  1024
+#define MAX_NAME_BYTES (MAX_KEY_BYTES + 24 * DCPK_MAX_RANK) /* "<key>/<i>.<j>.<k>" */
+/*
+ * Chunks that one array may leave out: each costs memory without a byte on disk. Megatron writes
+ * every chunk, so this only bounds what a lying file can ask for.
+ */
+#define MAX_MISSING 65536
+
+void dcpk_zarr_close(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+
+    dcpk_free(state->layouts);
+}
+
+static dcpk_status add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
+                            uint32_t *file, struct dcpk_error *err)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+    dcpk_status st;
+
+    if (ckpt->n_files >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
+    st = dcpk_grow(&ckpt->files, &state->files_capacity, ckpt->n_files,
+                   sizeof(struct dcpk_source *), err);
+    if (st != DCPK_OK)
+        return st;
+    *file = (uint32_t)ckpt->n_files;
+    ckpt->files[ckpt->n_files++] = source;
+    return DCPK_OK;
+}
+
+/* An array while its chunks are listed. */
+struct listing {
+    const char *key;
+    const struct dcpk_zarr_array *array;
+    int64_t index[DCPK_MAX_RANK];
+    struct dcpk_source *json; /* its .zarray: the place of chunks that have no file */
+    uint32_t json_file;       /* once there is such a chunk */
+    int64_t n_missing;
+};
+
+static bool next_index(struct listing *l)
+{
+    for (int a = l->array->rank; a-- > 0;) {
+        if (++l->index[a] < l->array->grid[a])
+            return true;
+        l->index[a] = 0;
+    }
+    return false;
+}
+
+/* "<key>/0.1.0"; a scalar's one chunk is "0" (zarr.md section 4). */
+static void chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
+{
+    size_t n =
+        (size_t)snprintf(name, MAX_NAME_BYTES, "%s/%s", l->key, l->array->rank > 0 ? "" : "0");
+
+    for (int a = 0; a < l->array->rank; a++) {
+        const char separator[2] = {a > 0 ? l->array->separator : '\0', '\0'};
+
+        n += (size_t)snprintf(name + n, MAX_NAME_BYTES - n, "%s%" PRId64, separator, l->index[a]);
+    }
+    assert(n < MAX_NAME_BYTES);
+}
+
+/* A chunk without a file: zero where the array says so, else nobody knows what was in it. */
+static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, const char *name,
+                                 struct dcpk_place *place, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (l->array->fill == DCPK_ZARR_FILL_NONE)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "chunk '%s' is missing and fill_value is null: its elements are lost",
+                         name);
+    if (l->array->fill == DCPK_ZARR_FILL_OTHER)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "chunk '%s' is missing and fill_value is not 0: left-out chunks are "
+                         "read as zero only",
+                         name);
+    if (l->n_missing == MAX_MISSING)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %d chunks are missing", MAX_MISSING);
+    if (l->n_missing++ == 0)
+        st = add_file(ckpt, l->json, &l->json_file, err);
+    *place = (struct dcpk_place){.file = l->json_file};
+    return st;
+}
+
+/* A chunk file has the length it must have. */
+static dcpk_status check_length(const struct dcpk_zarr_array *array, struct dcpk_source *source,
+                                struct dcpk_error *err)
+{
+    const uint64_t n_bytes = dcpk_source_bytes(source), whole = array->chunk_bytes;
+
+    if (array->codec == NULL && n_bytes != whole)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s' has %" PRIu64 " bytes, a chunk has %" PRIu64
+                         " (at the edge too): it is damaged or of another array",
+                         dcpk_source_name(source), n_bytes, whole);
+    /* What no compressor makes larger by more; bounds the memory that decoding takes. */
+    if (array->codec != NULL && (n_bytes == 0 || n_bytes / 2 > whole + 4096))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s' has %" PRIu64
+                         " bytes, which cannot be a compressed chunk of %" PRIu64,
+                         dcpk_source_name(source), n_bytes, whole);
+    return DCPK_OK;
+}
+
+static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
+                              struct dcpk_place *place, struct dcpk_error *err)
+{
+    struct dcpk_error not_found = DCPK_ERROR_INIT;
+    struct dcpk_source *source;
+    char name[MAX_NAME_BYTES];
+    dcpk_status st;
+
+    chunk_name(l, name);
+    if (dcpk_store_find(ckpt->store, name, &source, &not_found) != DCPK_OK) {
+        if (not_found.status != DCPK_EIO || dcpk_store_has(ckpt->store, name)) {
+            *err = not_found;
+            return err->status;
+        }
+        return missing_chunk(ckpt, l, name, place, err);
+    }
+    st = check_length(l->array, source, err);
+    if (st == DCPK_OK)
+        st = add_file(ckpt, source, &place->file, err);
+    place->offset_bytes = 0;
+    place->n_bytes = dcpk_source_bytes(source);
+    return st;
+}
+
+static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, uint32_t tensor,
+                             struct dcpk_error *err)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+    const struct dcpk_zarr_array *array = l->array;
+    const size_t rank = (size_t)array->rank;
+    int64_t *span = dcpk_arena_array(ckpt->arena, 2 * rank, sizeof *span, err);
+    struct dcpk_chunk chunk = {.tensor = tensor, .span = span};
+    dcpk_status st;
+
+    if (span == NULL)
+        return err->status;
+    for (size_t a = 0; a < rank; a++) {
+        const int64_t left = array->shape[a] - l->index[a] * array->chunk[a];
+
+        span[a] = l->index[a] * array->chunk[a];
+        span[rank + a] = left < array->chunk[a] ? left : array->chunk[a];
+    }
+    st = find_chunk(ckpt, l, &chunk.place, err);
+    if (st == DCPK_OK)
+        st = dcpk_grow(&ckpt->chunks, &state->chunks_capacity, ckpt->n_chunks, sizeof chunk, err);
+    if (st != DCPK_OK)
+        return st;
+    ckpt->chunks[ckpt->n_chunks++] = chunk;
+    return DCPK_OK;
+}
+
+static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, const char *key,
+                              const struct dcpk_zarr_array *array, struct dcpk_error *err)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+    const size_t rank = (size_t)array->rank;
+    int64_t *shape = dcpk_arena_array(ckpt->arena, rank, sizeof *shape, err);
+    struct dcpk_tensor tensor = {.key = dcpk_arena_strdup(ckpt->arena, key, err),
+                                 .dtype = array->dtype,
+                                 .rank = array->rank,
+                                 .shape = shape,
+                                 .first_chunk = ckpt->n_chunks,
+                                 .n_chunks = (size_t)array->n_chunks};
+    dcpk_status st;
+
+    if (shape == NULL || tensor.key == NULL)
+        return err->status;
+    if (rank > 0)
+        memcpy(shape, array->shape, rank * sizeof *shape);
+    st = dcpk_grow(&state->layouts, &state->layouts_capacity, ckpt->n_tensors,
+                   sizeof *state->layouts, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
+    if (st != DCPK_OK)
+        return st;
+    state->layouts[ckpt->n_tensors - 1] =
+        (struct dcpk_zarr_layout){.chunk_bytes = array->chunk_bytes, .codec = array->codec};
+    memcpy(state->layouts[ckpt->n_tensors - 1].chunk, array->chunk, sizeof array->chunk);
+    return DCPK_OK;
+}
+
+static dcpk_status read_json(struct dcpk_source *source, struct dcpk_zarr_array *array,
+                             struct dcpk_error *err)
+{
+    char *text = NULL;
+    size_t n;
+    dcpk_status st = dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_zarr_parse(text, n, array, err);
+    dcpk_free(text);
+    if (st != DCPK_OK)
+        dcpk_context(err, "reading '%s'", dcpk_source_name(source));
+    return st;
+}
+
+static void note_array(struct dcpk_checkpoint *ckpt, const struct listing *l)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+
+    if (l->array->unknown[0] != '\0')
+        dcpk_checkpoint_note(ckpt, "'%s/%s': the field \"%s\" is not known and not looked at",
+                             l->key, ARRAY_JSON, l->array->unknown);
+    if (l->n_missing > 0)
+        dcpk_checkpoint_note(ckpt, "'%s': %" PRId64 " chunks are left out and read as zero", l->key,
+                             l->n_missing);
+    if (l->array->is_void && !state->has_void) {
+        state->has_void = true;
+        dcpk_checkpoint_note(ckpt,
+                             "'%s' and perhaps others: dtype of two bytes without a type, read as "
+                             "bfloat16 (a save that was cut short leaves it so)",
+                             l->key);
+    }
+}
+
+/* Files beside the chunks are not read; they may be of a larger array that was here before. */
+static dcpk_status note_strays(struct dcpk_checkpoint *ckpt, const struct listing *l,
+                               struct dcpk_error *err)
+{
+    const size_t n_chunks = (size_t)(l->array->n_chunks - l->n_missing);
+    char **names = NULL;
+    size_t n = 0, n_files = 0;
+    dcpk_status st;
+
+    if (l->array->separator != '.')
+        return DCPK_OK;
+    st = dcpk_store_list_in(ckpt->store, l->key, &names, &n, err);
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < n; i++)
+        n_files += names[i][0] != '.';
+    dcpk_free(names);
+    if (n_files > n_chunks)
+        dcpk_checkpoint_note(ckpt, "'%s': %zu files are no chunks of its grid and are not read",
+                             l->key, n_files - n_chunks);
+    return DCPK_OK;
+}
+
+static dcpk_status add_array(struct dcpk_checkpoint *ckpt, const char *key,
+                             struct dcpk_source *json, struct dcpk_error *err)
+{
+    struct dcpk_zarr_array array;
+    struct listing l = {.key = key, .array = &array, .json = json};
+    dcpk_status st = read_json(json, &array, err);
+
+    if (st == DCPK_OK)
+        st = add_tensor(ckpt, key, &array, err);
+    if (st == DCPK_OK && array.n_chunks > 0) {
+        do {
+            st = add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err);
+        } while (st == DCPK_OK && next_index(&l));
+    }
+    if (st != DCPK_OK)
+        return st;
+    note_array(ckpt, &l);
+    return note_strays(ckpt, &l, err);
+}
+
+/*
+ * "shard_<offsets>_<shape>.pt". Core 0.4 to 0.7 lost the last component of a shape of several axes
+ * (zarr.md section 5): such a name is kept as it is, its offsets say all that is needed.
+ */
+static bool is_shard_name(const char *name, bool *is_short)
+{
+    const char *offsets = name + strlen("shard_"), *shape;
+    int n_dots[2] = {0, 0};
+
+    if (!dcpk_starts_with(name, "shard_") || !dcpk_ends_with(name, ".pt"))
+        return false;
+    shape = strchr(offsets, '_');
+    if (shape == NULL)
+        return false;
+    for (const char *p = offsets; p < name + strlen(name) - strlen(".pt"); p++)
+        n_dots[p > shape] += *p == '.';
+    *is_short = n_dots[0] > n_dots[1];
+    return true;
+}
+
+static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *folder, const char *name,
+                              struct dcpk_error *err)
+{
+    struct dcpk_object object = {0};
+    struct dcpk_source *source;
+    char path[MAX_NAME_BYTES];
+    dcpk_status st;
+
+    if (strlen(name) > MAX_NAME_BYTES - MAX_KEY_BYTES - 2)
+        return dcpk_fail(err, DCPK_ERANGE, "'%.100s...' in '%s': the name is too long", name,
+                         folder);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    st = dcpk_store_find(ckpt->store, path, &source, err);
+    if (st == DCPK_OK)
+        st = add_file(ckpt, source, &object.place.file, err);
+    if (st != DCPK_OK)
+        return st;
+    object.place.n_bytes = dcpk_source_bytes(source);
+    object.key = dcpk_arena_strndup(ckpt->arena, path, strlen(path) - strlen(".pt"), err);
+    return object.key == NULL ? err->status : dcpk_checkpoint_add_object(ckpt, &object, err);
+}
+
+/* A folder without .zarray: the shards of an object, or nothing of ours. */
+static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder, char **names,
+                               size_t n, struct dcpk_error *err)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+    bool is_short = false;
+    size_t n_others = 0;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        if (!is_shard_name(names[i], &is_short)) {
+            n_others++;
+            continue;
+        }
+        st = add_object(ckpt, folder, names[i], err);
+        if (is_short && !state->has_short_name) {
+            state->has_short_name = true;
+            dcpk_checkpoint_note(ckpt,
+                                 "'%s/%s' and perhaps others: the name lacks the last number of "
+                                 "the shape, as core 0.4 to 0.7 wrote it",
+                                 folder, names[i]);
+        }
+    }
+    if (n_others > 0)
+        dcpk_checkpoint_note(ckpt, "'%s' holds %zu names that are no part of a checkpoint", folder,
+                             n_others);
+    return st;
+}
+
+static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
+{
+    struct dcpk_error no_folder = DCPK_ERROR_INIT;
+    struct dcpk_source *json;
+    char path[MAX_NAME_BYTES];
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st;
+
+    if (strlen(name) > MAX_KEY_BYTES - 2)
+        return dcpk_fail(err, DCPK_ERANGE, "'%.100s...': the name has %zu bytes, the limit is %d",
+                         name, strlen(name), MAX_KEY_BYTES - 2);
+    /* Locks of zarr's ProcessSynchronizer (zarr.md section 2): some hold an empty .zarray. */
+    if (dcpk_ends_with(name, ".sync"))
+        return DCPK_OK;
+    snprintf(path, sizeof path, "%s/%s", name, ARRAY_JSON);
+    if (dcpk_store_has(ckpt->store, path)) {
+        st = dcpk_store_find(ckpt->store, path, &json, err);
+        return st == DCPK_OK ? add_array(ckpt, name, json, err) : st;
+    }
+    if (dcpk_store_list_in(ckpt->store, name, &names, &n, &no_folder) != DCPK_OK) {
+        if (dcpk_store_has(ckpt->store, name)) {
+            if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
+                strcmp(name, "common.pt") != 0)
+                dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
+            return DCPK_OK;
+        }
+        *err = no_folder;
+        return err->status;
+    }
+    st = add_objects(ckpt, name, names, n, err);
+    dcpk_free(names);
+    return st;
+}
+
+dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "zarr", err);
+
+    if (st == DCPK_OK)
+        st = dcpk_store_list(ckpt->store, &names, &n, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = add_entry(ckpt, names[i], err);
+    dcpk_free(names);
+    if (st == DCPK_OK && ckpt->n_tensors == 0)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "'%s' says zarr, but no folder here holds a '%s' (no arrays)",
+                       DCPK_MEGATRON_METADATA_JSON, ARRAY_JSON);
+    return st;
+}
+
+/*
+ * A chunk file holds the whole chunk, at the edge too, so strides are those of the whole chunk; the
+ * part inside the tensor is one run when only axes before all longer ones are cut.
+ */
+dcpk_status dcpk_zarr_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                             struct dcpk_extent *where, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+    const struct dcpk_zarr_layout *layout =
+        &((const struct dcpk_zarr_state *)ckpt->state)->layouts[chunk->tensor];
+    const int64_t *extent = chunk->span + tensor->rank;
+    int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
+    bool is_longer = false; /* an axis before this one has more than one index */
+
+    (void)err;
+    *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file], .is_row_major = true};
+    for (int a = tensor->rank; a-- > 0;) {
+        where->stride_bytes[a] = stride;
+        stride *= layout->chunk[a];
+    }
+    for (int a = 0; a < tensor->rank; a++) {
+        if (is_longer && extent[a] != layout->chunk[a])
+            where->is_row_major = false;
+        is_longer = is_longer || extent[a] > 1;
+    }
+    if (chunk->place.n_bytes == 0) {
+        where->is_zero = true;
+    } else if (layout->codec != NULL) {
+        where->decoded_bytes = layout->chunk_bytes;
+        where->record_bytes = chunk->place.n_bytes;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                             void *out, struct dcpk_error *err)
+{
+    const struct dcpk_zarr_layout *layout =
+        &((const struct dcpk_zarr_state *)ckpt->state)->layouts[chunk->tensor];
+    struct dcpk_source *source = ckpt->files[chunk->place.file];
+    const size_t n_bytes = (size_t)chunk->place.n_bytes;
+    uint8_t *in = dcpk_alloc(n_bytes, err);
+    dcpk_status st;
+
+    if (in == NULL)
+        return err->status;
+    st = dcpk_source_read(source, 0, in, n_bytes, err);
+    if (st == DCPK_OK)
+        st = layout->codec->decode(in, n_bytes, out, (size_t)layout->chunk_bytes, err);
+    dcpk_free(in);
+    if (st != DCPK_OK)
+        dcpk_context(err, "decoding '%s' (%s)", dcpk_source_name(source), layout->codec->id);
+    return st;
+}
