@@ -207,12 +207,24 @@ void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo)
     }
 }
 
+/* Names that meant something else in Python 2's __builtin__: Python 3 would not map them back as
+ * they are. */
+static bool is_python2_builtin(const char *name, size_t name_bytes)
+{
+    static const char *const names[] = {"xrange", "reduce", "unicode", "unichr", "long"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == name_bytes && memcmp(names[i], name, name_bytes) == 0)
+            return true;
+    return false;
+}
+
 /* Protocol 2 has Python 2's module names; Python 3 maps them back. _compat_pickle.py,
  * REVERSE_IMPORT_MAPPING. */
-static const char *old_module(const char *module)
+static const char *old_module(const char *module, const char *name, size_t name_bytes)
 {
     if (strcmp(module, "builtins") == 0)
-        return "__builtin__";
+        return is_python2_builtin(name, name_bytes) ? module : "__builtin__";
     return strcmp(module, "copyreg") == 0 ? "copy_reg" : module;
 }
 
@@ -221,7 +233,7 @@ static void put_plain_global(struct dcpk_pickle_writer *w, const char *module, c
 {
     assert(strchr(module, '\n') == NULL && memchr(name, '\n', name_bytes) == NULL);
     dcpk_bytes_u8(w->out, OP_GLOBAL);
-    dcpk_bytes_text(w->out, old_module(module));
+    dcpk_bytes_text(w->out, old_module(module, name, name_bytes));
     dcpk_bytes_u8(w->out, '\n');
     dcpk_bytes_put(w->out, name, name_bytes);
     dcpk_bytes_u8(w->out, '\n');
