@@ -35,6 +35,9 @@ struct dcpk_model_tensor {
 /* Tensors of a parameter are linked by index, UINT32_MAX where there is none. */
 #define DCPK_NO_TENSOR UINT32_MAX
 #define DCPK_NO_GROUP UINT32_MAX
+#define DCPK_NO_UNIT UINT32_MAX
+#define DCPK_NO_PLACE UINT32_MAX
+#define DCPK_TP_UNKNOWN (-2)
 
 /* A parameter or persistent buffer by its live name. */
 struct dcpk_param {
@@ -45,7 +48,11 @@ struct dcpk_param {
     const char *name;
     bool is_gated;     /* rows are gate then up (SwiGLU fc1) */
     bool is_buffer;    /* not trained: no optimizer state, no group */
-    int tp_axis;       /* the axis that tensor parallelism cuts, -1: none; set by lib/rules/parallel.h */
+    /* How ranks hold it; set by lib/rules/parallel.h. */
+    int tp_axis;       /* the axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule says */
+    int64_t expert;    /* the number of a routed expert, -1: dense */
+    uint32_t unit;     /* of Megatron-FSDP: the transformer layer, counted; or DCPK_NO_UNIT */
+    uint32_t place;    /* in the order in which modules register parameters; DCPK_NO_PLACE: a buffer */
     uint32_t group;    /* index into groups, or DCPK_NO_GROUP */
     const char *const *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
     size_t n_spellings;
@@ -87,6 +94,11 @@ struct dcpk_model {
     struct dcpk_layout layout;
     const char *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
     bool has_optimizer;
+    /*
+     * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before anything is published every weight is
+     * compared with its rounded master (lib/exec/prove_masters.h).
+     */
+    bool needs_proof;
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor (fsdp_dtensor.md section 4, Q) */
 
     struct dcpk_note *dropped, **dropped_end; /* "key: reason" of what this view leaves out */

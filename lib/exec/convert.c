@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "lib/base/alloc.h"
+#include "lib/exec/prove_masters.h"
 #include "lib/rules/inspector.h"
 
 /*
@@ -256,8 +257,14 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     const unsigned flags = (c->options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
     struct dcpk_folder *folder = NULL;
     struct dcpk_exec *exec = NULL;
-    dcpk_status st = dcpk_folder_begin(c->target.folder, flags, &folder, err);
+    dcpk_status st;
 
+    if (c->model != NULL && c->model->needs_proof) {
+        st = dcpk_prove_masters(c->model, c->options->backend, &c->options->exec, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    st = dcpk_folder_begin(c->target.folder, flags, &folder, err);
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);

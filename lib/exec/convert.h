@@ -48,7 +48,10 @@ struct dcpk_conversion {
  */
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c, const struct dcpk_convert_options *options,
                                  struct dcpk_error *err);
-/* Write the planned output, publish it, then the tracker. On failure nothing is left that looks whole. */
+/*
+ * Write the planned output, publish it, then the tracker. On failure nothing is left that looks whole. Where the model needs a proof
+ * (lib/exec/prove_masters.h) that comes first: DCPK_EMISMATCH when it fails.
+ */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
 

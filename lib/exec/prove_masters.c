@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prove_masters.c - weights against their rounded masters. */
+#include "lib/exec/prove_masters.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+
+/* Weights, and behind them the masters of the same parameters. */
+struct pairs {
+    struct dcpk_view *views;
+    uint32_t *params;
+    struct dcpk_compare *results;
+    size_t n;
+};
+
+static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
+{
+    return (struct dcpk_view){.dtype = t->dtype,
+                              .rank = t->rank,
+                              .shape = t->shape,
+                              .pieces = t->pieces,
+                              .n_pieces = t->n_pieces};
+}
+
+static bool has_both(const struct dcpk_param *param)
+{
+    return param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
+           param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
+}
+
+static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
+                           struct dcpk_error *err)
+{
+    size_t n = 0;
+
+    for (size_t p = 0; p < model->n_params; p++)
+        n += has_both(&model->params[p]);
+    if (n == 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "there is no weight with a master: nothing can be proven");
+    pairs->views = dcpk_alloc_array(2 * n, sizeof *pairs->views, err);
+    if (pairs->views == NULL)
+        return err->status;
+    pairs->params = dcpk_alloc_array(n, sizeof *pairs->params, err);
+    if (pairs->params == NULL)
+        return err->status;
+    pairs->results = dcpk_alloc_array(n, sizeof *pairs->results, err);
+    if (pairs->results == NULL)
+        return err->status;
+    for (uint32_t p = 0; p < model->n_params; p++) {
+        const struct dcpk_param *param = &model->params[p];
+
+        if (!has_both(param))
+            continue;
+        pairs->params[pairs->n] = p;
+        pairs->views[pairs->n] = view_of(&model->tensors[param->tensor[DCPK_WEIGHT]]);
+        pairs->views[n + pairs->n] = view_of(&model->tensors[param->tensor[DCPK_MASTER]]);
+        if (!same_shape(&pairs->views[pairs->n], &pairs->views[n + pairs->n]))
+            return dcpk_fail(err, DCPK_EMISMATCH, "'%s': its master has another shape",
+                             param->name);
+        pairs->n++;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status judge(const struct dcpk_model *model, const struct pairs *pairs,
+                         struct dcpk_error *err)
+{
+    const struct dcpk_compare *first = NULL;
+    uint64_t n_different = 0;
+    uint32_t param = 0;
+
+    for (size_t i = 0; i < pairs->n; i++) {
+        if (pairs->results[i].equal)
+            continue;
+        if (n_different++ == 0) {
+            first = &pairs->results[i];
+            param = pairs->params[i];
+        }
+    }
+    if (first == NULL)
+        return DCPK_OK;
+    return dcpk_fail(
+        err, DCPK_EMISMATCH,
+        "'%s': the weight is not its rounded master in %" PRIu64
+        " elements, the first is number %" PRId64 " (%" PRIu64
+        " of %zu parameters differ): the optimizer's state is not where it was inferred, or "
+        "the weights were changed after the last step; --weights-only leaves the optimizer out",
+        model->params[param].name, first->n_different, first->first_different, n_different,
+        pairs->n);
+}
+
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+                               const struct dcpk_exec_options *options, struct dcpk_error *err)
+{
+    struct dcpk_exec_stats stats = {0};
+    struct dcpk_exec *exec = NULL;
+    struct pairs pairs = {0};
+    dcpk_status st = collect(model, &pairs, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(model->ckpt, backend, options, &exec, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_compare(exec, pairs.views, exec, pairs.views + pairs.n, pairs.n,
+                               pairs.results, &stats, err);
+    if (st == DCPK_OK)
+        st = judge(model, &pairs, err);
+    dcpk_exec_free(exec);
+    dcpk_free(pairs.views);
+    dcpk_free(pairs.params);
+    dcpk_free(pairs.results);
+    if (st != DCPK_OK)
+        dcpk_context(err, "proving the decoded optimizer state of '%s'",
+                     dcpk_store_path(model->ckpt->store));
+    return st;
+}
