@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron.h"
+#include "formats/megatron/megatron_priv.h"
 #include "lib/base/text.h"
 
 #define LAYERS  "layers."
@@ -62,7 +62,7 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
 }
 
 /* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15 calls `param`. */
-static enum dcpk_role role_of(const struct dcpk_megatron_key *key)
+enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
 {
     if (text_is(key->state, key->state_bytes, "param") ||
         text_is(key->state, key->state_bytes, "fp32_param"))
@@ -231,7 +231,7 @@ static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
 static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
-    const enum dcpk_role role = role_of(key);
+    const enum dcpk_role role = dcpk_megatron_role(key);
     const char *state = NULL;
     dcpk_status st;
 
@@ -268,13 +268,9 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         return DCPK_OK;
     }
     if (dcpk_starts_with(skip_chained(key), "optimizer.distributed.")) {
-        if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "the optimizer layout dp_reshardable (Megatron's default from core "
-                             "0.15 on) is not converted by this version: "
-                             "load with the same Megatron and save with "
-                             "--dist-ckpt-optim-fully-reshardable, or convert with --weights-only");
-        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+        /* Else all of them together, when the weights are there: dcpk_megatron_decode_buckets. */
+        if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
+            dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
     if (is_split_projection(key))
@@ -291,8 +287,8 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
 
 /* Append the param_groups of one optimizer: {'optimizer': {'param_groups': [...]}} or, in fp32
  * runs, without the outer dict. */
-static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
-                              struct dcpk_error *err)
+dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                     struct dcpk_error *err)
 {
     const struct dcpk_value *inner = dcpk_value_get(optimizer, "optimizer");
     const struct dcpk_value *list =
@@ -345,9 +341,9 @@ static dcpk_status read_groups(struct dcpk_model *model, const struct dcpk_value
     dcpk_status st = DCPK_OK;
 
     if (dcpk_value_get_int(optimizer, 0) == NULL)
-        return optimizer == NULL ? DCPK_OK : add_groups(model, optimizer, err);
+        return optimizer == NULL ? DCPK_OK : dcpk_megatron_add_groups(model, optimizer, err);
     for (int64_t i = 0; st == DCPK_OK && (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
-        st = add_groups(model, chained, err);
+        st = dcpk_megatron_add_groups(model, chained, err);
     return st;
 }
 
@@ -360,6 +356,16 @@ static void read_layout(struct dcpk_model *model)
     if (dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
         dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16))
         model->is_fp32 = !bf16 && !fp16;
+}
+
+/* What the common state of one optimizer, or of the first of several, calls its layout. */
+static const char *sharding_type(const struct dcpk_value *optimizer)
+{
+    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
+    const char *name = dcpk_value_as_str(
+        dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
+
+    return name != NULL ? name : "bucket space";
 }
 
 /* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
@@ -376,7 +382,7 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
         struct dcpk_megatron_key parts;
 
         if (dcpk_starts_with(skip_chained(tensor->key), "optimizer.distributed."))
-            return name != NULL ? name : "bucket space (dp_reshardable)";
+            return name != NULL ? name : sharding_type(optimizer);
         if (!dcpk_megatron_split_key(tensor->key, &parts))
             continue;
         has_state = true;
@@ -447,6 +453,24 @@ static dcpk_status read_rng(struct dcpk_model *model, const struct dcpk_object *
     return DCPK_OK;
 }
 
+/* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5). */
+static dcpk_status map_optimizer_object(struct dcpk_model *model, const char *key,
+                                        struct dcpk_error *err)
+{
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
+        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+    else if (strstr(key, ".param_state/") != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the optimizer layout dp_zero_gather_scatter is not converted by this "
+                         "version: load with core 0.12 to 0.15 and save with "
+                         "--ckpt-fully-parallel-save, or convert with --weights-only");
+    else if (strstr(key, ".grad_scaler/") != NULL)
+        dcpk_model_drop(model, key, "the loss scaler's state: Megatron-FSDP starts with its own");
+    else if (!dcpk_bucket_is_key(key))
+        dcpk_model_drop(model, key, "no optimizer item of that name is known");
+    return DCPK_OK;
+}
+
 static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object *object,
                               struct dcpk_error *err)
 {
@@ -466,7 +490,7 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     else if (dcpk_starts_with(key, "rerun_state_machine_state/"))
         dcpk_model_drop(model, key, "rerun state: Megatron keeps it in torch_dist only");
     else if (dcpk_starts_with(skip_chained(key), "optimizer."))
-        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+        return map_optimizer_object(model, key, err);
     else
         dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");
     return DCPK_OK;
@@ -482,6 +506,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
     }
+    if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+        st = dcpk_megatron_decode_buckets(model, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
         st = map_object(model, &ckpt->objects[i], err);
         if (st != DCPK_OK)

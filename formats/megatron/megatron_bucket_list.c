@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_bucket_list.c - the stored DDP buckets: keys taken apart, sizes checked against what
+ * Megatron recorded. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+#define MAX_DIGITS 9
+
+/*
+ * "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>.gbuf_idx_<b>.dtype_(torch.bfloat16,
+ * torch.float32).bucket_idx_<k>.exp_avg" (MC/optimizer/distrib_optimizer.py@0.19.0
+ * sharded_param_state_dp_reshardable).
+ */
+struct bucket_key {
+    int64_t chained; /* 0 too where there is no prefix: a rank with one optimizer has none */
+    int64_t group, buffer, number;
+    size_t group_bytes; /* of the key up to the group's number */
+    const char *dtype;  /* "bfloat16", dtype_bytes of it: the parameters' */
+    size_t dtype_bytes;
+    const char *state;
+};
+
+/* A stored tensor and its key's parts. */
+struct entry {
+    struct bucket_key key;
+    uint32_t tensor;
+};
+
+static bool take_text(const char **p, const char *text)
+{
+    if (!dcpk_starts_with(*p, text))
+        return false;
+    *p += strlen(text);
+    return true;
+}
+
+static bool take_number(const char **p, int64_t *out)
+{
+    const char *end = *p;
+
+    while (isdigit((unsigned char)*end))
+        end++;
+    if (end == *p || end - *p > MAX_DIGITS)
+        return false;
+    *out = strtoll(*p, NULL, 10);
+    *p = end;
+    return true;
+}
+
+/* Read the part up to the group's number. */
+static bool take_group(const char **p, struct bucket_key *key)
+{
+    const char *start = *p;
+
+    key->chained = 0;
+    if (take_text(p, "chained_") && (!take_number(p, &key->chained) || !take_text(p, ".")))
+        return false;
+    if (!take_text(p, "optimizer.distributed.dp_group_idx_") || !take_number(p, &key->group))
+        return false;
+    key->group_bytes = (size_t)(*p - start);
+    return true;
+}
+
+static bool parse_key(const char *text, struct bucket_key *key)
+{
+    const char *p = text;
+
+    if (!take_group(&p, key) || !take_text(&p, ".gbuf_idx_") || !take_number(&p, &key->buffer) ||
+        !take_text(&p, ".dtype_(torch."))
+        return false;
+    key->dtype = p;
+    key->dtype_bytes = strcspn(p, ",)");
+    p = strchr(p, ')');
+    if (p == NULL || !take_text(&p, ").bucket_idx_") || !take_number(&p, &key->number) ||
+        !take_text(&p, "."))
+        return false;
+    key->state = p;
+    return *p != '\0';
+}
+
+bool dcpk_bucket_is_key(const char *key)
+{
+    struct bucket_key parts;
+    const char *p = key;
+
+    return take_group(&p, &parts) && *p == '.';
+}
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int compare_buckets(const struct bucket_key *a, const struct bucket_key *b)
+{
+    int order = compare_numbers(a->chained, b->chained);
+
+    if (order == 0)
+        order = compare_numbers(a->group, b->group);
+    if (order == 0)
+        order = compare_numbers(a->buffer, b->buffer);
+    return order != 0 ? order : compare_numbers(a->number, b->number);
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    const int order = compare_buckets(&a->key, &b->key);
+
+    return order != 0 ? order : compare_numbers(a->tensor, b->tensor);
+}
+
+/* The entries of all buckets, sorted; owned by the caller. */
+static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
+                                size_t *n, struct dcpk_error *err)
+{
+    size_t capacity = 0;
+
+    for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *key = ckpt->tensors[t].key;
+        dcpk_status st;
+
+        if (!dcpk_bucket_is_key(key))
+            continue;
+        st = dcpk_grow(entries, &capacity, *n, sizeof **entries, err);
+        if (st != DCPK_OK)
+            return st;
+        (*entries)[*n].tensor = t;
+        if (!parse_key(key, &(*entries)[*n].key))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no key of a bucket that is known",
+                             key);
+        if ((*entries)[*n].key.chained > 1)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s': more than two optimizers (dense and expert parameters)", key);
+        (*n)++;
+    }
+    if (*n > 0)
+        qsort(*entries, *n, sizeof **entries, compare_entries);
+    return DCPK_OK;
+}
+
+/* A chunk of a 1-D tensor by its place. */
+struct cut {
+    int64_t first;
+    size_t chunk;
+};
+
+static int compare_cuts(const void *left, const void *right)
+{
+    const struct cut *a = left, *b = right;
+
+    return compare_numbers(a->first, b->first);
+}
+
+/* Sort a tensor's chunks into arrays of the arena. */
+static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                               int64_t *firsts, size_t *chunks, struct dcpk_error *err)
+{
+    struct cut *cuts = dcpk_alloc_array(tensor->n_chunks, sizeof *cuts, err);
+
+    if (cuts == NULL)
+        return err->status;
+    for (size_t i = 0; i < tensor->n_chunks; i++)
+        cuts[i] =
+            (struct cut){ckpt->chunks[tensor->first_chunk + i].span[0], tensor->first_chunk + i};
+    qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
+        firsts[i] = cuts[i].first;
+        chunks[i] = cuts[i].chunk;
+    }
+    dcpk_free(cuts);
+    return DCPK_OK;
+}
+
+/* The number of a state's name in list->states, added when it is new. */
+static dcpk_status find_state(struct dcpk_bucket_list *list, const char *state, size_t *number,
+                              struct dcpk_error *err)
+{
+    for (*number = 0; *number < list->n_states; (*number)++)
+        if (strcmp(list->states[*number], state) == 0)
+            return DCPK_OK;
+    if (list->n_states == DCPK_MAX_BUCKET_STATES)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "more than %d optimizer states, '%s' is one too many",
+                         DCPK_MAX_BUCKET_STATES, state);
+    list->states[list->n_states++] = state;
+    return DCPK_OK;
+}
+
+/* Masters and moments that are no plain floats (int16 remainders, scaled FP8) have no meaning by
+ * themselves. */
+static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket_key *key,
+                                struct dcpk_error *err)
+{
+    const bool is_master = strcmp(key->state, "param") == 0;
+
+    if (t->rank != 1)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has %d axes, a bucket has one", t->key, t->rank);
+    if ((is_master && t->dtype != DCPK_F32) ||
+        (t->dtype != DCPK_F32 && t->dtype != DCPK_BF16 && t->dtype != DCPK_F16))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is %s: a precision-aware optimizer's own encoding is not decoded",
+                         t->key, dcpk_dtype_name(t->dtype));
+    return DCPK_OK;
+}
+
+/* Add one state's tensor to its bucket; all states of a bucket have the same cuts. */
+static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                              struct dcpk_bucket *bucket, const struct entry *entry,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &ckpt->tensors[entry->tensor];
+    int64_t *cuts = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *cuts, err);
+    size_t *chunks = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *chunks, err), state;
+    dcpk_status st =
+        cuts == NULL || chunks == NULL ? err->status : check_tensor(tensor, &entry->key, err);
+
+    if (st == DCPK_OK)
+        st = find_state(list, entry->key.state, &state, err);
+    if (st == DCPK_OK)
+        st = sort_chunks(ckpt, tensor, cuts, chunks, err);
+    if (st != DCPK_OK)
+        return st;
+    if (bucket->key == NULL) {
+        bucket->key = tensor->key;
+        bucket->n_elems = tensor->shape[0];
+        bucket->cuts = cuts;
+        bucket->n_cuts = tensor->n_chunks;
+    }
+    if (bucket->chunks[state] != NULL || tensor->shape[0] != bucket->n_elems ||
+        tensor->n_chunks != bucket->n_cuts ||
+        memcmp(cuts, bucket->cuts, bucket->n_cuts * sizeof *cuts) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s' has %" PRId64 " elements in %zu chunks, '%s' %" PRId64
+                         " in %zu: states of one bucket must be cut alike",
+                         tensor->key, tensor->shape[0], tensor->n_chunks, bucket->key,
+                         bucket->n_elems, bucket->n_cuts);
+    bucket->tensor[state] = entry->tensor;
+    bucket->chunks[state] = chunks;
+    return DCPK_OK;
+}
+
+static dcpk_status read_dtype(const struct bucket_key *key, enum dcpk_dtype *dtype,
+                              struct dcpk_error *err)
+{
+    char name[32];
+
+    *dtype = DCPK_DTYPE_NONE;
+    if (key->dtype_bytes < sizeof name) {
+        memcpy(name, key->dtype, key->dtype_bytes);
+        name[key->dtype_bytes] = '\0';
+        *dtype = dcpk_dtype_from_name(name);
+    }
+    if (*dtype != DCPK_BF16 && *dtype != DCPK_F16 && *dtype != DCPK_F32)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "buckets of %.*s parameters are not decoded (FP8 weights: their rounded masters "
+            "prove nothing)",
+            (int)(key->dtype_bytes < 64 ? key->dtype_bytes : 64), key->dtype);
+    return DCPK_OK;
+}
+
+static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry *entries, size_t n,
+                         struct dcpk_bucket_list *list, struct dcpk_error *err)
+{
+    const struct bucket_key *last = NULL;
+    dcpk_status st = DCPK_OK;
+
+    list->buckets = dcpk_arena_array(ckpt->arena, n, sizeof *list->buckets, err);
+    if (list->buckets == NULL)
+        return err->status;
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const struct bucket_key *key = &entries[i].key;
+        const bool same_buffer = last != NULL && last->chained == key->chained &&
+                                 last->group == key->group && last->buffer == key->buffer;
+        struct dcpk_bucket *bucket;
+
+        if (last == NULL || compare_buckets(last, key) != 0) {
+            if (key->number != (same_buffer ? last->number + 1 : 0))
+                return dcpk_fail(err, DCPK_EFORMAT,
+                                 "'%s': there is no bucket in front of number %" PRId64,
+                                 ckpt->tensors[entries[i].tensor].key, key->number);
+            bucket = &list->buckets[list->n++];
+            *bucket = (struct dcpk_bucket){.is_expert = key->chained == 1,
+                                           .group = key->group,
+                                           .buffer = key->buffer,
+                                           .number = key->number};
+            st = read_dtype(key, &bucket->param_dtype, err);
+        } else {
+            bucket = &list->buckets[list->n - 1];
+        }
+        list->has_expert_optimizer = list->has_expert_optimizer || bucket->is_expert;
+        if (st == DCPK_OK)
+            st = add_tensor(ckpt, list, bucket, &entries[i], err);
+        last = key;
+    }
+    return st;
+}
+
+/* The list of one group's record: [[{(dtype, dtype): [numel, ...]}, ...]], over buffers. */
+static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_key,
+                               const char *name, const struct dcpk_value **record,
+                               struct dcpk_error *err)
+{
+    struct bucket_key parts;
+    const char *p = bucket_key, *key;
+    const struct dcpk_object *object;
+    dcpk_status st;
+
+    if (!take_group(&p, &parts))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no key of a bucket", bucket_key);
+    key = dcpk_arena_printf(ckpt->arena, err, "%.*s.%s/shard_0_1", (int)parts.group_bytes,
+                            bucket_key, name);
+    if (key == NULL)
+        return err->status;
+    object = dcpk_checkpoint_object(ckpt, key);
+    if (object == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "there is no item '%s': sizes of buckets are not recorded", key);
+    st = ckpt->format->load_object(ckpt, object, ckpt->arena, record, err);
+    if (st == DCPK_OK)
+        *record = dcpk_value_at(*record, 0);
+    return st;
+}
+
+/* The recorded number of a bucket, -1 when there is none. */
+static int64_t recorded(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
+{
+    const struct dcpk_value *buffer = dcpk_value_at(record, (size_t)bucket->buffer);
+    int64_t n = -1;
+
+    if (buffer == NULL || buffer->kind != DCPK_V_DICT || buffer->n != 1)
+        return -1;
+    dcpk_value_as_int(dcpk_value_at(buffer->as.pairs[0].value, (size_t)bucket->number), &n);
+    return n;
+}
+
+/* Does the record list exactly one more bucket than the last one's number? */
+static bool is_last_recorded(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
+{
+    struct dcpk_bucket next = *bucket;
+
+    next.number++;
+    return recorded(record, &next) < 0;
+}
+
+static dcpk_status check_records(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_value *padded = NULL, *unpadded = NULL;
+
+    for (size_t i = 0; i < list->n; i++) {
+        struct dcpk_bucket *b = &list->buckets[i];
+        const struct dcpk_bucket *before = i > 0 ? b - 1 : NULL,
+                                 *next = i + 1 < list->n ? b + 1 : NULL;
+        dcpk_status st = DCPK_OK;
+
+        if (before == NULL || before->is_expert != b->is_expert || before->group != b->group) {
+            st = load_record(ckpt, b->key, "per_bucket_numel", &padded, err);
+            if (st == DCPK_OK)
+                st = load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err);
+        }
+        if (st != DCPK_OK)
+            return st;
+        b->n_padded_elems = recorded(padded, b);
+        if (recorded(unpadded, b) != b->n_elems || b->n_padded_elems < b->n_elems)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%s' has %" PRId64 " elements, recorded are %" PRId64
+                             ", padded %" PRId64,
+                             b->key, b->n_elems, recorded(unpadded, b), b->n_padded_elems);
+        if ((next == NULL || next->number == 0) && !is_last_recorded(unpadded, b))
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%s': bucket %" PRId64 " is recorded, but not stored", b->key,
+                             b->number + 1);
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status check_states(const struct dcpk_bucket_list *list, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t s = 0; s < list->n_states; s++)
+            if (list->buckets[i].chunks[s] == NULL)
+                return dcpk_fail(err, DCPK_EFORMAT, "'%s': the bucket has no '%s'",
+                                 list->buckets[i].key, list->states[s]);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                                  struct dcpk_error *err)
+{
+    struct entry *entries = NULL;
+    size_t n = 0;
+    dcpk_status st = find_entries(ckpt, &entries, &n, err);
+
+    *list = (struct dcpk_bucket_list){0};
+    if (st == DCPK_OK && n > 0) {
+        st = build(ckpt, entries, n, list, err);
+        if (st == DCPK_OK)
+            st = check_states(list, err);
+        if (st == DCPK_OK)
+            st = check_records(ckpt, list, err);
+    }
+    dcpk_free(entries);
+    return st;
+}

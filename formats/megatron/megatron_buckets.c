@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable) -> model-shaped tensors of
+ * the canonical view. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_priv.h"
+#include "lib/base/text.h"
+
+/* The number of the first chunk of a bucket that reaches past element `at`. */
+static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
+{
+    size_t low = 0, high = bucket->n_cuts;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (bucket->cuts[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Elements [first, first + n) of a bucket are all of `block` of the last view added. */
+static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct dcpk_bucket *bucket,
+                             size_t state, int64_t first, int64_t n, const struct dcpk_box *block,
+                             struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+    int64_t done = 0;
+
+    for (size_t c = find_chunk(bucket, first); done < n && st == DCPK_OK; c++) {
+        const int64_t at = first + done;
+        const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_elems;
+        const int64_t here = end - at < n - done ? end - at : n - done;
+
+        st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[state][c],
+                                     at - bucket->cuts[c], err);
+        done += here;
+    }
+    return st;
+}
+
+/* Add a view of one state of a parameter: every rank's blocks, wherever they lie. */
+static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            const struct dcpk_replay *replay, size_t s, size_t state,
+                            uint32_t *index, struct dcpk_error *err)
+{
+    const struct dcpk_slot *slot = &replay->slots[s];
+    const struct dcpk_param *param = &model->params[slot->param];
+    const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
+    const struct dcpk_slot_place *places = &replay->places[s * (size_t)replay->n_ranks];
+    const int per_rank = dcpk_blocks_per_rank(slot->blocks);
+    const int64_t n = slot->n_elems / per_rank;
+    int64_t *shape =
+        dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
+    struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};
+    dcpk_status st;
+
+    view.dtype = model->ckpt->tensors[list->buckets[places[0].bucket].tensor[state]].dtype;
+    view.key = dcpk_arena_printf(model->ckpt->arena, err, "optimizer.distributed (%s of %s)",
+                                 list->states[state], param->name);
+    if (view.key == NULL || shape == NULL)
+        return err->status;
+    /* The view outlives the model: its shape must too. */
+    memcpy(shape, weight->shape, (size_t)view.rank * sizeof *shape);
+    st = dcpk_checkpoint_add_view(model->ckpt, &view, index, err);
+    for (int64_t r = 0; r < slot->blocks->n_ranks; r++)
+        for (int half = 0; half < per_rank && st == DCPK_OK; half++) {
+            struct dcpk_box block;
+
+            dcpk_blocks_box(slot->blocks, view.shape, view.rank, r, half, &block);
+            st = add_block(model->ckpt, &list->buckets[places[r].bucket], state,
+                           places[r].first + half * n, n, &block, err);
+        }
+    return st;
+}
+
+/* Add one state of a parameter to the model. */
+static dcpk_status add_state(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             const struct dcpk_replay *replay, size_t s, size_t state,
+                             struct dcpk_error *err)
+{
+    const uint32_t param = replay->slots[s].param;
+    const struct dcpk_megatron_key key = {list->states[state], strlen(list->states[state]), ""};
+    struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
+    struct dcpk_model_tensor tensor = {.param = param, .role = dcpk_megatron_role(&key)};
+    struct dcpk_box whole;
+    uint32_t view;
+    dcpk_status st =
+        piece == NULL ? err->status : add_view(model, list, replay, s, state, &view, err);
+
+    if (st != DCPK_OK)
+        return st;
+    tensor.state = tensor.role == DCPK_STATE ? list->states[state] : NULL;
+    tensor.dtype = model->ckpt->tensors[view].dtype;
+    tensor.rank = model->ckpt->tensors[view].rank;
+    tensor.shape = model->ckpt->tensors[view].shape;
+    dcpk_box_whole(tensor.shape, tensor.rank, &whole);
+    st = dcpk_piece_make(model->arena, view, &whole, &whole, piece, err);
+    tensor.pieces = piece;
+    tensor.n_pieces = 1;
+    return st == DCPK_OK ? dcpk_model_add(model, &tensor, err) : st;
+}
+
+static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              const struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t s = 0; s < replay->n_slots && st == DCPK_OK; s++) {
+        if (replay->slots[s].is_copy)
+            continue;
+        for (size_t state = 0; state < list->n_states && st == DCPK_OK; state++)
+            st = add_state(model, list, replay, s, state, err);
+    }
+    return st;
+}
+
+/*
+ * Parameter groups are kept beside the buckets of each group of ranks, the same on all of them
+ * (MC/optimizer/__init__.py@0.19.0 gathers the keys of all ranks): the first group's are taken.
+ */
+static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket *bucket,
+                              struct dcpk_error *err)
+{
+    const size_t n = (size_t)(strstr(bucket->key, ".gbuf_idx_") - bucket->key);
+    const char *key =
+        dcpk_arena_printf(model->arena, err, "%.*s.optimizer/shard_0_1", (int)n, bucket->key);
+    const struct dcpk_object *object;
+    const struct dcpk_value *value;
+    dcpk_status st;
+
+    if (key == NULL)
+        return err->status;
+    object = dcpk_checkpoint_object(model->ckpt, key);
+    if (object == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no item '%s': parameter groups are missing",
+                         key);
+    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, &value, err);
+    return st == DCPK_OK ? dcpk_megatron_add_groups(model, dcpk_value_at(value, 0), err) : st;
+}
+
+/* Dense, then expert. */
+static dcpk_status add_all_groups(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                                  struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < list->n && st == DCPK_OK; i++)
+        if (i == 0 || list->buckets[i].is_expert != list->buckets[i - 1].is_expert)
+            st = add_groups(model, &list->buckets[i], err);
+    return st;
+}
+
+dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct dcpk_bucket_list list;
+    struct dcpk_replay replay;
+    dcpk_status st = dcpk_bucket_list_read(model->ckpt, &list, err);
+
+    if (st == DCPK_OK && list.n == 0)
+        return DCPK_OK;
+    if (st == DCPK_OK && strcmp(model->optimizer_layout, "dp_reshardable") != 0)
+        st = dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "the optimizer layout %s is not decoded (load and save with core 0.15 or later)",
+            model->optimizer_layout);
+    if (st == DCPK_OK)
+        st = dcpk_replay_run(model, &list, &replay, err);
+    if (st == DCPK_OK)
+        st = add_states(model, &list, &replay, err);
+    if (st == DCPK_OK)
+        st = add_all_groups(model, &list, err);
+    if (st != DCPK_OK) {
+        dcpk_context(err, "decoding the optimizer's buckets (dp_reshardable; without decoding: "
+                          "load with the same "
+                          "Megatron and save with --dist-ckpt-optim-fully-reshardable, or convert "
+                          "with --weights-only)");
+        return st;
+    }
+    model->has_optimizer = true;
+    model->needs_proof = true;
+    return DCPK_OK;
+}

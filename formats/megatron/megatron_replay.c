@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_replay.c - the layout of DDP's buffers, replayed from the order of registration. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+
+#define START_ALIGNMENT 64 /* elements; MC/optimizer/param_layout.py@0.19.0 pad_param_start */
+#define NO_BUCKET       SIZE_MAX
+
+static const char tied_weight[] = "embedding.word_embeddings.weight";
+
+/* --- the parameters --- */
+
+/* Of a stored tensor, found once for all of its layers and experts. */
+static dcpk_status find_blocks(struct dcpk_model *model, const struct dcpk_model_tensor *weight,
+                               const struct dcpk_slot *slot, const struct dcpk_cut *cut,
+                               struct dcpk_blocks **of_tensor, struct dcpk_error *err)
+{
+    const struct dcpk_piece *piece = weight->pieces;
+    const struct dcpk_tensor *stored;
+    const int n_lead = weight->n_pieces == 1 ? piece->src_rank - weight->rank : -1;
+    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+
+    if (n_lead < 0 || piece->src >= model->ckpt->n_tensors)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "the parameter is put together from several stored tensors: its place in the buckets "
+            "is not known");
+    stored = &model->ckpt->tensors[piece->src];
+    if (of_tensor[piece->src] != NULL)
+        return DCPK_OK;
+    of_tensor[piece->src] = dcpk_arena_alloc(model->arena, sizeof **of_tensor, err);
+    if (of_tensor[piece->src] == NULL)
+        return err->status;
+    return dcpk_blocks_find(model->ckpt, stored, n_lead, tp, of_tensor[piece->src], err);
+}
+
+/* The stage that holds a parameter, and how much of it one rank has. */
+static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cut,
+                             struct dcpk_blocks **of_tensor, struct dcpk_slot *slot,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_param *param = &model->params[slot->param];
+    const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
+    dcpk_status st = DCPK_OK;
+
+    slot->dtype = weight->dtype;
+    if (slot->reg.layer >= cut->n_layers || slot->reg.expert >= cut->n_experts)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args say that there are %" PRId64 " layers and %" PRId64 " experts",
+                         cut->n_layers, cut->n_experts);
+    if (slot->reg.layer >= 0) {
+        st = dcpk_cut_find_layer(cut, slot->reg.layer, &slot->stage, &slot->chunk, err);
+    } else if (!slot->reg.is_first) {
+        slot->stage = cut->pp - 1;
+        slot->chunk = cut->vpp - 1;
+    }
+    if (st == DCPK_OK)
+        st = find_blocks(model, weight, slot, cut, of_tensor, err);
+    if (st == DCPK_OK)
+        st = dcpk_shape_count(weight->shape, weight->rank, &slot->n_elems, err);
+    if (st != DCPK_OK)
+        return st;
+    slot->blocks = of_tensor[weight->pieces->src];
+    slot->n_elems /= slot->blocks->n_ranks;
+    slot->has_own_bucket = cut->is_tied && cut->pp > 1 && strcmp(param->name, tied_weight) == 0;
+    return DCPK_OK;
+}
+
+/*
+ * Tied embeddings of a pipeline: the last stage's output layer is a copy, flagged like the first
+ * (MC/models/common/language_module/ language_module.py@0.19.0 setup_embeddings_and_output_layer).
+ */
+static void add_copy(const struct dcpk_cut *cut, struct dcpk_replay *replay)
+{
+    for (size_t i = 0; i < replay->n_slots; i++)
+        if (replay->slots[i].has_own_bucket) {
+            struct dcpk_slot copy = replay->slots[i];
+
+            copy.is_copy = true;
+            copy.stage = cut->pp - 1;
+            copy.chunk = cut->vpp - 1;
+            replay->slots[replay->n_slots++] = copy;
+            return;
+        }
+}
+
+static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *replay,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_blocks **of_tensor =
+        dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
+    dcpk_status st = of_tensor == NULL ? err->status : DCPK_OK;
+
+    /* One more, for the copy of a tied embedding. */
+    replay->slots = dcpk_arena_array(model->arena, model->n_params + 1, sizeof *replay->slots, err);
+    if (replay->slots == NULL)
+        st = err->status;
+    for (uint32_t p = 0; p < model->n_params && st == DCPK_OK; p++) {
+        struct dcpk_slot *slot = &replay->slots[replay->n_slots];
+
+        if (model->params[p].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
+            continue;
+        *slot = (struct dcpk_slot){.param = p};
+        if (!dcpk_registered_find(model->params[p].name, false, false, &slot->reg))
+            st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                           "the place of this parameter in the order of registration is not known");
+        else if (slot->reg.is_buffer)
+            continue;
+        else
+            st = fill_slot(model, &replay->cut, of_tensor, slot, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "parameter '%s'", model->params[p].name);
+        replay->n_slots++;
+    }
+    if (st == DCPK_OK)
+        add_copy(&replay->cut, replay);
+    dcpk_free(of_tensor);
+    return st;
+}
+
+static int compare_slots(const void *left, const void *right)
+{
+    const struct dcpk_slot *a = left, *b = right;
+
+    if (a->reg.major != b->reg.major)
+        return a->reg.major < b->reg.major ? -1 : 1;
+    if (a->reg.minor != b->reg.minor)
+        return a->reg.minor < b->reg.minor ? -1 : 1;
+    return a->param < b->param ? -1 : a->param > b->param;
+}
+
+/* --- one buffer --- */
+
+/* A rank's buffer being filled: which slots it has, and its buckets. */
+struct buffer {
+    const struct dcpk_model *model;
+    const struct dcpk_bucket_list *list;
+    struct dcpk_replay *replay;
+    int64_t stage, chunk, expert_rank, tp_rank;
+    bool is_expert;
+    enum dcpk_dtype dtype;
+    size_t bucket, end_bucket; /* the next to be filled */
+    int64_t at;                /* the first free element in it; 0: it is empty */
+    int64_t *marks;            /* starts and ends of parameters in it, ascending; room for all */
+    size_t n_marks;
+};
+
+/* Does the buffer hold a part of this parameter? */
+static bool holds(const struct buffer *b, const struct dcpk_slot *slot)
+{
+    const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
+    const struct dcpk_cut *cut = &b->replay->cut;
+
+    return slot->stage == b->stage && slot->chunk == b->chunk && slot->dtype == b->dtype &&
+           is_expert == b->is_expert &&
+           (slot->reg.expert < 0 ||
+            slot->reg.expert / (cut->n_experts / cut->ep) == b->expert_rank);
+}
+
+static bool has_any(const struct buffer *b)
+{
+    for (size_t i = 0; i < b->replay->n_slots; i++)
+        if (holds(b, &b->replay->slots[i]))
+            return true;
+    return false;
+}
+
+/* The chunk boundaries of a bucket must be those that parameters and data-parallel slices make,
+ * none missing, none more. */
+static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_cut *cut = &b->replay->cut;
+    const int64_t n_slices = b->is_expert ? cut->n_expert_slices : cut->n_slices;
+    const int64_t slice = bucket->n_padded_elems / n_slices;
+    size_t m = 0, c = 0;
+    int64_t next_slice = 0;
+
+    if (slice < 1 || bucket->n_padded_elems % n_slices != 0)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': %" PRId64 " padded elements on %" PRId64 " data-parallel ranks",
+                         bucket->key, bucket->n_padded_elems, n_slices);
+    for (;;) {
+        int64_t want = next_slice < bucket->n_elems ? next_slice : bucket->n_elems;
+
+        while (m < b->n_marks && b->marks[m] < want)
+            want = b->marks[m];
+        if (want == bucket->n_elems && c == bucket->n_cuts)
+            return DCPK_OK;
+        if (c == bucket->n_cuts || bucket->cuts[c] != want)
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "'%s': the replayed layout cuts it at element %" PRId64
+                             ", the next stored chunk begins at %" PRId64,
+                             bucket->key, want,
+                             c < bucket->n_cuts ? bucket->cuts[c] : bucket->n_elems);
+        c++;
+        while (m < b->n_marks && b->marks[m] <= want)
+            m++;
+        while (next_slice <= want)
+            next_slice += slice;
+    }
+}
+
+static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
+{
+    const struct dcpk_bucket *bucket = &b->list->buckets[b->bucket];
+    dcpk_status st;
+
+    if (b->at != bucket->n_elems)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' has %" PRId64
+                         " elements, the parameters laid into it end at %" PRId64,
+                         bucket->key, bucket->n_elems, b->at);
+    st = check_cuts(b, bucket, err);
+    b->bucket++;
+    b->at = 0;
+    b->n_marks = 0;
+    return st;
+}
+
+/* Lay one parameter behind the others. */
+static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
+{
+    const struct dcpk_slot *slot = &b->replay->slots[s];
+    const char *name = b->model->params[slot->param].name;
+    const struct dcpk_bucket *bucket;
+    dcpk_status st = DCPK_OK;
+    int64_t end;
+
+    b->at = (b->at + START_ALIGNMENT - 1) / START_ALIGNMENT * START_ALIGNMENT;
+    if (slot->has_own_bucket && b->at > 0)
+        st = close_bucket(b, err);
+    if (st != DCPK_OK)
+        return st;
+    if (b->bucket == b->end_bucket)
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no bucket is left for parameter '%s'",
+                         b->list->buckets[b->bucket - 1].key, name);
+    bucket = &b->list->buckets[b->bucket];
+    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' has %" PRId64 " elements, parameter '%s' of %" PRId64
+                         " begins at %" PRId64 " and does not fit",
+                         bucket->key, bucket->n_elems, name, slot->n_elems, b->at);
+    b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] =
+        (struct dcpk_slot_place){b->bucket, b->at};
+    b->marks[b->n_marks++] = b->at;
+    b->marks[b->n_marks++] = end;
+    b->at = end;
+    return end == bucket->n_elems || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
+}
+
+/* Fill the buffer with its parameters, the last registered first. */
+static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t s = b->replay->n_slots; s-- > 0 && st == DCPK_OK;)
+        if (holds(b, &b->replay->slots[s]))
+            st = place(b, s, err);
+    if (st == DCPK_OK && b->at > 0)
+        st = close_bucket(b, err);
+    if (st == DCPK_OK && b->bucket != b->end_bucket)
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no parameter is left for this bucket",
+                         b->list->buckets[b->bucket].key);
+    return st;
+}
+
+/* --- one rank's buffers --- */
+
+/* The first bucket behind `from` that is of another buffer. */
+static size_t buffer_end(const struct dcpk_bucket_list *list, size_t from)
+{
+    size_t i = from + 1;
+
+    while (i < list->n && list->buckets[i].number != 0)
+        i++;
+    return i;
+}
+
+/* The rank in a group by its number, tensor parallel fastest, then expert, then pipeline
+ * (MC/parallel_state.py, order "tp-cp-ep-dp-pp"). */
+static dcpk_status find_rank(const struct dcpk_bucket *bucket, const struct dcpk_cut *cut,
+                             struct buffer *b, struct dcpk_error *err)
+{
+    const int64_t tp = bucket->is_expert ? cut->etp : cut->tp, ep = bucket->is_expert ? cut->ep : 1;
+
+    if (bucket->group >= tp * ep * cut->pp)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': group %" PRId64 " of %" PRId64 " (args: %" PRId64
+                         " tensor, %" PRId64 " expert, %" PRId64 " pipeline parallel ranks)",
+                         bucket->key, bucket->group, tp * ep * cut->pp, tp, ep, cut->pp);
+    b->is_expert = bucket->is_expert;
+    b->tp_rank = bucket->group % tp;
+    b->expert_rank = bucket->group / tp % ep;
+    b->stage = bucket->group / tp / ep;
+    return DCPK_OK;
+}
+
+/*
+ * Buffers of one dtype are those of the stage's model chunks that have such parameters, in order.
+ * *chunk: where to look for the next.
+ */
+static dcpk_status next_chunk(struct buffer *b, const struct dcpk_bucket *bucket, int64_t *chunk,
+                              struct dcpk_error *err)
+{
+    b->dtype = bucket->param_dtype;
+    for (b->chunk = *chunk; b->chunk < b->replay->cut.vpp; b->chunk++)
+        if (has_any(b)) {
+            *chunk = b->chunk + 1;
+            return DCPK_OK;
+        }
+    return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no %s parameters are expected there", bucket->key,
+                     dcpk_dtype_name(bucket->param_dtype));
+}
+
+static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct dcpk_error *err)
+{
+    int64_t chunks[DCPK_N_DTYPES] = {0};
+    dcpk_status st = find_rank(&b->list->buckets[first], &b->replay->cut, b, err);
+
+    for (size_t i = first; i < end && st == DCPK_OK; i = b->end_bucket) {
+        const struct dcpk_bucket *bucket = &b->list->buckets[i];
+
+        b->bucket = i;
+        b->end_bucket = buffer_end(b->list, i);
+        b->at = 0;
+        b->n_marks = 0;
+        st = next_chunk(b, bucket, &chunks[bucket->param_dtype], err);
+        if (st == DCPK_OK)
+            st = fill_buffer(b, err);
+    }
+    return st;
+}
+
+/* Every rank's part of every parameter must have its place. */
+static dcpk_status check_places(const struct dcpk_model *model, const struct dcpk_replay *replay,
+                                struct dcpk_error *err)
+{
+    for (size_t s = 0; s < replay->n_slots; s++)
+        for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
+            if (replay->places[s * (size_t)replay->n_ranks + (size_t)r].bucket == NO_BUCKET)
+                return dcpk_fail(err, DCPK_EMISMATCH,
+                                 "no bucket holds parameter '%s' of tensor-parallel rank %" PRId64,
+                                 model->params[replay->slots[s].param].name, r);
+    return DCPK_OK;
+}
+
+static dcpk_status fill_all(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            struct dcpk_replay *replay, int64_t *marks, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+    size_t end;
+
+    for (size_t first = 0; first < list->n && st == DCPK_OK; first = end) {
+        const struct dcpk_bucket *head = &list->buckets[first];
+        struct buffer b = {.model = model, .list = list, .replay = replay, .marks = marks};
+
+        for (end = first + 1; end < list->n; end++)
+            if (list->buckets[end].group != head->group ||
+                list->buckets[end].is_expert != head->is_expert)
+                break;
+        st = fill_group(&b, first, end, err);
+    }
+    return st == DCPK_OK ? check_places(model, replay, err) : st;
+}
+
+/* --- orders of registration --- */
+
+static dcpk_status order_slots(const struct dcpk_model *model, bool is_te, bool is_grouped,
+                               struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    struct dcpk_registered output;
+
+    dcpk_registered_find("output_layer.weight", is_te, is_grouped, &output);
+    for (size_t s = 0; s < replay->n_slots; s++) {
+        struct dcpk_slot *slot = &replay->slots[s];
+        const char *name = model->params[slot->param].name;
+
+        if (!dcpk_registered_find(name, is_te, is_grouped, &slot->reg))
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "the place of parameter '%s' in the order of registration is not known", name);
+        if (slot->is_copy)
+            slot->reg = output;
+    }
+    if (replay->n_slots > 0)
+        qsort(replay->slots, replay->n_slots, sizeof *replay->slots, compare_slots);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_replay_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              bool is_te, bool is_grouped, struct dcpk_replay *replay,
+                              struct dcpk_error *err)
+{
+    const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
+    int64_t *marks = dcpk_alloc_array(2 * replay->n_slots, sizeof *marks, err);
+    dcpk_status st =
+        marks == NULL ? err->status : order_slots(model, is_te, is_grouped, replay, err);
+
+    for (size_t i = 0; i < n_places; i++)
+        replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
+    if (st == DCPK_OK)
+        st = fill_all(model, list, replay, marks, err);
+    dcpk_free(marks);
+    return st;
+}
+
+/* The order that args name, then the others; what is wrong with the first is what is told when none
+ * fits. */
+static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const bool is_te = replay->cut.is_te, is_grouped = replay->cut.is_grouped;
+    dcpk_status st = dcpk_replay_order(model, list, is_te, is_grouped, replay, err);
+
+    for (unsigned i = 1; i < 4 && st == DCPK_EMISMATCH; i++) {
+        struct dcpk_error other = DCPK_ERROR_INIT;
+        const bool te = is_te != ((i & 1) != 0), grouped = is_grouped != ((i & 2) != 0);
+
+        if (grouped && replay->cut.n_experts == 0)
+            continue;
+        if (dcpk_replay_order(model, list, te, grouped, replay, &other) != DCPK_OK)
+            continue;
+        dcpk_checkpoint_note(
+            model->ckpt,
+            "the buckets follow the order of registration of %s layers%s, args.transformer_impl "
+            "says otherwise",
+            te ? "Transformer Engine" : "local", grouped ? " with grouped experts" : "");
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
+    if (st == DCPK_EMISMATCH)
+        dcpk_context(err, "no known order of registration fits the buckets");
+    return st;
+}
+
+dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    *replay = (struct dcpk_replay){0};
+    st = dcpk_cut_read(model->args, &replay->cut, err);
+    if (st == DCPK_OK)
+        st = collect_slots(model, replay, err);
+    if (st != DCPK_OK)
+        return st;
+    replay->n_ranks = replay->cut.tp > replay->cut.etp ? replay->cut.tp : replay->cut.etp;
+    replay->places = dcpk_arena_array(model->arena, replay->n_slots * (size_t)replay->n_ranks,
+                                      sizeof *replay->places, err);
+    return replay->places == NULL ? err->status : try_orders(model, list, replay, err);
+}
