@@ -65,7 +65,7 @@ int dcpk_cmd_convert(int argc, char **argv)
 {
     struct dcpk_convert_args a = {0};
     const struct dcpk_cli_option options[] = {
-        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT", "format to write: fsdp_dtensor"},
+        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT", "format to write: fsdp_dtensor, torch_dist"},
         {"from", 0, DCPK_CLI_TEXT, &a.from, "FORMAT", "format to read (default: found by looking)"},
         DCPK_CONVERT_OPTIONS(a),
     };
@@ -85,7 +85,7 @@ int dcpk_cmd_convert(int argc, char **argv)
     if (exit_code >= 0)
         return exit_code;
     if (a.to == NULL)
-        return dcpk_cli_usage("convert", "--to says which format to write: fsdp_dtensor");
+        return dcpk_cli_usage("convert", "--to says which format to write: fsdp_dtensor, torch_dist");
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'", a.to);

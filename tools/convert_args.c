@@ -90,6 +90,20 @@ static dcpk_status check_arguments(const struct dcpk_convert_args *a, const char
     return DCPK_OK;
 }
 
+static dcpk_status check_generation(const struct dcpk_convert_args *a, const struct dcpk_format *to,
+                                    struct dcpk_error *err)
+{
+    if (a->generation == NULL)
+        return DCPK_OK;
+    if (strcmp(a->generation, "B") != 0 && strcmp(a->generation, "C") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is neither B nor C",
+                         a->generation);
+    if (strcmp(to->name, "torch_dist") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation is for --to torch_dist, not for %s",
+                         to->name);
+    return DCPK_OK;
+}
+
 static enum dcpk_swiglu swiglu_of(const struct dcpk_convert_args *a)
 {
     if (a->swiglu || a->modules != NULL)
@@ -115,6 +129,9 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
                      (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
                      (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
     options->rules.swiglu = swiglu_of(a);
+    options->target.generation = a->generation;
+    if (st == DCPK_OK)
+        st = check_generation(a, options->to, err);
     if (st == DCPK_OK)
         st = parse_impl(a->impl, &options->rules.impl, err);
     if (st == DCPK_OK && a->modules != NULL) {

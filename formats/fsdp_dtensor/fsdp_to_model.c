@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_to_model.c - Megatron-FSDP's keys -> the canonical view: halves joined, groups gathered,
- * training state. */
-#include <inttypes.h>
-#include <stdlib.h>
+/* fsdp_to_model.c - Megatron-FSDP's tensors -> the canonical view: halves joined, masters named. */
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
 /* A tensor key taken apart. */
@@ -23,23 +19,15 @@ static enum dcpk_role role_of(const char *state)
     static const struct {
         const char *name;
         enum dcpk_role role;
-    } roles[] = {{"exp_avg", DCPK_EXP_AVG},
-                 {"exp_avg_sq", DCPK_EXP_AVG_SQ},
-                 {"step", DCPK_STEP},
-                 {"master_param", DCPK_MASTER}};
+    } roles[] = {{"exp_avg", DCPK_EXP_AVG},  {"exp_avg_sq", DCPK_EXP_AVG_SQ},
+                 {"step", DCPK_STEP},        {"master_param", DCPK_MASTER},
+                 {"param", DCPK_MASTER}, /* Megatron's converter (conversion.md 4, T5) */
+                 {"fp32_param", DCPK_MASTER}};
 
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
         if (strcmp(state, roles[i].name) == 0)
             return roles[i].role;
     return DCPK_STATE;
-}
-
-/* Behind Q: "module.module.module." or, in fp32 runs, one less. */
-static const char *skip_q(const char *rest)
-{
-    return dcpk_starts_with(rest, FD_Q_LOW)    ? rest + strlen(FD_Q_LOW)
-           : dcpk_starts_with(rest, FD_Q_FP32) ? rest + strlen(FD_Q_FP32)
-                                               : rest;
 }
 
 /* *parts->name is NULL when the key is no model or optimizer tensor. */
@@ -55,7 +43,7 @@ static dcpk_status split_key(struct dcpk_model *model, const char *key, struct p
     }
     if (!dcpk_starts_with(key, FD_STATE))
         return DCPK_OK;
-    name = skip_q(key + strlen(FD_STATE));
+    name = dcpk_fsdp_skip_q(key + strlen(FD_STATE));
     dot = strrchr(name, '.');
     if (dot == NULL || dot == name || dot[1] == '\0')
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -144,39 +132,55 @@ static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate, const str
     return st;
 }
 
-static bool is_cut(enum dcpk_role role)
+/*
+ * Is this half one of two, or a whole entry listed under both names (5.1)? The weight's half is as
+ * large as a half.
+ */
+static dcpk_status is_cut(struct dcpk_model *model, const struct parts *parts,
+                          const struct dcpk_tensor *stored, bool *cut, struct dcpk_error *err)
 {
-    return role == DCPK_WEIGHT || role == DCPK_EXP_AVG || role == DCPK_EXP_AVG_SQ;
+    const char *key;
+    const struct dcpk_tensor *weight;
+
+    *cut =
+        parts->role == DCPK_WEIGHT || parts->role == DCPK_EXP_AVG || parts->role == DCPK_EXP_AVG_SQ;
+    if (*cut || parts->role == DCPK_STEP)
+        return DCPK_OK;
+    key = dcpk_arena_printf(model->arena, err, FD_MODEL "%s", parts->name);
+    if (key == NULL)
+        return err->status;
+    weight = dcpk_checkpoint_tensor(model->ckpt, key);
+    *cut = weight != NULL && weight->rank == stored->rank &&
+           memcmp(weight->shape, stored->shape, (size_t)stored->rank * sizeof *stored->shape) == 0;
+    return DCPK_OK;
 }
 
-static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
+/* The second half: comes with its gate where the entry is cut, and else is the first once more. */
+static dcpk_status skip_up(struct dcpk_model *model, const struct parts *parts, uint32_t source,
+                           bool cut, struct dcpk_error *err)
+{
+    uint32_t gate;
+    dcpk_status st = find_half(model, parts, 'w', &gate, err);
+
+    if (st == DCPK_OK && !cut)
+        dcpk_model_carry(model, model->ckpt->tensors[source].key);
+    return st;
+}
+
+/* Add what `parts` name; the name is that of the whole parameter. */
+static dcpk_status add_tensor(struct dcpk_model *model, uint32_t source, const struct parts *parts,
+                              const char *name, bool halves, struct dcpk_error *err)
 {
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct dcpk_model_tensor tensor = {
-        .dtype = stored->dtype, .rank = stored->rank, .shape = stored->shape};
-    struct parts parts;
-    const char *name;
-    char half;
-    dcpk_status st = split_key(model, stored->key, &parts, err);
+    struct dcpk_model_tensor tensor = {.role = parts->role,
+                                       .state = parts->state,
+                                       .dtype = stored->dtype,
+                                       .rank = stored->rank,
+                                       .shape = stored->shape};
+    dcpk_status st;
 
-    if (st != DCPK_OK)
-        return st;
-    if (parts.name == NULL) {
-        if (!dcpk_starts_with(stored->key, "rng_state."))
-            dcpk_model_drop(model, stored->key, "no tensor of that name is known to Megatron-FSDP");
-        return DCPK_OK;
-    }
-    tensor.role = parts.role;
-    tensor.state = parts.state;
-    half = half_of(parts.name);
-    name = half == 0 ? parts.name
-                     : dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
-    if (name == NULL)
-        return err->status;
-    if (half == 'v') /* comes with its gate */
-        return find_half(model, &parts, 'w', &source, err);
-    if (half == 'w' && is_cut(parts.role)) {
-        st = add_halves(model, source, &parts, &tensor, err);
+    if (halves) {
+        st = add_halves(model, source, parts, &tensor, err);
     } else {
         struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
 
@@ -188,239 +192,138 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         st = dcpk_model_param(model, name, &tensor.param, err);
     if (st != DCPK_OK)
         return st;
-    model->params[tensor.param].is_gated |= half != 0;
-    model->has_optimizer |= parts.role != DCPK_WEIGHT;
+    model->params[tensor.param].is_gated |= half_of(parts->name) != 0;
+    model->has_optimizer |= parts->role != DCPK_WEIGHT && parts->role != DCPK_MASTER;
+    if (parts->role == DCPK_STEP) /* goes into the group's fields */
+        dcpk_model_carry(model, stored->key);
     return dcpk_model_add(model, &tensor, err);
 }
 
-/* In a run with low-precision compute weights the fp32 weight of a trained parameter is its master
- * (section 6). */
-static void name_masters(struct dcpk_model *model)
+static bool is_wanted(const struct dcpk_model *model, enum dcpk_role role)
+{
+    /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
+    return (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT ||
+           role == DCPK_MASTER;
+}
+
+static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    struct parts parts;
+    const char *name;
+    char half;
+    bool cut = false;
+    dcpk_status st = split_key(model, stored->key, &parts, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (parts.name == NULL) {
+        if (!dcpk_starts_with(stored->key, FD_RNG))
+            dcpk_model_drop(model, stored->key, "no tensor of that name is known to Megatron-FSDP");
+        return DCPK_OK;
+    }
+    if (!is_wanted(model, parts.role)) {
+        dcpk_model_drop(model, stored->key, "optimizer state, not wanted (--weights-only)");
+        return DCPK_OK;
+    }
+    half = half_of(parts.name);
+    if (half == 0)
+        return add_tensor(model, source, &parts, parts.name, false, err);
+    st = is_cut(model, &parts, stored, &cut, err);
+    if (st != DCPK_OK)
+        return st;
+    if (half == 'v')
+        return skip_up(model, &parts, source, cut, err);
+    name = dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
+    return name == NULL ? err->status : add_tensor(model, source, &parts, name, cut, err);
+}
+
+/* Has the parameter a moment in the folder, wanted or not? */
+static dcpk_status has_moment(struct dcpk_model *model, const struct dcpk_param *p, bool *has,
+                              struct dcpk_error *err)
+{
+    const char *key = dcpk_arena_printf(model->arena, err, FD_STATE FD_Q_LOW "%s%s.exp_avg",
+                                        p->name, p->is_gated ? "_w" : "");
+
+    *has = key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
+    return key == NULL ? err->status : DCPK_OK;
+}
+
+/* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is no parameter. */
+static bool is_fp32_buffer(const char *name)
+{
+    return dcpk_ends_with(name, ".expert_bias");
+}
+
+/*
+ * In a run with low-precision compute weights the fp32 weight of a trained parameter is its master
+ * (section 6). In a folder without any optimizer state that is every fp32 parameter.
+ */
+static dcpk_status name_masters(struct dcpk_model *model, bool any_state, struct dcpk_error *err)
 {
     for (size_t i = 0; i < model->n_params && !model->is_fp32; i++) {
         struct dcpk_param *p = &model->params[i];
         const uint32_t weight = p->tensor[DCPK_WEIGHT];
+        bool is_trained = !any_state && !is_fp32_buffer(p->name);
+        dcpk_status st;
 
-        if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR ||
-            p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR || model->tensors[weight].dtype != DCPK_F32)
+        if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR ||
+            model->tensors[weight].dtype != DCPK_F32)
+            continue;
+        st = any_state ? has_moment(model, p, &is_trained, err) : DCPK_OK;
+        if (st != DCPK_OK)
+            return st;
+        if (!is_trained)
             continue;
         model->tensors[weight].role = DCPK_MASTER;
         p->tensor[DCPK_MASTER] = weight;
         p->tensor[DCPK_WEIGHT] = DCPK_NO_TENSOR;
     }
-}
-
-/* One field of one parameter's group on its way into a dict. */
-struct field {
-    uint32_t param;
-    size_t object;
-};
-
-static int compare_fields(const void *left, const void *right)
-{
-    const struct field *a = left, *b = right;
-
-    if (a->param != b->param)
-        return a->param < b->param ? -1 : 1;
-    return a->object < b->object ? -1 : a->object > b->object;
-}
-
-/* Values by their place: aliases and equal scalars share one payload, which is read once. */
-static dcpk_status load_shared(struct dcpk_model *model, struct dcpk_map *places,
-                               const struct dcpk_object *object, const struct dcpk_value **value,
-                               struct dcpk_error *err)
-{
-    const char *key = dcpk_arena_printf(model->arena, err, "%" PRIu32 ":%" PRIu64,
-                                        object->place.file, object->place.offset_bytes);
-    uint64_t found;
-    bool existed;
-    dcpk_status st;
-
-    if (key == NULL)
-        return err->status;
-    if (dcpk_map_get(places, key, strlen(key), &found)) {
-        *value = (const struct dcpk_value *)(uintptr_t)found;
-        return DCPK_OK;
-    }
-    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(places, key, strlen(key), (uint64_t)(uintptr_t)*value, &existed, &found,
-                          err);
-    return st;
-}
-
-/* The group equal to `dict`, made when there is none yet. */
-static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
-                                uint32_t *group, struct dcpk_error *err)
-{
-    const struct dcpk_value **groups;
-
-    for (*group = 0; *group < model->n_groups; ++*group)
-        if (dcpk_value_equal(model->groups[*group], dict))
-            return DCPK_OK;
-    groups = dcpk_arena_array(model->arena, model->n_groups + 1, sizeof *groups, err);
-    if (groups == NULL)
-        return err->status;
-    for (size_t i = 0; i < model->n_groups; i++)
-        groups[i] = model->groups[i];
-    groups[model->n_groups++] = dict;
-    model->groups = groups;
     return DCPK_OK;
 }
 
-/* The fields of one parameter -> its group. */
-static dcpk_status read_group(struct dcpk_model *model, const struct field *fields, size_t n,
-                              struct dcpk_map *places, struct dcpk_error *err)
+/*
+ * One wrapper less in the optimizer's keys is how fp32 runs show (section 4, Q); without optimizer
+ * state args tell.
+ */
+static bool is_fp32_run(const struct dcpk_model *model, bool *any_state)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n, sizeof *pairs, err);
-    const struct dcpk_value *dict;
-
-    if (pairs == NULL)
-        return err->status;
-    for (size_t i = 0; i < n; i++) {
-        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
-        dcpk_status st = load_shared(model, places, object, &pairs[i].value, err);
-
-        if (st != DCPK_OK)
-            return st;
-        pairs[i].key = dcpk_value_str(model->arena, strrchr(object->key, '.') + 1, err);
-        if (pairs[i].key == NULL)
-            return err->status;
-    }
-    dict = dcpk_value_dict(model->arena, pairs, n, err);
-    return dict == NULL ? err->status
-                        : intern_group(model, dict, &model->params[fields[0].param].group, err);
-}
-
-/* Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field>. */
-static dcpk_status read_groups(struct dcpk_model *model, struct dcpk_error *err)
-{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct field *fields = dcpk_alloc_array(ckpt->n_objects, sizeof *fields, err);
-    struct dcpk_map places = {0};
-    size_t n = 0;
-    dcpk_status st = fields == NULL ? err->status : DCPK_OK;
+    bool bf16 = false, fp16 = false;
 
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
-        const char *name = skip_q(ckpt->objects[i].key + strlen(FD_GROUP)), *dot;
-        uint64_t param;
-
-        if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP))
-            continue;
-        dot = strrchr(name, '.');
-        if (dot == NULL ||
-            !dcpk_map_get(&model->param_by_name, name, (size_t)(dot - name), &param)) {
-            dcpk_model_drop(model, ckpt->objects[i].key,
-                            "group field of a parameter that is not there");
-            continue;
-        }
-        fields[n++] = (struct field){(uint32_t)param, i};
-    }
-    qsort(fields, n, sizeof *fields, compare_fields);
-    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
-        for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)
-            ;
-        st = read_group(model, fields + i, end - i, &places, err);
-    }
-    dcpk_map_release(&places);
-    dcpk_free(fields);
-    return st;
-}
-
-/* An object of that key, or NULL. */
-static dcpk_status load_named(struct dcpk_model *model, const char *key,
-                              const struct dcpk_value **value, struct dcpk_error *err)
-{
-    const struct dcpk_object *object = dcpk_checkpoint_object(model->ckpt, key);
-
-    *value = NULL;
-    return object == NULL
-               ? DCPK_OK
-               : model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
-}
-
-static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *err)
-{
-    const struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct dcpk_value_pair *pairs;
-    size_t n = 0, n_max = 0;
-
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        n_max += dcpk_starts_with(ckpt->objects[i].key, FD_SCHEDULER);
-    if (n_max == 0)
-        return DCPK_OK;
-    pairs = dcpk_arena_array(model->arena, n_max, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
-    for (size_t i = 0; i < ckpt->n_objects; i++) {
-        const char *key = ckpt->objects[i].key;
-        dcpk_status st;
-
-        if (!dcpk_starts_with(key, FD_SCHEDULER))
-            continue;
-        pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
-        if (pairs[n].key == NULL)
-            return err->status;
-        st = load_named(model, key, &pairs[n++].value, err);
-        if (st != DCPK_OK)
-            return st;
-    }
-    model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
-    return model->scheduler == NULL ? err->status : DCPK_OK;
-}
-
-static dcpk_status read_training_state(struct dcpk_model *model, struct dcpk_error *err)
-{
-    const struct {
-        const char *key;
-        const struct dcpk_value **value;
-    } items[] = {
-        {"args", &model->args},
-        {"iteration", &model->iteration},
-        {"checkpoint_version", &model->version},
-        {"num_floating_point_operations_so_far", &model->flops},
-    };
-
-    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
-        dcpk_status st = load_named(model, items[i].key, items[i].value, err);
-
-        if (st != DCPK_OK)
-            return st;
-    }
-    return read_scheduler(model, err);
-}
-
-/* One wrapper less in the optimizer's keys is how fp32 runs show (section 4, Q). */
-static bool has_fp32_prefix(const struct dcpk_checkpoint *ckpt)
-{
-    bool fp32 = false;
-
+    *any_state = false;
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         if (!dcpk_starts_with(ckpt->tensors[t].key, FD_STATE))
             continue;
+        *any_state = true;
         if (dcpk_starts_with(ckpt->tensors[t].key + strlen(FD_STATE), FD_Q_LOW))
             return false;
-        fp32 = true;
     }
-    return fp32;
+    if (*any_state)
+        return true;
+    return dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
+           dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16) && !bf16 && !fp16;
 }
 
 dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err)
 {
-    dcpk_status st = read_training_state(model, err);
+    bool any_state;
+    dcpk_status st = dcpk_fsdp_read_state(model, err);
 
-    model->is_fp32 = has_fp32_prefix(ckpt);
+    model->is_fp32 = is_fp32_run(model, &any_state);
     for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
         st = map_tensor(model, t, err);
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
     }
+    if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+        st = dcpk_fsdp_read_groups(model, err);
     if (st == DCPK_OK)
-        st = read_groups(model, err);
+        st = name_masters(model, any_state, err);
     if (st != DCPK_OK)
         return st;
-    name_masters(model);
     dcpk_model_read_layout(model);
     model->optimizer_layout = model->has_optimizer ? "fsdp_dtensor" : "none";
     return DCPK_OK;

@@ -75,6 +75,83 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     return DCPK_OK;
 }
 
+/* What the writer keeps: the common state that finish puts into common.pt; NULL: it is an item. */
+struct writing {
+    const struct dcpk_value *common;
+};
+
+/*
+ * common.pt is what every release reads, also those that no longer write it (torch_dist.md 6);
+ * generation C has an item instead, and then no release before 0.19 reads the folder.
+ */
+static bool wants_item(const struct dcpk_output *out)
+{
+    return out->target.generation != NULL && strcmp(out->target.generation, "C") == 0;
+}
+
+static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_value *common,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &common, 1, err);
+    uint32_t payload;
+    dcpk_status st =
+        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &payload, err);
+
+    return st == DCPK_OK ? dcpk_output_add_object(out, COMMON_STATE, payload, err) : st;
+}
+
+static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err)
+{
+    struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
+    const struct dcpk_value *common;
+    dcpk_status st = w == NULL ? err->status : dcpk_megatron_from_model(model, out, &common, err);
+
+    if (st != DCPK_OK)
+        return st;
+    out->state = w;
+    out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (torch_dist.md 2.3) */
+    if (wants_item(out))
+        return put_common_item(out, common, err);
+    w->common = common;
+    return DCPK_OK;
+}
+
+static dcpk_status put_common_file(const struct dcpk_output *out, const struct dcpk_value *common,
+                                   struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st = dcpk_item_encode(common, "common", out->pickle_protocol, &bytes, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_folder_put(folder, COMMON_PT, bytes.data, bytes.n_bytes, err);
+    dcpk_bytes_release(&bytes);
+    if (st != DCPK_OK)
+        dcpk_context(err, "writing '%s'", COMMON_PT);
+    return st;
+}
+
+/* metadata.json is what makes the folder a checkpoint: last of all. Its text is Megatron's
+ * (torch_dist.md 1.2). */
+static dcpk_status td_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                             struct dcpk_error *err)
+{
+    static const char with_item[] = "{\"sharded_backend\": \"torch_dist\", "
+                                    "\"sharded_backend_version\": 1}";
+    static const char with_file[] = "{\"sharded_backend\": \"torch_dist\", "
+                                    "\"sharded_backend_version\": 1, "
+                                    "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+    const struct writing *w = out->state;
+    const char *text = w->common == NULL ? with_item : with_file;
+    dcpk_status st = w->common == NULL ? DCPK_OK : put_common_file(out, w->common, folder, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_dcp_finish(out, folder, err);
+    return st == DCPK_OK
+               ? dcpk_folder_put(folder, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err)
+               : st;
+}
+
 const struct dcpk_format dcpk_format_torch_dist = {
     .name = "torch_dist",
     .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
@@ -85,4 +162,9 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .load_object = dcpk_dcp_load_object,
     .load_common = td_load_common,
     .to_model = dcpk_megatron_to_model,
+    .from_model = td_from_model,
+    .lay_out = dcpk_dcp_lay_out,
+    .frame = dcpk_dcp_frame,
+    .encode = dcpk_dcp_encode,
+    .finish = td_finish,
 };

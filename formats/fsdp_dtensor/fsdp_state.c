@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_state.c - Megatron-FSDP's training state -> the canonical view: parameter groups, scheduler,
+ * RNG. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+#define MAX_STATE_BYTES (1 << 20) /* of a tensor that is training state: RNG, step */
+
+const char *dcpk_fsdp_skip_q(const char *rest)
+{
+    return dcpk_starts_with(rest, FD_Q_LOW)    ? rest + strlen(FD_Q_LOW)
+           : dcpk_starts_with(rest, FD_Q_FP32) ? rest + strlen(FD_Q_FP32)
+                                               : rest;
+}
+
+/* One field of one parameter's group on its way into a dict. */
+struct field {
+    uint32_t param;
+    size_t object;
+};
+
+static int compare_fields(const void *left, const void *right)
+{
+    const struct field *a = left, *b = right;
+
+    if (a->param != b->param)
+        return a->param < b->param ? -1 : 1;
+    return a->object < b->object ? -1 : a->object > b->object;
+}
+
+/* Values by their place: aliases and equal scalars share one payload, which is read once. */
+static dcpk_status load_shared(struct dcpk_model *model, struct dcpk_map *places,
+                               const struct dcpk_object *object, const struct dcpk_value **value,
+                               struct dcpk_error *err)
+{
+    const char *key = dcpk_arena_printf(model->arena, err, "%" PRIu32 ":%" PRIu64,
+                                        object->place.file, object->place.offset_bytes);
+    uint64_t found;
+    bool existed;
+    dcpk_status st;
+
+    if (key == NULL)
+        return err->status;
+    if (dcpk_map_get(places, key, strlen(key), &found)) {
+        *value = (const struct dcpk_value *)(uintptr_t)found;
+        return DCPK_OK;
+    }
+    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+    if (st == DCPK_OK)
+        st = dcpk_map_put(places, key, strlen(key), (uint64_t)(uintptr_t)*value, &existed, &found,
+                          err);
+    return st;
+}
+
+/* The group equal to `dict`, made when there is none yet. */
+static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
+                                uint32_t *group, struct dcpk_error *err)
+{
+    const struct dcpk_value **groups;
+
+    for (*group = 0; *group < model->n_groups; ++*group)
+        if (dcpk_value_equal(model->groups[*group], dict))
+            return DCPK_OK;
+    groups = dcpk_arena_array(model->arena, model->n_groups + 1, sizeof *groups, err);
+    if (groups == NULL)
+        return err->status;
+    for (size_t i = 0; i < model->n_groups; i++)
+        groups[i] = model->groups[i];
+    groups[model->n_groups++] = dict;
+    model->groups = groups;
+    return DCPK_OK;
+}
+
+/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
+static dcpk_status load_tensor(struct dcpk_model *model, uint32_t tensor, struct dcpk_map *places,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_tensor *t = &ckpt->tensors[tensor];
+    struct dcpk_object item = {.key = t->key};
+    int64_t n_elems;
+    dcpk_status st = dcpk_shape_count(t->shape, t->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s': training state of %" PRId64 " elements in %zu chunks (known is one "
+                         "chunk of at most %d)",
+                         t->key, n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
+    item.place = ckpt->chunks[t->first_chunk].place;
+    st = load_shared(model, places, &item, value, err);
+    if (st == DCPK_OK && (*value)->kind != DCPK_V_TENSOR)
+        st = dcpk_fail(err, DCPK_EFORMAT, "'%s': its item is no tensor", t->key);
+    return st;
+}
+
+/* torch's AdamW keeps its step with each parameter, Megatron's groups want it as a field. */
+static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor, struct dcpk_map *places,
+                             const struct dcpk_value **step, struct dcpk_error *err)
+{
+    const struct dcpk_value *value;
+    dcpk_status st = load_tensor(model, tensor, places, &value, err);
+    float f;
+
+    if (st != DCPK_OK)
+        return st;
+    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32",
+                         model->ckpt->tensors[tensor].key);
+    memcpy(&f, value->as.tensor->data, sizeof f);
+    *step = dcpk_value_float(model->arena, (double)f, err);
+    return *step == NULL ? err->status : DCPK_OK;
+}
+
+/* Append the field `step` where the parameter has it as a tensor of its own. */
+static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcpk_value_pair *pairs,
+                            size_t *n, struct dcpk_map *places, struct dcpk_error *err)
+{
+    const uint32_t tensor = model->params[param].tensor[DCPK_STEP];
+    dcpk_status st;
+
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(dcpk_value_as_str(pairs[i].key), "step") == 0)
+            return DCPK_OK;
+    if (tensor == DCPK_NO_TENSOR)
+        return DCPK_OK;
+    pairs[*n].key = dcpk_value_str(model->arena, "step", err);
+    if (pairs[*n].key == NULL)
+        return err->status;
+    st = read_step(model, model->tensors[tensor].pieces[0].src, places, &pairs[*n].value, err);
+    *n += st == DCPK_OK;
+    return st;
+}
+
+/* The fields of one parameter -> its group. */
+static dcpk_status read_group(struct dcpk_model *model, const struct field *fields, size_t n,
+                              struct dcpk_map *places, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
+    const struct dcpk_value *dict;
+    dcpk_status st;
+
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
+
+        st = load_shared(model, places, object, &pairs[i].value, err);
+        if (st != DCPK_OK)
+            return st;
+        pairs[i].key = dcpk_value_str(model->arena, strrchr(object->key, '.') + 1, err);
+        if (pairs[i].key == NULL)
+            return err->status;
+    }
+    st = add_step(model, fields[0].param, pairs, &n, places, err);
+    if (st != DCPK_OK)
+        return st;
+    dict = dcpk_value_dict(model->arena, pairs, n, err);
+    return dict == NULL ? err->status
+                        : intern_group(model, dict, &model->params[fields[0].param].group, err);
+}
+
+/* Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field>. */
+dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    struct field *fields = dcpk_alloc_array(ckpt->n_objects, sizeof *fields, err);
+    struct dcpk_map places = {0};
+    size_t n = 0;
+    dcpk_status st = fields == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        const char *name = dcpk_fsdp_skip_q(ckpt->objects[i].key + strlen(FD_GROUP)), *dot;
+        uint64_t param;
+
+        if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP))
+            continue;
+        dot = strrchr(name, '.');
+        if (dot == NULL ||
+            !dcpk_map_get(&model->param_by_name, name, (size_t)(dot - name), &param)) {
+            dcpk_model_drop(model, ckpt->objects[i].key,
+                            "group field of a parameter that is not there");
+            continue;
+        }
+        fields[n++] = (struct field){(uint32_t)param, i};
+    }
+    qsort(fields, n, sizeof *fields, compare_fields);
+    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+        for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)
+            ;
+        st = read_group(model, fields + i, end - i, &places, err);
+    }
+    dcpk_map_release(&places);
+    dcpk_free(fields);
+    return st;
+}
+
+/* An object of that key, or NULL. */
+static dcpk_status load_named(struct dcpk_model *model, const char *key,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_object *object = dcpk_checkpoint_object(model->ckpt, key);
+
+    *value = NULL;
+    return object == NULL
+               ? DCPK_OK
+               : model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+}
+
+static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    struct dcpk_value_pair *pairs;
+    size_t n = 0, n_max = 0;
+
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        n_max += dcpk_starts_with(ckpt->objects[i].key, FD_SCHEDULER);
+    if (n_max == 0)
+        return DCPK_OK;
+    pairs = dcpk_arena_array(model->arena, n_max, sizeof *pairs, err);
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        const char *key = ckpt->objects[i].key;
+        dcpk_status st;
+
+        if (!dcpk_starts_with(key, FD_SCHEDULER))
+            continue;
+        pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
+        if (pairs[n].key == NULL)
+            return err->status;
+        st = load_named(model, key, &pairs[n++].value, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
+    return model->scheduler == NULL ? err->status : DCPK_OK;
+}
+
+/* A leaf of "rng_state.(<pp>, <tp>).<data-parallel rank>.<field>[.<tracker>]" (section 4). */
+struct rng_leaf {
+    int64_t pp, tp, dp;
+    const char *field; /* "rng_tracker_states" when tracker is not NULL */
+    const char *tracker;
+    const struct dcpk_value *value;
+};
+
+#define TRACKERS "rng_tracker_states."
+
+/* Returns false when the key is not of that form. */
+static bool split_rng(const char *key, struct rng_leaf *leaf)
+{
+    const char *p = key + strlen(FD_RNG);
+    char *end;
+
+    if (*p != '(')
+        return false;
+    leaf->pp = strtoll(p + 1, &end, 10);
+    if (end[0] != ',' || end[1] != ' ')
+        return false;
+    leaf->tp = strtoll(end + 2, &end, 10);
+    if (end[0] != ')' || end[1] != '.')
+        return false;
+    leaf->dp = strtoll(end + 2, &end, 10);
+    if (*end != '.' || leaf->pp < 0 || leaf->tp < 0 || leaf->dp < 0)
+        return false;
+    leaf->field = end + 1;
+    leaf->tracker = NULL;
+    if (dcpk_starts_with(leaf->field, TRACKERS))
+        leaf->tracker = leaf->field + strlen(TRACKERS);
+    return true;
+}
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* By rank, a rank's trackers behind its other fields. */
+static int compare_leaves(const void *left, const void *right)
+{
+    const struct rng_leaf *a = left, *b = right;
+    int order = compare_numbers(a->pp, b->pp);
+
+    if (order == 0)
+        order = compare_numbers(a->tp, b->tp);
+    if (order == 0)
+        order = compare_numbers(a->dp, b->dp);
+    if (order == 0)
+        order = compare_numbers(a->tracker != NULL, b->tracker != NULL);
+    return order != 0 ? order : strcmp(a->field, b->field);
+}
+
+/* All leaves, sorted; an RNG tensor is carried as a value. */
+static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leaves, size_t *n,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    struct dcpk_map places = {0};
+    struct rng_leaf leaf;
+    dcpk_status st = DCPK_OK;
+    size_t capacity = 0;
+
+    for (size_t i = 0; i < ckpt->n_objects + ckpt->n_tensors && st == DCPK_OK; i++) {
+        const bool is_object = i < ckpt->n_objects;
+        const size_t t = is_object ? 0 : i - ckpt->n_objects;
+        const char *key = is_object ? ckpt->objects[i].key : ckpt->tensors[t].key;
+
+        if (!dcpk_starts_with(key, FD_RNG))
+            continue;
+        if (!split_rng(key, &leaf)) {
+            dcpk_model_drop(model, key, "not of the form " FD_RNG "(<pp>, <tp>).<i>.<field>");
+            continue;
+        }
+        st = is_object ? load_shared(model, &places, &ckpt->objects[i], &leaf.value, err)
+                       : load_tensor(model, (uint32_t)t, &places, &leaf.value, err);
+        if (st == DCPK_OK)
+            st = dcpk_grow(leaves, &capacity, *n, sizeof **leaves, err);
+        if (st != DCPK_OK)
+            break;
+        (*leaves)[(*n)++] = leaf;
+        if (!is_object)
+            dcpk_model_carry(model, key);
+    }
+    dcpk_map_release(&places);
+    if (st == DCPK_OK && *n > 0)
+        qsort(*leaves, *n, sizeof **leaves, compare_leaves);
+    return st;
+}
+
+/* The dict of one data-parallel rank: leaves[0..n), of which the last are its trackers. */
+static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct rng_leaf *leaves,
+                                          size_t n, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, n + 1, sizeof *pairs, err);
+    size_t n_fields = 0;
+
+    if (pairs == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = leaves[i].tracker != NULL ? leaves[i].tracker : leaves[i].field;
+
+        n_fields += leaves[i].tracker == NULL;
+        pairs[i] = (struct dcpk_value_pair){dcpk_value_str(arena, name, err), leaves[i].value};
+        if (pairs[i].key == NULL)
+            return NULL;
+    }
+    /* An empty dict leaves no key (3.1): without trackers there is one all the same. */
+    pairs[n_fields] =
+        (struct dcpk_value_pair){dcpk_value_str(arena, "rng_tracker_states", err),
+                                 dcpk_value_dict(arena, pairs + n_fields, n - n_fields, err)};
+    return pairs[n_fields].key == NULL || pairs[n_fields].value == NULL
+               ? NULL
+               : dcpk_value_dict(arena, pairs, n_fields + 1, err);
+}
+
+/* The ranks of one (pp, tp): a list over data-parallel ranks. */
+static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
+                           struct dcpk_rng *rng, struct dcpk_error *err)
+{
+    const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
+    size_t n_ranks = 0;
+
+    if (ranks == NULL)
+        return err->status;
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && leaves[end].dp == leaves[i].dp; end++)
+            ;
+        ranks[n_ranks] = make_rank(model->arena, leaves + i, end - i, err);
+        if (ranks[n_ranks++] == NULL)
+            return err->status;
+    }
+    rng->pp = leaves[0].pp;
+    rng->tp = leaves[0].tp;
+    rng->states = dcpk_value_seq(model->arena, DCPK_V_LIST, ranks, n_ranks, err);
+    return rng->states == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct rng_leaf *leaves = NULL;
+    size_t n = 0;
+    dcpk_status st = read_leaves(model, &leaves, &n, err);
+
+    if (st == DCPK_OK && n > 0) {
+        model->rng = dcpk_arena_array(model->arena, n, sizeof *model->rng, err);
+        st = model->rng == NULL ? err->status : DCPK_OK;
+    }
+    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+        for (end = i + 1;
+             end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
+            ;
+        st = add_rng(model, leaves + i, end - i, &model->rng[model->n_rng], err);
+        model->n_rng += st == DCPK_OK;
+    }
+    dcpk_free(leaves);
+    return st;
+}
+
+dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct {
+        const char *key;
+        const struct dcpk_value **value;
+    } items[] = {
+        {"args", &model->args},
+        {"iteration", &model->iteration},
+        {"checkpoint_version", &model->version},
+        {"num_floating_point_operations_so_far", &model->flops},
+    };
+
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        dcpk_status st = load_named(model, items[i].key, items[i].value, err);
+
+        if (st != DCPK_OK)
+            return st;
+    }
+    return read_scheduler(model, err) == DCPK_OK ? read_rng(model, err) : err->status;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_common.c - training state as Megatron keeps it in common state and sharded objects
+ * (conversion.md 6.3). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_write_priv.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/portable.h"
+
+#define SHARDING_TYPE "fully_reshardable"
+
+/* A dict under construction; errors are sticky in `err`. */
+struct builder {
+    struct dcpk_arena *arena;
+    struct dcpk_error *err;
+    struct dcpk_value_pair pairs[16];
+    size_t n;
+};
+
+static void put_pair(struct builder *b, const char *name, const struct dcpk_value *value)
+{
+    const struct dcpk_value *key = dcpk_value_str(b->arena, name, b->err);
+
+    if (key != NULL && value != NULL)
+        b->pairs[b->n++] = (struct dcpk_value_pair){key, value};
+}
+
+/* The dict, NULL when memory was out on the way. */
+static const struct dcpk_value *finish(struct builder *b)
+{
+    return b->err->status != DCPK_OK ? NULL : dcpk_value_dict(b->arena, b->pairs, b->n, b->err);
+}
+
+/* Add an object of that key; its value is a list of `value` alone. */
+static dcpk_status put_object(struct dcpk_output *out, const char *key,
+                              const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &value, 1, err);
+    uint32_t payload;
+    dcpk_status st =
+        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &payload, err);
+
+    return st == DCPK_OK ? dcpk_output_add_object(out, key, payload, err) : st;
+}
+
+/* --- RNG --- */
+
+static dcpk_status put_rng(const struct dcpk_model *model, struct dcpk_output *out, bool *is_whole,
+                           struct dcpk_error *err)
+{
+    int64_t pp = model->layout.pp > 0 ? model->layout.pp : 1, tp = model->layout.tp;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < model->n_rng; i++) {
+        if (model->rng[i].pp >= pp)
+            pp = model->rng[i].pp + 1;
+        if (model->rng[i].tp >= tp)
+            tp = model->rng[i].tp + 1;
+    }
+    *is_whole = model->n_rng > 0 && (uint64_t)model->n_rng / (uint64_t)tp == (uint64_t)pp &&
+                (uint64_t)model->n_rng % (uint64_t)tp == 0;
+    for (size_t i = 0; i < model->n_rng && st == DCPK_OK; i++) {
+        const struct dcpk_rng *rng = &model->rng[i];
+        const char *key = dcpk_arena_printf(
+            out->arena, err, "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
+            rng->pp, rng->tp, pp, tp);
+
+        st = key == NULL ? err->status : put_object(out, key, rng->states, err);
+    }
+    return st;
+}
+
+/* --- extra state --- */
+
+/*
+ * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
+ * of its linear layers; a missing one fails the load, [None] says that there is none, and nobody
+ * minds more of them (conversion.md 6.3). So each module that has a weight gets one, but for those
+ * that no implementation asks for.
+ */
+static bool has_extra_state(const char *module)
+{
+    static const char *const without[] = {"word_embeddings", "position_embeddings", "output_layer",
+                                          "router"};
+    const char *name = strrchr(module, '.');
+
+    name = name == NULL ? module : name + 1;
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        if (strcmp(name, without[i]) == 0)
+            return false;
+    return true;
+}
+
+struct extra_state {
+    struct dcpk_output *out;
+    struct dcpk_map done; /* modules */
+    uint32_t payload;     /* [None], of all of them */
+};
+
+static dcpk_status put_extra_state(struct extra_state *x, const char *module,
+                                   const struct dcpk_slot *slot, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = x->out->arena;
+    uint64_t found;
+    bool existed;
+    dcpk_status st = dcpk_map_put(&x->done, module, strlen(module), 0, &existed, &found, err);
+
+    if (st != DCPK_OK || existed)
+        return st;
+    for (int64_t l = 0; l < slot->n_layers && st == DCPK_OK; l++)
+        for (int64_t e = 0; e < slot->n_experts && st == DCPK_OK; e++) {
+            const char *key;
+
+            if (dcpk_slot_axes(slot) == DCPK_MAX_STACKED)
+                key = dcpk_arena_printf(arena, err,
+                                        "%s._extra_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64
+                                        ".%" PRId64,
+                                        module, l, e, slot->n_layers, slot->n_experts);
+            else /* one axis, or none: shard_0_1 */
+                key = dcpk_arena_printf(arena, err, "%s._extra_state/shard_%" PRId64 "_%" PRId64,
+                                        module, slot->has_layers ? l : e,
+                                        slot->has_layers ? slot->n_layers : slot->n_experts);
+            st = key == NULL ? err->status : dcpk_output_add_object(x->out, key, x->payload, err);
+        }
+    return st;
+}
+
+/* The slot's module, and the attention kernel beside a projection, which has no weight. */
+static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot *slot,
+                                  struct dcpk_error *err)
+{
+    static const char projection[] = "attention.linear_proj";
+    const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
+    dcpk_status st;
+
+    if (dot == NULL)
+        return DCPK_OK;
+    module = dcpk_arena_strndup(x->out->arena, key, (size_t)(dot - key), err);
+    if (module == NULL)
+        return err->status;
+    if (!has_extra_state(module))
+        return DCPK_OK;
+    st = put_extra_state(x, module, slot, err);
+    if (st != DCPK_OK || !dcpk_ends_with(module, projection))
+        return st;
+    module = dcpk_arena_printf(x->out->arena, err, "%.*score_attention",
+                               (int)(strlen(module) - strlen("linear_proj")), module);
+    return module == NULL ? err->status : put_extra_state(x, module, slot, err);
+}
+
+dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool *is_rng_whole,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_value *none = dcpk_value_none();
+    const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &none, 1, err);
+    struct extra_state x = {.out = out};
+    dcpk_status st =
+        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &x.payload, err);
+
+    for (size_t i = 0; i < slots->n && st == DCPK_OK; i++)
+        st = put_slot_extra(&x, &slots->list[i], err);
+    dcpk_map_release(&x.done);
+    return st == DCPK_OK ? put_rng(model, out, is_rng_whole, err) : st;
+}
+
+/* --- parameter groups --- */
+
+/*
+ * The fields by which a loader finds its group again: param_group_identifier_keys of
+ * megatron/core/optimizer/optimizer.py@0.15 to main, all together.
+ */
+static const char *const identity[] = {"wd_mult",         "lr_mult", "is_expert_parallel",
+                                       "is_decoupled_lr", "max_lr",  "min_lr",
+                                       "start_wd",        "end_wd",  "optimizer"};
+
+static bool same_or_absent(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    return a == b || (a != NULL && b != NULL && dcpk_value_equal(a, b));
+}
+
+static bool same_identity(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    for (size_t i = 0; i < sizeof identity / sizeof identity[0]; i++)
+        if (!same_or_absent(dcpk_value_get(a, identity[i]), dcpk_value_get(b, identity[i])))
+            return false;
+    return true;
+}
+
+static dcpk_status check_groups(const struct dcpk_model *model, struct dcpk_output *out,
+                                struct dcpk_error *err)
+{
+    if (model->n_groups == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the source has optimizer state but no parameter groups, without which "
+                         "Megatron does not load it: convert with --weights-only");
+    for (size_t i = 0; i < model->n_groups; i++) {
+        for (size_t j = i + 1; j < model->n_groups; j++)
+            if (same_identity(model->groups[i], model->groups[j]))
+                return dcpk_fail(err, DCPK_EMISMATCH,
+                                 "parameter groups %zu and %zu differ in what Megatron does not "
+                                 "tell them apart by (wd_mult, lr_mult, max_lr, ...)",
+                                 i, j);
+        if (dcpk_value_get(model->groups[i], "step") == NULL)
+            dcpk_output_event(out, DCPK_EVENT_NOTE, "step",
+                              "parameter group %zu of the source has no step: without "
+                              "Transformer Engine Megatron does not load it",
+                              i);
+    }
+    return DCPK_OK;
+}
+
+static bool is_expert(const struct dcpk_value *group)
+{
+    bool expert = false;
+
+    dcpk_value_as_bool(dcpk_value_get(group, "is_expert_parallel"), &expert);
+    return expert;
+}
+
+/* A group as the common state has it: without its parameters. */
+static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struct dcpk_value *group,
+                                           struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, group->n, sizeof *pairs, err);
+    size_t n = 0;
+
+    if (pairs == NULL)
+        return NULL;
+    for (size_t i = 0; i < group->n; i++) {
+        const char *name = dcpk_value_as_str(group->as.pairs[i].key);
+
+        if (name == NULL || strcmp(name, "params") != 0)
+            pairs[n++] = group->as.pairs[i];
+    }
+    return dcpk_value_dict(arena, pairs, n, err);
+}
+
+/* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...} of the dense or the
+ * expert groups; *n of them. */
+static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
+                                              struct dcpk_arena *arena, bool expert, size_t *n,
+                                              struct dcpk_error *err)
+{
+    const struct dcpk_value **groups =
+        dcpk_arena_array(arena, model->n_groups, sizeof *groups, err);
+    struct builder inner = {.arena = arena, .err = err}, outer = inner;
+
+    *n = 0;
+    if (groups == NULL)
+        return NULL;
+    for (size_t i = 0; i < model->n_groups; i++) {
+        if (is_expert(model->groups[i]) != expert)
+            continue;
+        groups[*n] = bare_group(arena, model->groups[i], err);
+        if (groups[(*n)++] == NULL)
+            return NULL;
+    }
+    put_pair(&inner, "param_groups", dcpk_value_seq(arena, DCPK_V_LIST, groups, *n, err));
+    put_pair(&outer, "optimizer", finish(&inner));
+    put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
+    return finish(&outer);
+}
+
+/* One optimizer, or {0: dense, 1: expert}: Megatron has two where experts have their own
+ * data-parallel ranks. */
+static const struct dcpk_value *make_optimizer(const struct dcpk_model *model,
+                                               struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    size_t n_dense, n_expert;
+    const struct dcpk_value *dense = one_optimizer(model, arena, false, &n_dense, err);
+    const struct dcpk_value *expert = one_optimizer(model, arena, true, &n_expert, err);
+    struct dcpk_value_pair pairs[2];
+
+    if (dense == NULL || expert == NULL || n_expert == 0)
+        return err->status == DCPK_OK ? dense : NULL;
+    pairs[0] = (struct dcpk_value_pair){dcpk_value_int(arena, 0, err), dense};
+    pairs[1] = (struct dcpk_value_pair){dcpk_value_int(arena, 1, err), expert};
+    return pairs[0].key == NULL || pairs[1].key == NULL ? NULL
+                                                        : dcpk_value_dict(arena, pairs, 2, err);
+}
+
+/* --- the common state --- */
+
+static const struct dcpk_value *make_content(struct dcpk_arena *arena,
+                                             const struct dcpk_slots *slots, struct dcpk_error *err)
+{
+    struct builder b = {.arena = arena, .err = err};
+
+    put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
+    put_pair(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));
+    put_pair(&b, "singleton_local_shards", dcpk_value_bool(false));
+    put_pair(&b, "chained_optim_avoid_prefix", dcpk_value_bool(true));
+    if (slots->is_homogeneous_by_args && !slots->is_stacked)
+        put_pair(&b, "non_homogeneous_layers", dcpk_value_bool(true));
+    return finish(&b);
+}
+
+/* args, told what the folder lacks: else a loader asks for it and stops. */
+static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output *out,
+                             bool is_rng_whole, const struct dcpk_value **args,
+                             struct dcpk_error *err)
+{
+    struct builder set = {.arena = out->arena, .err = err};
+
+    if (!is_rng_whole) {
+        put_pair(&set, "no_save_rng", dcpk_value_bool(true));
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_rng",
+                          "args.no_save_rng is set: the source has no RNG state, or not that of "
+                          "every (pipeline, tensor) rank of its args");
+    }
+    if (!model->has_optimizer) {
+        put_pair(&set, "no_save_optim", dcpk_value_bool(true));
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_optim",
+                          "args.no_save_optim is set: no optimizer state is written");
+    }
+    if (err->status != DCPK_OK)
+        return err->status;
+    return dcpk_args_portable(out, model->args, set.pairs, set.n, args, err);
+}
+
+dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool is_rng_whole,
+                                      const struct dcpk_value **common, struct dcpk_error *err)
+{
+    struct builder b = {.arena = out->arena, .err = err};
+    const struct dcpk_value *args;
+    dcpk_status st = make_args(model, out, is_rng_whole, &args, err);
+
+    if (st == DCPK_OK && model->iteration == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "the source has no iteration: Megatron does not load a checkpoint without "
+                       "it");
+    if (st == DCPK_OK && model->has_optimizer)
+        st = check_groups(model, out, err);
+    if (st != DCPK_OK)
+        return st;
+    put_pair(&b, "args", args);
+    put_pair(&b, "checkpoint_version",
+             model->version != NULL ? model->version : dcpk_value_float(out->arena, 3.0, err));
+    put_pair(&b, "iteration", model->iteration);
+    if (model->has_optimizer)
+        put_pair(&b, "optimizer", make_optimizer(model, out->arena, err));
+    put_pair(&b, "opt_param_scheduler", model->scheduler);
+    put_pair(&b, "num_floating_point_operations_so_far", model->flops);
+    put_pair(&b, "content_metadata", make_content(out->arena, slots, err));
+    *common = finish(&b);
+    return *common == NULL ? err->status : DCPK_OK;
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_from_model.c - the canonical view -> keys of 3D-parallel checkpoints: layers stacked,
+ * experts on their axis, masters and moments (conversion.md 6.2). */
+#include <string.h>
+
+#include "formats/megatron/megatron_write_priv.h"
+#include "lib/base/alloc.h"
+
+/* What the whole output shares. */
+struct writer {
+    const struct dcpk_model *model;
+    struct dcpk_output *out;
+    enum dcpk_dtype model_dtype; /* of the weights that training computes with */
+    bool *is_told;               /* by source tensor: that its master is not written */
+};
+
+/* The model's dtype by args; *known false: they do not say, bfloat16 is likely. */
+static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const struct dcpk_value *params = dcpk_value_get(attrs, "params_dtype");
+    bool bf16 = false, fp16 = false;
+
+    *known = true;
+    if (model->is_fp32)
+        return DCPK_F32;
+    if (params != NULL && params->kind == DCPK_V_GLOBAL &&
+        dcpk_dtype_is_float(dcpk_dtype_from_name(params->as.global.name)))
+        return dcpk_dtype_from_name(params->as.global.name);
+    dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16);
+    dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16);
+    *known = bf16 || fp16;
+    return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
+}
+
+/* The member's tensor of a role; DCPK_STATE by name; DCPK_NO_TENSOR: it has none. */
+static uint32_t pick(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
+                     const char *state)
+{
+    uint32_t t = model->params[param].tensor[role];
+
+    if (role != DCPK_STATE)
+        return t;
+    for (; t < model->n_tensors; t++)
+        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
+            strcmp(model->tensors[t].state, state) == 0)
+            return t;
+    return DCPK_NO_TENSOR;
+}
+
+/* Put the pieces of one member behind the stacked axes: at (layer, expert) of them. */
+static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
+                              const struct dcpk_model_tensor *tensor, struct dcpk_out_tensor *out,
+                              struct dcpk_piece *pieces, struct dcpk_error *err)
+{
+    const int64_t at[] = {member / slot->n_experts, member % slot->n_experts};
+    const int n_axes = dcpk_slot_axes(slot);
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++) {
+        const struct dcpk_piece *piece = &tensor->pieces[i];
+        struct dcpk_box from, inner, to = {.rank = out->rank};
+
+        if (n_axes == 0) {
+            pieces[out->n_pieces++] = *piece;
+            continue;
+        }
+        dcpk_piece_from(piece, &from);
+        dcpk_piece_to(piece, &inner);
+        for (int a = 0; a < n_axes; a++) {
+            to.offset[a] = at[slot->has_layers ? a : 1];
+            to.extent[a] = 1;
+        }
+        memcpy(to.offset + n_axes, inner.offset, (size_t)inner.rank * sizeof *to.offset);
+        memcpy(to.extent + n_axes, inner.extent, (size_t)inner.rank * sizeof *to.extent);
+        st =
+            dcpk_piece_make(w->out->arena, piece->src, piece->src == DCPK_PIECE_FILL ? NULL : &from,
+                            &to, &pieces[out->n_pieces++], err);
+    }
+    return st;
+}
+
+/* The stacked shape; the members have been found to be of one shape. */
+static dcpk_status stack_shape(struct writer *w, const struct dcpk_slot *slot,
+                               const struct dcpk_model_tensor *member, struct dcpk_out_tensor *out,
+                               struct dcpk_error *err)
+{
+    const int n_axes = dcpk_slot_axes(slot);
+    int64_t *shape;
+
+    out->rank = member->rank + n_axes;
+    if (out->rank > DCPK_MAX_RANK)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' would have %d axes", slot->keys[0],
+                         out->rank);
+    shape = dcpk_arena_array(w->out->arena, (size_t)out->rank + 1, sizeof *shape, err);
+    if (shape == NULL)
+        return err->status;
+    if (n_axes > 0)
+        shape[0] = slot->has_layers ? slot->n_layers : slot->n_experts;
+    if (n_axes > 1)
+        shape[1] = slot->n_experts;
+    memcpy(shape + n_axes, member->shape, (size_t)member->rank * sizeof *shape);
+    out->shape = shape;
+    return DCPK_OK;
+}
+
+static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+/* Write one tensor of a slot: tensors[m] is that of member m. */
+static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
+                              const uint32_t *tensors, struct dcpk_out_tensor *out,
+                              struct dcpk_error *err)
+{
+    const int64_t n_members = slot->n_layers * slot->n_experts;
+    const struct dcpk_model_tensor *first = &w->model->tensors[tensors[0]];
+    struct dcpk_piece *pieces;
+    size_t n_pieces = 0;
+    dcpk_status st = stack_shape(w, slot, first, out, err);
+
+    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++) {
+        const struct dcpk_model_tensor *t = &w->model->tensors[tensors[m]];
+
+        n_pieces += t->n_pieces;
+        if (!same_shape(first, t))
+            st = dcpk_fail(err, DCPK_EMISMATCH, "'%s': the %s of layers or experts differ in shape",
+                           slot->keys[0], dcpk_role_name(t->role));
+    }
+    if (st != DCPK_OK)
+        return st;
+    pieces = dcpk_arena_array(w->out->arena, n_pieces, sizeof *pieces, err);
+    if (pieces == NULL)
+        return err->status;
+    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
+        st = put_member(w, slot, m, &w->model->tensors[tensors[m]], out, pieces, err);
+    out->pieces = pieces;
+    return st == DCPK_OK ? dcpk_output_add_tensor(w->out, out, err) : st;
+}
+
+/* Append the slot's keys with `prefix` before them. */
+static dcpk_status add_keys(struct writer *w, const struct dcpk_slot *slot, const char *prefix,
+                            struct dcpk_out_tensor *out, const char **list, struct dcpk_error *err)
+{
+    for (size_t k = 0; k < slot->n_keys; k++) {
+        list[out->n_keys] = dcpk_arena_printf(w->out->arena, err, "%s%s", prefix, slot->keys[k]);
+        if (list[out->n_keys++] == NULL)
+            return err->status;
+    }
+    out->keys = list;
+    return DCPK_OK;
+}
+
+/*
+ * The tensor of each member for a role, into tensors[]; *n of them have it. All or none must.
+ */
+static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum dcpk_role role,
+                            const char *state, uint32_t *tensors, bool *have,
+                            struct dcpk_error *err)
+{
+    const int64_t n_members = slot->n_layers * slot->n_experts;
+    int64_t n = 0;
+
+    for (int64_t m = 0; m < n_members; m++) {
+        tensors[m] = pick(w->model, slot->members[m], role, state);
+        n += tensors[m] != DCPK_NO_TENSOR;
+    }
+    *have = n == n_members;
+    if (n == 0 || n == n_members)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH, "'%s': only some layers or experts have the %s",
+                     slot->keys[0], state != NULL ? state : dcpk_role_name(role));
+}
+
+/* An optimizer tensor of a slot, if there is one: "optimizer.state.<state>.<key>". */
+static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enum dcpk_role role,
+                             const char *state, uint32_t *tensors, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor out = {.dtype = DCPK_F32};
+    const char **keys = dcpk_arena_array(w->out->arena, slot->n_keys, sizeof *keys, err);
+    const char *prefix = dcpk_arena_printf(w->out->arena, err, "optimizer.state.%s.", state);
+    bool have = false;
+    dcpk_status st =
+        keys == NULL || prefix == NULL
+            ? err->status
+            : pick_all(w, slot, role, role == DCPK_STATE ? state : NULL, tensors, &have, err);
+
+    if (st != DCPK_OK || !have)
+        return st;
+    out.dtype = w->model->tensors[tensors[0]].dtype;
+    st = add_keys(w, slot, prefix, &out, keys, err);
+    return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
+}
+
+/* What the stored weight is made of: the model's own, else its master, rounded. */
+static dcpk_status pick_weights(struct writer *w, const struct dcpk_slot *slot, uint32_t *tensors,
+                                enum dcpk_dtype *dtype, bool *is_master, struct dcpk_error *err)
+{
+    *dtype = DCPK_DTYPE_NONE;
+    *is_master = false;
+    for (int64_t m = 0; m < slot->n_layers * slot->n_experts; m++) {
+        const struct dcpk_param *p = &w->model->params[slot->members[m]];
+        enum dcpk_dtype d;
+
+        tensors[m] = p->tensor[DCPK_WEIGHT];
+        if (tensors[m] == DCPK_NO_TENSOR) {
+            tensors[m] = p->tensor[DCPK_MASTER];
+            *is_master = true;
+        }
+        if (tensors[m] == DCPK_NO_TENSOR)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+        d = p->tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR ? w->model_dtype
+                                                     : w->model->tensors[tensors[m]].dtype;
+        if (*dtype != DCPK_DTYPE_NONE && d != *dtype)
+            return dcpk_fail(err, DCPK_EMISMATCH, "'%s': layers or experts are of %s and of %s",
+                             slot->keys[0], dcpk_dtype_name(*dtype), dcpk_dtype_name(d));
+        *dtype = d;
+    }
+    return DCPK_OK;
+}
+
+/* A trained weight without a better master is its own: the same bytes under both keys. */
+static bool is_own_master(const struct writer *w, const struct dcpk_slot *slot,
+                          enum dcpk_dtype dtype, bool is_master)
+{
+    const struct dcpk_param *p = &w->model->params[slot->members[0]];
+
+    if (!w->model->has_optimizer || p->is_buffer)
+        return false;
+    if (is_master) /* of the first member too: else pick_all says what is wrong */
+        return p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR &&
+               w->model->tensors[p->tensor[DCPK_MASTER]].dtype == dtype;
+    return p->tensor[DCPK_MASTER] == DCPK_NO_TENSOR && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR;
+}
+
+static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, uint32_t *tensors,
+                              bool *needs_master, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor out = {.n_keys = 0};
+    const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
+    bool is_master, is_own;
+    dcpk_status st =
+        keys == NULL ? err->status : pick_weights(w, slot, tensors, &out.dtype, &is_master, err);
+
+    if (st != DCPK_OK)
+        return st;
+    is_own = is_own_master(w, slot, out.dtype, is_master);
+    *needs_master = w->model->has_optimizer && !is_own;
+    st = add_keys(w, slot, "", &out, keys, err);
+    if (st == DCPK_OK && is_own)
+        st = add_keys(w, slot, "optimizer.state.param.", &out, keys, err);
+    return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
+}
+
+/* Without the optimizer a master beside its weight is left out: say so, once a source tensor. */
+static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
+{
+    for (int64_t m = 0; m < slot->n_layers * slot->n_experts; m++) {
+        const struct dcpk_param *p = &w->model->params[slot->members[m]];
+        const struct dcpk_model_tensor *master;
+
+        if (p->tensor[DCPK_MASTER] == DCPK_NO_TENSOR || p->tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
+            continue;
+        master = &w->model->tensors[p->tensor[DCPK_MASTER]];
+        for (size_t i = 0; i < master->n_pieces; i++) {
+            const uint32_t src = master->pieces[i].src;
+
+            if (src >= w->out->source->n_tensors || w->is_told[src])
+                continue;
+            w->is_told[src] = true;
+            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, w->out->source->tensors[src].key,
+                              "fp32 master: optimizer state, which is left out");
+        }
+    }
+}
+
+static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, struct dcpk_error *err)
+{
+    const size_t n_members = (size_t)(slot->n_layers * slot->n_experts);
+    uint32_t *tensors = dcpk_alloc_array(n_members, sizeof *tensors, err);
+    const struct dcpk_model *m = w->model;
+    const uint32_t param = slot->members[0];
+    bool needs_master = false;
+    dcpk_status st =
+        tensors == NULL ? err->status : add_weight(w, slot, tensors, &needs_master, err);
+
+    if (st == DCPK_OK && needs_master)
+        st = add_state(w, slot, DCPK_MASTER, "param", tensors, err);
+    if (st == DCPK_OK && m->has_optimizer)
+        st = add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err);
+    if (st == DCPK_OK && m->has_optimizer)
+        st = add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err);
+    for (size_t t = m->params[param].tensor[DCPK_STATE];
+         st == DCPK_OK && m->has_optimizer && t < m->n_tensors && m->tensors[t].param == param; t++)
+        if (m->tensors[t].role == DCPK_STATE)
+            st = add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
+    if (st == DCPK_OK && !m->has_optimizer)
+        tell_unwritten(w, slot);
+    dcpk_free(tensors);
+    return st;
+}
+
+dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                     const struct dcpk_value **common, struct dcpk_error *err)
+{
+    struct writer w = {.model = model, .out = out};
+    struct dcpk_slots slots = {.list = NULL};
+    bool is_known, is_rng_whole = false;
+    dcpk_status st;
+
+    w.model_dtype = model_dtype(model, &is_known);
+    w.is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
+    st = w.is_told == NULL ? err->status : dcpk_slots_find(model, out, &slots, err);
+    if (st == DCPK_OK && !is_known)
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "params_dtype",
+                          "args do not say the model's dtype: weights are rounded to bfloat16");
+    for (size_t i = 0; i < slots.n && st == DCPK_OK; i++)
+        st = add_slot(&w, &slots.list[i], err);
+    if (st == DCPK_OK)
+        st = dcpk_megatron_put_objects(model, out, &slots, &is_rng_whole, err);
+    if (st == DCPK_OK)
+        st = dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err);
+    dcpk_slots_release(&slots);
+    return st;
+}
