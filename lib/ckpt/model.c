@@ -71,7 +71,12 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
     if (st != DCPK_OK)
         return st;
     p = &model->params[model->n_params];
-    *p = (struct dcpk_param){.name = copy, .group = DCPK_NO_GROUP, .tp_axis = -1};
+    *p = (struct dcpk_param){.name = copy,
+                             .group = DCPK_NO_GROUP,
+                             .tp_axis = DCPK_TP_UNKNOWN,
+                             .expert = -1,
+                             .unit = DCPK_NO_UNIT,
+                             .place = DCPK_NO_PLACE};
     for (int role = 0; role < DCPK_N_ROLES; role++)
         p->tensor[role] = DCPK_NO_TENSOR;
     *param = (uint32_t)model->n_params++;

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/base/text.h"
+#include "lib/rules/parallel.h"
 
 /* The weight's or, where there is none, the master's tensor: what a parameter looks like. */
 static const struct dcpk_model_tensor *shape_of(const struct dcpk_model *model,
@@ -345,5 +346,7 @@ dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_op
         st = dcpk_rules_spell(model, options->impl, err);
     if (st == DCPK_OK)
         st = dcpk_rules_complete_groups(model, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_parallel(model, options->impl, err);
     return st;
 }
