@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # hash_tiny.sh - one line a tensor in key order; .stdout was made from the MANIFEST files, not from us.
-for folder in "$SAMPLES"/tiny_generations/torch_dist_*; do
+for folder in "$SAMPLES"/tiny_generations/*/; do
     basename "$folder"
     "$DCPKIT" hash "$folder"
 done

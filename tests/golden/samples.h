@@ -25,6 +25,9 @@ struct sample {
 #define DTYPES    "torch.bfloat16 torch.float32"
 #define RERUN     "megatron.core.rerun_state_machine.Rerun"
 #define ENUMS     "megatron.core.transformer.enums."
+#define RUN_OF_12 /* what core 0.12 kept of a run */                                               \
+    "argparse.Namespace megatron.core.enums.ModelType " RERUN "Diagnostic " RERUN "Mode " RERUN    \
+    "State " ENUMS "AttnBackend " NUMPY " " DTYPES
 #define RUN_OF_19 /* what core 0.19 and main keep of a run */                                      \
     "argparse.Namespace " RERUN "Diagnostic " RERUN "Mode " RERUN "State " ENUMS                   \
     "AttnBackend " ENUMS "InferenceCudaGraphScope " NUMPY " signal.Signals " DTYPES
@@ -38,9 +41,7 @@ struct sample {
 #define TINY(name) "tiny_generations/" name, "tiny_generations/MANIFEST." name ".json"
 
 static const struct sample samples[] = {
-    {RUN("torch_dist_a_dense_tp2pp2"), "torch_dist", "A",
-     "argparse.Namespace megatron.core.enums.ModelType " RERUN "Diagnostic " RERUN "Mode " RERUN
-     "State " ENUMS "AttnBackend " NUMPY " " DTYPES},
+    {RUN("torch_dist_a_dense_tp2pp2"), "torch_dist", "A", RUN_OF_12},
     {RUN("torch_dist_b_dense_tp2pp2"), "torch_dist", "B",
      "argparse.Namespace megatron.core.enums.ModelType " ENUMS "AttnBackend " NUMPY
      " signal.Signals " DTYPES},
@@ -68,6 +69,9 @@ static const struct sample samples[] = {
     {TINY("torch_dist_0.17.0_torch2.5"), "torch_dist", "B", ""},
     {TINY("torch_dist_0.19.0_torch2.11"), "torch_dist", "C", ""},
     {TINY("torch_dist_main_torch2.11"), "torch_dist", "C", ""},
+    {RUN("zarr_dense_tp2dp2"), "zarr", NULL, RUN_OF_12},
+    {TINY("zarr_0.6.0"), "zarr", NULL, ""},
+    {TINY("zarr_0.12.0_torch2.5"), "zarr", NULL, ""},
 };
 #define N_SAMPLES (sizeof samples / sizeof samples[0])
 

@@ -74,6 +74,35 @@ static void check_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_t
     CHECK_EQ_INT(t->n_chunks, n_chunks, t->key);
 }
 
+/* A zarr manifest gives one chunk's shape: the chunks are the cells of that grid, cut at the end.
+ */
+static void check_grid(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
+                       const struct dcpk_json *want)
+{
+    int64_t cell[DCPK_MAX_RANK], n_cells = 1;
+
+    CHECK_EQ_INT(read_ints(dcpk_json_member(want, "chunk_shape"), cell, t->key), t->rank, t->key);
+    for (int a = 0; a < t->rank; a++)
+        n_cells *= (t->shape[a] + cell[a] - 1) / cell[a];
+    CHECK_EQ_INT(t->n_chunks, n_cells, t->key);
+    for (size_t i = t->first_chunk; i < t->first_chunk + t->n_chunks; i++) {
+        const int64_t *offset = ckpt->chunks[i].span, *extent = offset + t->rank;
+
+        for (int a = 0; a < t->rank; a++) {
+            const int64_t left = t->shape[a] - offset[a];
+
+            CHECK_EQ_INT(offset[a] % cell[a], 0, t->key);
+            CHECK_EQ_INT(extent[a], left < cell[a] ? left : cell[a], t->key);
+        }
+    }
+}
+
+/* torch's name of a dtype that a manifest gives in numpy's spelling. */
+static const char *torch_dtype(const char *name)
+{
+    return name != NULL && strcmp(name, "<f4") == 0 ? "float32" : name;
+}
+
 /* The model's shape of a flattened tensor, where the manifest has it (torch_dist generation A). */
 static void check_model_shape(const struct dcpk_tensor *t, const struct dcpk_json *want)
 {
@@ -103,11 +132,15 @@ static void check_tensor(const struct dcpk_checkpoint *ckpt, const struct dcpk_j
     CHECK_EQ_INT(t->rank, read_ints(dcpk_json_member(want, "shape"), shape, key), key);
     for (int a = 0; a < t->rank; a++)
         CHECK_EQ_INT(t->shape[a], shape[a], key);
-    CHECK_EQ_STR(dcpk_dtype_name(t->dtype), dcpk_json_string(dcpk_json_member(want, "dtype")), key);
+    CHECK_EQ_STR(dcpk_dtype_name(t->dtype),
+                 torch_dtype(dcpk_json_string(dcpk_json_member(want, "dtype"))), key);
     CHECK_OK(dcpk_shape_count(t->shape, t->rank, &n_elems, &err), key);
     CHECK(dcpk_json_int(dcpk_json_member(want, "bytes"), &n_bytes), key);
     CHECK_EQ_INT(n_elems * (int64_t)dcpk_dtype_bytes(t->dtype), n_bytes, key);
-    check_chunks(ckpt, t, want);
+    if (dcpk_json_member(want, "chunk_shape") != NULL)
+        check_grid(ckpt, t, want);
+    else
+        check_chunks(ckpt, t, want);
     check_model_shape(t, want);
 
     for (size_t i = 0; i < 16; i++)
@@ -141,6 +174,7 @@ static void check_sample(const struct sample *s)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = sample_open(s);
     struct dcpk_json *manifest = load_manifest(s);
+    const struct dcpk_json *items = dcpk_json_member(manifest, "bytes_items");
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_hash *hashes;
     size_t n_tensors = 0, n_objects = 0;
@@ -159,12 +193,13 @@ static void check_sample(const struct sample *s)
     }
     CHECK_EQ_INT(ckpt->n_tensors, n_tensors, s->folder);
 
-    for (const struct dcpk_json *o = dcpk_json_first(dcpk_json_member(manifest, "bytes_items"));
-         o != NULL; o = dcpk_json_next(o)) {
-        CHECK(dcpk_checkpoint_object(ckpt, dcpk_json_string(o)) != NULL, dcpk_json_string(o));
-        n_objects++;
+    if (items != NULL) { /* a zarr manifest lists files instead */
+        for (const struct dcpk_json *o = dcpk_json_first(items); o != NULL; o = dcpk_json_next(o)) {
+            CHECK(dcpk_checkpoint_object(ckpt, dcpk_json_string(o)) != NULL, dcpk_json_string(o));
+            n_objects++;
+        }
+        CHECK_EQ_INT(ckpt->n_objects, n_objects, s->folder);
     }
-    CHECK_EQ_INT(ckpt->n_objects, n_objects, s->folder);
     CHECK(n_tensors + n_objects > 0, s->folder);
 
     print_message("%s: %zu tensors, %zu objects\n", s->folder, n_tensors, n_objects);

@@ -130,7 +130,7 @@ static void check_sample(const struct sample *s)
         CHECK_OK(ckpt->format->load_common(ckpt, arena, &value, &err), s->folder);
         if (value != NULL)
             walk(&census, value, 0);
-        CHECK(value != NULL || strcmp(s->format, "torch_dist") != 0, s->folder);
+        CHECK(value != NULL || strcmp(s->format, "fsdp_dtensor") == 0, s->folder);
     }
     check_classes(&census, s);
     print_message("%s: %zu objects\n", s->folder, ckpt->n_objects);
