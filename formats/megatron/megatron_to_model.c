@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_priv.h"
 #include "lib/base/text.h"
 
@@ -203,23 +204,11 @@ static bool is_split_projection(const char *name)
 }
 
 /* An optimizer tensor must look like its weight. */
-static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
-                                     const struct dcpk_tensor *tensor,
-                                     const struct dcpk_megatron_key *key, struct dcpk_error *err)
+static dcpk_status check_state_shape(const struct dcpk_tensor *tensor,
+                                     const struct dcpk_tensor *weight, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *weight = dcpk_checkpoint_tensor(ckpt, key->param);
     char a[256], b[256];
 
-    if (weight == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
-    if (dcpk_megatron_is_flattened(ckpt, tensor))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "flattened optimizer state (fully_sharded_model_space, core 0.8 to 0.15) "
-                         "is not converted by this version: load "
-                         "with core 0.15 and save with --dist-ckpt-optim-fully-reshardable, or "
-                         "convert with --weights-only");
-    if (text_is(key->state, key->state_bytes, "step"))
-        return DCPK_OK;
     if (tensor->rank != weight->rank ||
         memcmp(tensor->shape, weight->shape, (size_t)weight->rank * sizeof *weight->shape) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "its shape is %s, its weight's %s",
@@ -228,22 +217,48 @@ static dcpk_status check_state_shape(const struct dcpk_checkpoint *ckpt,
     return DCPK_OK;
 }
 
-static dcpk_status add_state(struct dcpk_model *model, uint32_t source,
+/* The tensor in its model's shape: itself, or a view of it where it is flattened. */
+static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
+                              const struct dcpk_megatron_key *key, uint32_t *source,
+                              struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = model->ckpt;
+    const bool is_step = text_is(key->state, key->state_bytes, "step");
+    struct dcpk_tensor weight;
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_checkpoint_tensor(ckpt, key->param) == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
+    weight = *dcpk_checkpoint_tensor(ckpt, key->param); /* a view may move the table */
+    *source = stored;
+    if (dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[stored]))
+        st = dcpk_megatron_unflatten(model, stored, &weight, source, err);
+    if (st == DCPK_OK && !is_step)
+        st = check_state_shape(&ckpt->tensors[*source], &weight, err);
+    return st;
+}
+
+static dcpk_status add_state(struct dcpk_model *model, uint32_t stored,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
+    const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
+    const char *name = model->ckpt->tensors[stored].key, *state = NULL;
     const enum dcpk_role role = dcpk_megatron_role(key);
-    const char *state = NULL;
+    uint32_t source;
     dcpk_status st;
 
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
-    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 &&
-        (role != DCPK_MASTER ||
-         dcpk_megatron_is_flattened(model->ckpt, &model->ckpt->tensors[source]))) {
-        dcpk_model_drop(model, model->ckpt->tensors[source].key,
-                        "optimizer state, not wanted (--weights-only)");
+    if (weights_only && role != DCPK_MASTER) {
+        dcpk_model_drop(model, name, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
-    st = check_state_shape(model->ckpt, &model->ckpt->tensors[source], key, err);
+    st = find_state(model, stored, key, &source, err);
+    if (st == DCPK_EUNSUPPORTED && weights_only) {
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_model_drop(model, name,
+                        "fp32 master in a form that is not read; the stored weight is taken");
+        return DCPK_OK;
+    }
     if (st != DCPK_OK)
         return st;
     if (role == DCPK_STATE) {
@@ -296,6 +311,9 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     const struct dcpk_value *step = dcpk_value_get(dcpk_value_get(inner, "state"), "common_step");
     const struct dcpk_value **groups;
 
+    if (dcpk_value_get(optimizer, "param_state") != NULL)
+        dcpk_model_drop(model, "optimizer.param_state",
+                        "steps by the numbers of one rank's parameters: the groups have them too");
     if (list == NULL)
         return DCPK_OK;
     groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # convert_refused.sh - layouts that this release does not convert are refused by name, with the way out.
-refuses "flattened optimizer" 3 'flattened' \
-    "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/torch_dist_a_dense_tp2pp2" out
 refuses "no args" 3 'args' \
     "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/tiny_generations/torch_dist_main_torch2.11" out
 refuses "dp_reshardable" 3 'dp_reshardable.*dist-ckpt-optim-fully-reshardable' \

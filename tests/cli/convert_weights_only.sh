@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# convert_weights_only.sh - the way out for optimizer layouts that are not converted: the weights alone.
+# convert_weights_only.sh - the weights alone: the way out for optimizer layouts that are not converted.
 for name in torch_dist_a_dense_tp2pp2 torch_dist_c_dp_reshardable_tp2dp2; do
     "$DCPKIT" convert --to fsdp_dtensor --weights-only "$SAMPLES/$name" "$name" >said 2>&1 ||
         echo "$name: exit $?: $(cat said)"
     "$DCPKIT" hash "$name" | grep -c 'optimizer\.'
-    # Untouched tensors keep the hash that PyTorch found, under the name that Megatron-FSDP asks for.
+    # Untouched tensors keep the hash that PyTorch found, under the name that Megatron-FSDP asks for; generation A
+    # has flattened masters, whose order is that of the weight where no other axis than the first was cut.
+    stored=
+    [ "$name" != torch_dist_a_dense_tp2pp2 ] || stored=optimizer.state.fp32_param.
     for key in decoder.final_layernorm.weight embedding.word_embeddings.weight output_layer.weight; do
-        want=$(grep -A 12 "^\"$key\": {" "$SAMPLES/$name/MANIFEST.iter_0000004.json" |
+        want=$(grep -A 12 "^\"$stored$key\": {" "$SAMPLES/$name/MANIFEST.iter_0000004.json" |
             sed -n 's/^"xxh3_128": "\(.*\)",$/\1/p' | head -n 1)
         "$DCPKIT" hash "$name" | grep -qx "$want  model\.module\.$key" || echo "$name: $key differs"
     done

@@ -16,9 +16,8 @@ static const struct {
     const char *name;
     uint64_t n_params, n_masters;
 } samples[] = {
-    {"torch_dist_b_dense_tp2pp2", 27, 27},
-    {"torch_dist_c_dense_tp2pp2", 27, 27},
-    {"torch_dist_c_moe_ep2pp2", 48, 48},
+    {"torch_dist_a_dense_tp2pp2", 27, 27}, {"torch_dist_b_dense_tp2pp2", 27, 27},
+    {"torch_dist_c_dense_tp2pp2", 27, 27}, {"torch_dist_c_moe_ep2pp2", 48, 48},
     {"torch_dist_c_fp32_dp1", 27, 27},
 };
 #define N_SAMPLES (sizeof samples / sizeof samples[0])

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_flattened.c - optimizer tensors of core 0.8 to 0.15, stored as flattened blocks, seen in
+ * their model's shape. */
+/*
+ * A tensor G of shape (G_0 .. G_{n-1}) was cut into F_0 x .. x F_{n-1} equal blocks (tensor
+ * parallelism, SwiGLU halves, layers, experts), each flattened row-major and then cut among
+ * data-parallel ranks anywhere. It is stored with the shape (F_0, .., F_{n-1}, m), m the elements
+ * of a block; a chunk at (c_0, .., c_{n-1}, s) of sizes (1, .., 1, len) holds elements [s, s + len)
+ * of block c. G = (4, 4), F = (1, 2), chunks of 3 and 5 elements in each block:
+ *
+ *     a a . .     c c . .
+ *     a b         c d
+ *     b b         d d
+ *     b b         d d
+ *
+ * Source: torch_dist.md 5.2; megatron/core/dist_checkpointing/strategies/resharding.py@0.12.0.
+ */
+#include <string.h>
+
+#include "formats/megatron/megatron_flattened.h"
+#include "lib/base/alloc.h"
+#include "lib/ckpt/model.h"
+
+#define EXPERTS "mlp.experts.experts."
+
+/* The extents of one block, `stored` being G cut evenly. */
+static dcpk_status find_block(const struct dcpk_tensor *stored, const int64_t *shape, int rank,
+                              struct dcpk_box *block, struct dcpk_error *err)
+{
+    char a[256], b[256];
+    bool is_even = stored->rank == rank + 1;
+    int64_t n_elems;
+    dcpk_status st;
+
+    memset(block, 0, sizeof *block);
+    block->rank = rank;
+    for (int axis = 0; axis < rank && is_even; axis++) {
+        const int64_t n_blocks = stored->shape[axis];
+
+        is_even = n_blocks > 0 && shape[axis] % n_blocks == 0;
+        block->extent[axis] = is_even ? shape[axis] / n_blocks : 0;
+    }
+    if (is_even) {
+        st = dcpk_box_count(block, &n_elems, err);
+        if (st != DCPK_OK)
+            return st;
+        is_even = n_elems == stored->shape[rank];
+    }
+    if (!is_even)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "flattened optimizer state of shape %s is no even cut of %s into blocks "
+                         "(leave it out with --weights-only)",
+                         dcpk_shape_format(stored->shape, stored->rank, a, sizeof a),
+                         dcpk_shape_format(shape, rank, b, sizeof b));
+    return DCPK_OK;
+}
+
+/* Put the run that a chunk holds into its block of the last view. */
+static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, size_t chunk, int rank,
+                             const struct dcpk_box *size, struct dcpk_error *err)
+{
+    const int64_t *span = ckpt->chunks[chunk].span;
+    struct dcpk_box block = *size, box;
+    char text[256];
+
+    for (int axis = 0; axis < rank; axis++) {
+        if (span[rank + 1 + axis] != 1) {
+            dcpk_box_unpack(span, rank + 1, &box);
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "chunk %s is of other than one flattened block, which Megatron does "
+                             "not write",
+                             dcpk_box_format(&box, text, sizeof text));
+        }
+        block.offset[axis] = span[axis] * size->extent[axis];
+    }
+    return dcpk_checkpoint_add_run(ckpt, &block, span[rank], span[2 * rank + 1], chunk, 0, err);
+}
+
+/* The runs of a view cover it: what a checkpoint's own tensors are checked for elsewhere. */
+static dcpk_status check_cover(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *view,
+                               struct dcpk_error *err)
+{
+    const int64_t **spans = dcpk_alloc_array(view->n_chunks, sizeof *spans, err);
+    dcpk_status st;
+
+    if (spans == NULL)
+        return err->status;
+    for (size_t i = 0; i < view->n_chunks; i++)
+        spans[i] = ckpt->chunks[view->first_chunk + i].span;
+    st = dcpk_cover_check(view->shape, view->rank, spans, view->n_chunks, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "the flattened chunks, put together");
+    dcpk_free(spans);
+    return st;
+}
+
+dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t source,
+                                        const int64_t *shape, int rank, uint32_t *view,
+                                        struct dcpk_error *err)
+{
+    const struct dcpk_tensor stored = ckpt->tensors[source]; /* the table may move */
+    const struct dcpk_tensor made = {
+        .key = stored.key, .dtype = stored.dtype, .rank = rank, .shape = shape};
+    struct dcpk_box block;
+    uint32_t index = 0;
+    dcpk_status st = find_block(&stored, shape, rank, &block, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_add_view(ckpt, &made, &index, err);
+    for (size_t i = 0; i < stored.n_chunks && st == DCPK_OK; i++)
+        st = add_chunk(ckpt, stored.first_chunk + i, rank, &block, err);
+    if (st == DCPK_OK)
+        st = check_cover(ckpt, &ckpt->tensors[index], err);
+    if (st != DCPK_OK)
+        return st;
+    *view = index;
+    return DCPK_OK;
+}
+
+static bool says(const struct dcpk_value *attrs, const char *name)
+{
+    bool value = false;
+
+    return dcpk_value_as_bool(dcpk_value_get(attrs, name), &value) && value;
+}
+
+/* Would the run's options have made its experts of class GroupedMLP? */
+static bool wants_grouped_mlp(const struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
+
+    return says(attrs, "moe_grouped_gemm") && (says(attrs, "moe_use_legacy_grouped_gemm") ||
+                                               (impl != NULL && strcmp(impl, "local") == 0));
+}
+
+/*
+ * GroupedMLP stored its experts' matrices transposed, but not their flattened state, and the starts
+ * of the gated ones are wrong (torch_dist.md 4.5): shape (.., a, b) where the weight has (.., b,
+ * a). For square matrices shapes tell nothing: then the cut along the wrong axis does, or the
+ * options.
+ */
+static bool is_grouped_mlp(const struct dcpk_model *model, const struct dcpk_tensor *stored,
+                           const int64_t *shape, const struct dcpk_tensor *weight)
+{
+    const int n = weight->rank;
+
+    if (strstr(weight->key, EXPERTS) == NULL || n < 2 || stored->rank != n + 1 ||
+        shape[n - 1] != weight->shape[n - 2] || shape[n - 2] != weight->shape[n - 1])
+        return false;
+    if (shape[n - 1] != shape[n - 2])
+        return true;
+    return wants_grouped_mlp(model) ||
+           (strstr(weight->key, EXPERTS "linear_fc1.") != NULL ? stored->shape[n - 1] > 1
+                                                               : stored->shape[n - 2] > 1);
+}
+
+dcpk_status dcpk_megatron_unflatten(const struct dcpk_model *model, uint32_t source,
+                                    const struct dcpk_tensor *weight, uint32_t *view,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    const bool has_shape = stored->model_shape != NULL;
+    const int64_t *shape = has_shape ? stored->model_shape : weight->shape;
+    const int rank = has_shape ? stored->model_rank : weight->rank;
+
+    if (rank == weight->rank && is_grouped_mlp(model, stored, shape, weight))
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "flattened optimizer state of GroupedMLP experts, which is not stored in "
+            "its weight's order: load with core 0.15 and save with "
+            "--dist-ckpt-optim-fully-reshardable, or leave it out with --weights-only");
+    return dcpk_megatron_add_flattened(model->ckpt, source, shape, rank, view, err);
+}
