@@ -221,12 +221,33 @@ struct decimal {
     int exponent;
 };
 
-static double read_back(const struct decimal *d)
+/* A type of numbers: bits behind the leading one, exponent of the smallest normal number. */
+struct number_type {
+    int mantissa_bits, least_exponent;
+};
+static const struct number_type f64 = {52, -1022};
+
+/* v >= 0 as the nearest number of the type, ties to even; what passes its end stays out of it. */
+static double round_to_type(double v, const struct number_type *type)
+{
+    int exponent;
+
+    if (v == 0 || isinf(v))
+        return v;
+    frexp(v, &exponent); /* v < 2^exponent */
+    exponent--;
+    if (exponent < type->least_exponent)
+        exponent = type->least_exponent;
+    exponent -= type->mantissa_bits;
+    return ldexp(rint(ldexp(v, -exponent)), exponent);
+}
+
+static double read_back(const struct decimal *d, const struct number_type *type)
 {
     char text[40];
 
     snprintf(text, sizeof text, "%c.%se%d", d->digits[0], d->digits + 1, d->exponent);
-    return strtod(text, NULL);
+    return type == &f64 ? strtod(text, NULL) : round_to_type(strtod(text, NULL), type);
 }
 
 /* v rounded to n digits. */
@@ -263,11 +284,12 @@ static bool step_up(struct decimal *d)
  * neighbours are half as far as above it: there the rounded number may read back as the lower
  * neighbour when the next larger one, farther away, reads back as v (2**-44 is one).
  */
-static void shortest(double v, struct decimal *d)
+static void shortest(double v, const struct number_type *type, struct decimal *d)
 {
     for (int n = 1; n < MAX_DIGITS; n++) {
         round_to(v, n, d);
-        if (read_back(d) == v || (read_back(d) < v && step_up(d) && read_back(d) == v))
+        if (read_back(d, type) == v ||
+            (read_back(d, type) < v && step_up(d) && read_back(d, type) == v))
             return;
     }
     round_to(v, MAX_DIGITS, d);
@@ -295,7 +317,7 @@ static void lay_out(const struct decimal *d, char text[32])
     *text = '\0';
 }
 
-void dcpk_format_double(double v, char text[32])
+static void format(double v, const struct number_type *type, char text[32])
 {
     struct decimal d;
 
@@ -309,6 +331,18 @@ void dcpk_format_double(double v, char text[32])
         memcpy(text, "inf", sizeof "inf");
         return;
     }
-    shortest(fabs(v), &d);
+    shortest(fabs(v), type, &d);
     lay_out(&d, text);
+}
+
+void dcpk_format_double(double v, char text[32])
+{
+    format(v, &f64, text);
+}
+
+void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32])
+{
+    const struct number_type type = {mantissa_bits, least_exponent};
+
+    format(v, &type, text);
 }
