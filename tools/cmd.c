@@ -197,6 +197,17 @@ static bool parse_count(const char *text, int *count)
     return true;
 }
 
+static bool parse_number(const char *text, double *number)
+{
+    char *end;
+    const double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(v) || v < 0)
+        return false;
+    *number = v;
+    return true;
+}
+
 /* Store an option's argument. Returns -1, or the exit code after a message. */
 static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
                        char *argument)
@@ -213,6 +224,11 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
             return -1;
         return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
                               argument, MAX_COUNT);
+    case DCPK_CLI_NUMBER:
+        if (parse_number(argument, option->value))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no finite number of 0 or more", option->name,
+                              argument);
     case DCPK_CLI_SIZE:
         if (parse_size(argument, option->value))
             return -1;

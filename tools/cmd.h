@@ -17,6 +17,7 @@
  * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A
  * new one is a tools/cmd_<name>.c, a line here and a row in main.c.
  */
+int dcpk_cmd_compare(int argc, char **argv);
 int dcpk_cmd_convert(int argc, char **argv);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv);
 int dcpk_cmd_hash(int argc, char **argv);
@@ -31,11 +32,12 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
  * itself is added.
  */
 enum dcpk_cli_kind {
-    DCPK_CLI_FLAG,  /* value: bool *, set to true */
-    DCPK_CLI_TEXT,  /* value: const char **, borrowed from argv; the last one counts */
-    DCPK_CLI_COUNT, /* value: int *, 1 .. 1000000 */
-    DCPK_CLI_SIZE,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
-                     */
+    DCPK_CLI_FLAG,   /* value: bool *, set to true */
+    DCPK_CLI_TEXT,   /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
+    DCPK_CLI_NUMBER, /* value: double *, 0 or more, finite */
+    DCPK_CLI_SIZE,   /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
+                      */
 };
 struct dcpk_cli_option {
     const char *name; /* without the dashes */

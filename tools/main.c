@@ -17,6 +17,8 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs",
+     dcpk_cmd_compare},
     {"convert", "convert a checkpoint to another format", dcpk_cmd_convert},
     {"convert-torch-dist-to-fsdp-dtensor", "the same with the flags of Megatron's Python tool",
      dcpk_cmd_convert_torch_dist},

@@ -46,9 +46,16 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
 
 /* Outcome of comparing two views element by element. */
 struct dcpk_compare {
-    bool equal;
-    uint64_t n_different;    /* elements */
+    bool equal;              /* all elements, within the tolerance where there is one */
+    uint64_t n_different;    /* elements that are not */
     int64_t first_different; /* row-major index, -1 when equal */
+    /* Of dcpk_exec_measure only, over all elements whose bits differ: */
+    uint64_t n_unequal_bits;
+    uint64_t n_nan;  /* just one of the two is NaN; these count below in nothing */
+    double max_abs;  /* |left - right| */
+    double max_rel;  /* the same by |right|; infinite where that is 0 */
+    bool has_ulp;    /* floats */
+    uint64_t max_ulp; /* steps between them in the dtype they were compared in */
 };
 /*
  * Compare views of two checkpoints, pairwise, bit for bit. Where the dtypes of a pair differ, the
@@ -59,6 +66,20 @@ dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *le
                               struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
                               struct dcpk_compare *results, struct dcpk_exec_stats *stats,
                               struct dcpk_error *err);
+
+/* Elements are equal as numpy.isclose(left, right, rtol, atol, equal_nan=True) says. */
+struct dcpk_tolerance {
+    double rtol, atol;
+};
+/*
+ * As dcpk_exec_compare, and measure how far they are apart. Where the dtypes of a pair differ (both
+ * floats), the wider one is cast to the narrower first; of two of one width the left one to the
+ * right one's. tolerance: NULL: equal means bit for bit.
+ */
+dcpk_status dcpk_exec_measure(struct dcpk_exec *exec, const struct dcpk_view *left,
+                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+                              const struct dcpk_tolerance *tolerance, struct dcpk_compare *results,
+                              struct dcpk_exec_stats *stats, struct dcpk_error *err);
 
 /* Check the stored checksum of every chunk and read every object item; DCPK_EFORMAT names the first
  * bad one. */

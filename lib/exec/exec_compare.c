@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
+#include "lib/exec/measure.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 
@@ -12,6 +13,8 @@ struct comparison {
     struct dcpk_exec *exec, *other;
     const struct dcpk_view *left, *right;
     size_t n;
+    bool is_measured; /* dcpk_exec_measure */
+    const struct dcpk_tolerance *tolerance;
     struct dcpk_worker *workers; /* of exec; serve both checkpoints */
     uint64_t *first_task;        /* of each pair */
     pthread_mutex_t mutex;       /* of results */
@@ -19,7 +22,7 @@ struct comparison {
     struct dcpk_meter meter;
 };
 
-/* A third of the worker's buffer each: left, right, right cast to left's dtype. */
+/* A third of the worker's buffer each: left, right, and one of them cast to the other's dtype. */
 static size_t third_bytes(const struct comparison *c)
 {
     return c->workers[0].buffer_bytes / 3 / 64 * 64;
@@ -78,18 +81,55 @@ static uint64_t count_different(const uint8_t *a, const uint8_t *b, size_t elem_
     return n;
 }
 
-static void add_result(struct comparison *c, size_t pair, uint64_t n_different, uint64_t first)
+static void add_result(struct comparison *c, size_t pair, const struct dcpk_compare *result)
 {
-    struct dcpk_compare *result = &c->results[pair];
-
-    if (n_different == 0)
-        return;
     pthread_mutex_lock(&c->mutex);
-    result->equal = false;
-    result->n_different += n_different;
-    if (result->first_different < 0 || (int64_t)first < result->first_different)
-        result->first_different = (int64_t)first;
+    dcpk_compare_merge(&c->results[pair], result);
     pthread_mutex_unlock(&c->mutex);
+}
+
+/* The dtype that a pair is compared in. */
+static enum dcpk_dtype common_dtype(const struct comparison *c, enum dcpk_dtype left,
+                                    enum dcpk_dtype right)
+{
+    return !c->is_measured || dcpk_dtype_bytes(left) < dcpk_dtype_bytes(right) ? left : right;
+}
+
+static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const uint8_t *a,
+                        const uint8_t *b, uint64_t n_elems, uint64_t first,
+                        struct dcpk_compare *result)
+{
+    uint64_t at = 0;
+
+    if (c->is_measured) {
+        dcpk_measure(dtype, a, b, n_elems, first, c->tolerance, result);
+        return;
+    }
+    result->n_different = count_different(a, b, dcpk_dtype_bytes(dtype), n_elems, &at);
+    result->equal = result->n_different == 0;
+    result->first_different = result->equal ? -1 : (int64_t)(first + at);
+}
+
+/* One side of a slab on its way into memory. */
+struct side {
+    struct dcpk_exec *exec;
+    const struct dcpk_view *view;
+    uint8_t *out, *cast; /* where it goes, and where it goes when it has to be cast */
+    const uint8_t *data; /* one of the two, when it is there */
+};
+
+static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
+                               const struct dcpk_box *slab, enum dcpk_dtype dtype,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = gather_view(side->exec, worker, side->view, slab, side->out, err);
+
+    side->data = side->out;
+    if (st != DCPK_OK || side->view->dtype == dtype)
+        return st;
+    side->data = side->cast;
+    return side->exec->backend->cast(side->view->dtype, side->out, dtype, side->cast,
+                                     (size_t)dcpk_slab_elems(slab), err);
 }
 
 static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
@@ -97,31 +137,29 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
 {
     struct comparison *c = context;
     struct dcpk_worker *worker = &c->workers[worker_number];
-    const size_t pair = find_pair(c, task);
+    const size_t pair = find_pair(c, task), third = third_bytes(c);
     const uint64_t slab_number = task - c->first_task[pair];
     const struct dcpk_view *left = &c->left[pair], *right = &c->right[pair];
-    const size_t elem_bytes = dcpk_dtype_bytes(left->dtype);
-    uint8_t *a = worker->buffer, *b = a + third_bytes(c), *b_cast = b + third_bytes(c);
-    uint64_t n_elems, n_different, first = 0;
+    const enum dcpk_dtype dtype = common_dtype(c, left->dtype, right->dtype);
+    struct dcpk_compare result = DCPK_COMPARE_INIT;
+    uint8_t *buffer = worker->buffer;
+    struct side a = {c->exec, left, buffer, buffer + 2 * third, NULL};
+    struct side b = {c->other, right, buffer + third, buffer + 2 * third, NULL};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
     dcpk_status st;
 
     cut_pair(c, pair, &slabs);
     dcpk_slabs_box(&slabs, slab_number, &slab);
-    n_elems = dcpk_slab_elems(&slab);
-    st = gather_view(c->exec, worker, left, &slab, a, err);
+    st = gather_side(worker, &a, &slab, dtype, err);
     if (st == DCPK_OK)
-        st = gather_view(c->other, worker, right, &slab, b, err);
-    if (st == DCPK_OK && left->dtype != right->dtype) {
-        st = c->exec->backend->cast(right->dtype, b, left->dtype, b_cast, (size_t)n_elems, err);
-        b = b_cast;
-    }
+        st = gather_side(worker, &b, &slab, dtype, err);
     if (st != DCPK_OK)
         return st;
-    n_different = count_different(a, b, elem_bytes, n_elems, &first);
-    add_result(c, pair, n_different, dcpk_slabs_first(&slabs, slab_number) + first);
-    return dcpk_meter_add(&c->meter, n_elems * elem_bytes, err);
+    compare_run(c, dtype, a.data, b.data, dcpk_slab_elems(&slab),
+                dcpk_slabs_first(&slabs, slab_number), &result);
+    add_result(c, pair, &result);
+    return dcpk_meter_add(&c->meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype), err);
 }
 
 static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
@@ -141,11 +179,37 @@ static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
         assert(same_shape(&c->left[i], &c->right[i]));
         cut_pair(c, i, &slabs);
         c->first_task[i] = n_tasks;
-        c->results[i] = (struct dcpk_compare){.equal = true, .first_different = -1};
+        c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
         n_tasks += slabs.n;
         *total_bytes += dcpk_slab_elems(&slabs.box) * dcpk_dtype_bytes(c->left[i].dtype);
     }
     return n_tasks;
+}
+
+static dcpk_status run_comparison(struct comparison *c, struct dcpk_exec_stats *stats,
+                                  struct dcpk_error *err)
+{
+    uint64_t n_tasks = 0;
+    dcpk_status st = DCPK_OK;
+
+    pthread_mutex_init(&c->mutex, NULL);
+    dcpk_meter_begin(&c->meter, c->exec, 0);
+    c->workers = dcpk_workers_new(c->exec, err);
+    if (c->workers == NULL)
+        st = err->status;
+    if (st == DCPK_OK) {
+        c->first_task = dcpk_alloc_array(c->n, sizeof *c->first_task, err);
+        st = c->first_task == NULL ? err->status : DCPK_OK;
+    }
+    if (st == DCPK_OK) {
+        n_tasks = number_tasks(c, &c->meter.total_bytes);
+        st = dcpk_pool_run(c->exec->n_threads, n_tasks, compare_task, c, err);
+    }
+    st = dcpk_meter_end(&c->meter, c->exec, c->workers, stats, st);
+    dcpk_free(c->first_task);
+    dcpk_workers_free(c->exec, c->workers);
+    pthread_mutex_destroy(&c->mutex);
+    return st;
 }
 
 dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left,
@@ -155,25 +219,23 @@ dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *le
 {
     struct comparison c = {
         .exec = exec, .other = other, .left = left, .right = right, .n = n, .results = results};
-    uint64_t n_tasks = 0;
-    dcpk_status st = DCPK_OK;
 
-    pthread_mutex_init(&c.mutex, NULL);
-    dcpk_meter_begin(&c.meter, exec, 0);
-    c.workers = dcpk_workers_new(exec, err);
-    if (c.workers == NULL)
-        st = err->status;
-    if (st == DCPK_OK) {
-        c.first_task = dcpk_alloc_array(n, sizeof *c.first_task, err);
-        st = c.first_task == NULL ? err->status : DCPK_OK;
-    }
-    if (st == DCPK_OK) {
-        n_tasks = number_tasks(&c, &c.meter.total_bytes);
-        st = dcpk_pool_run(exec->n_threads, n_tasks, compare_task, &c, err);
-    }
-    st = dcpk_meter_end(&c.meter, exec, c.workers, stats, st);
-    dcpk_free(c.first_task);
-    dcpk_workers_free(exec, c.workers);
-    pthread_mutex_destroy(&c.mutex);
-    return st;
+    return run_comparison(&c, stats, err);
+}
+
+dcpk_status dcpk_exec_measure(struct dcpk_exec *exec, const struct dcpk_view *left,
+                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+                              const struct dcpk_tolerance *tolerance, struct dcpk_compare *results,
+                              struct dcpk_exec_stats *stats, struct dcpk_error *err)
+{
+    struct comparison c = {.exec = exec,
+                           .other = other,
+                           .left = left,
+                           .right = right,
+                           .n = n,
+                           .is_measured = true,
+                           .tolerance = tolerance,
+                           .results = results};
+
+    return run_comparison(&c, stats, err);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/rules/rules.h"
+#include "lib/exec/pairing.h"
 
 /* One comparison to be made; left is of the first checkpoint named, right of the second. */
 struct pair {
@@ -50,31 +50,6 @@ static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
     report->differences_end = &finding->next;
 }
 
-static dcpk_status view_model(struct dcpk_checkpoint *ckpt, unsigned flags,
-                              struct dcpk_model **model, struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    if (ckpt->format->to_model == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "a plain %s folder is no checkpoint of a Megatron model",
-                         ckpt->format->name);
-    st = dcpk_model_new(ckpt, model, err);
-    if (st != DCPK_OK)
-        return st;
-    (*model)->flags = flags;
-    st = ckpt->format->to_model(ckpt, *model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_canonical(*model, err);
-    return st;
-}
-
-static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
-}
-
 /* Plan the comparison of one logical tensor of both sides; NO_TENSOR on one side is a difference.
  */
 static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role role, uint32_t ours,
@@ -92,7 +67,7 @@ static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role r
     }
     a = &p->ours->tensors[ours];
     b = &p->source->tensors[source];
-    if (!same_shape(a, b) || a->dtype != b->dtype) {
+    if (!dcpk_model_same_shape(a, b) || a->dtype != b->dtype) {
         differ(p->report, "'%s': the %s is %s %s, in the source %s %s", param, dcpk_role_name(role),
                dcpk_dtype_name(a->dtype), dcpk_shape_format(a->shape, a->rank, x, sizeof x),
                dcpk_dtype_name(b->dtype), dcpk_shape_format(b->shape, b->rank, y, sizeof y));
@@ -102,23 +77,6 @@ static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role r
     if (st == DCPK_OK)
         p->pairs[p->n_pairs++] = (struct pair){param, role, ours, source};
     return st;
-}
-
-static uint32_t value_of(const struct dcpk_model *model, const struct dcpk_param *param)
-{
-    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
-
-    return value == NULL ? DCPK_NO_TENSOR : (uint32_t)(value - model->tensors);
-}
-
-/* The tensor of another optimizer state by its name. */
-static uint32_t state_of(const struct dcpk_model *model, uint32_t param, const char *state)
-{
-    for (uint32_t t = model->params[param].tensor[DCPK_STATE]; t < model->n_tensors; t++)
-        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
-            strcmp(model->tensors[t].state, state) == 0)
-            return t;
-    return DCPK_NO_TENSOR;
 }
 
 /* The rounded master must be the weight: that is what training would go on from. */
@@ -136,17 +94,6 @@ static dcpk_status add_master(struct proof *p, const struct dcpk_param *param,
     return st;
 }
 
-/* Equal, where `step` may be an int in one and a float in the other. */
-static bool same_field(const struct dcpk_value *a, const struct dcpk_value *b)
-{
-    double u, v;
-
-    if (a == NULL)
-        return false;
-    return dcpk_value_equal(a, b) ||
-           (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
-}
-
 /* The first field of the source's group that ours lacks or has otherwise; NULL: none. */
 static const char *find_different_field(const struct dcpk_value *ours,
                                         const struct dcpk_value *source)
@@ -155,7 +102,7 @@ static const char *find_different_field(const struct dcpk_value *ours,
         const char *field = dcpk_value_as_str(source->as.pairs[i].key);
 
         if (field != NULL && strcmp(field, "params") != 0 &&
-            !same_field(dcpk_value_get(ours, field), source->as.pairs[i].value))
+            !dcpk_group_field_equal(dcpk_value_get(ours, field), source->as.pairs[i].value))
             return field;
     }
     return NULL;
@@ -204,15 +151,16 @@ static dcpk_status pair_param(struct proof *p, uint32_t s, struct dcpk_error *er
         return DCPK_OK;
     }
     ours = &p->ours->params[o];
-    st = add_pair(p, source->name, DCPK_WEIGHT, value_of(p->ours, ours),
-                  value_of(p->source, source), err);
+    st = add_pair(p, source->name, DCPK_WEIGHT, dcpk_model_value_of(p->ours, ours),
+                  dcpk_model_value_of(p->source, source), err);
     for (size_t i = 0; i < 2 && st == DCPK_OK; i++)
         st = add_pair(p, source->name, moments[i], ours->tensor[moments[i]],
                       source->tensor[moments[i]], err);
     for (uint32_t t = source->tensor[DCPK_STATE]; t < p->source->n_tensors && st == DCPK_OK; t++)
         if (p->source->tensors[t].param == s && p->source->tensors[t].role == DCPK_STATE)
             st = add_pair(p, source->name, DCPK_STATE,
-                          state_of(p->ours, (uint32_t)o, p->source->tensors[t].state), t, err);
+                          dcpk_model_state_of(p->ours, (uint32_t)o, p->source->tensors[t].state), t,
+                          err);
     if (st == DCPK_OK && p->ours->n_groups > 0 && p->source->n_groups > 0)
         compare_groups(p, source->name, ours->group, source->group);
     return st == DCPK_OK ? add_master(p, source, err) : st;
@@ -234,15 +182,6 @@ static dcpk_status pair_all(struct proof *p, struct dcpk_error *err)
     return st;
 }
 
-static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
-{
-    return (struct dcpk_view){.dtype = t->dtype,
-                              .rank = t->rank,
-                              .shape = t->shape,
-                              .pieces = t->pieces,
-                              .n_pieces = t->n_pieces};
-}
-
 /* Compare n pairs and report those that differ. */
 static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
                                  const struct dcpk_model *left, struct dcpk_exec *right_exec,
@@ -256,8 +195,8 @@ static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         int64_t n_elems = 0;
 
-        views[i] = view_of(&left->tensors[pairs[i].left]);
-        views[n + i] = view_of(&right->tensors[pairs[i].right]);
+        views[i] = dcpk_model_view(&left->tensors[pairs[i].left]);
+        views[n + i] = dcpk_model_view(&right->tensors[pairs[i].right]);
         st = dcpk_shape_count(views[i].shape, views[i].rank, &n_elems, err);
         p->report->tensor_bytes += (uint64_t)n_elems * dcpk_dtype_bytes(views[i].dtype);
     }
@@ -328,19 +267,6 @@ static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *b
     return st;
 }
 
-/* Megatron's default rule; where it does not decide (a map did), *decided is false and that is no
- * error. */
-static dcpk_status group_source(struct dcpk_model *source, bool *decided, struct dcpk_error *err)
-{
-    const struct dcpk_rule_options rules = {.impl = DCPK_IMPL_ANY};
-    dcpk_status st = dcpk_rules_groups(source, &rules, err);
-
-    *decided = st == DCPK_OK;
-    if (st == DCPK_EUNSUPPORTED)
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
-    return st == DCPK_EUNSUPPORTED ? DCPK_OK : st;
-}
-
 dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source, unsigned flags,
                        const struct dcpk_backend *backend, const struct dcpk_exec_options *options,
                        struct dcpk_prove_report *report, struct dcpk_error *err)
@@ -352,11 +278,11 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     *report = (struct dcpk_prove_report){.equal = true};
     report->differences_end = &report->differences;
     report->arena = dcpk_arena_new(0, err);
-    st = report->arena == NULL ? err->status : view_model(ours, flags, &a, err);
+    st = report->arena == NULL ? err->status : dcpk_model_of(ours, flags, &a, err);
     if (st == DCPK_OK)
-        st = view_model(source, flags, &b, err);
+        st = dcpk_model_of(source, flags, &b, err);
     if (st == DCPK_OK)
-        st = group_source(b, &p.has_source_groups, err);
+        st = dcpk_model_group(b, &p.has_source_groups, err);
     if (st != DCPK_OK)
         goto out;
     p.ours = a;

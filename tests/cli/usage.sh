@@ -10,6 +10,7 @@ for command in convert inspect hash verify print-torch-dcp-in-json \
     refuses "$command, unknown option" 2 '--no-such' "$DCPKIT" $command --no-such a b
     refuses "$command, too many arguments" 2 "$command" "$DCPKIT" $command a b c d
 done
+refuses "compare-two-checkpoint with one" 2 'missing' "$DCPKIT" compare-two-checkpoint "$sample"
 refuses "threads 0" 2 'threads' "$DCPKIT" hash --threads 0 "$sample"
 refuses "threads many" 2 'threads' "$DCPKIT" hash --threads many "$sample"
 refuses "memory -1" 2 'memory' "$DCPKIT" hash --memory -1 "$sample"

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_models.c - pairs the tensors of two checkpoints, has them measured, and collects what
+ * differs. */
+#include "lib/exec/compare_models.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/compare_priv.h"
+#include "lib/exec/pairing.h"
+
+dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
+                               const struct dcpk_difference *d, struct dcpk_error *err)
+{
+    struct dcpk_difference *copy = dcpk_arena_alloc(c->report->arena, sizeof *copy, err);
+
+    if (copy == NULL)
+        return err->status;
+    *copy = *d;
+    copy->next = NULL;
+    copy->name = dcpk_arena_strdup(c->report->arena, d->name, err);
+    if (copy->name == NULL)
+        return err->status;
+    if (d->part != NULL) {
+        copy->part = dcpk_arena_strdup(c->report->arena, d->part, err);
+        if (copy->part == NULL)
+            return err->status;
+    }
+    *list->end = copy;
+    list->end = &copy->next;
+    list->n++;
+    if (list == &c->report->differences)
+        c->report->equal = false;
+    return DCPK_OK;
+}
+
+/* "bfloat16 [4, 8]" in the report's arena; NULL for no view, or with err. */
+static const char *view_text(struct dcpk_comparing *c, const struct dcpk_view *view,
+                             struct dcpk_error *err)
+{
+    char shape[256];
+
+    if (view == NULL)
+        return NULL;
+    return dcpk_arena_printf(c->report->arena, err, "%s %s", dcpk_dtype_name(view->dtype),
+                             dcpk_shape_format(view->shape, view->rank, shape, sizeof shape));
+}
+
+static dcpk_status add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
+                              struct dcpk_difference *d, const struct dcpk_view *a,
+                              const struct dcpk_view *b, struct dcpk_error *err)
+{
+    d->a = view_text(c, a, err);
+    d->b = view_text(c, b, err);
+    if ((a != NULL && d->a == NULL) || (b != NULL && d->b == NULL))
+        return err->status;
+    return dcpk_comparing_add(c, list, d, err);
+}
+
+static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+static bool is_comparable(const struct dcpk_comparing *c, const struct dcpk_view *a,
+                          const struct dcpk_view *b)
+{
+    return a->dtype == b->dtype ||
+           (c->options->casts && dcpk_dtype_is_float(a->dtype) && dcpk_dtype_is_float(b->dtype));
+}
+
+dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, const char *part,
+                                  const struct dcpk_view *a, const struct dcpk_view *b,
+                                  bool may_lack, struct dcpk_error *err)
+{
+    struct dcpk_compare_report *report = c->report;
+    struct dcpk_difference d = {.name = name, .part = part};
+    dcpk_status st;
+
+    if (a == NULL && b == NULL)
+        return DCPK_OK;
+    if (a == NULL || b == NULL) {
+        d.kind = b == NULL ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
+        return add_tensor(c, may_lack ? &report->tolerated : &report->differences, &d, a, b, err);
+    }
+    if (!same_shape(a, b) || !is_comparable(c, a, b)) {
+        d.kind = same_shape(a, b) ? DCPK_DTYPE_DIFFERS : DCPK_SHAPE_DIFFERS;
+        return add_tensor(c, &report->differences, &d, a, b, err);
+    }
+    st = dcpk_grow(&c->pairs, &c->pairs_capacity, c->n_pairs, sizeof *c->pairs, err);
+    if (st == DCPK_OK)
+        c->pairs[c->n_pairs++] = (struct dcpk_entry_pair){name, part, *a, *b};
+    return st;
+}
+
+/* ---- through the model ---- */
+
+/* As dcpk_comparing_tensor for two tensors of models, by number. */
+static dcpk_status pair_tensors(struct dcpk_comparing *c, const struct dcpk_model *a, uint32_t i,
+                                const struct dcpk_model *b, uint32_t j, bool may_lack,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *t = i != DCPK_NO_TENSOR ? &a->tensors[i] : NULL;
+    const struct dcpk_model_tensor *u = j != DCPK_NO_TENSOR ? &b->tensors[j] : NULL;
+    const struct dcpk_model_tensor *some = t != NULL ? t : u;
+    struct dcpk_view left, right;
+
+    if (some == NULL)
+        return DCPK_OK;
+    if (t != NULL)
+        left = dcpk_model_view(t);
+    if (u != NULL)
+        right = dcpk_model_view(u);
+    return dcpk_comparing_tensor(
+        c, (t != NULL ? a : b)->params[some->param].name,
+        some->role == DCPK_STATE ? some->state : dcpk_role_name(some->role),
+        t != NULL ? &left : NULL, u != NULL ? &right : NULL, may_lack, err);
+}
+
+/*
+ * Weight and master. With a master on one side only, that is held against the other's weight if its
+ * dtype says that this is the same thing (fsdp_dtensor keeps the master as the weight), and the
+ * rounded twin may be lacking; else weight against weight.
+ */
+static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_model *a,
+                               const struct dcpk_param *p, const struct dcpk_model *b,
+                               const struct dcpk_param *q, struct dcpk_error *err)
+{
+    const uint32_t weight[2] = {p->tensor[DCPK_WEIGHT], q->tensor[DCPK_WEIGHT]};
+    const uint32_t master[2] = {p->tensor[DCPK_MASTER], q->tensor[DCPK_MASTER]};
+    const uint32_t i = dcpk_model_value_of(a, p), j = dcpk_model_value_of(b, q);
+    dcpk_status st;
+
+    if ((master[0] == DCPK_NO_TENSOR) != (master[1] == DCPK_NO_TENSOR) && i != DCPK_NO_TENSOR &&
+        j != DCPK_NO_TENSOR && a->tensors[i].dtype == b->tensors[j].dtype)
+        return pair_tensors(c, a, i, b, j, false, err);
+    st = pair_tensors(c, a, master[0], b, master[1], c->options->weights_only, err);
+    /* The twin is the master rounded: a format that does not keep it has lost nothing. */
+    return st == DCPK_OK ? pair_tensors(c, a, weight[0], b, weight[1],
+                                        !c->same_format && master[0] != DCPK_NO_TENSOR &&
+                                            master[1] != DCPK_NO_TENSOR,
+                                        err)
+                         : st;
+}
+
+/* Other optimizer states of parameter i of `a`; those that both have count once, from A. */
+static dcpk_status pair_states(struct dcpk_comparing *c, const struct dcpk_model *a, uint32_t i,
+                               const struct dcpk_model *b, uint32_t j, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (uint32_t t = a->params[i].tensor[DCPK_STATE]; t < a->n_tensors && st == DCPK_OK; t++)
+        if (a->tensors[t].param == i && a->tensors[t].role == DCPK_STATE)
+            st = pair_tensors(c, a, t, b, dcpk_model_state_of(b, j, a->tensors[t].state), false,
+                              err);
+    for (uint32_t t = b->params[j].tensor[DCPK_STATE]; t < b->n_tensors && st == DCPK_OK; t++)
+        if (b->tensors[t].param == j && b->tensors[t].role == DCPK_STATE &&
+            dcpk_model_state_of(a, i, b->tensors[t].state) == DCPK_NO_TENSOR)
+            st = pair_tensors(c, a, DCPK_NO_TENSOR, b, t, false, err);
+    return st;
+}
+
+static dcpk_status pair_param(struct dcpk_comparing *c, const struct dcpk_model *a, uint32_t i,
+                              const struct dcpk_model *b, uint32_t j, struct dcpk_error *err)
+{
+    static const enum dcpk_role roles[] = {DCPK_EXP_AVG, DCPK_EXP_AVG_SQ, DCPK_STEP};
+    const struct dcpk_param *p = &a->params[i], *q = &b->params[j];
+    dcpk_status st = pair_values(c, a, p, b, q, err);
+
+    for (size_t r = 0; r < 3 && st == DCPK_OK; r++) /* between formats `step` moves to the groups */
+        st = pair_tensors(c, a, p->tensor[roles[r]], b, q->tensor[roles[r]],
+                          roles[r] == DCPK_STEP && !c->same_format, err);
+    return st == DCPK_OK ? pair_states(c, a, i, b, j, err) : st;
+}
+
+/* All tensors of a parameter that the other side does not know; its name alone tells that. */
+static dcpk_status add_param(struct dcpk_comparing *c, const struct dcpk_param *param,
+                             enum dcpk_difference_kind kind, struct dcpk_error *err)
+{
+    const struct dcpk_difference d = {.kind = kind, .name = param->name};
+
+    return dcpk_comparing_add(c, &c->report->differences, &d, err);
+}
+
+static dcpk_status pair_models(struct dcpk_comparing *c, const struct dcpk_model *a,
+                               const struct dcpk_model *b, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+    uint64_t other;
+
+    c->report->n_params = a->n_params;
+    for (uint32_t i = 0; i < a->n_params && st == DCPK_OK; i++) {
+        const struct dcpk_param *p = &a->params[i];
+
+        st = dcpk_map_get(&b->param_by_name, p->name, strlen(p->name), &other)
+                 ? pair_param(c, a, i, b, (uint32_t)other, err)
+                 : add_param(c, p, DCPK_ONLY_IN_A, err);
+    }
+    for (uint32_t j = 0; j < b->n_params && st == DCPK_OK; j++) {
+        const struct dcpk_param *q = &b->params[j];
+
+        if (!dcpk_map_get(&a->param_by_name, q->name, strlen(q->name), &other))
+            st = add_param(c, q, DCPK_ONLY_IN_B, err);
+    }
+    return st;
+}
+
+/* ---- as stored ---- */
+
+static dcpk_status stored_view(struct dcpk_comparing *c, const struct dcpk_checkpoint *ckpt,
+                               const struct dcpk_tensor *tensor, struct dcpk_view *view,
+                               struct dcpk_error *err)
+{
+    return dcpk_view_stored(ckpt, (uint32_t)(tensor - ckpt->tensors), c->report->arena, view, err);
+}
+
+static dcpk_status pair_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_view left, right;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < c->a->n_tensors && st == DCPK_OK; i++) {
+        const struct dcpk_tensor *t = &c->a->tensors[i];
+        const struct dcpk_tensor *u = dcpk_checkpoint_tensor(c->b, t->key);
+
+        st = stored_view(c, c->a, t, &left, err);
+        if (st == DCPK_OK && u != NULL)
+            st = stored_view(c, c->b, u, &right, err);
+        if (st == DCPK_OK)
+            st = dcpk_comparing_tensor(c, t->key, NULL, &left, u == NULL ? NULL : &right, false,
+                                       err);
+    }
+    for (size_t j = 0; j < c->b->n_tensors && st == DCPK_OK; j++) {
+        const struct dcpk_tensor *u = &c->b->tensors[j];
+
+        if (dcpk_checkpoint_tensor(c->a, u->key) != NULL)
+            continue;
+        st = stored_view(c, c->b, u, &right, err);
+        if (st == DCPK_OK)
+            st = dcpk_comparing_tensor(c, u->key, NULL, NULL, &right, false, err);
+    }
+    return st;
+}
+
+/* Objects that share a key; memory of their values is kept for one at a time. */
+static dcpk_status compare_object(struct dcpk_comparing *c, const struct dcpk_object *a,
+                                  const struct dcpk_object *b, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *x = NULL, *y = NULL;
+    dcpk_status st = arena == NULL ? err->status : DCPK_OK;
+
+    if (st == DCPK_OK && a != NULL)
+        st = c->a->format->load_object(c->a, a, arena, &x, err);
+    if (st == DCPK_OK && b != NULL)
+        st = c->b->format->load_object(c->b, b, arena, &y, err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, false, NULL, err);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena;
+    const struct dcpk_value *x = NULL, *y = NULL;
+    dcpk_status st = DCPK_OK;
+
+    if (c->a->format->load_common == NULL || c->b->format->load_common == NULL)
+        return DCPK_OK;
+    arena = dcpk_arena_new(0, err);
+    if (arena == NULL)
+        return err->status;
+    st = c->a->format->load_common(c->a, arena, &x, err);
+    if (st == DCPK_OK)
+        st = c->b->format->load_common(c->b, arena, &y, err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_dicts(c, "common", x, y, NULL, NULL, err);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+static dcpk_status compare_objects(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    dcpk_status st = compare_common(c, err);
+
+    for (size_t i = 0; i < c->a->n_objects && st == DCPK_OK; i++)
+        st = compare_object(c, &c->a->objects[i],
+                            dcpk_checkpoint_object(c->b, c->a->objects[i].key), err);
+    for (size_t j = 0; j < c->b->n_objects && st == DCPK_OK; j++)
+        if (dcpk_checkpoint_object(c->a, c->b->objects[j].key) == NULL)
+            st = compare_object(c, NULL, &c->b->objects[j], err);
+    return st;
+}
+
+/* ---- elements ---- */
+
+static dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_entry_pair *pair,
+                               const struct dcpk_compare *result, struct dcpk_error *err)
+{
+    struct dcpk_difference d = {
+        .kind = DCPK_ELEMENTS_DIFFER, .name = pair->name, .part = pair->part, .measured = *result};
+
+    if (!result->equal)
+        return add_tensor(c, &c->report->differences, &d, &pair->a, &pair->b, err);
+    if (result->n_unequal_bits > 0)
+        return add_tensor(c, &c->report->tolerated, &d, &pair->a, &pair->b, err);
+    return DCPK_OK;
+}
+
+/* The views as the executor takes them: A's, then B's; counts the bytes. */
+static dcpk_status gather_views(struct dcpk_comparing *c, struct dcpk_view *views,
+                                struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < c->n_pairs && st == DCPK_OK; i++) {
+        int64_t n_elems = 0;
+
+        views[i] = c->pairs[i].a;
+        views[c->n_pairs + i] = c->pairs[i].b;
+        st = dcpk_shape_count(views[i].shape, views[i].rank, &n_elems, err);
+        c->report->tensor_bytes += (uint64_t)n_elems * dcpk_dtype_bytes(views[i].dtype);
+    }
+    return st;
+}
+
+static dcpk_status measure_pairs(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_compare_options *options = c->options;
+    struct dcpk_view *views = dcpk_alloc_array(2 * c->n_pairs, sizeof *views, err);
+    struct dcpk_compare *results =
+        views == NULL ? NULL : dcpk_alloc_array(c->n_pairs, sizeof *results, err);
+    struct dcpk_exec *left = NULL, *right = NULL;
+    dcpk_status st = results == NULL ? err->status : gather_views(c, views, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(c->a, options->backend, &options->exec, &left, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(c->b, options->backend, &options->exec, &right, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_measure(left, views, right, views + c->n_pairs, c->n_pairs,
+                               options->tolerance, results, &c->report->stats, err);
+    for (size_t i = 0; i < c->n_pairs && st == DCPK_OK; i++)
+        st = take_result(c, &c->pairs[i], &results[i], err);
+    c->report->n_tensors = c->n_pairs;
+    dcpk_exec_free(right);
+    dcpk_exec_free(left);
+    dcpk_free(results);
+    dcpk_free(views);
+    return st;
+}
+
+static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    dcpk_status st = pair_stored(c, err);
+
+    if (st == DCPK_OK)
+        st = measure_pairs(c, err);
+    return st == DCPK_OK && !c->options->tensors_only ? compare_objects(c, err) : st;
+}
+
+static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
+    struct dcpk_model *a = NULL, *b = NULL;
+    dcpk_status st = dcpk_model_of(c->a, flags, &a, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_model_of(c->b, flags, &b, err);
+    if (st == DCPK_OK)
+        st = pair_models(c, a, b, err);
+    if (st == DCPK_OK)
+        st = measure_pairs(c, err);
+    if (st == DCPK_OK && !c->options->tensors_only)
+        st = dcpk_comparing_state(c, a, b, err);
+    dcpk_model_free(b);
+    dcpk_model_free(a);
+    return st;
+}
+
+dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
+                                const struct dcpk_compare_options *options,
+                                struct dcpk_compare_report *report, struct dcpk_error *err)
+{
+    struct dcpk_comparing c = {.options = options,
+                               .report = report,
+                               .a = a,
+                               .b = b,
+                               .same_format = a->format == b->format};
+    dcpk_status st;
+
+    *report = (struct dcpk_compare_report){.equal = true};
+    report->differences.end = &report->differences.first;
+    report->tolerated.end = &report->tolerated.first;
+    report->is_logical =
+        !options->as_stored && a->format->to_model != NULL && b->format->to_model != NULL;
+    report->arena = dcpk_arena_new(0, err);
+    if (report->arena == NULL)
+        return err->status;
+    st = report->is_logical ? compare_logical(&c, err) : compare_stored(&c, err);
+    dcpk_free(c.pairs);
+    if (st != DCPK_OK)
+        dcpk_context(err, "comparing '%s' with '%s'", dcpk_store_path(a->store),
+                     dcpk_store_path(b->store));
+    return st;
+}
+
+void dcpk_compare_release(struct dcpk_compare_report *report)
+{
+    dcpk_arena_free(report->arena);
+    report->arena = NULL;
+}

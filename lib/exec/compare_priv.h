@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_priv.h - a comparison under way: shared by the compare_*.c files. */
+#ifndef DCPK_LIB_EXEC_COMPARE_PRIV_H
+#define DCPK_LIB_EXEC_COMPARE_PRIV_H
+
+#include "lib/exec/compare_models.h"
+
+/* Two tensors whose elements are to be compared. */
+struct dcpk_entry_pair {
+    const char *name, *part;
+    struct dcpk_view a, b;
+};
+
+struct dcpk_comparing {
+    const struct dcpk_compare_options *options;
+    struct dcpk_compare_report *report;
+    struct dcpk_checkpoint *a, *b;
+    bool same_format;
+    struct dcpk_entry_pair *pairs;
+    size_t n_pairs, pairs_capacity;
+};
+
+/* Append a copy of `d`: name and part are copied, a and b must live in the report's arena. */
+dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
+                               const struct dcpk_difference *d, struct dcpk_error *err);
+
+/*
+ * Plan the comparison of one tensor; a or b NULL: that side has none, which is tolerated when may_lack.
+ */
+dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, const char *part,
+                                  const struct dcpk_view *a, const struct dcpk_view *b,
+                                  bool may_lack, struct dcpk_error *err);
+
+/* Compare two values now; NULL: that side has none, which is tolerated when may_lack. `equal`: NULL: dcpk_value_equal. */
+typedef bool dcpk_values_equal(const struct dcpk_value *a, const struct dcpk_value *b);
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
+                                 const struct dcpk_value *a, const struct dcpk_value *b,
+                                 bool may_lack, dcpk_values_equal *equal, struct dcpk_error *err);
+
+/*
+ * The entries of two dicts by name, "prefix.key". may_lack: asked with the value that just one side has; NULL: none may be lacking.
+ */
+typedef bool dcpk_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value);
+dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
+                                 const struct dcpk_value *a, const struct dcpk_value *b,
+                                 dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                 struct dcpk_error *err);
+
+/* Training state of two models (compare_state.c). */
+dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_model *a,
+                                 struct dcpk_model *b, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_state.c - training state of two checkpoints by name: args, groups, scheduler, RNG. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/compare_priv.h"
+#include "lib/exec/pairing.h"
+
+#define MOST_TEXT_BYTES 120 /* of a value in the answer */
+
+/* A value as JSON, cut, in the report's arena; NULL for none, or with err. */
+static const char *value_text(struct dcpk_comparing *c, const struct dcpk_value *value,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+    const char *text = NULL;
+    dcpk_status st;
+
+    if (value == NULL)
+        return NULL;
+    dcpk_json_out_init(&j, &bytes, 0);
+    dcpk_value_to_json(value, &j);
+    st = dcpk_bytes_status(&bytes, err);
+    if (st == DCPK_OK)
+        text =
+            bytes.n_bytes <= MOST_TEXT_BYTES
+                ? dcpk_arena_strndup(c->report->arena, (const char *)bytes.data, bytes.n_bytes, err)
+                : dcpk_arena_printf(c->report->arena, err, "%.*s...", MOST_TEXT_BYTES,
+                                    (const char *)bytes.data);
+    dcpk_bytes_release(&bytes);
+    return text;
+}
+
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
+                                 const struct dcpk_value *a, const struct dcpk_value *b,
+                                 bool may_lack, dcpk_values_equal *equal, struct dcpk_error *err)
+{
+    const bool is_lacking = a == NULL || b == NULL;
+    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name};
+
+    if (a == NULL && b == NULL)
+        return DCPK_OK;
+    c->report->n_values++;
+    if (!is_lacking && (equal == NULL ? dcpk_value_equal(a, b) : equal(a, b)))
+        return DCPK_OK;
+    if (is_lacking)
+        d.kind = b == NULL ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
+    d.a = value_text(c, a, err);
+    d.b = value_text(c, b, err);
+    if ((a != NULL && d.a == NULL) || (b != NULL && d.b == NULL))
+        return err->status;
+    return dcpk_comparing_add(
+        c, is_lacking && may_lack ? &c->report->tolerated : &c->report->differences, &d, err);
+}
+
+static const struct dcpk_value *dict_or_null(const struct dcpk_value *v)
+{
+    return v != NULL && v->kind == DCPK_V_DICT ? v : NULL;
+}
+
+/* The entries of `from` that are to be compared: all of A's, those of B that A lacks. */
+static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
+                                   const struct dcpk_value *a, const struct dcpk_value *b,
+                                   bool from_a, dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_value *from = from_a ? a : b;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; from != NULL && i < from->n && st == DCPK_OK; i++) {
+        const char *key = dcpk_value_as_str(from->as.pairs[i].key);
+        const struct dcpk_value *mine = from->as.pairs[i].value;
+        const struct dcpk_value *other = key == NULL ? NULL : dcpk_value_get(from_a ? b : a, key);
+        char name[512];
+
+        if (key == NULL || (!from_a && other != NULL))
+            continue;
+        snprintf(name, sizeof name, "%s.%s", prefix, key);
+        st = dcpk_comparing_value(c, name, from_a ? mine : NULL, from_a ? other : mine,
+                                  may_lack != NULL && may_lack(c, mine), equal, err);
+    }
+    return st;
+}
+
+dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
+                                 const struct dcpk_value *a, const struct dcpk_value *b,
+                                 dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_value *x = dict_or_null(a), *y = dict_or_null(b);
+    dcpk_status st;
+
+    if (x == NULL || y == NULL) /* one is missing, or no dict: as a whole */
+        return dcpk_comparing_value(c, prefix, a, b, false, equal, err);
+    st = compare_entries(c, prefix, x, y, true, may_lack, equal, err);
+    return st == DCPK_OK ? compare_entries(c, prefix, x, y, false, may_lack, equal, err) : st;
+}
+
+/* Does the value name a class that is neither Namespace nor a dtype? fsdp_dtensor's args do without
+ * those. */
+static bool names_class(const struct dcpk_value *v)
+{
+    if (v->kind == DCPK_V_OBJECT)
+        return !dcpk_value_is_object(v, "argparse", "Namespace");
+    return v->kind == DCPK_V_GLOBAL && strcmp(v->as.global.module, "torch") != 0;
+}
+
+static bool arg_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value)
+{
+    if (c->same_format)
+        return false;
+    if (value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_SET)
+        for (size_t i = 0; i < value->n; i++)
+            if (names_class(value->as.items[i]))
+                return true;
+    return names_class(value);
+}
+
+static bool field_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value)
+{
+    (void)value;
+    return !c->same_format; /* a conversion completes the groups for every optimizer */
+}
+
+/* Compare the groups of one parameter, unless another one of the same two groups came before. */
+static dcpk_status compare_group_pair(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                      uint32_t g, const struct dcpk_model *b, uint32_t h,
+                                      struct dcpk_map *seen, struct dcpk_error *err)
+{
+    char name[64];
+    const char *pair = dcpk_arena_printf(c->report->arena, err, "%" PRIu32 "/%" PRIu32, g, h);
+    bool existed;
+    uint64_t found;
+    dcpk_status st = pair == NULL
+                         ? err->status
+                         : dcpk_map_put(seen, pair, strlen(pair), 0, &existed, &found, err);
+
+    if (st != DCPK_OK || existed)
+        return st;
+    snprintf(name, sizeof name, "param_groups[%" PRIu32 "]", g);
+    return dcpk_comparing_dicts(c, name, a->groups[g], b->groups[h], field_may_lack,
+                                dcpk_group_field_equal, err);
+}
+
+/* The groups of every parameter that both have. */
+static dcpk_status compare_group_pairs(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                       const struct dcpk_model *b, struct dcpk_error *err)
+{
+    struct dcpk_map seen = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < a->n_params && st == DCPK_OK; i++) {
+        const struct dcpk_param *p = &a->params[i];
+        struct dcpk_difference d = {.name = p->name, .part = "parameter group"};
+        uint32_t group;
+        uint64_t j;
+
+        if (!dcpk_map_get(&b->param_by_name, p->name, strlen(p->name), &j))
+            continue;
+        group = b->params[j].group;
+        if (p->group != DCPK_NO_GROUP && group != DCPK_NO_GROUP) {
+            st = compare_group_pair(c, a, p->group, b, group, &seen, err);
+        } else if (p->group != group) {
+            d.kind = group == DCPK_NO_GROUP ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
+            st = dcpk_comparing_add(c, &c->report->differences, &d, err);
+        }
+    }
+    dcpk_map_release(&seen);
+    return st;
+}
+
+static bool has_group(const struct dcpk_model *model, const struct dcpk_value *group)
+{
+    for (size_t g = 0; g < model->n_groups; g++)
+        if (dcpk_value_equal(model->groups[g], group))
+            return true;
+    return false;
+}
+
+/* Groups whose members are not known (a map made them): each must be among the other's. */
+static dcpk_status compare_group_sets(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                      const struct dcpk_model *b, bool from_a,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_model *from = from_a ? a : b, *other = from_a ? b : a;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t g = 0; g < from->n_groups && st == DCPK_OK; g++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "param_groups[%zu]", g);
+        c->report->n_values++;
+        if (!has_group(other, from->groups[g]))
+            st = dcpk_comparing_value(c, name, from_a ? from->groups[g] : NULL,
+                                      from_a ? NULL : from->groups[g], !c->same_format, NULL, err);
+    }
+    return st;
+}
+
+static dcpk_status compare_groups(struct dcpk_comparing *c, struct dcpk_model *a,
+                                  struct dcpk_model *b, struct dcpk_error *err)
+{
+    bool a_decided = false, b_decided = false;
+    dcpk_status st = dcpk_model_group(a, &a_decided, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_model_group(b, &b_decided, err);
+    if (st != DCPK_OK || c->options->weights_only)
+        return st;
+    if (a_decided && b_decided && a->n_groups > 0 && b->n_groups > 0)
+        return compare_group_pairs(c, a, b, err);
+    st = compare_group_sets(c, a, b, true, err);
+    return st == DCPK_OK ? compare_group_sets(c, a, b, false, err) : st;
+}
+
+static const struct dcpk_value *rng_of(const struct dcpk_model *model, int64_t pp, int64_t tp)
+{
+    for (size_t i = 0; i < model->n_rng; i++)
+        if (model->rng[i].pp == pp && model->rng[i].tp == tp)
+            return model->rng[i].states;
+    return NULL;
+}
+
+/* RNG states of each model-parallel rank; fsdp_dtensor has those of the first pipeline stage only.
+ */
+static dcpk_status compare_rng(struct dcpk_comparing *c, const struct dcpk_model *a,
+                               const struct dcpk_model *b, bool from_a, struct dcpk_error *err)
+{
+    const struct dcpk_model *from = from_a ? a : b, *other = from_a ? b : a;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < from->n_rng && st == DCPK_OK; i++) {
+        const struct dcpk_rng *r = &from->rng[i];
+        const struct dcpk_value *states = rng_of(other, r->pp, r->tp);
+        char name[64];
+
+        if (!from_a && states != NULL)
+            continue;
+        snprintf(name, sizeof name, "rng_state[pp %" PRId64 ", tp %" PRId64 "]", r->pp, r->tp);
+        st = dcpk_comparing_value(c, name, from_a ? r->states : NULL, from_a ? states : r->states,
+                                  !c->same_format, NULL, err);
+    }
+    return st;
+}
+
+static dcpk_status compare_single(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                  const struct dcpk_model *b, struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_comparing_value(c, "iteration", a->iteration, b->iteration, false, NULL, err);
+
+    if (st == DCPK_OK)
+        st =
+            dcpk_comparing_value(c, "checkpoint_version", a->version, b->version, false, NULL, err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_value(c, "num_floating_point_operations_so_far", a->flops, b->flops,
+                                  false, NULL, err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_dicts(c, "opt_param_scheduler", a->scheduler, b->scheduler, NULL, NULL,
+                                  err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_dicts(c, "args", dcpk_value_attrs(a->args), dcpk_value_attrs(b->args),
+                                  arg_may_lack, NULL, err);
+    return st;
+}
+
+dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_model *a,
+                                 struct dcpk_model *b, struct dcpk_error *err)
+{
+    dcpk_status st = compare_single(c, a, b, err);
+
+    if (st == DCPK_OK)
+        st = compare_groups(c, a, b, err);
+    if (st == DCPK_OK)
+        st = compare_rng(c, a, b, true, err);
+    return st == DCPK_OK ? compare_rng(c, a, b, false, err) : st;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.c - absolute, relative and ULP distance of elements. */
+#include "lib/exec/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lib/model/elem.h"
+
+/* |a - b|; whole numbers are subtracted as such. */
+static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)
+{
+    switch (a->kind) {
+    case DCPK_ELEM_INT:
+        return (double)(a->i > b->i ? (uint64_t)a->i - (uint64_t)b->i
+                                    : (uint64_t)b->i - (uint64_t)a->i);
+    case DCPK_ELEM_UINT:
+    case DCPK_ELEM_BOOL:
+    case DCPK_ELEM_BITS:
+        return (double)(a->u > b->u ? a->u - b->u : b->u - a->u);
+    case DCPK_ELEM_COMPLEX:
+        if (a->re == b->re && a->im == b->im) /* infinities too */
+            return 0;
+        return hypot(a->re - b->re, a->im - b->im);
+    case DCPK_ELEM_FLOAT:
+        break;
+    }
+    return a->re == b->re ? 0 : fabs(a->re - b->re);
+}
+
+/* Measure one pair whose bits differ; returns whether it is within the tolerance. */
+static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt,
+                         const struct dcpk_tolerance *tolerance, struct dcpk_compare *result)
+{
+    const struct dcpk_elem a = dcpk_elem_load(dtype, at), b = dcpk_elem_load(dtype, bt);
+    const double x = dcpk_elem_double(&a), y = dcpk_elem_double(&b);
+    const double apart = distance(&a, &b), size = fabs(y);
+    double relative;
+    uint64_t ulp;
+
+    if (isnan(x) || isnan(y)) {
+        if (isnan(x) && isnan(y))
+            return tolerance != NULL;
+        result->n_nan++;
+        return false;
+    }
+    if (dcpk_elem_ulp(dtype, at, bt, &ulp)) {
+        result->has_ulp = true;
+        result->max_ulp = ulp > result->max_ulp ? ulp : result->max_ulp;
+    }
+    /* A finite number is infinitely far from an infinity, in relation to it too. */
+    relative = apart == 0 ? 0 : isinf(apart) || size == 0 ? INFINITY : apart / size;
+    result->max_abs = fmax(result->max_abs, apart);
+    result->max_rel = fmax(result->max_rel, relative);
+    if (tolerance == NULL || (isinf(apart) && (isinf(x) || isinf(y))))
+        return false;
+    return apart <= tolerance->atol + tolerance->rtol * size;
+}
+
+void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t n, uint64_t first,
+                  const struct dcpk_tolerance *tolerance, struct dcpk_compare *result)
+{
+    const size_t elem_bytes = dcpk_dtype_bytes(dtype);
+    const uint8_t *left = a, *right = b;
+
+    if (memcmp(a, b, (size_t)n * elem_bytes) == 0)
+        return;
+    for (uint64_t i = 0; i < n; i++, left += elem_bytes, right += elem_bytes) {
+        if (memcmp(left, right, elem_bytes) == 0)
+            continue;
+        result->n_unequal_bits++;
+        if (measure_pair(dtype, left, right, tolerance, result))
+            continue;
+        result->equal = false;
+        if (result->n_different++ == 0 || (int64_t)(first + i) < result->first_different)
+            result->first_different = (int64_t)(first + i);
+    }
+}
+
+void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *other)
+{
+    if (!other->equal &&
+        (into->first_different < 0 || other->first_different < into->first_different))
+        into->first_different = other->first_different;
+    into->equal = into->equal && other->equal;
+    into->n_different += other->n_different;
+    into->n_unequal_bits += other->n_unequal_bits;
+    into->n_nan += other->n_nan;
+    into->max_abs = fmax(into->max_abs, other->max_abs);
+    into->max_rel = fmax(into->max_rel, other->max_rel);
+    into->has_ulp = into->has_ulp || other->has_ulp;
+    into->max_ulp = other->max_ulp > into->max_ulp ? other->max_ulp : into->max_ulp;
+}

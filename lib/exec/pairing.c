@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pairing.c - canonical views and the parts of them that are compared. */
+#include "lib/exec/pairing.h"
+
+#include <string.h>
+
+#include "lib/rules/rules.h"
+
+dcpk_status dcpk_model_of(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
+                          struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (ckpt->format->to_model == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a plain %s folder is no checkpoint of a Megatron model",
+                         ckpt->format->name);
+    st = dcpk_model_new(ckpt, model, err);
+    if (st != DCPK_OK)
+        return st;
+    (*model)->flags = flags;
+    st = ckpt->format->to_model(ckpt, *model, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_canonical(*model, err);
+    return st;
+}
+
+dcpk_status dcpk_model_group(struct dcpk_model *model, bool *decided, struct dcpk_error *err)
+{
+    const struct dcpk_rule_options rules = {.impl = DCPK_IMPL_ANY};
+    dcpk_status st = dcpk_rules_groups(model, &rules, err);
+
+    *decided = st == DCPK_OK;
+    if (st == DCPK_EUNSUPPORTED)
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return st == DCPK_EUNSUPPORTED ? DCPK_OK : st;
+}
+
+struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor)
+{
+    return (struct dcpk_view){.dtype = tensor->dtype,
+                              .rank = tensor->rank,
+                              .shape = tensor->shape,
+                              .pieces = tensor->pieces,
+                              .n_pieces = tensor->n_pieces};
+}
+
+bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+}
+
+uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_param *param)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
+
+    return value == NULL ? DCPK_NO_TENSOR : (uint32_t)(value - model->tensors);
+}
+
+uint32_t dcpk_model_state_of(const struct dcpk_model *model, uint32_t param, const char *state)
+{
+    for (uint32_t t = model->params[param].tensor[DCPK_STATE]; t < model->n_tensors; t++)
+        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
+            strcmp(model->tensors[t].state, state) == 0)
+            return t;
+    return DCPK_NO_TENSOR;
+}
+
+bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    double u, v;
+
+    if (a == NULL || b == NULL)
+        return false;
+    return dcpk_value_equal(a, b) ||
+           (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
+}

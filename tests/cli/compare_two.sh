@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# compare_two.sh - equal across formats, unequal where one byte or key is another; the exit code says it.
+compare() { "$DCPKIT" compare-two-checkpoint "$@"; }
+sample torch_dist_c_dense_tp2pp2 in
+"$DCPKIT" convert --to fsdp_dtensor in out >said 2>&1 || echo "exit $?: $(cat said)"
+for pair in "in in" "in out" "out in" "out out/iter_0000004"; do
+    # shellcheck disable=SC2086 # two folders
+    compare $pair >said 2>err && grep -q '^verdict     equal$' said && echo "$pair: equal" ||
+        echo "$pair: $(tail -n 3 said err)"
+done
+# What only one format keeps is told: 27 rounded weights, 27 steps, classes of args.
+compare in out | grep -c 'only one of the two formats keeps'
+
+cp -r in flipped
+# A byte of an element; it happens to be one of a master.
+"$MANGLE" flip flipped/iter_0000004/__0_0.distcp 100000
+answers_no "one byte" '^verdict     DIFFERENT \(' compare in flipped
+compare --json in flipped >json
+grep -cE '"(kind": "elements"|n_different": 1|equal": false|logical": true|n_differences": 1)' json
+grep -cE '"max_(abs_error|rel_error|ulp)": [1-9]' json
+compare --rtol 1e30 --atol 1e30 in flipped | tail -n 1
+cp -r out renamed
+"$MANGLE" replace renamed/iter_0000004/.metadata layers.3.mlp.linear_fc2.weight \
+    layers.3.mlp.linear_fc9.weight
+answers_no "one name" 'layers.3.mlp.linear_fc9.weight: only in B' compare in renamed
+answers_no "another run" 'args\.' compare in "$SAMPLES/torch_dist_b_dense_tp2pp2"
+answers_no "no tensor equal" 'max abs .*max rel .*max ULP' \
+    compare --tensors-only --weights-only in "$SAMPLES/torch_dist_b_dense_tp2pp2"
+# Plain containers: key by key.
+compare "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
+answers_no "other plain" 'local_experts.0.linear_fc1.weight: only in A' \
+    compare "$SAMPLES/torch_dist_c_moe_ep2pp2_p2g" "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
+compare --as-stored in in
+refuses "no folder" 4 'nowhere' compare in nowhere
+refuses "a tolerance below 0" 2 'rtol' compare --rtol -1 in in

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
+#include "kernels/kernels.h"
+#include "tools/cmd.h"
+#include "tools/compare_report.h"
+
+#define NAME "compare-two-checkpoint"
+
+static int compare(const char *left, const char *right, struct dcpk_compare_options *options,
+                   bool as_json, bool wants_progress)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_compare_report report = {0};
+    struct dcpk_checkpoint *a = NULL, *b = NULL;
+    struct dcpk_bar bar;
+    int code = DCPK_EXIT_OK;
+    dcpk_status st = dcpk_cli_open(left, NULL, &a, NULL, &err);
+
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(right, NULL, &b, NULL, &err);
+    if (st == DCPK_OK) {
+        options->exec.progress = dcpk_bar_begin(&bar, "comparing", wants_progress);
+        st = dcpk_compare_models(a, b, options, &report, &err);
+        dcpk_bar_end(&bar);
+    }
+    if (st == DCPK_OK)
+        st = as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
+    if (st != DCPK_OK)
+        code = dcpk_cli_fail(NAME, &err);
+    else if (!report.equal)
+        code = DCPK_EXIT_NO;
+    dcpk_compare_release(&report);
+    dcpk_checkpoint_close(b);
+    dcpk_checkpoint_close(a);
+    return code;
+}
+
+int dcpk_cmd_compare(int argc, char **argv)
+{
+    struct dcpk_tolerance tolerance = {-1, -1};
+    struct dcpk_compare_options options = {.backend = dcpk_backends[0]};
+    bool as_json = false, wants_progress = false;
+    const struct dcpk_cli_option rows[] = {
+        {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
+         "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose\n"
+         "(default: bit for bit; 0 when --atol is given)"},
+        {"atol", 0, DCPK_CLI_NUMBER, &tolerance.atol, "X", "see --rtol (0 when --rtol is given)"},
+        {"cast", 0, DCPK_CLI_FLAG, &options.casts, NULL,
+         "floats of two dtypes: compare in the narrower one (default: they differ, but with\n"
+         "--rtol or --atol)"},
+        {"weights-only", 0, DCPK_CLI_FLAG, &options.weights_only, NULL,
+         "leave the optimizer's state out"},
+        {"tensors-only", 0, DCPK_CLI_FLAG, &options.tensors_only, NULL,
+         "leave args, scheduler, parameter groups, RNG states and other objects out"},
+        {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
+         "key by key as stored (default: by the model's parameters, where both hold a model)"},
+        DCPK_CLI_JSON(as_json),
+        DCPK_CLI_THREADS(options.exec.n_threads),
+        DCPK_CLI_MEMORY(options.exec.memory_bytes),
+        DCPK_CLI_PROGRESS(wants_progress),
+    };
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] A B",
+        .summary = "Say whether two checkpoints hold the same, across formats, layouts and names; "
+                   "exit 0: yes, 1: no.",
+        .options = rows,
+        .n_options = sizeof rows / sizeof *rows,
+        .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
+        .min_args = 2,
+        .max_args = 2,
+    };
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    if (tolerance.rtol >= 0 || tolerance.atol >= 0) {
+        tolerance.rtol = tolerance.rtol < 0 ? 0 : tolerance.rtol;
+        tolerance.atol = tolerance.atol < 0 ? 0 : tolerance.atol;
+        options.tolerance = &tolerance;
+        options.casts = true;
+    }
+    return compare(args[0], args[1], &options, as_json, wants_progress);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_report.c - the answer of compare-two-checkpoint, as text and as JSON. */
+#include "tools/compare_report.h"
+
+#include <inttypes.h>
+
+#include "lib/base/json.h"
+#include "tools/cmd.h"
+
+/* What --json calls the kinds of differences. */
+static const char *const kinds[DCPK_N_DIFFERENCES] = {
+    [DCPK_ONLY_IN_A] = "only_in_a",      [DCPK_ONLY_IN_B] = "only_in_b",
+    [DCPK_SHAPE_DIFFERS] = "shape",      [DCPK_DTYPE_DIFFERS] = "dtype",
+    [DCPK_ELEMENTS_DIFFER] = "elements", [DCPK_VALUE_DIFFERS] = "value",
+};
+
+static void put_text(const char *before, const char *text)
+{
+    if (text == NULL)
+        return;
+    fputs(before, stdout);
+    dcpk_cli_put_text(stdout, text);
+}
+
+static void print_measured(const struct dcpk_compare *m)
+{
+    char abs_text[32], rel_text[32];
+
+    dcpk_format_double(m->max_abs, abs_text);
+    dcpk_format_double(m->max_rel, rel_text);
+    if (m->equal)
+        printf(": %" PRIu64 " elements differ within the tolerance", m->n_unequal_bits);
+    else
+        printf(": %" PRIu64 " elements differ, the first is number %" PRId64, m->n_different,
+               m->first_different);
+    printf("; max abs %s, max rel %s", abs_text, rel_text);
+    if (m->has_ulp)
+        printf(", max ULP %" PRIu64, m->max_ulp);
+    if (m->n_nan > 0)
+        printf(", NaN on one side in %" PRIu64, m->n_nan);
+}
+
+static void print_difference(const struct dcpk_difference *d)
+{
+    dcpk_cli_put_text(stdout, d->name);
+    put_text(" ", d->part);
+    switch (d->kind) {
+    case DCPK_ONLY_IN_A:
+    case DCPK_ONLY_IN_B:
+        printf(": only in %s", d->kind == DCPK_ONLY_IN_A ? "A" : "B");
+        put_text(": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
+        break;
+    case DCPK_ELEMENTS_DIFFER:
+        put_text(" ", d->a);
+        print_measured(&d->measured);
+        break;
+    case DCPK_SHAPE_DIFFERS:
+    case DCPK_DTYPE_DIFFERS:
+    case DCPK_VALUE_DIFFERS:
+    case DCPK_N_DIFFERENCES:
+        put_text(": A has ", d->a);
+        put_text(", B ", d->b);
+        break;
+    }
+    putchar('\n');
+}
+
+static bool is_told(const struct dcpk_difference *d)
+{
+    return d->kind == DCPK_ELEMENTS_DIFFER;
+}
+
+static void print_list(const char *title, const struct dcpk_differences *list, bool all)
+{
+    uint64_t n_left = 0;
+
+    if (list->n == 0)
+        return;
+    printf("%s (%" PRIu64 "):\n", title, list->n);
+    for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next) {
+        if (!all && !is_told(d)) {
+            n_left++;
+            continue;
+        }
+        fputs("  ", stdout);
+        print_difference(d);
+    }
+    if (n_left > 0)
+        printf("  %" PRIu64 " things that only one of the two formats keeps (--json lists them)\n",
+               n_left);
+}
+
+dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct dcpk_error *err)
+{
+    char size[DCPK_SIZE_TEXT_BYTES];
+
+    print_list("different", &report->differences, true);
+    print_list("tolerated", &report->tolerated, false);
+    if (report->is_logical)
+        printf("compared    %" PRIu64 " parameters, ", report->n_params);
+    else
+        printf("compared    key by key as stored: ");
+    printf("%" PRIu64 " tensors, %s, %" PRIu64 " values\n", report->n_tensors,
+           dcpk_cli_size(report->tensor_bytes, size), report->n_values);
+    if (report->equal)
+        puts("verdict     equal");
+    else
+        printf("verdict     DIFFERENT (%" PRIu64 ")\n", report->differences.n);
+    return dcpk_cli_flush(err);
+}
+
+static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
+{
+    dcpk_json_put_key(j, key);
+    if (text != NULL)
+        dcpk_json_put_string(j, text);
+    else
+        dcpk_json_put_null(j);
+}
+
+static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_uint(j, v);
+}
+
+static void put_double(struct dcpk_json_out *j, const char *key, double v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_double(j, v);
+}
+
+static void put_measured(struct dcpk_json_out *j, const struct dcpk_compare *m)
+{
+    put_double(j, "max_abs_error", m->max_abs);
+    put_double(j, "max_rel_error", m->max_rel);
+    dcpk_json_put_key(j, "max_ulp");
+    if (m->has_ulp)
+        dcpk_json_put_uint(j, m->max_ulp);
+    else
+        dcpk_json_put_null(j);
+    put_uint(j, "n_different", m->n_different);
+    put_uint(j, "n_nan_on_one_side", m->n_nan);
+    put_uint(j, "n_unequal_bits", m->n_unequal_bits);
+}
+
+static void put_difference(struct dcpk_json_out *j, const struct dcpk_difference *d)
+{
+    dcpk_json_begin_object(j);
+    put_string(j, "a", d->a);
+    put_string(j, "b", d->b);
+    if (d->kind == DCPK_ELEMENTS_DIFFER && !d->measured.equal) {
+        dcpk_json_put_key(j, "first_different");
+        dcpk_json_put_int(j, d->measured.first_different);
+    }
+    put_string(j, "kind", kinds[d->kind]);
+    if (d->kind == DCPK_ELEMENTS_DIFFER)
+        put_measured(j, &d->measured);
+    put_string(j, "name", d->name);
+    put_string(j, "part", d->part);
+    dcpk_json_end_object(j);
+}
+
+static void put_list(struct dcpk_json_out *j, const char *key, const struct dcpk_differences *list)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_array(j);
+    for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next)
+        put_difference(j, d);
+    dcpk_json_end_array(j);
+}
+
+dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    put_list(&j, "differences", &report->differences);
+    dcpk_json_put_key(&j, "equal");
+    dcpk_json_put_bool(&j, report->equal);
+    dcpk_json_put_key(&j, "logical");
+    dcpk_json_put_bool(&j, report->is_logical);
+    put_uint(&j, "n_differences", report->differences.n);
+    put_uint(&j, "n_parameters", report->n_params);
+    put_uint(&j, "n_tensors", report->n_tensors);
+    put_uint(&j, "n_values", report->n_values);
+    put_uint(&j, "tensor_bytes", report->tensor_bytes);
+    put_list(&j, "tolerated", &report->tolerated);
+    put_uint(&j, "version", 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}
