@@ -19,6 +19,7 @@
 
 #include "formats/megatron/megatron_flattened.h"
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/model.h"
 
 #define EXPERTS "mlp.experts.experts."
@@ -134,41 +135,62 @@ static bool wants_grouped_mlp(const struct dcpk_model *model)
                                                (impl != NULL && strcmp(impl, "local") == 0));
 }
 
+enum order {
+    IN_ORDER,
+    TRANSPOSED,
+    NOT_KNOWN,
+};
+
 /*
  * GroupedMLP stored its experts' matrices transposed, but not their flattened state, and the starts
  * of the gated ones are wrong (torch_dist.md 4.5): shape (.., a, b) where the weight has (.., b,
- * a). For square matrices shapes tell nothing: then the cut along the wrong axis does, or the
- * options.
+ * a). Where shapes do not tell, the cut does: tensor parallelism and SwiGLU cut fc1 along the
+ * weight's rows, fc2 along its columns. An expert that is not cut leaves the run's options.
  */
-static bool is_grouped_mlp(const struct dcpk_model *model, const struct dcpk_tensor *stored,
-                           const int64_t *shape, const struct dcpk_tensor *weight)
+static enum order expert_order(const struct dcpk_model *model, const struct dcpk_tensor *stored,
+                               const struct dcpk_tensor *weight)
 {
+    const int64_t *shape = stored->model_shape;
     const int n = weight->rank;
+    const char *experts = strstr(weight->key, EXPERTS);
+    int cut;
 
-    if (strstr(weight->key, EXPERTS) == NULL || n < 2 || stored->rank != n + 1 ||
-        shape[n - 1] != weight->shape[n - 2] || shape[n - 2] != weight->shape[n - 1])
-        return false;
-    if (shape[n - 1] != shape[n - 2])
-        return true;
-    return wants_grouped_mlp(model) ||
-           (strstr(weight->key, EXPERTS "linear_fc1.") != NULL ? stored->shape[n - 1] > 1
-                                                               : stored->shape[n - 2] > 1);
+    if (experts == NULL || !dcpk_ends_with(experts, ".weight") || n < 2 || stored->rank != n + 1)
+        return IN_ORDER;
+    if (shape != NULL) {
+        if (stored->model_rank != n || shape[n - 1] != weight->shape[n - 2] ||
+            shape[n - 2] != weight->shape[n - 1])
+            return IN_ORDER;
+        if (shape[n - 1] != shape[n - 2])
+            return TRANSPOSED;
+    }
+    cut = dcpk_starts_with(experts, EXPERTS "linear_fc1.") ? n - 2 : n - 1;
+    if (stored->shape[cut] > 1)
+        return IN_ORDER;
+    if (stored->shape[2 * n - 3 - cut] > 1 || wants_grouped_mlp(model))
+        return TRANSPOSED;
+    return NOT_KNOWN;
 }
 
-dcpk_status dcpk_megatron_unflatten(const struct dcpk_model *model, uint32_t source,
+dcpk_status dcpk_megatron_unflatten(struct dcpk_model *model, uint32_t source,
                                     const struct dcpk_tensor *weight, uint32_t *view,
                                     struct dcpk_error *err)
 {
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
     const bool has_shape = stored->model_shape != NULL;
-    const int64_t *shape = has_shape ? stored->model_shape : weight->shape;
-    const int rank = has_shape ? stored->model_rank : weight->rank;
+    const enum order order = expert_order(model, stored, weight);
 
-    if (rank == weight->rank && is_grouped_mlp(model, stored, shape, weight))
+    /* Weights alone need no proof that may fail: what is in doubt is then left out. */
+    if (order == TRANSPOSED ||
+        (order == NOT_KNOWN && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0))
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,
             "flattened optimizer state of GroupedMLP experts, which is not stored in "
             "its weight's order: load with core 0.15 and save with "
             "--dist-ckpt-optim-fully-reshardable, or leave it out with --weights-only");
-    return dcpk_megatron_add_flattened(model->ckpt, source, shape, rank, view, err);
+    if (order == NOT_KNOWN)
+        model->needs_proof = true;
+    return dcpk_megatron_add_flattened(model->ckpt, source,
+                                       has_shape ? stored->model_shape : weight->shape,
+                                       has_shape ? stored->model_rank : weight->rank, view, err);
 }

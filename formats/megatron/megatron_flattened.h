@@ -22,10 +22,12 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
 /*
  * The same for a model being read: the shape is what the checkpoint recorded, else (core 0.13 and
  * 0.14 under torch 2.9 and later lost it) that of `weight`, the parameter's stored weight. Whether
- * the two agree is for the caller to check. Errors: as above; DCPK_EUNSUPPORTED also for GroupedMLP
- * experts, whose state is not in its weight's order (torch_dist.md 4.5).
+ * the two agree is for the caller to check.
+ * Sets model->needs_proof where an expert's state might be in another order than its weight.
+ * Errors: as above; DCPK_EUNSUPPORTED also for GroupedMLP experts, whose state is in another order
+ * (torch_dist.md 4.5).
  */
-dcpk_status dcpk_megatron_unflatten(const struct dcpk_model *model, uint32_t source,
+dcpk_status dcpk_megatron_unflatten(struct dcpk_model *model, uint32_t source,
                                     const struct dcpk_tensor *weight, uint32_t *view,
                                     struct dcpk_error *err);
 

@@ -208,11 +208,194 @@ static void bad_cuts_are_refused(void **state)
     }
 }
 
+/* Options of a run as its args have them. */
+enum options {
+    GROUPED_GEMM = 1,
+    LEGACY = 2,
+    LOCAL = 4,
+};
+
+static const struct dcpk_value *make_args(struct dcpk_arena *arena, unsigned options)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_value_pair pairs[3] = {
+        {dcpk_value_str(arena, "moe_grouped_gemm", &err),
+         dcpk_value_bool((options & GROUPED_GEMM) != 0)},
+        {dcpk_value_str(arena, "moe_use_legacy_grouped_gemm", &err),
+         dcpk_value_bool((options & LEGACY) != 0)},
+        {dcpk_value_str(arena, "transformer_impl", &err),
+         dcpk_value_str(arena, (options & LOCAL) != 0 ? "local" : "transformer_engine", &err)},
+    };
+
+    return dcpk_value_namespace(arena, pairs, 3, &err);
+}
+
+/* GroupedMLP's state is not in its weight's order (torch_dist.md 4.5): known by its shape, by the
+ * axis that was cut, by the options, or in need of proof. */
+static void experts_out_of_order_are_refused(void **state)
+{
+    static const struct {
+        const char *label, *key; /* behind "mlp.experts.experts.", else the whole key */
+        int64_t weight[3], recorded[3], stored[4]; /* recorded all 0: lost */
+        unsigned options, flags;
+        bool is_good, needs_proof;
+    } cases[] = {
+        {"fc1 of TEGroupedMLP",
+         "linear_fc1.weight",
+         {4, 6, 2},
+         {4, 6, 2},
+         {4, 2, 1, 6},
+         0,
+         0,
+         true,
+         0},
+        {"fc1 of GroupedMLP",
+         "linear_fc1.weight",
+         {4, 6, 2},
+         {4, 2, 6},
+         {4, 1, 2, 6},
+         0,
+         0,
+         false,
+         0},
+        {"fc2 of GroupedMLP",
+         "linear_fc2.weight",
+         {4, 2, 3},
+         {4, 3, 2},
+         {4, 1, 1, 6},
+         0,
+         0,
+         false,
+         0},
+        {"square, cut by rows",
+         "linear_fc1.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 2, 1, 2},
+         7,
+         0,
+         true,
+         0},
+        {"square, cut by columns",
+         "linear_fc1.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 2, 2},
+         0,
+         0,
+         false,
+         0},
+        {"square fc2, cut by columns",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 2, 2},
+         0,
+         0,
+         true,
+         0},
+        {"square fc2, cut by rows",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 2, 1, 2},
+         0,
+         0,
+         false,
+         0},
+        {"square, not cut",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 1, 4},
+         GROUPED_GEMM,
+         0,
+         true,
+         1},
+        {"square, local",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 1, 4},
+         GROUPED_GEMM | LOCAL,
+         0,
+         false,
+         0},
+        {"square, legacy",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 1, 4},
+         GROUPED_GEMM | LEGACY,
+         0,
+         false,
+         0},
+        {"square, sequential",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 1, 4},
+         LOCAL,
+         0,
+         true,
+         1},
+        {"square, weights only",
+         "linear_fc2.weight",
+         {4, 2, 2},
+         {4, 2, 2},
+         {4, 1, 1, 4},
+         0,
+         DCPK_MODEL_WEIGHTS_ONLY,
+         false,
+         0},
+        {"lost, cut by rows", "linear_fc1.weight", {4, 6, 2}, {0}, {4, 2, 1, 6}, 0, 0, true, 0},
+        {"lost, cut by columns", "linear_fc1.weight", {4, 6, 2}, {0}, {4, 1, 2, 6}, 0, 0, false, 0},
+        {"lost, not cut", "linear_fc2.weight", {4, 6, 2}, {0}, {4, 1, 1, 12}, 0, 0, true, 1},
+        {"a bias", "linear_fc1.bias", {2, 4, 4}, {2, 4, 4}, {2, 1, 4, 4}, 7, 0, true, 0},
+        {"not an expert", "decoder.weight", {4, 2, 2}, {4, 2, 2}, {4, 1, 2, 2}, 7, 0, true, 0},
+        {"lost, not an expert", "decoder.weight", {4, 6, 2}, {0}, {4, 1, 1, 12}, 7, 0, true, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct fake fake = {0};
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_model model = {.flags = cases[i].flags};
+        struct cut c = {.rank = 3};
+        struct dcpk_tensor weight = {.rank = 3, .shape = cases[i].weight};
+        char key[64];
+        uint32_t view;
+
+        snprintf(key, sizeof key, "%s%s",
+                 cases[i].key[0] == 'l' ? "layers.0.mlp.experts.experts." : "", cases[i].key);
+        weight.key = key;
+        memcpy(c.stored, cases[i].stored, sizeof cases[i].stored);
+        for (int64_t b = 0; b < fake_elems(c.stored, 3); b++)
+            cut_block(&c, b, &(uint64_t){i});
+        flat_add(&fake, 4, c.stored, c.chunks, c.n_chunks);
+        fake.tensors[0].model_shape = cases[i].recorded[0] == 0 ? NULL : cases[i].recorded;
+        fake.tensors[0].model_rank = cases[i].recorded[0] == 0 ? 0 : 3;
+        model.args = make_args(arena, cases[i].options);
+        model.ckpt = fake_open(&fake, cases[i].label);
+        if (cases[i].is_good)
+            CHECK_OK(dcpk_megatron_unflatten(&model, 0, &weight, &view, &err), cases[i].label);
+        else
+            CHECK_FAILS(dcpk_megatron_unflatten(&model, 0, &weight, &view, &err), DCPK_EUNSUPPORTED,
+                        "GroupedMLP", cases[i].label);
+        CHECK_EQ_INT(model.needs_proof, cases[i].needs_proof, cases[i].label);
+        dcpk_checkpoint_close(model.ckpt);
+        dcpk_arena_free(arena);
+        fake_release(&fake);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_is_read_exactly),
         cmocka_unit_test(bad_cuts_are_refused),
+        cmocka_unit_test(experts_out_of_order_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
