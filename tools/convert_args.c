@@ -141,6 +141,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     }
     if (st == DCPK_OK && a->map_path != NULL) {
         st = read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
+        options->rules.group_map_name = a->map_path;
         options->rules.group_map = parsed->map;
         options->rules.group_map_bytes = parsed->map_bytes;
     }

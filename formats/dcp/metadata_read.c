@@ -46,6 +46,26 @@ static bool is_a(const struct dcpk_value *v, const char *module, const char *nam
     return dcpk_value_is_object(v, module, name) && !v->as.object->is_reduce;
 }
 
+/* What a value is, for messages: its class, or its kind. */
+static const char *class_of(const struct dcpk_value *v, const char **module)
+{
+    *module = "";
+    if (v == NULL || (v->kind != DCPK_V_OBJECT && v->kind != DCPK_V_GLOBAL))
+        return "something that is no object";
+    *module = v->kind == DCPK_V_OBJECT ? v->as.object->module : v->as.global.module;
+    return v->kind == DCPK_V_OBJECT ? v->as.object->name : v->as.global.name;
+}
+
+/* An object of another class than is known in its place. */
+static dcpk_status fail_class(struct dcpk_error *err, const struct dcpk_value *v,
+                              const char *wanted)
+{
+    const char *module, *name = class_of(v, &module);
+
+    return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s%s%s where %s is expected", module,
+                     *module == '\0' ? "" : ".", name, wanted);
+}
+
 /* A text that can be a C string. */
 static const char *plain_text(const struct dcpk_value *v)
 {
@@ -318,7 +338,7 @@ static dcpk_status read_chunk(struct reading *r, const struct dcpk_tensor *tenso
     dcpk_status st;
 
     if (!is_a(v, METADATA_MODULE, "ChunkStorageMetadata"))
-        return dcpk_fail(err, DCPK_EFORMAT, "no ChunkStorageMetadata");
+        return fail_class(err, v, "ChunkStorageMetadata");
     st = read_size(dcpk_value_get(attrs, "offsets"), "offsets", offsets, &offsets_rank, err);
     if (st == DCPK_OK)
         st = read_size(dcpk_value_get(attrs, "sizes"), "sizes", sizes, &sizes_rank, err);
@@ -432,8 +452,7 @@ static dcpk_status read_entry(struct reading *r, const struct dcpk_value_pair *p
     else if (is_a(pair->value, METADATA_MODULE, "BytesStorageMetadata"))
         st = read_object(r, key, err);
     else
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "neither TensorStorageMetadata nor BytesStorageMetadata");
+        st = fail_class(err, pair->value, "TensorStorageMetadata or BytesStorageMetadata");
     if (st != DCPK_OK)
         dcpk_context(err, "'%s'", key);
     return st;

@@ -318,7 +318,7 @@ const char *dcpk_json_string(const struct dcpk_json *node)
 
 bool dcpk_json_int(const struct dcpk_json *node, int64_t *out)
 {
-    const double v = node_of(node)->valuedouble;
+    const double v = node == NULL ? 0.0 : node_of(node)->valuedouble;
 
     /* 2^53 itself may be 2^53 + 1 as written */
     if (!cJSON_IsNumber(node_of(node)) || !(v > -(double)MAX_EXACT_INT) ||

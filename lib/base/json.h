@@ -29,6 +29,7 @@ const struct dcpk_json *dcpk_json_first(const struct dcpk_json *node);
 const struct dcpk_json *dcpk_json_next(const struct dcpk_json *node);
 const char *dcpk_json_key(const struct dcpk_json *member);            /* its name in the object around it */
 const struct dcpk_json *dcpk_json_member(const struct dcpk_json *object, const char *key); /* NULL: none */
+/* These take NULL, a member that is not there, like a node of another kind. */
 const char *dcpk_json_string(const struct dcpk_json *node);           /* NULL unless a string */
 bool dcpk_json_int(const struct dcpk_json *node, int64_t *out);       /* false unless a whole number, |v| < 2^53 */
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out);

@@ -76,7 +76,8 @@ dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uin
     return st;
 }
 
-void dcpk_output_event(struct dcpk_output *out, int kind, const char *key, const char *fmt, ...)
+void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key,
+                       const char *fmt, ...)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_out_event *event = dcpk_arena_alloc(out->arena, sizeof *event, &err);

@@ -50,11 +50,14 @@ struct dcpk_out_chunk {
 
 struct dcpk_out_file { const char *name; uint64_t n_bytes; };
 
+/* What the report cannot read off the output itself. */
+enum dcpk_event_kind { DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE };
+
 /* One line of the report. */
 struct dcpk_out_event {
-    enum { DCPK_EVENT_RENAMED, DCPK_EVENT_MADE, DCPK_EVENT_CAST, DCPK_EVENT_ALIASED, DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE } kind;
-    const char *key;  /* source key where there is one, else the output key */
-    const char *text; /* what became of it, or why */
+    enum dcpk_event_kind kind;
+    const char *key;  /* the source key, or what a note is about */
+    const char *text; /* why, or what a person should know */
     struct dcpk_out_event *next;
 };
 
@@ -63,6 +66,7 @@ struct dcpk_target {
     struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest */
     const char *generation;  /* of torch_dist: "B" or "C"; NULL: what every release reads */
     const char *impl;        /* whose names: "te" or "local"; NULL: both, as aliases */
+    int64_t bucket_elems;    /* of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never */
 };
 
 struct dcpk_output {
@@ -99,7 +103,7 @@ dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_ou
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload, struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload, struct dcpk_error *err);
-void dcpk_output_event(struct dcpk_output *out, int kind, const char *key, const char *fmt, ...)
+void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 #endif

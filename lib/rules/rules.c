@@ -247,7 +247,8 @@ dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_o
         if (st == DCPK_OK)
             st = read_map(doc, &map, err);
         if (st != DCPK_OK)
-            dcpk_context(err, "the parameter group map");
+            dcpk_context(err, "the parameter group map '%s'",
+                         options->group_map_name == NULL ? "" : options->group_map_name);
     }
     for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {
         struct dcpk_param *p = &model->params[i];

@@ -19,6 +19,7 @@ struct dcpk_rule_options {
     size_t n_swiglu_modules;
     const char *group_map; /* JSON: live name -> group number (conversion.md section 3); NULL: derive the groups */
     size_t group_map_bytes;
+    const char *group_map_name; /* for messages: its file; may be NULL */
 };
 
 /*
