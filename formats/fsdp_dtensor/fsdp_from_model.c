@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/ckpt/portable.h"
 
 /* What the whole output shares. */
@@ -14,6 +15,7 @@ struct writer {
     struct dcpk_output *out;
     const char *q;                           /* the wrappers in the keys of parameter groups */
     const char *model_prefix, *state_prefix; /* with their last dot */
+    struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
     bool *is_told;        /* by source tensor: that it was replaced by its master */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
@@ -124,6 +126,12 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
         if (st == DCPK_OK && p->is_gated)
             st = slice_rows(w, tensor, part * (tensor->shape[0] / 2), tensor->shape[0] / 2, &out,
                             err);
+        if (st == DCPK_OK)
+            st = dcpk_fsdp_shards_cut(&w->shards, tensor->param,
+                                      !p->is_gated ? DCPK_FSDP_WHOLE
+                                      : part == 0  ? DCPK_FSDP_GATE
+                                                   : DCPK_FSDP_UP,
+                                      w->out->arena, &out, err);
         if (st == DCPK_OK)
             st = add_keyed(w, &out, &keys, err);
         if (st != DCPK_OK)
@@ -426,8 +434,11 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
                          ? err->status
                          : DCPK_OK;
 
+    if (st == DCPK_OK)
+        st = dcpk_fsdp_shards_find(model, out, &w.shards, err);
     for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
         st = add_param(&w, i, err);
+    dcpk_fsdp_shards_release(&w.shards);
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
     return st == DCPK_OK ? add_training_state(&w, err) : st;

@@ -18,6 +18,16 @@ static const struct {
     {"torch_dist_c_fp32_dp1", 1, true, 36},     {"torch_dist_c_moe_ep2pp2", 1, true, 120},
 };
 
+static struct dcpk_checkpoint *open_sample(const char *name)
+{
+    for (size_t s = 0; s < N_SAMPLES; s++)
+        if (strncmp(samples[s].folder, name, strlen(name)) == 0 &&
+            samples[s].folder[strlen(name)] == '/')
+            return sample_open(&samples[s]);
+    fail_msg("no sample is called %s", name);
+    return NULL;
+}
+
 static bool has_chunk(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
                       const int64_t *span)
 {
@@ -51,14 +61,9 @@ static void rules_cut_as_megatron_did(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         const struct dcpk_rule_options options = {0};
         struct dcpk_model *model = NULL;
-        struct dcpk_checkpoint *ckpt = NULL;
+        struct dcpk_checkpoint *ckpt = open_sample(runs[r].name);
         size_t n_checked = 0;
 
-        for (size_t s = 0; s < N_SAMPLES && ckpt == NULL; s++)
-            if (strncmp(samples[s].folder, runs[r].name, strlen(runs[r].name)) == 0 &&
-                samples[s].folder[strlen(runs[r].name)] == '/')
-                ckpt = sample_open(&samples[s]);
-        CHECK(ckpt != NULL, runs[r].name);
         CHECK_OK(dcpk_model_new(ckpt, &model, &err), runs[r].name);
         model->flags = runs[r].optimizer ? 0 : DCPK_MODEL_WEIGHTS_ONLY;
         CHECK_OK(ckpt->format->to_model(ckpt, model, &err), runs[r].name);
@@ -82,9 +87,74 @@ static void rules_cut_as_megatron_did(void **state)
     }
 }
 
+/* fsdp_dtensor checkpoints that Megatron-FSDP's ranks wrote, and how many there were. */
+static const struct {
+    const char *name;
+    struct dcpk_layout mesh;
+    size_t n_tensors; /* weights and moments in the MANIFEST */
+    size_t n_cut;     /* of them in several chunks */
+} fsdp_runs[] = {
+    {"fsdp_dtensor_native_dp2", {.dp = 2}, 93, 15},
+    {"fsdp_dtensor_native_moe_ep2dp4", {.dp = 4, .ep = 2}, 183, 33},
+    {"fsdp_dtensor_telike_dp2_015", {.dp = 2}, 51, 9},
+    {"fsdp_dtensor_telike_dp2_019", {.dp = 2}, 51, 9},
+    {"fsdp_dtensor_telike_ep2dp4", {.dp = 4, .ep = 2}, 90, 21},
+    {"fsdp_dtensor_telike_tp2dp2", {.tp = 2, .dp = 2}, 51, 36},
+};
+
+/* The output's boxes of every weight and moment are the source's, which has the same layout. */
+static void check_output(const struct dcpk_output *out, size_t *n_tensors, size_t *n_cut)
+{
+    for (size_t t = 0; t < out->n_tensors; t++) {
+        const struct dcpk_out_tensor *made = &out->tensors[t];
+        const struct dcpk_tensor *stored = NULL;
+
+        for (size_t k = 0; k < made->n_keys && stored == NULL; k++)
+            stored = dcpk_checkpoint_tensor(out->source, made->keys[k]);
+        if (made->literal != NULL)
+            continue;
+        CHECK(stored != NULL, made->keys[0]);
+        CHECK_EQ_INT(made->n_spans, stored->n_chunks, stored->key);
+        for (size_t i = 0; i < made->n_spans; i++)
+            CHECK(has_chunk(out->source, stored, made->spans[i]), stored->key);
+        ++*n_tensors;
+        *n_cut += made->n_spans > 1;
+    }
+}
+
+static void flat_buffers_are_megatrons(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof fsdp_runs / sizeof fsdp_runs[0]; r++) {
+        const char *label = fsdp_runs[r].name;
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        const struct dcpk_rule_options options = {.swiglu = DCPK_SWIGLU_ON};
+        struct dcpk_checkpoint *ckpt = open_sample(label);
+        struct dcpk_model *model = NULL;
+        struct dcpk_output *out = NULL;
+        size_t n_tensors = 0, n_cut = 0;
+
+        CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
+        CHECK_OK(ckpt->format->to_model(ckpt, model, &err), label);
+        CHECK_OK(dcpk_rules_apply(model, &options, &err), label);
+        CHECK_OK(dcpk_output_new(ckpt, ckpt->format, &out, &err), label);
+        out->target.mesh = fsdp_runs[r].mesh;
+        CHECK_OK(ckpt->format->from_model(model, out, &err), label);
+        check_output(out, &n_tensors, &n_cut);
+        CHECK_EQ_INT(n_tensors, fsdp_runs[r].n_tensors, label);
+        CHECK_EQ_INT(n_cut, fsdp_runs[r].n_cut, label);
+        dcpk_output_free(out);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rules_cut_as_megatron_did)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_cut_as_megatron_did),
+        cmocka_unit_test(flat_buffers_are_megatrons),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

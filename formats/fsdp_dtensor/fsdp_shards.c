@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_shards.c - a model's parameters in flat buffers, and back to boxes of tensors. */
+#include "formats/fsdp_dtensor/fsdp_shards.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/model/placement.h"
+
+/* The sizes of the target, all at least 1. */
+struct sizes {
+    int64_t tp, dp, ep;
+    const int64_t *n_experts; /* by FSDP unit, the last entry: outside units */
+    uint32_t n_units;
+};
+
+static int64_t at_least_1(int64_t n)
+{
+    return n > 0 ? n : 1;
+}
+
+/* Count the experts of each unit; owned by the caller. */
+static dcpk_status count_experts(const struct dcpk_model *m, int64_t **n_experts, uint32_t *n_units,
+                                 struct dcpk_error *err)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < m->n_params; i++)
+        if (m->params[i].unit != DCPK_NO_UNIT && m->params[i].unit >= n)
+            n = m->params[i].unit + 1;
+    *n_experts = dcpk_alloc_array((size_t)n + 1, sizeof **n_experts, err);
+    if (*n_experts == NULL)
+        return err->status;
+    for (size_t i = 0; i < m->n_params; i++) {
+        const struct dcpk_param *p = &m->params[i];
+        int64_t *most = &(*n_experts)[p->unit == DCPK_NO_UNIT ? n : p->unit];
+
+        if (p->expert >= *most)
+            *most = p->expert + 1;
+    }
+    *n_units = n;
+    return DCPK_OK;
+}
+
+/* The shape of one rank's part under tensor parallelism. */
+static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_model_tensor *value,
+                               const struct sizes *s, struct dcpk_arena *arena,
+                               const int64_t **shape, struct dcpk_error *err)
+{
+    const int axis = p->tp_axis;
+    const int64_t n_blocks = p->is_gated ? 2 * s->tp : s->tp;
+    int64_t *local;
+
+    if (axis == DCPK_TP_UNKNOWN)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "no rule says where Megatron-FSDP puts '%s': leave --target-dp out, every layout loads",
+            p->name);
+    if (axis >= value->rank || (axis >= 0 && value->shape[axis] % n_blocks != 0))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s': %" PRId64 " %s do not divide into %" PRId64
+                         " blocks of tensor parallelism",
+                         p->name, axis < value->rank ? value->shape[axis] : 1,
+                         axis == 0 ? "rows" : "columns", n_blocks);
+    local = dcpk_arena_array(arena, (size_t)value->rank + 1, sizeof *local, err);
+    if (local == NULL)
+        return err->status;
+    if (value->rank > 0)
+        memcpy(local, value->shape, (size_t)value->rank * sizeof *local);
+    if (axis >= 0)
+        local[axis] /= s->tp;
+    *shape = local;
+    return DCPK_OK;
+}
+
+/*
+ * The number of a parameter's group: dtype, unit, expert or dense, trained or frozen
+ * (fsdp_training.md 2.2). Each expert-parallel rank has buffers of its own for its experts.
+ */
+static uint64_t group_number(const struct dcpk_model *m, const struct dcpk_param *p,
+                             int64_t ep_rank)
+{
+    const uint32_t weight = p->tensor[DCPK_WEIGHT];
+    const uint64_t dtype = weight == DCPK_NO_TENSOR ? 0 : (uint64_t)m->tensors[weight].dtype;
+
+    return (uint64_t)(p->unit + 1) << 32 | (uint64_t)ep_rank << 8 | dtype << 2 |
+           (uint64_t)p->is_buffer << 1 | (uint64_t)(p->expert >= 0);
+}
+
+static dcpk_status describe(const struct dcpk_model *m, const struct dcpk_param *p,
+                            const struct sizes *s, struct dcpk_arena *arena,
+                            struct dcpk_fsdp_param *flat, struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(m, p);
+    const int64_t n_experts = s->n_experts[p->unit == DCPK_NO_UNIT ? s->n_units : p->unit];
+    int64_t ep_rank = 0;
+
+    if (value == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+    if (p->expert >= 0 && n_experts % s->ep != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' is one of %" PRId64 " experts, which ep=%" PRId64 " does not divide",
+                         p->name, n_experts, s->ep);
+    if (p->expert >= 0)
+        ep_rank = p->expert / (n_experts / s->ep);
+    *flat = (struct dcpk_fsdp_param){
+        .name = p->name,
+        .rank = value->rank,
+        .group = group_number(m, p, ep_rank),
+        .is_in_unit = p->unit != DCPK_NO_UNIT,
+        .n_shards = p->expert >= 0 ? s->dp / s->ep : s->dp,
+    };
+    return local_shape(p, value, s, arena, &flat->shape, err);
+}
+
+static dcpk_status allocate(struct dcpk_fsdp_shards *sh, const struct sizes *s,
+                            struct dcpk_error *err)
+{
+    const size_t n = sh->model->n_params;
+
+    sh->params = dcpk_alloc_array(n, sizeof *sh->params, err);
+    sh->places = dcpk_alloc_array(n, sizeof *sh->places, err);
+    sh->at = dcpk_alloc_array(n, sizeof *sh->at, err);
+    sh->cut = dcpk_alloc_array((size_t)s->dp + 1, sizeof *sh->cut, err);
+    return sh->params == NULL || sh->places == NULL || sh->at == NULL || sh->cut == NULL
+               ? err->status
+               : DCPK_OK;
+}
+
+/* The model's parameters by their place; buffers are nowhere. `at` serves as the list of who is
+ * where. */
+static dcpk_status describe_all(struct dcpk_fsdp_shards *sh, const struct sizes *s,
+                                struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = sh->model;
+    size_t *by_place = dcpk_alloc_array(m->n_params, sizeof *by_place, err);
+    dcpk_status st = by_place == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
+        by_place[i] = sh->at[i] = SIZE_MAX;
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
+        if (m->params[i].place < m->n_params)
+            by_place[m->params[i].place] = i;
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
+        if (by_place[i] == SIZE_MAX)
+            continue;
+        st = describe(m, &m->params[by_place[i]], s, arena, &sh->params[sh->n], err);
+        sh->at[by_place[i]] = sh->n++;
+    }
+    dcpk_free(by_place);
+    return st;
+}
+
+dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out,
+                                  struct dcpk_fsdp_shards *shards, struct dcpk_error *err)
+{
+    struct sizes s = {at_least_1(out->target.mesh.tp), out->target.mesh.dp,
+                      at_least_1(out->target.mesh.ep), NULL, 0};
+    int64_t *n_experts = NULL;
+    dcpk_status st;
+
+    *shards = (struct dcpk_fsdp_shards){.model = model, .tp = s.tp};
+    if (s.dp == 0)
+        return DCPK_OK;
+    if (s.dp % s.ep != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "ep=%" PRId64 " does not divide the %" PRId64 " ranks of data parallelism",
+                         s.ep, s.dp);
+    st = count_experts(model, &n_experts, &s.n_units, err);
+    s.n_experts = n_experts;
+    if (st == DCPK_OK)
+        st = allocate(shards, &s, err);
+    if (st == DCPK_OK)
+        st = describe_all(shards, &s, out->arena, err);
+    if (st == DCPK_OK)
+        st = dcpk_fsdp_layout(shards->params, shards->n, out->target.bucket_elems, shards->places,
+                              err);
+    dcpk_free(n_experts);
+    return st;
+}
+
+void dcpk_fsdp_shards_release(struct dcpk_fsdp_shards *shards)
+{
+    dcpk_free(shards->cut);
+    dcpk_free(shards->at);
+    dcpk_free(shards->places);
+    dcpk_free(shards->params);
+}
+
+/* Keep the slices that hold some of the rows [low, low + n_rows), counted from `low`. Returns how
+ * many there are. */
+static int64_t clip_cuts(int64_t *cut, int64_t n_shards, int64_t low, int64_t n_rows)
+{
+    int64_t n = 0;
+
+    for (int64_t r = 0; r <= n_shards; r++) {
+        int64_t row = cut[r] - low;
+
+        row = row < 0 ? 0 : row > n_rows ? n_rows : row;
+        if (n == 0 || row > cut[n - 1])
+            cut[n++] = row;
+    }
+    return n - 1;
+}
+
+dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,
+                                 enum dcpk_fsdp_part part, struct dcpk_arena *arena,
+                                 struct dcpk_out_tensor *tensor, struct dcpk_error *err)
+{
+    const int axis = shards->model->params[param].tp_axis;
+    struct dcpk_mesh mesh = {
+        .n_dims = 2, .name = {"tp", "dp"}, .size = {axis < 0 ? 1 : shards->tp, 0}};
+    struct dcpk_placement placement[2] = {
+        {.kind = axis < 0 ? DCPK_REPLICATE : DCPK_SHARD, .axis = axis},
+        {.kind = DCPK_UNEVEN, .axis = 0, .cut = shards->cut}};
+    const struct dcpk_fsdp_param *flat;
+    const int64_t **spans;
+    int64_t n_rows;
+    dcpk_status st;
+
+    if (shards->n == 0 || shards->at[param] == SIZE_MAX)
+        return DCPK_OK;
+    flat = &shards->params[shards->at[param]];
+    if (tensor->rank != flat->rank)
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has %d axes, its optimizer state %d",
+                         flat->name, flat->rank, tensor->rank);
+    n_rows = part == DCPK_FSDP_WHOLE ? flat->shape[0] : flat->shape[0] / 2;
+    st = dcpk_fsdp_rows(flat, &shards->places[shards->at[param]], shards->cut, err);
+    if (st != DCPK_OK)
+        return st;
+    mesh.size[1] =
+        clip_cuts(shards->cut, flat->n_shards, part == DCPK_FSDP_UP ? n_rows : 0, n_rows);
+    if (mesh.size[1] == 0) /* a tensor without rows */
+        return DCPK_OK;
+    st = dcpk_placement_chunks(&mesh, placement, tensor->shape, tensor->rank, arena, &spans,
+                               &tensor->n_spans, err);
+    if (st == DCPK_OK)
+        tensor->spans = spans;
+    return st;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_shards.h - the chunks that Megatron-FSDP's ranks would write, of every parameter of a model. */
+#ifndef DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
+#define DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
+
+#include "lib/ckpt/model.h"
+#include "lib/ckpt/output.h"
+#include "lib/model/fsdp_layout.h"
+
+/* Which part of a parameter a tensor holds. */
+enum dcpk_fsdp_part { DCPK_FSDP_GATE, DCPK_FSDP_UP, DCPK_FSDP_WHOLE };
+
+/* Zero it before use; release it in any case. */
+struct dcpk_fsdp_shards {
+    const struct dcpk_model *model;
+    int64_t tp;
+    struct dcpk_fsdp_param *params; /* by place in the order of registration, buffers left out */
+    struct dcpk_fsdp_place *places; /* of the same */
+    size_t n;
+    size_t *at;   /* by the model's parameter: its index there, or SIZE_MAX */
+    int64_t *cut; /* scratch for the rows of one parameter */
+};
+
+/*
+ * Lay out the flat buffers for out->target (mesh.dp ranks of FSDP, mesh.tp, mesh.ep; bucket_elems). Nothing when mesh.dp is 0.
+ * The model borrowed; shapes in out->arena.
+ * Errors: DCPK_EMISMATCH naming what does not divide; DCPK_EUNSUPPORTED naming a parameter whose place no rule knows.
+ */
+dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_fsdp_shards *shards,
+                                  struct dcpk_error *err);
+void dcpk_fsdp_shards_release(struct dcpk_fsdp_shards *shards);
+
+/*
+ * Set tensor->spans: `part` of parameter `param`, one box for each rank of FSDP and block of tensor parallelism that holds a row of
+ * it (fsdp_dtensor.md section 8). Leaves it alone when there is no layout, and for buffers.
+ * Errors: DCPK_EUNSUPPORTED for a row that would be cut (lib/model/fsdp_layout.h).
+ */
+dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param, enum dcpk_fsdp_part part,
+                                 struct dcpk_arena *arena, struct dcpk_out_tensor *tensor, struct dcpk_error *err);
+
+#endif
