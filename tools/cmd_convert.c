@@ -25,7 +25,10 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
-    dcpk_status st = dcpk_conversion_plan(&c, options, err);
+    dcpk_status st = a->report_path == NULL ? DCPK_OK : dcpk_check_report_path(a->report_path, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_conversion_plan(&c, options, err);
 
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
@@ -85,7 +88,8 @@ int dcpk_cmd_convert(int argc, char **argv)
     if (exit_code >= 0)
         return exit_code;
     if (a.to == NULL)
-        return dcpk_cli_usage("convert", "--to says which format to write: fsdp_dtensor, torch_dist");
+        return dcpk_cli_usage("convert",
+                              "--to says which format to write: fsdp_dtensor, torch_dist");
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'", a.to);

@@ -126,6 +126,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->state_prefix = a->state_prefix;
     options->flags = (a->force ? DCPK_CONVERT_FORCE : 0u) |
                      (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
+                     (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
                      (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
                      (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
     options->rules.swiglu = swiglu_of(a);

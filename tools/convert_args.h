@@ -11,7 +11,7 @@
 /* What the command line says. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *model_prefix, *state_prefix;
-    bool swiglu, no_swiglu, weights_only, like_inspector, rename_mtp, dry_run, force, json,
+    bool swiglu, no_swiglu, weights_only, check_input, like_inspector, rename_mtp, dry_run, force, json,
         progress;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
@@ -75,6 +75,8 @@ struct dcpk_convert_parsed {
          "torch_dist: common state in common.pt (B, read by every release; the\n"                  \
          "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
+        {"check-input", 0, DCPK_CLI_FLAG, &(a).check_input, NULL,                                  \
+         "check every checksum of IN first (reads it twice)"},                                    \
         {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
         {"report",         0,      DCPK_CLI_TEXT,                                                  \

@@ -2,8 +2,11 @@
 /* convert_report.c - prints what a conversion does or did. */
 #include "tools/convert_report.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/sink.h"
 #include "tools/cmd.h"
@@ -114,4 +117,18 @@ dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *p
         st = dcpk_file_replace(path, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
     return st;
+}
+
+dcpk_status dcpk_check_report_path(const char *path, struct dcpk_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+
+    if (strlen(path) >= sizeof folder)
+        return dcpk_fail(err, DCPK_EUSAGE, "the path of the report is too long");
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
+             slash == NULL ? "." : path);
+    if (access(folder, W_OK | X_OK) != 0)
+        return dcpk_fail_errno(err, errno, "the report '%s' cannot be written", path);
+    return DCPK_OK;
 }

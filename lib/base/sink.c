@@ -26,6 +26,7 @@ struct dcpk_folder {
     char *old;
     int dir_fd; /* of the partial folder */
     unsigned flags;
+    int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
     bool published;
 };
 
@@ -98,8 +99,8 @@ static dcpk_status remove_tree(const char *path, struct dcpk_error *err)
     return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
 
-/* Make the folders around `path`. The text is changed and put back. */
-static dcpk_status make_parents(char *path, struct dcpk_error *err)
+/* Make the folders around `path`, and count them. The text is changed and put back. */
+static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
 {
     struct stat info;
     dcpk_status st = DCPK_OK;
@@ -107,7 +108,9 @@ static dcpk_status make_parents(char *path, struct dcpk_error *err)
     for (char *p = strchr(path + 1, '/'); p != NULL && st == DCPK_OK; p = strchr(p + 1, '/')) {
         *p = '\0';
         /* a folder that is there may answer EACCES or EROFS as well as EEXIST */
-        if (mkdir(path, 0777) != 0) {
+        if (mkdir(path, 0777) == 0) {
+            ++*n_made;
+        } else {
             const int code = errno;
             if (stat(path, &info) != 0)
                 st = dcpk_fail_errno(err, code, "making folder '%s'", path);
@@ -117,6 +120,19 @@ static dcpk_status make_parents(char *path, struct dcpk_error *err)
         *p = '/';
     }
     return st;
+}
+
+/* Remove the folders that make_parents made, the innermost first; one that is not empty stays, with
+ * those around it. */
+static void remove_parents(char *path, int n_made)
+{
+    char *slash;
+
+    for (; n_made > 0 && (slash = strrchr(path, '/')) != NULL; n_made--) {
+        *slash = '\0';
+        if (rmdir(path) != 0)
+            return;
+    }
 }
 
 static void free_folder(struct dcpk_folder *folder)
@@ -194,7 +210,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
     st = clear_way(f, err);
     if (st != DCPK_OK)
         goto out;
-    st = make_parents(f->path, err);
+    st = make_parents(f->path, &f->n_parents, err);
     if (st != DCPK_OK)
         goto out;
     if (mkdir(f->partial, 0777) != 0) {
@@ -209,8 +225,10 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
     }
     *folder = f;
 out:
-    if (st != DCPK_OK)
+    if (st != DCPK_OK) {
+        remove_parents(f->path, f->n_parents);
         free_folder(f);
+    }
     return st;
 }
 
@@ -411,8 +429,10 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published)
+    if (!folder->published) {
         (void)remove_tree(folder->partial, &ignored); /* what stays is called partial */
+        remove_parents(folder->path, folder->n_parents);
+    }
     free_folder(folder);
 }
 

@@ -268,6 +268,8 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
+    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
+        st = dcpk_exec_check_items(exec, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
     if (st == DCPK_OK)

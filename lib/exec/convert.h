@@ -14,6 +14,7 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_WEIGHTS_ONLY = 2,   /* leave the optimizer out */
     DCPK_CONVERT_LIKE_INSPECTOR = 4, /* key for key as Megatron's Python tool (lib/rules/inspector.h) */
     DCPK_CONVERT_RENAME_MTP = 8,     /* that tool's --rename-mtp-keys */
+    DCPK_CONVERT_CHECK_INPUT = 16,   /* check every checksum of the source first, which reads it twice */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
