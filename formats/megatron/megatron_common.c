@@ -188,29 +188,6 @@ static bool same_identity(const struct dcpk_value *a, const struct dcpk_value *b
     return true;
 }
 
-static dcpk_status check_groups(const struct dcpk_model *model, struct dcpk_output *out,
-                                struct dcpk_error *err)
-{
-    if (model->n_groups == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the source has optimizer state but no parameter groups, without which "
-                         "Megatron does not load it: convert with --weights-only");
-    for (size_t i = 0; i < model->n_groups; i++) {
-        for (size_t j = i + 1; j < model->n_groups; j++)
-            if (same_identity(model->groups[i], model->groups[j]))
-                return dcpk_fail(err, DCPK_EMISMATCH,
-                                 "parameter groups %zu and %zu differ in what Megatron does not "
-                                 "tell them apart by (wd_mult, lr_mult, max_lr, ...)",
-                                 i, j);
-        if (dcpk_value_get(model->groups[i], "step") == NULL)
-            dcpk_output_event(out, DCPK_EVENT_NOTE, "step",
-                              "parameter group %zu of the source has no step: without "
-                              "Transformer Engine Megatron does not load it",
-                              i);
-    }
-    return DCPK_OK;
-}
-
 static bool is_expert(const struct dcpk_value *group)
 {
     bool expert = false;
@@ -219,9 +196,46 @@ static bool is_expert(const struct dcpk_value *group)
     return expert;
 }
 
-/* A group as the common state has it: without its parameters. */
+/* The groups of the dense and of the expert optimizer. */
+struct optimizers {
+    const struct dcpk_value **groups[2];
+    size_t n[2];
+};
+
+/*
+ * Megatron gives routed experts an optimizer of their own where they have their own data-parallel
+ * ranks, with expert parallelism (megatron/core/optimizer/__init__.py@main
+ * get_megatron_optimizer). Megatron-FSDP keeps them with the others.
+ */
+static bool has_expert_optimizer(const struct dcpk_model *model, const struct dcpk_output *out)
+{
+    const int64_t ep = out->target.mesh.ep > 0 ? out->target.mesh.ep : model->layout.ep;
+
+    for (size_t i = 0; i < model->n_groups && ep <= 0; i++)
+        if (is_expert(model->groups[i]))
+            return true;
+    return ep > 1;
+}
+
+/* By group, whether the dense optimizer [0] and the expert one [1] have a parameter of it. */
+static void find_uses(const struct dcpk_model *model, const struct dcpk_slots *slots, bool split,
+                      bool (*used)[2])
+{
+    for (size_t i = 0; i < slots->n; i++) {
+        const struct dcpk_slot *slot = &slots->list[i];
+
+        for (int64_t m = 0; m < slot->n_layers * slot->n_experts; m++) {
+            const uint32_t group = model->params[slot->members[m]].group;
+
+            if (group != DCPK_NO_GROUP)
+                used[group][split && slot->has_experts] = true;
+        }
+    }
+}
+
+/* A group as the common state has it: without its parameters, and of that optimizer. */
 static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struct dcpk_value *group,
-                                           struct dcpk_error *err)
+                                           bool expert, struct dcpk_error *err)
 {
     struct dcpk_value_pair *pairs = dcpk_arena_array(arena, group->n, sizeof *pairs, err);
     size_t n = 0;
@@ -231,54 +245,105 @@ static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struc
     for (size_t i = 0; i < group->n; i++) {
         const char *name = dcpk_value_as_str(group->as.pairs[i].key);
 
-        if (name == NULL || strcmp(name, "params") != 0)
-            pairs[n++] = group->as.pairs[i];
+        if (name != NULL && strcmp(name, "params") == 0)
+            continue;
+        pairs[n++] = group->as.pairs[i];
+        if (name != NULL && strcmp(name, "is_expert_parallel") == 0)
+            pairs[n - 1].value = dcpk_value_bool(expert);
     }
     return dcpk_value_dict(arena, pairs, n, err);
 }
 
-/* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...} of the dense or the
- * expert groups; *n of them. */
-static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
-                                              struct dcpk_arena *arena, bool expert, size_t *n,
+/* Append the group unless an equal one is there. */
+static dcpk_status add_group(struct optimizers *o, struct dcpk_output *out,
+                             const struct dcpk_value *group, bool expert, struct dcpk_error *err)
+{
+    const struct dcpk_value *bare = bare_group(out->arena, group, expert, err);
+
+    if (bare == NULL)
+        return err->status;
+    for (size_t i = 0; i < o->n[expert]; i++) {
+        if (dcpk_value_equal(o->groups[expert][i], bare))
+            return DCPK_OK;
+        if (same_identity(o->groups[expert][i], bare))
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "two parameter groups differ in what Megatron does not tell them "
+                             "apart by (it does by wd_mult, lr_mult, max_lr, ...)");
+    }
+    if (is_expert(group) != expert)
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "is_expert_parallel",
+                          "parameter groups: is_expert_parallel is %s for routed experts, as "
+                          "Megatron has it %s expert parallelism",
+                          expert ? "True" : "False", expert ? "with" : "without");
+    if (dcpk_value_get(bare, "step") == NULL)
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "step",
+                          "a parameter group of the source has no step: without Transformer Engine "
+                          "Megatron does not load it");
+    o->groups[expert][o->n[expert]++] = bare;
+    return DCPK_OK;
+}
+
+static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_output *out,
+                                const struct dcpk_slots *slots, struct optimizers *o,
+                                struct dcpk_error *err)
+{
+    const bool split = has_expert_optimizer(model, out);
+    bool(*used)[2] = dcpk_arena_array(out->arena, model->n_groups, sizeof *used, err);
+    dcpk_status st = used == NULL ? err->status : DCPK_OK;
+
+    if (model->n_groups == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the source has optimizer state but no parameter groups, without which "
+                         "Megatron does not load it: convert with --weights-only");
+    for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+        o->groups[e] = dcpk_arena_array(out->arena, model->n_groups, sizeof *o->groups[e], err);
+        st = o->groups[e] == NULL ? err->status : DCPK_OK;
+    }
+    if (st != DCPK_OK)
+        return st;
+    find_uses(model, slots, split, used);
+    for (size_t g = 0; g < model->n_groups; g++)
+        for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+            const bool unused = !used[g][0] && !used[g][1];
+
+            if (used[g][e] || (unused && e == (split && is_expert(model->groups[g]))))
+                st = add_group(o, out, model->groups[g], e == 1, err);
+        }
+    return st;
+}
+
+/* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...} */
+static const struct dcpk_value *one_optimizer(struct dcpk_arena *arena,
+                                              const struct dcpk_value *const *groups, size_t n,
                                               struct dcpk_error *err)
 {
-    const struct dcpk_value **groups =
-        dcpk_arena_array(arena, model->n_groups, sizeof *groups, err);
     struct builder inner = {.arena = arena, .err = err}, outer = inner;
 
-    *n = 0;
-    if (groups == NULL)
-        return NULL;
-    for (size_t i = 0; i < model->n_groups; i++) {
-        if (is_expert(model->groups[i]) != expert)
-            continue;
-        groups[*n] = bare_group(arena, model->groups[i], err);
-        if (groups[(*n)++] == NULL)
-            return NULL;
-    }
-    put_pair(&inner, "param_groups", dcpk_value_seq(arena, DCPK_V_LIST, groups, *n, err));
+    put_pair(&inner, "param_groups", dcpk_value_seq(arena, DCPK_V_LIST, groups, n, err));
     put_pair(&outer, "optimizer", finish(&inner));
     put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
     return finish(&outer);
 }
 
-/* One optimizer, or {0: dense, 1: expert}: Megatron has two where experts have their own
- * data-parallel ranks. */
-static const struct dcpk_value *make_optimizer(const struct dcpk_model *model,
-                                               struct dcpk_arena *arena, struct dcpk_error *err)
+/* One optimizer, or {0: dense, 1: expert}. */
+static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_output *out,
+                                  const struct dcpk_slots *slots,
+                                  const struct dcpk_value **optimizer, struct dcpk_error *err)
 {
-    size_t n_dense, n_expert;
-    const struct dcpk_value *dense = one_optimizer(model, arena, false, &n_dense, err);
-    const struct dcpk_value *expert = one_optimizer(model, arena, true, &n_expert, err);
     struct dcpk_value_pair pairs[2];
+    struct optimizers o = {.n = {0}};
+    dcpk_status st = split_groups(model, out, slots, &o, err);
 
-    if (dense == NULL || expert == NULL || n_expert == 0)
-        return err->status == DCPK_OK ? dense : NULL;
-    pairs[0] = (struct dcpk_value_pair){dcpk_value_int(arena, 0, err), dense};
-    pairs[1] = (struct dcpk_value_pair){dcpk_value_int(arena, 1, err), expert};
-    return pairs[0].key == NULL || pairs[1].key == NULL ? NULL
-                                                        : dcpk_value_dict(arena, pairs, 2, err);
+    for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+        pairs[e].key = dcpk_value_int(out->arena, e, err);
+        pairs[e].value = one_optimizer(out->arena, o.groups[e], o.n[e], err);
+        if (pairs[e].key == NULL || pairs[e].value == NULL)
+            return err->status;
+    }
+    if (st != DCPK_OK)
+        return st;
+    *optimizer = o.n[1] == 0 ? pairs[0].value : dcpk_value_dict(out->arena, pairs, 2, err);
+    return *optimizer == NULL ? err->status : DCPK_OK;
 }
 
 /* --- the common state --- */
@@ -325,7 +390,7 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
                                       const struct dcpk_value **common, struct dcpk_error *err)
 {
     struct builder b = {.arena = out->arena, .err = err};
-    const struct dcpk_value *args;
+    const struct dcpk_value *args, *optimizer = NULL;
     dcpk_status st = make_args(model, out, is_rng_whole, &args, err);
 
     if (st == DCPK_OK && model->iteration == NULL)
@@ -333,15 +398,14 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
                        "the source has no iteration: Megatron does not load a checkpoint without "
                        "it");
     if (st == DCPK_OK && model->has_optimizer)
-        st = check_groups(model, out, err);
+        st = make_optimizer(model, out, slots, &optimizer, err);
     if (st != DCPK_OK)
         return st;
     put_pair(&b, "args", args);
     put_pair(&b, "checkpoint_version",
              model->version != NULL ? model->version : dcpk_value_float(out->arena, 3.0, err));
     put_pair(&b, "iteration", model->iteration);
-    if (model->has_optimizer)
-        put_pair(&b, "optimizer", make_optimizer(model, out->arena, err));
+    put_pair(&b, "optimizer", optimizer);
     put_pair(&b, "opt_param_scheduler", model->scheduler);
     put_pair(&b, "num_floating_point_operations_so_far", model->flops);
     put_pair(&b, "content_metadata", make_content(out->arena, slots, err));

@@ -17,14 +17,20 @@ struct pair {
     uint32_t left, right; /* model tensors */
 };
 
+struct pair_list {
+    struct pair *list;
+    size_t n, capacity;
+};
+
 struct proof {
     const struct dcpk_model *ours, *source;
     struct dcpk_prove_report *report;
-    bool has_source_groups; /* every parameter of the source has its group */
-    struct pair *pairs;     /* ours against source */
+    unsigned flags;                         /* enum dcpk_model_flags */
+    bool has_our_groups, has_source_groups; /* every parameter there has its group */
+    struct pair *pairs;                     /* ours against source */
     size_t n_pairs, pairs_capacity;
-    struct pair *masters; /* source's weight against source's master */
-    size_t n_masters, masters_capacity;
+    /* weight against master of the same checkpoint: of the source's, then of ours */
+    struct pair_list masters[2];
 };
 
 static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
@@ -50,6 +56,15 @@ static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
     report->differences_end = &finding->next;
 }
 
+/* Without the optimizer a weight may be all that is left of the source's master: rounded. */
+static bool is_rounded(const struct proof *p, const struct dcpk_model_tensor *ours,
+                       const struct dcpk_model_tensor *source)
+{
+    return (p->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 && ours->role == DCPK_WEIGHT &&
+           source->role == DCPK_MASTER && dcpk_dtype_is_float(ours->dtype) &&
+           dcpk_dtype_is_float(source->dtype);
+}
+
 /* Plan the comparison of one logical tensor of both sides; NO_TENSOR on one side is a difference.
  */
 static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role role, uint32_t ours,
@@ -67,7 +82,7 @@ static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role r
     }
     a = &p->ours->tensors[ours];
     b = &p->source->tensors[source];
-    if (!dcpk_model_same_shape(a, b) || a->dtype != b->dtype) {
+    if (!dcpk_model_same_shape(a, b) || (a->dtype != b->dtype && !is_rounded(p, a, b))) {
         differ(p->report, "'%s': the %s is %s %s, in the source %s %s", param, dcpk_role_name(role),
                dcpk_dtype_name(a->dtype), dcpk_shape_format(a->shape, a->rank, x, sizeof x),
                dcpk_dtype_name(b->dtype), dcpk_shape_format(b->shape, b->rank, y, sizeof y));
@@ -80,7 +95,7 @@ static dcpk_status add_pair(struct proof *p, const char *param, enum dcpk_role r
 }
 
 /* The rounded master must be the weight: that is what training would go on from. */
-static dcpk_status add_master(struct proof *p, const struct dcpk_param *param,
+static dcpk_status add_master(struct pair_list *masters, const struct dcpk_param *param,
                               struct dcpk_error *err)
 {
     const uint32_t weight = param->tensor[DCPK_WEIGHT], master = param->tensor[DCPK_MASTER];
@@ -88,10 +103,20 @@ static dcpk_status add_master(struct proof *p, const struct dcpk_param *param,
 
     if (weight == DCPK_NO_TENSOR || master == DCPK_NO_TENSOR)
         return DCPK_OK;
-    st = dcpk_grow(&p->masters, &p->masters_capacity, p->n_masters, sizeof *p->masters, err);
+    st = dcpk_grow(&masters->list, &masters->capacity, masters->n, sizeof *masters->list, err);
     if (st == DCPK_OK)
-        p->masters[p->n_masters++] = (struct pair){param->name, DCPK_MASTER, weight, master};
+        masters->list[masters->n++] = (struct pair){param->name, DCPK_MASTER, weight, master};
     return st;
+}
+
+/*
+ * Is the field part of a group's meaning? Megatron-FSDP keeps routed experts in the dense groups,
+ * so that flag tells formats apart and not groups.
+ */
+static bool is_compared(const char *field)
+{
+    return field != NULL && strcmp(field, "params") != 0 &&
+           strcmp(field, "is_expert_parallel") != 0;
 }
 
 /* The first field of the source's group that ours lacks or has otherwise; NULL: none. */
@@ -101,19 +126,21 @@ static const char *find_different_field(const struct dcpk_value *ours,
     for (size_t i = 0; i < source->n; i++) {
         const char *field = dcpk_value_as_str(source->as.pairs[i].key);
 
-        if (field != NULL && strcmp(field, "params") != 0 &&
+        if (is_compared(field) &&
             !dcpk_group_field_equal(dcpk_value_get(ours, field), source->as.pairs[i].value))
             return field;
     }
     return NULL;
 }
 
-/* Without a map the source's groups may not be derivable: then ours must be one of them. */
-static bool is_some_group(const struct proof *p, uint32_t ours)
+/* Without a map a side's groups may not be derivable: then any of its groups will do. */
+static bool some_group_matches(const struct proof *p, uint32_t ours, uint32_t source)
 {
-    for (size_t g = 0; g < p->source->n_groups; g++)
-        if (find_different_field(p->ours->groups[ours], p->source->groups[g]) == NULL)
-            return true;
+    for (uint32_t o = 0; o < p->ours->n_groups; o++)
+        for (uint32_t s = 0; s < p->source->n_groups; s++)
+            if ((o == ours || ours == DCPK_NO_GROUP) && (s == source || source == DCPK_NO_GROUP) &&
+                find_different_field(p->ours->groups[o], p->source->groups[s]) == NULL)
+                return true;
     return false;
 }
 
@@ -122,9 +149,11 @@ static void compare_groups(struct proof *p, const char *name, uint32_t ours, uin
     const char *field;
 
     p->report->n_values++;
-    if (ours != DCPK_NO_GROUP && !p->has_source_groups) {
-        if (!is_some_group(p, ours))
-            differ(p->report, "'%s': its parameter group is none of the source's", name);
+    if ((ours == DCPK_NO_GROUP && !p->has_our_groups) ||
+        (source == DCPK_NO_GROUP && !p->has_source_groups)) {
+        if (!some_group_matches(p, ours, source))
+            differ(p->report, "'%s': its parameter group is none of the %s", name,
+                   source == DCPK_NO_GROUP ? "source's" : "checkpoint's");
         return;
     }
     if (ours == DCPK_NO_GROUP || source == DCPK_NO_GROUP) {
@@ -163,7 +192,9 @@ static dcpk_status pair_param(struct proof *p, uint32_t s, struct dcpk_error *er
                           err);
     if (st == DCPK_OK && p->ours->n_groups > 0 && p->source->n_groups > 0)
         compare_groups(p, source->name, ours->group, source->group);
-    return st == DCPK_OK ? add_master(p, source, err) : st;
+    if (st == DCPK_OK)
+        st = add_master(&p->masters[0], source, err);
+    return st == DCPK_OK ? add_master(&p->masters[1], ours, err) : st;
 }
 
 static dcpk_status pair_all(struct proof *p, struct dcpk_error *err)
@@ -208,7 +239,9 @@ static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
             differ(p->report,
                    "'%s': %" PRIu64 " elements of the %s differ%s, the first is number %" PRId64,
                    pairs[i].param, results[i].n_different, dcpk_role_name(pairs[i].role),
-                   left == right ? " when rounded from the stored weight (in the source)" : "",
+                   left != right       ? ""
+                   : left == p->source ? " when rounded from the stored weight (in the source)"
+                                       : " when rounded from the stored weight (in the checkpoint)",
                    results[i].first_different);
     dcpk_free(views);
     dcpk_free(results);
@@ -223,6 +256,16 @@ static void compare_values(struct proof *p, const char *what, const struct dcpk_
     p->report->n_values++;
     if (ours == NULL || !dcpk_value_equal(ours, source))
         differ(p->report, "%s %s", what, ours == NULL ? "is missing" : "differs");
+}
+
+/* Attributes that a conversion sets because the folder has no RNG or optimizer state. */
+static bool is_told(const char *name, const struct dcpk_value *ours)
+{
+    bool on = false;
+
+    return name != NULL &&
+           (strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0) &&
+           dcpk_value_as_bool(ours, &on) && on;
 }
 
 /* Every attribute that ours carries must be the source's; which ones were left out the conversion's
@@ -242,10 +285,28 @@ static void compare_args(struct proof *p)
         const struct dcpk_value *theirs = name == NULL ? NULL : dcpk_value_get(source, name);
 
         p->report->n_values++;
+        if (is_told(name, ours->as.pairs[i].value))
+            continue;
         if (theirs == NULL || !dcpk_value_equal(ours->as.pairs[i].value, theirs))
             differ(p->report, "args.%s %s", name == NULL ? "?" : name,
                    theirs == NULL ? "is not in the source" : "differs");
     }
+}
+
+/* RNG states of the ranks that both have. */
+static void compare_rng(struct proof *p)
+{
+    for (size_t i = 0; i < p->ours->n_rng; i++)
+        for (size_t j = 0; j < p->source->n_rng; j++) {
+            const struct dcpk_rng *a = &p->ours->rng[i], *b = &p->source->rng[j];
+
+            if (a->pp != b->pp || a->tp != b->tp)
+                continue;
+            p->report->n_values++;
+            if (!dcpk_value_equal(a->states, b->states))
+                differ(p->report, "the RNG state of (pp, tp) (%" PRId64 ", %" PRId64 ") differs",
+                       a->pp, a->tp);
+        }
 }
 
 static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *backend,
@@ -259,9 +320,13 @@ static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *b
     if (st == DCPK_OK)
         st = compare_pairs(p, ours, p->ours, source, p->source, p->pairs, p->n_pairs, err);
     if (st == DCPK_OK)
-        st = compare_pairs(p, source, p->source, source, p->source, p->masters, p->n_masters, err);
+        st = compare_pairs(p, source, p->source, source, p->source, p->masters[0].list,
+                           p->masters[0].n, err);
+    if (st == DCPK_OK)
+        st = compare_pairs(p, ours, p->ours, ours, p->ours, p->masters[1].list, p->masters[1].n,
+                           err);
     p->report->n_tensors = p->n_pairs;
-    p->report->n_masters = p->n_masters;
+    p->report->n_masters = p->masters[0].n + p->masters[1].n;
     dcpk_exec_free(source);
     dcpk_exec_free(ours);
     return st;
@@ -272,7 +337,7 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
                        struct dcpk_prove_report *report, struct dcpk_error *err)
 {
     struct dcpk_model *a = NULL, *b = NULL;
-    struct proof p = {.report = report};
+    struct proof p = {.report = report, .flags = flags};
     dcpk_status st;
 
     *report = (struct dcpk_prove_report){.equal = true};
@@ -281,6 +346,8 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     st = report->arena == NULL ? err->status : dcpk_model_of(ours, flags, &a, err);
     if (st == DCPK_OK)
         st = dcpk_model_of(source, flags, &b, err);
+    if (st == DCPK_OK)
+        st = dcpk_model_group(a, &p.has_our_groups, err);
     if (st == DCPK_OK)
         st = dcpk_model_group(b, &p.has_source_groups, err);
     if (st != DCPK_OK)
@@ -297,9 +364,11 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     compare_values(&p, "opt_param_scheduler", a->scheduler, b->scheduler);
     compare_values(&p, "num_floating_point_operations_so_far", a->flops, b->flops);
     compare_args(&p);
+    compare_rng(&p);
 out:
     dcpk_free(p.pairs);
-    dcpk_free(p.masters);
+    dcpk_free(p.masters[0].list);
+    dcpk_free(p.masters[1].list);
     dcpk_model_free(a);
     dcpk_model_free(b);
     if (st != DCPK_OK)

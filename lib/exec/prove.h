@@ -14,7 +14,7 @@ struct dcpk_prove_report {
     bool equal;                /* no difference */
     uint64_t n_params;         /* parameters and buffers of the source */
     uint64_t n_tensors;        /* logical tensors compared: values, moments, other states */
-    uint64_t n_masters;        /* weights compared with their rounded masters, in the source */
+    uint64_t n_masters;        /* weights compared with their rounded masters, in the one or the other */
     uint64_t n_values;         /* training state values compared: args, scheduler, groups, ... */
     uint64_t tensor_bytes;     /* of the logical tensors, one side */
     struct dcpk_exec_stats stats;
@@ -26,7 +26,7 @@ struct dcpk_prove_report {
 /*
  * Is `ours` a faithful conversion of `source`? Every parameter of the source is in ours and the other way round; its value (the fp32
  * master where the source has one, else the weight) and every moment are equal bit for bit; rounded masters equal the
- * weights in the source; iteration, scheduler, parameter groups and those args that ours carries are equal.
+ * weights beside them; iteration, scheduler, parameter groups and those args that ours carries are equal.
  * report: filled also when the answer is no; release with dcpk_prove_release. A checkpoint that has no optimizer state where the other has
  * is a difference, unless flags has DCPK_MODEL_WEIGHTS_ONLY.
  * Errors: those of reading.
