@@ -14,11 +14,13 @@
 static int zarr_probe(struct dcpk_store *store)
 {
     struct dcpk_megatron_backend backend;
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_error err = DCPK_ERROR_INIT;
 
-    if (!dcpk_store_has(store, DCPK_MEGATRON_METADATA_JSON) ||
-        dcpk_megatron_read_backend(store, &backend, &ignored) != DCPK_OK)
+    if (!dcpk_store_has(store, DCPK_MEGATRON_METADATA_JSON))
         return 0;
+    if (dcpk_megatron_read_backend(store, &backend, &err) != DCPK_OK)
+        return err.status == DCPK_ENOMEM ? 100
+                                         : 0; /* no guess: open runs into it, too, and says so */
     return strcmp(backend.name, "zarr") == 0 ? 95 : 0;
 }
 

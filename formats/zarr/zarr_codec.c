@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "formats/zarr/zarr.h"
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 #ifdef DCPK_HAVE_ZSTD
 #include <zstd.h>
 #endif

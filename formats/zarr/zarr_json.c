@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 #include "lib/base/checked.h"
 #include "lib/base/json.h"
 

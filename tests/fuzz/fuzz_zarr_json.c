@@ -2,7 +2,7 @@
 /* fuzz_zarr_json.c - any bytes as a .zarray: an array whose numbers fit together, or an error. */
 #include <stdlib.h>
 
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

@@ -5,7 +5,7 @@
 #include <zlib.h>
 
 #include "formats/formats.h"
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/exec/exec.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "formats/zarr/zarr.h"
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 #include "tests/check.h"
 
 /* The text that zarr 2.18 wrote for Megatron core 0.12 (zarr.md section 3). */

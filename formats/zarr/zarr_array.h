@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zarr_array.h - one array of a zarr checkpoint: what its .zarray says, and the table of codecs. */
+#ifndef DCPK_FORMATS_ZARR_ZARR_ARRAY_H
+#define DCPK_FORMATS_ZARR_ZARR_ARRAY_H
+
+#include "lib/ckpt/format.h"
+
+/* A compressor by numcodecs' name for it. A new one is a row in zarr_codec.c. */
+struct dcpk_zarr_codec {
+    const char *id;
+    /* Decode n_in bytes into exactly n_out. Errors: DCPK_EFORMAT, DCPK_ENOMEM. Thread-safe. */
+    dcpk_status (*decode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t n_out,
+                          struct dcpk_error *err);
+};
+
+/* The codec of that name, or NULL. */
+const struct dcpk_zarr_codec *dcpk_zarr_codec_find(const char *id);
+
+/* What a missing chunk stands for. */
+enum dcpk_zarr_fill {
+    DCPK_ZARR_FILL_NONE, /* null: nothing is known of it */
+    DCPK_ZARR_FILL_ZERO,
+    DCPK_ZARR_FILL_OTHER,
+};
+
+/* A `.zarray` file. A value. */
+struct dcpk_zarr_array {
+    enum dcpk_dtype dtype;
+    bool is_void; /* dtype "<V2": taken for bfloat16 */
+    int rank;
+    int64_t shape[DCPK_MAX_RANK];
+    int64_t chunk[DCPK_MAX_RANK]; /* extents of a chunk; 0 only along an axis of length 0 */
+    int64_t grid[DCPK_MAX_RANK];  /* chunks along each axis */
+    int64_t n_chunks;
+    uint64_t chunk_bytes; /* of a whole chunk, at the edge too; 0 when there are none */
+    char separator;       /* between the indices of a chunk's name */
+    const struct dcpk_zarr_codec *codec; /* NULL: bytes as they are */
+    enum dcpk_zarr_fill fill;
+    char unknown[64]; /* a field that the specification does not have; "" when there is none */
+};
+
+/*
+ * Parse the text of a `.zarray` file: zarr format 2, order C, no filters; fields in any order.
+ * Errors: DCPK_EFORMAT (no JSON, a field missing or of the wrong kind, a size that cannot be),
+ * DCPK_EUNSUPPORTED (format, dtype, byte order, order F, filters, compressor by name), DCPK_ERANGE.
+ */
+dcpk_status dcpk_zarr_parse(const char *text, size_t n, struct dcpk_zarr_array *array,
+                            struct dcpk_error *err);
+
+#endif
