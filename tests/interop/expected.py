@@ -7,6 +7,8 @@ import re
 
 import torch
 
+from flattened import STATE, model_shaped
+
 ROLES = {"param": "weight", "fp32_param": "weight", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 # Fields of a group dict under Transformer Engine's FusedAdam; torch's AdamW adds the second list.
 FIELDS = ["is_expert_parallel", "default_config", "wd_mult", "lr_mult", "is_decoupled_lr", "max_lr",
@@ -15,9 +17,9 @@ FIELDS_ADAMW = ["amsgrad", "foreach", "maximize", "capturable", "differentiable"
                 "decoupled_weight_decay"]
 SCHEDULER = ["max_lr", "lr_warmup_steps", "num_steps", "lr_decay_style", "lr_decay_steps", "min_lr",
              "start_wd", "end_wd", "wd_incr_style", "wd_incr_steps"]
-# What torch's AdamW puts into a group where a FusedAdam source has nothing.
-DEFAULTS = {"bias_correction": True, "amsgrad": False, "foreach": None, "maximize": False, "capturable": False,
-            "differentiable": False, "fused": None, "decoupled_weight_decay": True}
+# What torch's AdamW puts into a group where a FusedAdam source has nothing; core before 0.16 has no default_config.
+DEFAULTS = {"default_config": True, "bias_correction": True, "amsgrad": False, "foreach": None, "maximize": False,
+            "capturable": False, "differentiable": False, "fused": None, "decoupled_weight_decay": True}
 GATED = re.compile(r"\.mlp\.(linear_fc1\.(weight|bias)|experts\.linear_fc1\.(weight|bias)\d+|"
                    r"shared_experts\.linear_fc1\.(weight|bias))$")
 
@@ -76,7 +78,8 @@ def group_of(name, tensor, groups):
 
 class Expected:
     """tensors: key -> tensor. alias_sets: lists of keys that must name the same bytes. objects: key ->
-    value, but for `args`. groups: live name -> number of its group. target: any, te or local."""
+    value, but for `args`. groups: live name -> number of its group. target: any, te or local. unrounded: names of
+    parameters whose stored weight is not their rounded master."""
 
     def __init__(self, source, target="any", group_map=None):
         self.common = source.common()
@@ -92,11 +95,13 @@ class Expected:
 
     def _read_params(self, source):
         self.params = {}  # name -> {role: tensor}
-        for key, tensor in source.load().items():
-            match = re.match(r"optimizer\.state\.(\w+?)\.(.+)", key)
+        for key, tensor in model_shaped(source).items():
+            match = STATE.match(key)
             role = ROLES[match[1]] if match else "stored"
             for name, part in unstack(match[2] if match else key, tensor):
                 self.params.setdefault(name, {})[role] = part
+        self.unrounded = [name for name, roles in self.params.items() if {"weight", "stored"} <= roles.keys()
+                          and not torch.equal(roles["weight"].to(roles["stored"].dtype), roles["stored"])]
         self.moe_layers = {name.split(".mlp.")[0] for name in self.params if ".mlp.experts." in name}
 
     def _put_params(self, group_map):

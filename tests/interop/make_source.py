@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# make_source.py - small torch_dist folders of generation B, written by torch, for models that no sample has.
-"""Keys, shapes and common state as Megatron 0.16 to 0.18 writes them (its sharded_state_dict methods);
-tensors are random. The samples come from Megatron itself and go first: these only widen the cases."""
+# make_source.py - small torch_dist folders of generation A and B, for models that no sample has.
+"""Keys, shapes and common state as Megatron 0.16 to 0.18 writes them (its sharded_state_dict methods), the flattened
+ones as 0.8 to 0.15 does; tensors are random. The samples come from Megatron itself and go first: these only widen
+the cases."""
 import argparse
 import json
 import os
+import re
 
 import torch
 import torch.distributed.checkpoint as dcp
+
+import flattened as flat
 
 HIDDEN, FFN, LAYERS, EXPERTS, VOCAB = 16, 24, 2, 4, 64
 GROUP = {"is_expert_parallel": False, "default_config": True, "wd_mult": 1.0, "lr_mult": 1.0,
@@ -71,8 +75,39 @@ def common_state(is_moe, swiglu, fields):
     return state
 
 
-def make_source(run, layer, buffers=None, stacked=True, swiglu=True, fields=None, master="param", seed=0):
-    """Write `run`/iter_0000007. fields: of the optimizer's groups, None: no optimizer."""
+def block_counts(key, tensor, swiglu):
+    """Into how many blocks two tensor-parallel ranks and the halves of SwiGLU cut a tensor, each axis. Experts
+    have no tensor parallelism; a layer and an expert is a block of its own."""
+    expert = ".experts.experts." in key
+    lead = int(expert) + bool(re.search(r"\.layers\.(?!\d)", key))
+    counts = [*tensor.shape[:lead], *[1] * (tensor.dim() - lead)]
+    if key.endswith(("word_embeddings.weight", "output_layer.weight", "linear_qkv.weight", "linear_qkv.bias",
+                     "linear_fc1.weight", "linear_fc1.bias")):
+        counts[lead] = (1 if expert else 2) * (2 if swiglu and "linear_fc1" in key else 1)
+    elif key.endswith(("linear_proj.weight", "linear_fc2.weight")) and not expert:
+        counts[-1] = 2
+    return counts
+
+
+def save_flattened(folder, tensors, swiglu, kind, generator):
+    """kind: recorded (mcore_data has the shapes), lost (it is gone), plain_1d (core 0.8 to 0.10)."""
+    stored, record = {}, {}
+    for key, tensor in tensors.items():
+        match, record[key] = flat.STATE.match(key), {}
+        if match is None:
+            stored[key] = (tuple(tensor.shape), [((0,) * tensor.dim(), tensor)])
+        elif kind == "plain_1d" and tensor.dim() == 1:
+            stored[key] = flat.plain_chunks(tensor, generator)
+        else:
+            stored[key] = flat.flat_chunks(tensor, block_counts(match[2], tensor, swiglu), generator)
+            record[key] = {flat.RECORD: tuple(tensor.shape)}
+    flat.save(folder, stored, None if kind == "lost" else record)
+
+
+def make_source(run, layer, buffers=None, stacked=True, swiglu=True, fields=None, master="param", flattened=None,
+                chained=False, seed=0):
+    """Write `run`/iter_0000007. fields: of the optimizer's groups, None: no optimizer. chained: every optimizer's
+    state has its own prefix."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for key, shape in {**ENDS, **layered(layer, stacked)}.items():
@@ -80,12 +115,16 @@ def make_source(run, layer, buffers=None, stacked=True, swiglu=True, fields=None
         tensors[key] = value.bfloat16()
         for role in (master, "exp_avg", "exp_avg_sq") if fields is not None else ():
             moment = torch.randn(shape, generator=generator).abs()
-            tensors[f"optimizer.state.{role}.{key}"] = value if role == master else moment
+            prefix = f"chained_{int('.experts.' in key)}." if chained else ""
+            tensors[f"{prefix}optimizer.state.{role}.{key}"] = value if role == master else moment
     for key, shape in layered(buffers or {}, stacked).items():
         tensors[key] = torch.randn(shape, generator=generator)
     folder = os.path.join(run, "iter_0000007")
     os.makedirs(folder)
-    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder), no_dist=True)
+    if flattened is None:
+        dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder), no_dist=True)
+    else:
+        save_flattened(folder, tensors, swiglu, flattened, generator)
     torch.save(common_state("mlp.router.weight" in layer, swiglu, fields), os.path.join(folder, "common.pt"))
     with open(os.path.join(folder, "metadata.json"), "w", encoding="ascii") as f:
         json.dump({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch",

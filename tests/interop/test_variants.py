@@ -14,6 +14,14 @@ VARIANTS = {
     "moe_stacked": {"layer": MOE, "buffers": BUFFERS, "fields": FUSED},
     "moe_per_layer": {"layer": MOE, "buffers": BUFFERS, "fields": ADAMW, "stacked": False},
     "weights_only": {"layer": DENSE},
+    "dense_flattened": {"layer": BIASED, "fields": ADAMW, "master": "fp32_param", "flattened": "recorded"},
+    "flattened_plain_1d": {"layer": BIASED, "fields": FUSED, "master": "fp32_param", "flattened": "plain_1d",
+                           "stacked": False},
+    "flattened_lost": {"layer": DENSE, "fields": FUSED, "master": "fp32_param", "flattened": "lost", "seed": 1},
+    "moe_flattened_chained": {"layer": MOE, "buffers": BUFFERS, "fields": FUSED, "master": "fp32_param",
+                              "flattened": "recorded", "chained": True},
+    "moe_flattened_lost": {"layer": MOE, "buffers": BUFFERS, "fields": ADAMW, "master": "fp32_param",
+                           "flattened": "lost", "stacked": False},
 }
 
 
