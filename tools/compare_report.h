@@ -7,7 +7,9 @@
 
 /* A line a difference, what was compared, and the verdict, to stdout. */
 dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct dcpk_error *err);
-/* One document with all that the report has; the kinds are only_in_a, only_in_b, shape, dtype, elements, value. */
-dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report, struct dcpk_error *err);
+/* One document with all that the report has; the kinds are only_in_a, only_in_b, shape, dtype,
+ * elements, value. */
+dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
+                                    struct dcpk_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_models.h - two checkpoints held against each other, whatever their formats, layouts and spellings. */
+/* compare_models.h - two checkpoints held against each other, whatever their formats, layouts and
+ * spellings. */
 #ifndef DCPK_LIB_EXEC_COMPARE_MODELS_H
 #define DCPK_LIB_EXEC_COMPARE_MODELS_H
 
@@ -21,7 +22,8 @@ struct dcpk_difference {
     enum dcpk_difference_kind kind;
     const char *name; /* "decoder.layers.0.mlp.linear_fc1.weight", "args.lr", a key as stored */
     const char *part; /* of a parameter: "weight", "master", "exp_avg", a state's name; else NULL */
-    const char *a, *b; /* what each side has: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing */
+    const char *a,
+        *b; /* what each side has: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing */
     struct dcpk_compare measured;
     struct dcpk_difference *next;
 };
@@ -33,10 +35,10 @@ struct dcpk_differences {
 /* Zeroed: bit for bit, all there is, through the model where both have one. */
 struct dcpk_compare_options {
     const struct dcpk_tolerance *tolerance; /* NULL: bit for bit */
-    bool casts;         /* floats of two dtypes are compared in the narrower one; else they differ */
-    bool weights_only;  /* leave optimizer state out */
-    bool tensors_only;  /* leave training state (args, scheduler, groups, RNG, ...) out */
-    bool as_stored;     /* key by key, not through the model */
+    bool casts;        /* floats of two dtypes are compared in the narrower one; else they differ */
+    bool weights_only; /* leave optimizer state out */
+    bool tensors_only; /* leave training state (args, scheduler, groups, RNG, ...) out */
+    bool as_stored;    /* key by key, not through the model */
     const struct dcpk_backend *backend;
     struct dcpk_exec_options exec;
 };
@@ -44,26 +46,29 @@ struct dcpk_compare_options {
 struct dcpk_compare_report {
     struct dcpk_arena *arena;
     bool equal;
-    bool is_logical;   /* through the canonical view of a model; else key by key as stored */
-    uint64_t n_params; /* of A; logical only */
-    uint64_t n_tensors; /* compared element by element */
-    uint64_t n_values;  /* of training state, or objects, compared */
+    bool is_logical;       /* through the canonical view of a model; else key by key as stored */
+    uint64_t n_params;     /* of A; logical only */
+    uint64_t n_tensors;    /* compared element by element */
+    uint64_t n_values;     /* of training state, or objects, compared */
     uint64_t tensor_bytes; /* of A's side */
     struct dcpk_exec_stats stats;
     struct dcpk_differences differences;
     /*
-     * What differs and is no difference: elements within the tolerance; between two formats, what the other one has no place for (the
-     * bf16 twin of a master, attributes of args whose class it would have to import, fields of a group that one optimizer has).
+     * What differs and is no difference: elements within the tolerance; between two formats, what
+     * the other one has no place for (the bf16 twin of a master, attributes of args whose class it
+     * would have to import, fields of a group that one optimizer has).
      */
     struct dcpk_differences tolerated;
 };
 
 /*
- * Compare a with b. Logically: every parameter by its canonical name, its value (fp32 master, else weight), its weight where both
- * have one beside the master, its moments and other states, its parameter group; args attribute by attribute, scheduler, iteration,
- * checkpoint_version, flops, RNG states. A plain dcp folder on either side, or as_stored: tensors and objects by key.
- * report: filled also when the answer is no; release with dcpk_compare_release, also after a failure.
- * Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then weights_only or as_stored).
+ * Compare a with b. Logically: every parameter by its canonical name, its value (fp32 master, else
+ * weight), its weight where both have one beside the master, its moments and other states, its
+ * parameter group; args attribute by attribute, scheduler, iteration, checkpoint_version, flops,
+ * RNG states. A plain dcp folder on either side, or as_stored: tensors and objects by key. report:
+ * filled also when the answer is no; release with dcpk_compare_release, also after a failure.
+ * Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then
+ * weights_only or as_stored).
  */
 dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                 const struct dcpk_compare_options *options,

@@ -25,20 +25,23 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
                                const struct dcpk_difference *d, struct dcpk_error *err);
 
 /*
- * Plan the comparison of one tensor; a or b NULL: that side has none, which is tolerated when may_lack.
+ * Plan the comparison of one tensor; a or b NULL: that side has none, which is tolerated when
+ * may_lack.
  */
 dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, const char *part,
                                   const struct dcpk_view *a, const struct dcpk_view *b,
                                   bool may_lack, struct dcpk_error *err);
 
-/* Compare two values now; NULL: that side has none, which is tolerated when may_lack. `equal`: NULL: dcpk_value_equal. */
+/* Compare two values now; NULL: that side has none, which is tolerated when may_lack. `equal`:
+ * NULL: dcpk_value_equal. */
 typedef bool dcpk_values_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
                                  bool may_lack, dcpk_values_equal *equal, struct dcpk_error *err);
 
 /*
- * The entries of two dicts by name, "prefix.key". may_lack: asked with the value that just one side has; NULL: none may be lacking.
+ * The entries of two dicts by name, "prefix.key". may_lack: asked with the value that just one side
+ * has; NULL: none may be lacking.
  */
 typedef bool dcpk_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value);
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,

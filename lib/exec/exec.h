@@ -51,10 +51,10 @@ struct dcpk_compare {
     int64_t first_different; /* row-major index, -1 when equal */
     /* Of dcpk_exec_measure only, over all elements whose bits differ: */
     uint64_t n_unequal_bits;
-    uint64_t n_nan;  /* just one of the two is NaN; these count below in nothing */
-    double max_abs;  /* |left - right| */
-    double max_rel;  /* the same by |right|; infinite where that is 0 */
-    bool has_ulp;    /* floats */
+    uint64_t n_nan;   /* just one of the two is NaN; these count below in nothing */
+    double max_abs;   /* |left - right| */
+    double max_rel;   /* the same by |right|; infinite where that is 0 */
+    bool has_ulp;     /* floats */
     uint64_t max_ulp; /* steps between them in the dtype they were compared in */
 };
 /*
@@ -74,12 +74,24 @@ struct dcpk_tolerance {
 /*
  * As dcpk_exec_compare, and measure how far they are apart. Where the dtypes of a pair differ (both
  * floats), the wider one is cast to the narrower first; of two of one width the left one to the
- * right one's. tolerance: NULL: equal means bit for bit.
+ * right one's. tolerance: NULL: equal means bit for bit, after a cast by value.
  */
 dcpk_status dcpk_exec_measure(struct dcpk_exec *exec, const struct dcpk_view *left,
                               struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
                               const struct dcpk_tolerance *tolerance, struct dcpk_compare *results,
                               struct dcpk_exec_stats *stats, struct dcpk_error *err);
+
+/*
+ * Reads boxes of one view into memory, one after the other; small neighbouring reads are put
+ * together. exec and view: borrowed until the reader is freed. One thread's.
+ */
+struct dcpk_view_reader;
+dcpk_status dcpk_view_reader_new(struct dcpk_exec *exec, const struct dcpk_view *view,
+                                 struct dcpk_view_reader **reader, struct dcpk_error *err);
+/* The elements of `region`, row-major, into out. Errors: those of reading, with key and file. */
+dcpk_status dcpk_view_reader_read(struct dcpk_view_reader *reader, const struct dcpk_box *region,
+                                  void *out, struct dcpk_error *err);
+void dcpk_view_reader_free(struct dcpk_view_reader *reader); /* NULL is a no-op */
 
 /* Check the stored checksum of every chunk and read every object item; DCPK_EFORMAT names the first
  * bad one. */

@@ -95,21 +95,6 @@ static enum dcpk_dtype common_dtype(const struct comparison *c, enum dcpk_dtype 
     return !c->is_measured || dcpk_dtype_bytes(left) < dcpk_dtype_bytes(right) ? left : right;
 }
 
-static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const uint8_t *a,
-                        const uint8_t *b, uint64_t n_elems, uint64_t first,
-                        struct dcpk_compare *result)
-{
-    uint64_t at = 0;
-
-    if (c->is_measured) {
-        dcpk_measure(dtype, a, b, n_elems, first, c->tolerance, result);
-        return;
-    }
-    result->n_different = count_different(a, b, dcpk_dtype_bytes(dtype), n_elems, &at);
-    result->equal = result->n_different == 0;
-    result->first_different = result->equal ? -1 : (int64_t)(first + at);
-}
-
 /* One side of a slab on its way into memory. */
 struct side {
     struct dcpk_exec *exec;
@@ -130,6 +115,30 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
     side->data = side->cast;
     return side->exec->backend->cast(side->view->dtype, side->out, dtype, side->cast,
                                      (size_t)dcpk_slab_elems(slab), err);
+}
+
+/* What was cast is compared by value: which NaN a cast makes is nobody's concern. */
+static const struct dcpk_tolerance *tolerance_of(const struct comparison *c, const struct side *a,
+                                                 const struct side *b)
+{
+    static const struct dcpk_tolerance by_value = {0, 0};
+
+    return c->tolerance == NULL && a->view->dtype != b->view->dtype ? &by_value : c->tolerance;
+}
+
+static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const struct side *a,
+                        const struct side *b, uint64_t n_elems, uint64_t first,
+                        struct dcpk_compare *result)
+{
+    uint64_t at = 0;
+
+    if (c->is_measured) {
+        dcpk_measure(dtype, a->data, b->data, n_elems, first, tolerance_of(c, a, b), result);
+        return;
+    }
+    result->n_different = count_different(a->data, b->data, dcpk_dtype_bytes(dtype), n_elems, &at);
+    result->equal = result->n_different == 0;
+    result->first_different = result->equal ? -1 : (int64_t)(first + at);
 }
 
 static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
@@ -156,8 +165,8 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
         st = gather_side(worker, &b, &slab, dtype, err);
     if (st != DCPK_OK)
         return st;
-    compare_run(c, dtype, a.data, b.data, dcpk_slab_elems(&slab),
-                dcpk_slabs_first(&slabs, slab_number), &result);
+    compare_run(c, dtype, &a, &b, dcpk_slab_elems(&slab), dcpk_slabs_first(&slabs, slab_number),
+                &result);
     add_result(c, pair, &result);
     return dcpk_meter_add(&c->meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype), err);
 }

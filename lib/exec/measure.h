@@ -6,17 +6,22 @@
 #include "lib/exec/exec.h"
 
 /* A result to begin with: equal, nothing seen. */
-#define DCPK_COMPARE_INIT {.equal = true, .first_different = -1}
+#define DCPK_COMPARE_INIT                                                                          \
+    {                                                                                              \
+        .equal = true, .first_different = -1                                                       \
+    }
 
 /*
- * Compare n elements of one dtype and add the outcome to `result`; first_different counts from a's first element plus `first`.
- * tolerance NULL: elements are equal when their bits are. Else as numpy.isclose(a, b, rtol, atol, equal_nan=True):
- * |a - b| <= atol + rtol * |b|, a NaN equals a NaN, an infinity itself.
+ * Compare n elements of one dtype and add the outcome to `result`; first_different counts from a's
+ * first element plus `first`. tolerance NULL: elements are equal when their bits are. Else as
+ * numpy.isclose(a, b, rtol, atol, equal_nan=True): |a - b| <= atol + rtol * |b|, a NaN equals a
+ * NaN, an infinity itself.
  */
 void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t n, uint64_t first,
                   const struct dcpk_tolerance *tolerance, struct dcpk_compare *result);
 
-/* Put a second result of the same tensors into the first. The order of merging makes no difference. */
+/* Put a second result of the same tensors into the first. The order of merging makes no difference.
+ */
 void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *other);
 
 #endif

@@ -7,15 +7,16 @@
 #include "lib/plan/plan.h"
 
 /*
- * The canonical view of a checkpoint. flags: enum dcpk_model_flags. model: dcpk_model_free, also after a failure.
- * Errors: DCPK_EUNSUPPORTED for a container that is no checkpoint of a model; those of to_model and the rules.
+ * The canonical view of a checkpoint. flags: enum dcpk_model_flags. model: dcpk_model_free, also
+ * after a failure. Errors: DCPK_EUNSUPPORTED for a container that is no checkpoint of a model;
+ * those of to_model and the rules.
  */
 dcpk_status dcpk_model_of(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                           struct dcpk_error *err);
 
 /*
- * Give every parameter its group by Megatron's default rule; where that does not decide (a map did), *decided is false and that is no
- * error.
+ * Give every parameter its group by Megatron's default rule; where that does not decide (a map
+ * did), *decided is false and that is no error.
  */
 dcpk_status dcpk_model_group(struct dcpk_model *model, bool *decided, struct dcpk_error *err);
 

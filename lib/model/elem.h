@@ -38,14 +38,14 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at);
 double dcpk_elem_double(const struct dcpk_elem *elem);
 
 /*
- * Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them); false, *ulp untouched, when
- * one is NaN or the dtype is no float.
+ * Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them);
+ * false, *ulp untouched, when one is NaN or the dtype is no float.
  */
 bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t *ulp);
 
 /*
- * The shortest decimal that reads back as this float of its own dtype (numpy's str of float16 and float32, Python's repr of float64):
- * "0.1", "1e-05", "inf", "nan". For DCPK_ELEM_FLOAT dtypes.
+ * The shortest decimal that reads back as this float of its own dtype (numpy's str of float16 and
+ * float32, Python's repr of float64): "0.1", "1e-05", "inf", "nan". For DCPK_ELEM_FLOAT dtypes.
  */
 void dcpk_elem_format_float(enum dcpk_dtype dtype, double v, char text[32]);
 

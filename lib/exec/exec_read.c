@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec_read.c - boxes of a view into memory. */
+#include "lib/base/alloc.h"
+#include "lib/exec/exec_priv.h"
+
+struct dcpk_view_reader {
+    struct dcpk_exec *exec;
+    const struct dcpk_view *view;
+    struct dcpk_worker *workers; /* the first one is used */
+    struct dcpk_box_tree pieces;
+};
+
+dcpk_status dcpk_view_reader_new(struct dcpk_exec *exec, const struct dcpk_view *view,
+                                 struct dcpk_view_reader **reader, struct dcpk_error *err)
+{
+    struct dcpk_view_reader *r = dcpk_alloc(sizeof *r, err);
+    dcpk_status st = r == NULL ? err->status : dcpk_piece_tree_build(view, &r->pieces, err);
+
+    if (st != DCPK_OK) {
+        dcpk_free(r);
+        return st;
+    }
+    r->exec = exec;
+    r->view = view;
+    r->workers = dcpk_workers_new(exec, err);
+    if (r->workers == NULL) {
+        dcpk_view_reader_free(r);
+        return err->status;
+    }
+    *reader = r;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_view_reader_read(struct dcpk_view_reader *reader, const struct dcpk_box *region,
+                                  void *out, struct dcpk_error *err)
+{
+    return dcpk_gather(reader->exec, &reader->workers[0], reader->view, &reader->pieces, region,
+                       out, err);
+}
+
+void dcpk_view_reader_free(struct dcpk_view_reader *reader)
+{
+    if (reader == NULL)
+        return;
+    dcpk_box_tree_release(&reader->pieces);
+    dcpk_workers_free(reader->exec, reader->workers);
+    dcpk_free(reader);
+}

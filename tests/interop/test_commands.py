@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_commands.py - compare-two-checkpoint and print-tensor against numpy and torch.
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+import warnings
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+
+from tool import DCPKIT, dcpkit
+
+SHAPES = {"scalar": (), "empty": (0, 3), "row": (7,), "long": (1500,), "table": (5, 9), "many": (8, 30, 11), "four": (2, 7, 3, 8)}
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def random_tensor(shape, dtype, seed):
+    g = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=g).bool()
+    if dtype in INTS:
+        return torch.randint(-100 if dtype.is_signed else 0, 100, shape, generator=g).to(dtype)
+    t = torch.randn(shape, generator=g, dtype=torch.float64) * 10.0 ** torch.randint(-6, 3, shape, generator=g)
+    flat = t.reshape(-1)
+    if flat.numel() >= 7:
+        flat[1], flat[2], flat[3], flat[4] = float("nan"), float("inf"), 0.0, -0.0
+    return t.to(dtype) if dtype.is_floating_point else torch.complex(t, t.flip(0) if t.dim() else t).to(dtype)
+
+
+def state_dict(seed=0):
+    dtypes = FLOATS + INTS + (torch.bool, torch.complex64, torch.complex128)
+    return {
+        f"{shape}.{str(dtype)[6:]}": random_tensor(SHAPES[shape], dtype, seed + i)
+        for i, (shape, dtype) in enumerate((s, d) for s in SHAPES for d in dtypes)
+    }
+
+
+def save(folder, state):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save(dict(state), checkpoint_id=folder, no_dist=True)
+    return folder
+
+
+def wide(t):
+    """The tensor as numpy's float64, or its own integers."""
+    if t.dtype.is_floating_point:
+        return t.to(torch.float64).numpy()
+    return t.numpy()
+
+
+def shortest(v, dtype):
+    """The shortest decimal that torch reads as v in dtype, laid out as Python's repr."""
+    if not np.isfinite(v) or v == 0 or dtype == torch.float64:
+        return repr(float(v))
+    for n in range(1, 18):
+        mantissa, exponent = f"{abs(v):.{n - 1}e}".split("e")
+        k, e = int(mantissa.replace(".", "")), int(exponent) - (n - 1)
+        fits = [
+            (abs(abs(v) - float(f"{i}e{e}")), f"{i}e{e}")
+            for i in (k, k + 1)
+            if torch.tensor(float(f"{i}e{e}"), dtype=torch.float64).to(dtype).to(torch.float64).item() == abs(v)
+        ]
+        if fits:
+            return ("-" if v < 0 else "") + repr(float(min(fits)[1]))
+    raise AssertionError(v)
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = tempfile.mkdtemp(prefix="dcpkit-commands-")
+        cls.state = state_dict()
+        cls.folder = save(os.path.join(cls.work, "a"), cls.state)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.work)
+
+    def numpy_text(self, t, summarise=True):
+        def floats(v):
+            return shortest(v, t.dtype)
+
+        return np.array2string(
+            wide(t), separator=", ", threshold=1000 if summarise else 10**9, edgeitems=3, max_line_width=10**9,
+            formatter={"float_kind": floats, "int_kind": str, "bool": str},
+        )  # fmt: skip
+
+    def test_print_text(self):
+        for key, t in self.state.items():
+            if t.dtype.is_complex:
+                continue
+            for options, summarise in ((["--all"], False), ([], True)):
+                with self.subTest(key=key, options=options):
+                    head, text = dcpkit("print-tensor", *options, self.folder, key).split("\n", 1)
+                    self.assertEqual(head, f"{key}  {str(t.dtype)[6:]} {list(t.shape)}")
+                    self.assertEqual(text.rstrip("\n"), self.numpy_text(t, summarise))
+
+    def test_print_slices(self):
+        t = self.state["many.float32"]
+        for text in ("0, 3:5, :8", "..., -1", "::3, 1, 2:9:2", "-1", "2, 29, 10", ":, 3:3", "1:4, ...", "::2, ::7, ::5"):
+            with self.subTest(slice=text):
+                part = eval(f"t[{text}]")  # pylint: disable=eval-used
+                got = dcpkit("print-tensor", "--all", self.folder, f"many.float32[{text}]").split("\n", 1)[1]
+                self.assertEqual(got.rstrip("\n"), self.numpy_text(part, False))
+
+    def test_print_json(self):
+        for key, t in self.state.items():
+            with self.subTest(key=key):
+                got = json.loads(dcpkit("print-tensor", "--json", self.folder, key))
+                self.assertEqual((got["key"], got["dtype"], got["shape"]), (key, str(t.dtype)[6:], list(t.shape)))
+                if t.dtype.is_complex:
+                    want = torch.view_as_real(t).to(torch.float64)
+                else:
+                    want = torch.from_numpy(np.array(wide(t)))
+                values = torch.tensor(got["values"], dtype=want.dtype).reshape(want.shape)
+                self.assertTrue(torch.equal(torch.nan_to_num(values, nan=12345.0), torch.nan_to_num(want, nan=12345.0)))
+
+    def compare(self, other, *options):
+        """(exit status, {key: difference}) of --json --as-stored."""
+        done = subprocess.run(
+            [DCPKIT, "compare-two-checkpoint", "--json", "--as-stored", *options, self.folder, other],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        answer = json.loads(done.stdout)
+        self.assertEqual(answer["equal"], done.returncode == 0)
+        return answer
+
+    def test_compare(self):
+        other = {}
+        for i, (key, t) in enumerate(self.state.items()):
+            u = t.clone()
+            if u.dtype.is_floating_point and i % 3 and u.numel():
+                g = torch.Generator().manual_seed(i)
+                u = (t.to(torch.float64) * (1 + 1e-2 * torch.randn(t.shape, generator=g, dtype=torch.float64))).to(t.dtype)
+            elif u.dtype in INTS and i % 2 and u.numel():
+                u.reshape(-1)[-1] -= 1
+            other[key] = u
+        folder = save(os.path.join(self.work, "b"), other)
+        for options in ((), ("--rtol", "0.02"), ("--rtol", "0.001", "--atol", "0.001")):
+            with self.subTest(options=options):
+                answer = self.compare(folder, *options)
+                tolerance = {o[2:]: float(v) for o, v in zip(options[::2], options[1::2])}
+                tolerance = {"rtol": 0.0, "atol": 0.0, **tolerance} if tolerance else None
+                got = {d["name"]: d for d in answer["differences"] + answer["tolerated"]}
+                differing = {d["name"] for d in answer["differences"]}
+                for key, t in self.state.items():
+                    self.check_measured(key, t, other[key], tolerance, got.get(key), key in differing)
+
+    def check_measured(self, key, t, u, tolerance, got, is_different):
+        raw = [x.contiguous().reshape(-1).view(torch.uint8).reshape(x.numel(), -1) if x.numel() else None for x in (t, u)]
+        bits = np.array([]) if raw[0] is None else (raw[0] != raw[1]).any(dim=1).numpy()
+        self.assertEqual(got is not None, bool(bits.any()), key)
+        if got is None:
+            return
+        a, b = (np.asarray(wide(x)).reshape(-1).astype(np.float64) for x in (t, u))
+        with np.errstate(all="ignore"):
+            close = ~bits if tolerance is None else np.isclose(a, b, equal_nan=True, **tolerance)
+            apart = np.where(a == b, 0, np.abs(a - b))[bits]
+            relative = np.where(apart == 0, 0, apart / np.abs(b[bits]))
+        self.assertEqual(is_different, not close.all(), key)
+        self.assertEqual(got["n_different"], (~close).sum(), key)
+        self.assertEqual(got["n_unequal_bits"], bits.sum(), key)
+        finite = ~np.isnan(apart)
+        self.assertEqual(got["max_abs_error"], apart[finite].max(), key)
+        self.assertEqual(got["max_rel_error"], relative[finite].max(), key)
+        if is_different:
+            self.assertEqual(got["first_different"], int(np.argmin(close)), key)
+        if t.dtype == torch.float32:
+            i, j = (x.reshape(-1).view(torch.int32).to(torch.int64).numpy() for x in (t, u))
+            i, j = (np.where(x < 0, -(x & 0x7FFFFFFF), x) for x in (i, j))
+            self.assertEqual(got["max_ulp"], np.abs(i - j)[bits][finite].max(), key)
+
+    def test_compare_keys_and_dtypes(self):
+        other = dict(self.state)
+        del other["row.int32"]
+        other["new"] = torch.zeros(3)
+        other["table.float32"] = other["table.float32"].t().contiguous()
+        other["row.float32"] = other["row.float32"].to(torch.bfloat16)
+        folder = save(os.path.join(self.work, "c"), other)
+        answer = self.compare(folder)
+        self.assertEqual(
+            {d["name"]: d["kind"] for d in answer["differences"]},
+            {"row.int32": "only_in_a", "new": "only_in_b", "table.float32": "shape", "row.float32": "dtype"},
+        )
+        answer = self.compare(folder, "--cast")
+        self.assertNotIn("row.float32", {d["name"] for d in answer["differences"]})
+        self.assertTrue(self.compare(self.folder)["equal"])
+
+
+if __name__ == "__main__":
+    unittest.main()

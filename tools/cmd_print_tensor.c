@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_print_tensor.c - dcpkit print-tensor: elements of a stored tensor. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
+#include "lib/exec/tensor_text.h"
+#include "tools/cmd.h"
+
+#define NAME "print-tensor"
+
+/* What is asked for, and where it was found. */
+struct request {
+    const char *text; /* "KEY" or "KEY[0, 3:5]" */
+    bool all, as_json;
+    const char *key;
+    const struct dcpk_tensor *tensor;
+    struct dcpk_slice slice;
+    struct dcpk_view view;
+};
+
+static dcpk_status no_tensor(const struct dcpk_checkpoint *ckpt, const char *key,
+                             struct dcpk_error *err)
+{
+    const char *near = NULL;
+
+    if (dcpk_checkpoint_object(ckpt, key) != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is no tensor but an object; print-torch-dcp-in-json prints those",
+                         key);
+    for (size_t i = 0; i < ckpt->n_tensors && near == NULL && *key != '\0'; i++)
+        if (strstr(ckpt->tensors[i].key, key) != NULL)
+            near = ckpt->tensors[i].key;
+    return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s'%s%s%s; 'dcpkit inspect' lists them",
+                     key, near == NULL ? "" : " (but '", near == NULL ? "" : near,
+                     near == NULL ? "" : "')");
+}
+
+/* A key may hold brackets itself: the whole text first, then what stands before the last '['. */
+static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
+                           struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const size_t n = strlen(r->text);
+    const char *bracket = strrchr(r->text, '['), *slice = NULL;
+    size_t n_slice = 0;
+    dcpk_status st;
+
+    r->key = r->text;
+    r->tensor = dcpk_checkpoint_tensor(ckpt, r->key);
+    if (r->tensor == NULL && bracket != NULL && r->text[n - 1] == ']') {
+        r->key = dcpk_arena_strndup(arena, r->text, (size_t)(bracket - r->text), err);
+        if (r->key == NULL)
+            return err->status;
+        r->tensor = dcpk_checkpoint_tensor(ckpt, r->key);
+        slice = bracket + 1;
+        n_slice = n - (size_t)(slice - r->text) - 1;
+    }
+    if (r->tensor == NULL)
+        return no_tensor(ckpt, r->key, err);
+    st = dcpk_slice_parse(slice, n_slice, r->tensor->shape, r->tensor->rank, &r->slice, err);
+    if (st == DCPK_OK)
+        st = dcpk_view_stored(ckpt, (uint32_t)(r->tensor - ckpt->tensors), arena, &r->view, err);
+    return st;
+}
+
+/* The shape of the result. */
+static int result_shape(const struct dcpk_slice *slice, int64_t shape[DCPK_MAX_RANK])
+{
+    int rank = 0;
+
+    for (int axis = 0; axis < slice->rank; axis++)
+        if (!slice->axis[axis].is_dropped)
+            shape[rank++] = slice->axis[axis].n;
+    return rank;
+}
+
+static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
+                              struct dcpk_error *err)
+{
+    (void)context;
+    if (dcpk_cli_interrupted())
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    if (fwrite(data, 1, n_bytes, stdout) != n_bytes)
+        return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
+    return DCPK_OK;
+}
+
+static void print_head(const struct request *r)
+{
+    int64_t shape[DCPK_MAX_RANK];
+    const int rank = result_shape(&r->slice, shape);
+    char text[256];
+
+    dcpk_cli_put_text(stdout, r->text);
+    printf("  %s %s\n", dcpk_dtype_name(r->tensor->dtype),
+           dcpk_shape_format(shape, rank, text, sizeof text));
+}
+
+/* The document around the values, which come out piece by piece: they may be many. */
+static dcpk_status print_json_head(const struct request *r, struct dcpk_error *err)
+{
+    int64_t shape[DCPK_MAX_RANK];
+    const int rank = result_shape(&r->slice, shape);
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+    dcpk_status st;
+
+    dcpk_json_out_init(&j, &bytes, 0);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "dtype");
+    dcpk_json_put_string(&j, dcpk_dtype_name(r->tensor->dtype));
+    dcpk_json_put_key(&j, "key");
+    dcpk_json_put_string(&j, r->key);
+    dcpk_json_put_key(&j, "shape");
+    dcpk_json_begin_array(&j);
+    for (int axis = 0; axis < rank; axis++)
+        dcpk_json_put_int(&j, shape[axis]);
+    dcpk_json_end_array(&j);
+    dcpk_json_put_key(&j, "values");
+    st = dcpk_bytes_status(&bytes, err);
+    if (st == DCPK_OK)
+        st = put_stdout(NULL, bytes.data, bytes.n_bytes, err);
+    dcpk_bytes_release(&bytes);
+    return st;
+}
+
+static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct dcpk_error *err)
+{
+    const struct dcpk_text_options options = {
+        .all = r->all, .as_json = r->as_json, .put = put_stdout};
+    dcpk_status st = DCPK_OK;
+
+    if (r->as_json)
+        st = print_json_head(r, err);
+    else
+        print_head(r);
+    if (st == DCPK_OK)
+        st = dcpk_tensor_text(exec, &r->view, &r->slice, &options, err);
+    if (st != DCPK_OK)
+        return st;
+    puts(r->as_json ? ", \"version\": 1}" : "");
+    return dcpk_cli_flush(err);
+}
+
+static dcpk_status run(const char *path, const char *format, struct request *r,
+                       struct dcpk_error *err)
+{
+    const struct dcpk_exec_options options = {.n_threads = 1, .memory_bytes = 1}; /* the least */
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st = arena == NULL ? err->status : dcpk_cli_open(path, format, &ckpt, NULL, err);
+
+    if (st == DCPK_OK)
+        st = resolve(ckpt, r, arena, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, err);
+    if (st == DCPK_OK)
+        st = print(exec, r, err);
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ckpt);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+int dcpk_cmd_print_tensor(int argc, char **argv)
+{
+    struct request r = {0};
+    const char *format = NULL;
+    const struct dcpk_cli_option rows[] = {
+        {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
+         "every element (default: past 1000 of them the first and last 3 of each axis)"},
+        {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
+         "read DIR as this format (default: found by looking)"},
+        {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
+         "print one JSON document with every element, floats as doubles"},
+    };
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] DIR KEY[SLICE]",
+        .summary = "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1].",
+        .options = rows,
+        .n_options = sizeof rows / sizeof *rows,
+        .example = "dcpkit print-tensor checkpoints/run "
+                   "'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'",
+        .min_args = 2,
+        .max_args = 2,
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    r.text = args[1];
+    return run(args[0], format, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+}
