@@ -87,6 +87,9 @@ static dcpk_status check_arguments(const struct dcpk_convert_args *a, const char
     if (a->like_inspector && (a->weights_only || a->impl != NULL))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--like-megatron-inspector excludes --weights-only and --target-impl");
+    if (a->like_inspector && (a->target.dp != NULL || a->target.divisible_by != NULL))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--like-megatron-inspector excludes --target-dp and another vocabulary");
     return DCPK_OK;
 }
 
@@ -135,6 +138,9 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         st = check_generation(a, options->to, err);
     if (st == DCPK_OK)
         st = parse_impl(a->impl, &options->rules.impl, err);
+    if (st == DCPK_OK)
+        st =
+            dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err);
     if (st == DCPK_OK && a->modules != NULL) {
         st = split_modules(a->modules, parsed, err);
         options->rules.swiglu_modules = parsed->modules;

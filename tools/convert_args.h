@@ -5,6 +5,7 @@
 
 #include "lib/exec/convert.h"
 #include "tools/cmd.h"
+#include "tools/target_args.h"
 
 #define DCPK_MAX_MODULES 64
 
@@ -16,6 +17,7 @@ struct dcpk_convert_args {
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;
+    struct dcpk_target_args target;
 };
 
 /* What parsing makes of the texts; owned, zero it before use. */
@@ -74,6 +76,7 @@ struct dcpk_convert_parsed {
         {"target-generation", 0, DCPK_CLI_TEXT, &(a).generation, "B|C",                            \
          "torch_dist: common state in common.pt (B, read by every release; the\n"                  \
          "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
+        DCPK_TARGET_OPTIONS((a).target),                                                           \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
         {"check-input", 0, DCPK_CLI_FLAG, &(a).check_input, NULL,                                  \
          "check every checksum of IN first (reads it twice)"},                                    \

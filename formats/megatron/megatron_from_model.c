@@ -3,6 +3,7 @@
  * experts on their axis, masters and moments (conversion.md 6.2). */
 #include <string.h>
 
+#include "formats/megatron/megatron_spans.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/alloc.h"
 
@@ -110,6 +111,23 @@ static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_mode
            (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
 }
 
+/* The chunks that the ranks of the target's mesh would write; without a mesh, few large ones. */
+static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
+                              struct dcpk_out_tensor *out, struct dcpk_error *err)
+{
+    const struct dcpk_layout *mesh = &w->out->target.mesh;
+    const int64_t **spans;
+    dcpk_status st;
+
+    if (mesh->tp == 0)
+        return DCPK_OK;
+    st = dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], out->shape, out->rank,
+                             dcpk_slot_axes(slot), w->out->arena, &spans, &out->n_spans, err);
+    if (st == DCPK_OK)
+        out->spans = spans;
+    return st;
+}
+
 /* Write one tensor of a slot: tensors[m] is that of member m. */
 static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
                               const uint32_t *tensors, struct dcpk_out_tensor *out,
@@ -137,6 +155,8 @@ static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
     for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
         st = put_member(w, slot, m, &w->model->tensors[tensors[m]], out, pieces, err);
     out->pieces = pieces;
+    if (st == DCPK_OK)
+        st = cut_tensor(w, slot, out, err);
     return st == DCPK_OK ? dcpk_output_add_tensor(w->out, out, err) : st;
 }
 

@@ -120,6 +120,9 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 
+/* Set an int attribute of model->args, which must not be NULL; an older value of that name is replaced. */
+dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value, struct dcpk_error *err);
+
 /* The parameter's value: its master where there is one, else the stored weight; NULL when it has neither. */
 const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model, const struct dcpk_param *param);
 

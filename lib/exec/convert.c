@@ -37,6 +37,10 @@ static uint64_t identity_of(const struct dcpk_output *out)
     }
     for (size_t i = 0; i < out->n_objects; i++)
         hash = mix(hash, out->objects[i].key, strlen(out->objects[i].key) + 1);
+    if (out->target.mesh.tp > 0) {
+        hash = mix(hash, &out->target.mesh, sizeof out->target.mesh);
+        hash = mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
+    }
     for (size_t i = 0; i < out->source->n_files; i++) {
         const uint64_t n_bytes = dcpk_source_bytes(out->source->files[i]);
 
@@ -59,6 +63,13 @@ static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err
     return st;
 }
 
+/* Is there something to do where the format stays the same? */
+static bool changes_layout(const struct dcpk_convert_options *options)
+{
+    return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
+           options->rules.vocab.divisible_by > 0;
+}
+
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
 static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
 {
@@ -71,8 +82,11 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
             "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
             "'model.module.…' or a metadata.json)",
             from->name);
-    if (from == c->options->to)
-        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
+    if (from == c->options->to && !changes_layout(c->options))
+        return dcpk_fail(
+            err, DCPK_EUSAGE,
+            "the checkpoint is %s already (a target's layout or vocabulary can be given)",
+            from->name);
     st = dcpk_model_new(c->ckpt, &c->model, err);
     if (st != DCPK_OK)
         return st;

@@ -349,5 +349,9 @@ dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_op
         st = dcpk_rules_complete_groups(model, err);
     if (st == DCPK_OK)
         st = dcpk_rules_parallel(model, options->impl, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_mesh(model, &options->mesh, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_vocab(model, &options->vocab, err);
     return st;
 }

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_RULES_RULES_H
 #define DCPK_LIB_RULES_RULES_H
 
+#include "lib/rules/mesh.h"
 #include "lib/rules/names.h"
 
 enum dcpk_swiglu {
@@ -20,6 +21,8 @@ struct dcpk_rule_options {
     const char *group_map; /* JSON: live name -> group number (conversion.md section 3); NULL: derive the groups */
     size_t group_map_bytes;
     const char *group_map_name; /* for messages: its file; may be NULL */
+    struct dcpk_layout mesh; /* of the 3D-parallel run that loads the result; 0: as the source's */
+    struct dcpk_vocab vocab;
 };
 
 /*

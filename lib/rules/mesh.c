@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mesh.c - another parallel layout: checks, args, RNG states. */
+#include "lib/rules/mesh.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/text.h"
+
+static int64_t int_arg(const struct dcpk_model *model, const char *name)
+{
+    int64_t v = 0;
+
+    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), name), &v);
+    return v;
+}
+
+static dcpk_status check_divides(const char *what, int64_t n, const char *by, int64_t size,
+                                 struct dcpk_error *err)
+{
+    if (size <= 1 || n % size == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "%s=%" PRId64 " does not divide the model's %" PRId64 " %s", by, size, n,
+                     what);
+}
+
+/* Megatron cuts layers evenly unless its args say otherwise (MC/transformer/transformer_block.py
+ * get_num_layers_to_build). */
+static bool has_uneven_stages(const struct dcpk_model *model)
+{
+    static const char *const names[] = {"decoder_first_pipeline_num_layers",
+                                        "decoder_last_pipeline_num_layers",
+                                        "pipeline_model_parallel_layout"};
+    bool counts = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const struct dcpk_value *v = dcpk_value_get(dcpk_value_attrs(model->args), names[i]);
+
+        if (v != NULL && v->kind != DCPK_V_NONE)
+            return true;
+    }
+    dcpk_value_as_bool(
+        dcpk_value_get(dcpk_value_attrs(model->args), "account_for_embedding_in_pipeline_split"),
+        &counts);
+    return counts;
+}
+
+static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,
+                               struct dcpk_error *err)
+{
+    const int64_t groups = int_arg(model, "num_query_groups");
+    int64_t n_layers = 0, n_experts = 0;
+    dcpk_status st = check_divides("attention heads", int_arg(model, "num_attention_heads"), "tp",
+                                   mesh->tp, err);
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        const struct dcpk_param *p = &model->params[i];
+
+        if (p->unit != DCPK_NO_UNIT && dcpk_starts_with(p->name, "decoder.") && p->unit >= n_layers)
+            n_layers = (int64_t)p->unit + 1;
+        if (p->expert >= n_experts)
+            n_experts = p->expert + 1;
+    }
+    if (st == DCPK_OK && groups > mesh->tp) /* fewer groups than ranks are cut by rows */
+        st = check_divides("query groups", groups, "tp", mesh->tp, err);
+    if (st == DCPK_OK && !has_uneven_stages(model))
+        st = check_divides("layers", n_layers, "pp", mesh->pp, err);
+    if (st == DCPK_OK && n_experts == 0 && mesh->ep > 1)
+        st = dcpk_fail(err, DCPK_EMISMATCH, "ep=%" PRId64 " is given, but the model has no experts",
+                       mesh->ep);
+    if (st == DCPK_OK)
+        st = check_divides("experts", n_experts, "ep", mesh->ep, err);
+    if (st == DCPK_OK && mesh->dp > 0)
+        st = check_divides("data-parallel ranks", mesh->dp, "ep", mesh->ep, err);
+    return st;
+}
+
+static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
+                            struct dcpk_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t size;
+    } sizes[] = {
+        {"tensor_model_parallel_size", mesh->tp}, {"pipeline_model_parallel_size", mesh->pp},
+        {"expert_model_parallel_size", mesh->ep}, {"context_parallel_size", mesh->cp},
+        {"data_parallel_size", mesh->dp},         {"world_size", mesh->world},
+    };
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && st == DCPK_OK; i++)
+        if (sizes[i].size > 0)
+            st = dcpk_model_set_arg(model, sizes[i].name, sizes[i].size, err);
+    return st;
+}
+
+static bool changes(int64_t from, int64_t to)
+{
+    return to > 0 && to != from;
+}
+
+dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *mesh,
+                            struct dcpk_error *err)
+{
+    const struct dcpk_layout old = model->layout;
+    dcpk_status st;
+
+    if (memcmp(mesh, &(struct dcpk_layout){0}, sizeof *mesh) == 0)
+        return DCPK_OK;
+    st = check_sizes(model, mesh, err);
+    if (st == DCPK_OK && model->args != NULL)
+        st = set_args(model, mesh, err);
+    if (st != DCPK_OK)
+        return st;
+    dcpk_model_read_layout(model);
+    if (model->n_rng > 0 && (changes(old.tp, mesh->tp) || changes(old.pp, mesh->pp))) {
+        dcpk_model_drop(model, "rng_state",
+                        "RNG states belong to the (pipeline, tensor) ranks of the source's layout");
+        model->n_rng = 0;
+    }
+    return DCPK_OK;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vocab.c - rows of embedding and output layer for another padding of the vocabulary. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/checked.h"
+#include "lib/rules/mesh.h"
+
+/* The only parameters that have a row for each token of the vocabulary. */
+static bool has_vocab_rows(const char *name)
+{
+    static const char *const names[] = {"embedding.word_embeddings.weight", "output_layer.weight",
+                                        "output_layer.bias"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static dcpk_status padded_size(const struct dcpk_vocab *vocab, int64_t *padded,
+                               struct dcpk_error *err)
+{
+    int64_t multiple, most;
+
+    if (!dcpk_mul_i64(vocab->divisible_by, vocab->tp > 0 ? vocab->tp : 1, &multiple) ||
+        !dcpk_add_i64(vocab->size, multiple, &most))
+        return dcpk_fail(err, DCPK_ERANGE,
+                         "a vocabulary of %" PRId64 ", padded to %" PRId64
+                         " times tp, passes 2^63 rows",
+                         vocab->size, vocab->divisible_by);
+    *padded = (most - 1) / multiple * multiple;
+    return DCPK_OK;
+}
+
+/* The tensor's first rows, and zeros where it has fewer than n_rows. */
+static dcpk_status resize(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                          int64_t n_rows, struct dcpk_error *err)
+{
+    const int64_t old_rows = tensor->shape[0];
+    struct dcpk_piece *pieces =
+        dcpk_arena_array(model->arena, tensor->n_pieces + 1, sizeof *pieces, err);
+    int64_t *shape = dcpk_arena_array(model->arena, (size_t)tensor->rank, sizeof *shape, err);
+    struct dcpk_box kept, from, to;
+    size_t n = 0;
+    dcpk_status st = pieces == NULL || shape == NULL ? err->status : DCPK_OK;
+
+    if (st != DCPK_OK)
+        return st;
+    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
+    shape[0] = n_rows;
+    dcpk_box_whole(shape, tensor->rank, &kept);
+    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++) {
+        const struct dcpk_piece *piece = &tensor->pieces[i];
+
+        if (dcpk_piece_clip(piece, &kept, &from, &to))
+            st = dcpk_piece_make(model->arena, piece->src,
+                                 piece->src == DCPK_PIECE_FILL ? NULL : &from, &to, &pieces[n++],
+                                 err);
+    }
+    if (st == DCPK_OK && n_rows > old_rows) {
+        kept.offset[0] = old_rows;
+        kept.extent[0] = n_rows - old_rows;
+        st = dcpk_piece_make(model->arena, DCPK_PIECE_FILL, NULL, &kept, &pieces[n++], err);
+    }
+    tensor->shape = shape;
+    tensor->pieces = pieces;
+    tensor->n_pieces = n;
+    return st;
+}
+
+static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                                int64_t size, int64_t padded, struct dcpk_error *err)
+{
+    const char *name = model->params[tensor->param].name;
+    const int64_t old_rows = tensor->rank > 0 ? tensor->shape[0] : 0;
+
+    if (tensor->rank == 0 || old_rows == padded) /* a step; or nothing to do */
+        return DCPK_OK;
+    if (old_rows < size)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' has %" PRId64 " rows, a vocabulary of %" PRId64 " was said", name,
+                         old_rows, size);
+    if (old_rows > padded && tensor->role == DCPK_WEIGHT) {
+        const char *rows = dcpk_arena_printf(model->arena, err, "%s[%" PRId64 ":%" PRId64 "]", name,
+                                             padded, old_rows);
+
+        if (rows == NULL)
+            return err->status;
+        dcpk_model_drop(model, rows, "padding of the vocabulary that the target's does not have");
+    }
+    return resize(model, tensor, padded, err);
+}
+
+dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
+                             struct dcpk_error *err)
+{
+    struct dcpk_vocab v = *vocab;
+    int64_t real = 0, padded;
+    dcpk_status st;
+
+    if (v.divisible_by == 0)
+        return DCPK_OK;
+    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "vocab_size"), &real);
+    if (v.size == 0)
+        v.size = real;
+    if (v.size == 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the checkpoint's args have no vocab_size: give the tokenizer's number of "
+                         "tokens as --vocab-size");
+    if (v.size < real)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "a vocabulary of %" PRId64 " would cut into the %" PRId64
+                         " tokens that args.vocab_size gives",
+                         v.size, real);
+    st = padded_size(&v, &padded, err);
+    for (size_t t = 0; t < model->n_tensors && st == DCPK_OK; t++)
+        if (has_vocab_rows(model->params[model->tensors[t].param].name))
+            st = resize_param(model, &model->tensors[t], v.size, padded, err);
+    if (st == DCPK_OK && model->args != NULL)
+        st = dcpk_model_set_arg(model, "padded_vocab_size", padded, err);
+    if (st == DCPK_OK && model->args != NULL)
+        st = dcpk_model_set_arg(model, "make_vocab_size_divisible_by", v.divisible_by, err);
+    return st;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* target_args.c - "tp=2,pp=2" and "4,tp=2" as numbers. */
+#include "tools/target_args.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define MAX_DIM                                                                                    \
+    (INT64_C(1) << 20) /* ranks of a dimension, and of the tensor- and pipeline- or data-parallel  \
+                          ones together */
+#define MAX_ELEMS    (INT64_C(1) << 60)
+#define BUCKET_ELEMS INT64_C(40000000) /* of Megatron: max(40 M, 1 M for each data-parallel rank)  \
+                                        */
+#define ELEMS_PER_RANK INT64_C(1000000)
+
+/* A dimension that may be given. */
+struct dim {
+    const char *name;
+    int64_t *size;
+    int64_t least, most;
+};
+
+/* Digits and nothing else; *end points behind them. */
+static bool parse_number(const char *text, const char **end, int64_t *n)
+{
+    uint64_t v = 0;
+
+    for (*end = text; isdigit((unsigned char)**end); ++*end) {
+        if (v > (uint64_t)MAX_ELEMS)
+            return false;
+        v = v * 10 + (uint64_t)(**end - '0');
+    }
+    *n = (int64_t)v;
+    return *end > text;
+}
+
+static dcpk_status check_range(const char *option, const struct dim *dim, int64_t n,
+                               struct dcpk_error *err)
+{
+    if (n >= dim->least && n <= dim->most)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "%s: %s is %" PRId64 ", expected %" PRId64 " to %" PRId64,
+                     option, dim->name, n, dim->least, dim->most);
+}
+
+/* "tp=2", which ends at the next comma. */
+static dcpk_status parse_dim(const char *option, const char *text, const struct dim *dims,
+                             size_t n_dims, unsigned *seen, const char **end,
+                             struct dcpk_error *err)
+{
+    const size_t n_name = strcspn(text, "=");
+    size_t d = 0;
+    int64_t n;
+    dcpk_status st;
+
+    while (d < n_dims && (strncmp(text, dims[d].name, n_name) != 0 || dims[d].name[n_name] != '\0'))
+        d++;
+    if (d == n_dims || (*seen & 1u << d) != 0 || text[n_name] != '=' ||
+        !parse_number(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is no list like %s=2,%s=2, each of them once",
+                         option, text, dims[0].name, dims[1].name);
+    *seen |= 1u << d;
+    st = check_range(option, &dims[d], n, err);
+    if (st == DCPK_OK)
+        *dims[d].size = n;
+    return st;
+}
+
+static dcpk_status parse_dims(const char *option, const char *text, const struct dim *dims,
+                              size_t n_dims, struct dcpk_error *err)
+{
+    unsigned seen = 0;
+    const char *end = text;
+    dcpk_status st = parse_dim(option, text, dims, n_dims, &seen, &end, err);
+
+    while (st == DCPK_OK && *end == ',')
+        st = parse_dim(option, end + 1, dims, n_dims, &seen, &end, err);
+    return st;
+}
+
+static dcpk_status parse_mesh(const char *text, struct dcpk_layout *mesh, struct dcpk_error *err)
+{
+    struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
+    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
+                               {"pp", &m.pp, 1, MAX_DIM},
+                               {"ep", &m.ep, 1, MAX_DIM},
+                               {"dp", &m.dp, 1, MAX_DIM},
+                               {"cp", &m.cp, 1, MAX_DIM}};
+    dcpk_status st = parse_dims("--target-mesh", text, dims, sizeof dims / sizeof dims[0], err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (m.dp > 0 && m.tp * m.pp <= MAX_DIM && m.dp * m.cp <= MAX_DIM)
+        m.world = m.tp * m.pp * m.dp * m.cp;
+    else if (m.dp > 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-mesh: '%s' has more ranks than %" PRId64, text,
+                         MAX_DIM);
+    *mesh = m;
+    return DCPK_OK;
+}
+
+/* "4" or "4,tp=2,hsdp=2": FSDP shards over the ranks of one instance of several
+ * (fsdp_dtensor.md 8.4). */
+static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct dcpk_error *err)
+{
+    struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
+    int64_t n_instances = 1, bucket_elems = -1;
+    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
+                               {"ep", &m.ep, 1, MAX_DIM},
+                               {"hsdp", &n_instances, 1, MAX_DIM},
+                               {"bucket", &bucket_elems, 0, MAX_ELEMS}};
+    const char *end = text;
+    dcpk_status st = DCPK_OK;
+
+    if (!parse_number(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
+        (*end != ',' && *end != '\0'))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-dp: '%s' does not start with a number of ranks, 1 to %" PRId64,
+                         text, MAX_DIM);
+    if (*end == ',')
+        st = parse_dims("--target-dp", end + 1, dims, sizeof dims / sizeof dims[0], err);
+    if (st != DCPK_OK)
+        return st;
+    if (m.dp % n_instances != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-dp: %" PRId64 " ranks are not %" PRId64 " equal instances", m.dp,
+                         n_instances);
+    if (n_instances > 1 && m.ep > 1)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-dp: hsdp with ep is not known to work in Megatron-FSDP");
+    target->bucket_elems = bucket_elems >= 0                      ? bucket_elems
+                           : m.dp * ELEMS_PER_RANK > BUCKET_ELEMS ? m.dp * ELEMS_PER_RANK
+                                                                  : BUCKET_ELEMS;
+    m.dp /= n_instances;
+    target->mesh = m;
+    return DCPK_OK;
+}
+
+static dcpk_status parse_count(const char *option, const char *text, int64_t *n,
+                               struct dcpk_error *err)
+{
+    const struct dim dim = {"the number", n, 1, MAX_ELEMS};
+    const char *end;
+
+    if (!parse_number(text, &end, n) || *end != '\0')
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is no number", option, text);
+    return check_range(option, &dim, *n, err);
+}
+
+static dcpk_status check_format(const char *option, const char *format,
+                                const struct dcpk_format *to, struct dcpk_error *err)
+{
+    if (strcmp(to->name, format) == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to %s, not for %s", option, format, to->name);
+}
+
+dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struct dcpk_format *to,
+                                   struct dcpk_target *target, struct dcpk_rule_options *rules,
+                                   struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (a->mesh != NULL)
+        st = check_format("--target-mesh", "torch_dist", to, err);
+    if (a->mesh != NULL && st == DCPK_OK)
+        st = parse_mesh(a->mesh, &target->mesh, err);
+    if (st == DCPK_OK)
+        rules->mesh = target->mesh;
+    if (a->dp != NULL && st == DCPK_OK)
+        st = check_format("--target-dp", "fsdp_dtensor", to, err);
+    if (a->dp != NULL && st == DCPK_OK)
+        st = parse_dp(a->dp, target, err);
+    if (a->vocab_size != NULL && st == DCPK_OK)
+        st = parse_count("--vocab-size", a->vocab_size, &rules->vocab.size, err);
+    if (a->divisible_by != NULL && st == DCPK_OK)
+        st = parse_count("--make-vocab-size-divisible-by", a->divisible_by,
+                         &rules->vocab.divisible_by, err);
+    if (st == DCPK_OK && a->vocab_size != NULL && a->divisible_by == NULL)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "--vocab-size needs --make-vocab-size-divisible-by (Megatron's default is "
+                       "128): together they say how many "
+                       "rows there are");
+    rules->vocab.tp = target->mesh.tp;
+    return st;
+}
