@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.h - where a checkpoint's bytes come from: a set of named sources, today a folder. */
+/* store.h - where a checkpoint's bytes come from: a set of named sources: a folder, memory, a part of an archive. */
 #ifndef DCPK_LIB_BASE_STORE_H
 #define DCPK_LIB_BASE_STORE_H
 
@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 
 /*
- * A store is a folder of plain files (later: an archive). It is opened for reading only and is thread-safe.
+ * A store is a folder of plain files, or what stands for one. It is opened for reading only and is thread-safe.
  * Descriptors are opened when first read and kept in a bounded cache (at most 256), so that a checkpoint of
  * 10 000 files needs no more of them.
  */
@@ -27,6 +27,20 @@ dcpk_status dcpk_store_new_memory(const char *name, struct dcpk_store **store, s
 /* data is copied. */
 dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data, size_t n_bytes,
                                   struct dcpk_error *err);
+
+/*
+ * A store whose sources are ranges of one open file, so an archive's members: add them with dcpk_store_add_range.
+ * name: for messages; fd: taken on success, closed with the store.
+ */
+dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **store, struct dcpk_error *err);
+/* The range lies in the file (the caller's care). Both add functions: DCPK_EUSAGE when there is a source of that name. */
+dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uint64_t offset_bytes, uint64_t n_bytes,
+                                 struct dcpk_error *err);
+
+/* Something a person should know about how the bytes are read; copied. NULL when there is none. */
+dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
+const char *dcpk_store_note(const struct dcpk_store *store);
+
 void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */

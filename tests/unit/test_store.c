@@ -3,6 +3,7 @@
  * few. */
 #include "tests/check.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -374,6 +375,51 @@ static void every_failure(void **state)
     CHECK_EQ_INT(n_descriptors(), before, "no descriptor is lost");
 }
 
+/* Ranges of one file: each source is its own bytes, whatever lies around them. */
+static void ranges(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source = NULL, *again = NULL;
+    char **list = NULL;
+    char text[8] = {0};
+    size_t n;
+    int fd;
+
+    (void)state;
+    scratch_write("pack", "..abcdef..gh");
+    fd = open(scratch("pack"), O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0, "open");
+    CHECK_OK(dcpk_store_new_ranges("pack:run", fd, &store, &err), "new");
+    CHECK_OK(dcpk_store_add_range(store, "d/letters", 2, 6, &err), "add");
+    CHECK_OK(dcpk_store_add_range(store, "d/last", 10, 2, &err), "add at the end");
+    CHECK_OK(dcpk_store_add_range(store, "cut", 10, 4, &err), "add past the end");
+    CHECK_FAILS(dcpk_store_add_range(store, "cut", 0, 1, &err), DCPK_EUSAGE, "already", "twice");
+    CHECK(dcpk_store_has(store, "d/last") && !dcpk_store_has(store, "d"), "has");
+    CHECK_OK(dcpk_store_find(store, "d/letters", &source, &err), "find");
+    CHECK_OK(dcpk_store_find(store, "d/letters", &again, &err), "find again");
+    CHECK(source == again, "one source");
+    CHECK_EQ_INT(dcpk_source_bytes(source), 6, "size");
+    CHECK_OK(dcpk_source_read(source, 1, text, 5, &err), "read");
+    CHECK_EQ_STR(text, "bcdef", "its bytes");
+    CHECK_FAILS(dcpk_source_read(source, 1, text, 6, &err), DCPK_EFORMAT, "pass its end",
+                "too far");
+    CHECK_OK(dcpk_store_find(store, "cut", &source, &err), "find");
+    CHECK_FAILS(dcpk_source_read(source, 0, text, 4, &err), DCPK_EIO, "shrank", "file too short");
+    CHECK_FAILS(dcpk_store_find(store, "none", &source, &err), DCPK_EIO, "no 'none'", "unknown");
+    dcpk_source_advise(source, 0, 4, DCPK_WILL_NEED);
+    CHECK_OK(dcpk_store_list_in(store, "d", &list, &n, &err), "list");
+    CHECK_EQ_INT(n, 2, "list");
+    CHECK_EQ_STR(list[0], "last", "list");
+    dcpk_free(list);
+    CHECK(dcpk_store_note(store) == NULL, "no note");
+    CHECK_OK(dcpk_store_set_note(store, "first", &err), "note");
+    CHECK_OK(dcpk_store_set_note(store, "second", &err), "note");
+    CHECK_EQ_STR(dcpk_store_note(store), "second", "note");
+    dcpk_store_close(store);
+    CHECK(fcntl(fd, F_GETFD) == -1, "the descriptor is closed with the store");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -383,6 +429,7 @@ int main(void)
         TEST(names),
         TEST(reads),
         TEST(file_shrinks),
+        TEST(ranges),
         TEST(lists),
         TEST(descriptors_are_bounded),
         TEST(threads_share_few_descriptors),
