@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# convert_back.sh - torch_dist to fsdp_dtensor and back: proven, the same tensors, both forms of the common state.
+sample torch_dist_c_dense_tp2pp2 in
+"$DCPKIT" convert --to fsdp_dtensor in forth >said 2>&1 || echo "exit $?: $(cat said)"
+"$DCPKIT" convert --to torch_dist forth back >said 2>&1 || echo "exit $?: $(cat said)"
+"$DCPKIT" convert --to torch_dist --target-generation C forth back_c >said 2>&1 || echo "exit $?: $(cat said)"
+for run in back back_c; do
+    "$DCPKIT" verify --against in $run >said 2>&1 || echo "exit $?: $(cat said)"
+    tail -n 1 said
+    "$DCPKIT" hash in | grep -v '^#' | sort >a
+    "$DCPKIT" hash $run | grep -v '^#' | sort >b
+    diff -q a b >/dev/null && echo "$run: the same hashes"
+    cat $run/latest_checkpointed_iteration.txt && echo
+    (cd $run/iter_0000004 && echo * && cat metadata.json && echo)
+done
+refuses "a generation for fsdp_dtensor" 2 'target-generation is for --to torch_dist' \
+    "$DCPKIT" convert --to fsdp_dtensor --target-generation C in out
+refuses "a generation that is none" 2 "'A' is neither B nor C" \
+    "$DCPKIT" convert --to torch_dist --target-generation A forth out
+refuses "optimizer state without groups" 3 'no parameter groups.*--weights-only' \
+    "$DCPKIT" convert --to torch_dist "$SAMPLES/fsdp_dtensor_converted_by_megatron" out
