@@ -9,9 +9,10 @@
 #define MAX_DIM                                                                                    \
     (INT64_C(1) << 20) /* ranks of a dimension, and of the tensor- and pipeline- or data-parallel  \
                           ones together */
-#define MAX_ELEMS    (INT64_C(1) << 60)
-#define BUCKET_ELEMS INT64_C(40000000) /* of Megatron: max(40 M, 1 M for each data-parallel rank)  \
-                                        */
+#define MAX_ELEMS (INT64_C(1) << 60)
+#define BUCKET_ELEMS                                                                               \
+    INT64_C(40000000) /* of Megatron: max(40 M, 1 M for each data-parallel rank)                   \
+                       */
 #define ELEMS_PER_RANK INT64_C(1000000)
 
 /* A dimension that may be given. */
@@ -162,7 +163,7 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
 {
     dcpk_status st = DCPK_OK;
 
-    if (a->mesh != NULL)
+    if (a->mesh != NULL && strcmp(to->name, "zarr") != 0) /* cut as torch_dist is */
         st = check_format("--target-mesh", "torch_dist", to, err);
     if (a->mesh != NULL && st == DCPK_OK)
         st = parse_mesh(a->mesh, &target->mesh, err);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_parallel.c - the table of Megatron's modules: axes of tensor parallelism, order of
+ * registration, FSDP units. */
+#include "lib/rules/parallel.h"
+
+#include <stdio.h>
+
+#include "tests/fake_ckpt.h"
+
+#define L "decoder.layers.3."
+#define M "mtp.layers.0."
+
+enum { WHOLE = -1, UNKNOWN = DCPK_TP_UNKNOWN };
+
+/* torch_dist.md 4.3, 4.5, 4.6 and fsdp_training.md 4.2; MLA: multi_latent_attention.py. */
+static const struct {
+    const char *name;
+    int te, local; /* the axis */
+    int64_t expert;
+    bool is_buffer;
+} names[] = {
+    {"embedding.word_embeddings.weight", 0, 0, -1, false},
+    {"embedding.position_embeddings.weight", WHOLE, WHOLE, -1, false},
+    {"decoder.final_layernorm.weight", WHOLE, WHOLE, -1, false},
+    {"output_layer.weight", 0, 0, -1, false},
+    {"output_layer.bias", 0, 0, -1, false},
+    {L "self_attention.linear_qkv.weight", 0, 0, -1, false},
+    {L "self_attention.linear_qkv.bias", 0, 0, -1, false},
+    {L "self_attention.linear_qkv.layer_norm_weight", WHOLE, WHOLE, -1, false},
+    {L "self_attention.linear_qkv.layer_norm_bias", WHOLE, WHOLE, -1, false},
+    {L "self_attention.linear_proj.weight", 1, 1, -1, false},
+    {L "self_attention.linear_proj.bias", WHOLE, WHOLE, -1, false},
+    {L "self_attention.q_layernorm.weight", WHOLE, WHOLE, -1, false},
+    {L "self_attention.linear_q_down_proj.weight", WHOLE, 0, -1, false},
+    {L "self_attention.linear_kv_up_proj.weight", 0, 0, -1, false},
+    {L "mlp.linear_fc1.weight", 0, 0, -1, false},
+    {L "mlp.linear_fc1.bias", 0, 0, -1, false},
+    {L "mlp.linear_fc1.layer_norm_weight", WHOLE, WHOLE, -1, false},
+    {L "mlp.linear_fc2.weight", 1, 1, -1, false},
+    {L "mlp.linear_fc2.bias", WHOLE, WHOLE, -1, false},
+    {L "mlp.router.weight", WHOLE, WHOLE, -1, false},
+    {L "mlp.router.expert_bias", WHOLE, WHOLE, -1, true},
+    {L "mlp.experts.linear_fc1.weight7", 0, 0, 7, false},
+    {L "mlp.experts.linear_fc2.weight12", 1, 1, 12, false},
+    {L "mlp.experts.linear_fc2.bias0", WHOLE, WHOLE, 0, false},
+    {L "mlp.shared_experts.linear_fc1.weight", 0, 0, -1, false},
+    {L "mlp.shared_experts.linear_fc2.weight", 1, 1, -1, false},
+    {L "mlp.shared_experts.gate_weight", WHOLE, WHOLE, -1, false},
+    {M "eh_proj.weight", 0, 0, -1, false},
+    {M "enorm.weight", WHOLE, WHOLE, -1, false},
+    {M "transformer_layer.mlp.linear_fc2.weight", 1, 1, -1, false},
+    {M "transformer_layer.mlp.experts.linear_fc1.weight3", 0, 0, 3, false},
+    {L "mixer.in_proj.weight", UNKNOWN, UNKNOWN, -1, false},
+    {L "mlp.experts.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
+    {L "mlp.experts.linear_fc1.weight7x", UNKNOWN, UNKNOWN, -1, false},
+    {L "mlp.linear_fc1.weight7", UNKNOWN, UNKNOWN, -1, false},
+    {L "mlp.linear_fc1.", UNKNOWN, UNKNOWN, -1, false},
+    {L "mlp.linear_fc1.scale", UNKNOWN, UNKNOWN, -1, false},
+    {"decoder.layers.x.mlp.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
+    {"decoder.layers.99999999999999999999.mlp.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
+    {"", UNKNOWN, UNKNOWN, -1, false},
+};
+
+static void names_tell_the_axis(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct dcpk_parallel found;
+
+        dcpk_parallel_find(names[i].name, true, &found);
+        CHECK_EQ_INT(found.tp_axis, names[i].te, names[i].name);
+        CHECK_EQ_INT(found.expert, names[i].expert, names[i].name);
+        CHECK_EQ_INT(found.is_buffer, names[i].is_buffer, names[i].name);
+        dcpk_parallel_find(names[i].name, false, &found);
+        CHECK_EQ_INT(found.tp_axis, names[i].local, names[i].name);
+    }
+}
+
+/* In the order in which named_parameters() gives them, with the unit; -1: outside. Canonical names.
+ */
+struct registered {
+    const char *name;
+    int unit;
+};
+
+/* --transformer-impl local with biases, experts one by one (fsdp_training.md 4.2). */
+static const struct registered local_order[] = {
+    {"embedding.word_embeddings.weight", -1},
+    {"embedding.position_embeddings.weight", -1},
+    {"decoder.layers.2.self_attention.linear_qkv.layer_norm_weight", 0},
+    {"decoder.layers.2.self_attention.linear_proj.weight", 0},
+    {"decoder.layers.2.self_attention.linear_proj.bias", 0},
+    {"decoder.layers.2.self_attention.linear_qkv.weight", 0},
+    {"decoder.layers.2.self_attention.linear_qkv.bias", 0},
+    {"decoder.layers.2.self_attention.q_layernorm.weight", 0},
+    {"decoder.layers.2.self_attention.k_layernorm.weight", 0},
+    {"decoder.layers.2.mlp.linear_fc1.layer_norm_weight", 0},
+    {"decoder.layers.2.mlp.linear_fc1.weight", 0},
+    {"decoder.layers.2.mlp.linear_fc2.weight", 0},
+    {"decoder.layers.10.pre_mlp_layernorm.weight", 1},
+    {"decoder.layers.10.mlp.router.weight", 1},
+    {"decoder.layers.10.mlp.experts.linear_fc1.weight0", 1},
+    {"decoder.layers.10.mlp.experts.linear_fc2.weight0", 1},
+    {"decoder.layers.10.mlp.experts.linear_fc1.weight1", 1},
+    {"decoder.layers.10.mlp.experts.linear_fc2.weight1", 1},
+    {"decoder.layers.10.mlp.shared_experts.gate_weight", 1},
+    {"decoder.layers.10.mlp.shared_experts.linear_fc1.weight", 1},
+    {"decoder.final_layernorm.weight", -1},
+    {"output_layer.weight", -1},
+};
+
+/* Transformer Engine: fused norms with their linear, grouped experts; MTP's wrapper around a unit.
+ */
+static const struct registered te_order[] = {
+    {"embedding.word_embeddings.weight", -1},
+    {"decoder.layers.0.self_attention.linear_proj.bias", 0},
+    {"decoder.layers.0.self_attention.linear_qkv.layer_norm_weight", 0},
+    {"decoder.layers.0.self_attention.linear_qkv.weight", 0},
+    {"decoder.layers.0.mlp.experts.linear_fc1.weight2", 0},
+    {"decoder.layers.0.mlp.experts.linear_fc1.weight10", 0},
+    {"decoder.layers.0.mlp.experts.linear_fc2.weight2", 0},
+    {"decoder.final_layernorm.weight", -1},
+    {"mtp.layers.0.enorm.weight", -1},
+    {"mtp.layers.0.hnorm.weight", -1},
+    {"mtp.layers.0.eh_proj.weight", -1},
+    {"mtp.layers.0.transformer_layer.self_attention.linear_proj.weight", 1},
+    {"mtp.layers.0.transformer_layer.mlp.linear_fc2.weight", 1},
+    {"mtp.layers.0.final_layernorm.weight", -1},
+    {"mtp.layers.1.enorm.weight", -1},
+    {"mtp.layers.1.transformer_layer.mlp.linear_fc2.weight", 2},
+    {"output_layer.weight", -1},
+    {"something.else", -1},
+};
+
+static void check_order(const struct registered *order, size_t n, enum dcpk_impl impl,
+                        const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct fake fake = {0};
+    struct dcpk_checkpoint *ckpt = fake_open(&fake, label);
+    struct dcpk_model *model = NULL;
+    uint32_t param;
+
+    CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
+    for (size_t i = 0; i < n;
+         i++) /* 5 is prime to both lengths: another order than the right one */
+        CHECK_OK(dcpk_model_param(model, order[i * 5 % n].name, &param, &err), label);
+    CHECK_EQ_INT(model->n_params, n, label);
+    CHECK_OK(dcpk_model_param(model, L "mlp.router.expert_bias", &param, &err), label);
+    CHECK_OK(dcpk_rules_parallel(model, impl, &err), label);
+    CHECK_EQ_INT(model->params[param].place, DCPK_NO_PLACE, "a buffer");
+    for (size_t i = 0, place = 0; i < n; i++) {
+        CHECK_OK(dcpk_model_param(model, order[i].name, &param, &err), label);
+        CHECK(i == 0 || model->params[param].place > place, order[i].name);
+        place = model->params[param].place;
+        CHECK_EQ_INT(model->params[param].unit == DCPK_NO_UNIT, order[i].unit < 0, order[i].name);
+    }
+    dcpk_model_free(model);
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
+/* Parameters share a unit exactly where the list says so. */
+static void check_units(const struct registered *order, size_t n, enum dcpk_impl impl,
+                        const char *label)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct fake fake = {0};
+    struct dcpk_checkpoint *ckpt = fake_open(&fake, label);
+    struct dcpk_model *model = NULL;
+    uint32_t param;
+
+    CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
+    for (size_t i = 0; i < n; i++)
+        CHECK_OK(dcpk_model_param(model, order[i].name, &param, &err), label);
+    CHECK_OK(dcpk_rules_parallel(model, impl, &err), label);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t want = order[i].unit < 0 ? DCPK_NO_UNIT : (uint32_t)order[i].unit;
+
+        CHECK_EQ_INT(model->params[i].unit, want, order[i].name);
+        CHECK_EQ_INT(model->params[i].place, i, order[i].name);
+    }
+    dcpk_model_free(model);
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
+static void parameters_are_in_order(void **state)
+{
+    const size_t n_local = sizeof local_order / sizeof local_order[0],
+                 n_te = sizeof te_order / sizeof te_order[0];
+
+    (void)state;
+    check_order(local_order, n_local - 1, DCPK_IMPL_LOCAL,
+                "local"); /* 21 of them: 5 is prime to it */
+    check_order(te_order, n_te, DCPK_IMPL_TE, "te");
+    check_order(te_order, n_te, DCPK_IMPL_ANY, "any, no args");
+    check_units(local_order, n_local, DCPK_IMPL_LOCAL, "local units");
+    check_units(te_order, n_te, DCPK_IMPL_TE, "te units");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_tell_the_axis),
+        cmocka_unit_test(parameters_are_in_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
