@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/sink_priv.h"
 
 #define PARTIAL_SUFFIX  ".dcpkit-partial"
 #define OLD_SUFFIX      ".dcpkit-old"
@@ -27,6 +28,7 @@ struct dcpk_folder {
     int dir_fd; /* of the partial folder */
     unsigned flags;
     int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
+    bool has_folders; /* inside: to be synced as well */
     bool published;
 };
 
@@ -35,6 +37,16 @@ struct dcpk_sink {
     uint64_t n_bytes;
     char path[]; /* for messages */
 };
+
+int dcpk_folder_fd(const struct dcpk_folder *folder)
+{
+    return folder->dir_fd;
+}
+
+int dcpk_sink_fd(const struct dcpk_sink *sink)
+{
+    return sink->fd;
+}
 
 /* Owned copy of the first n bytes of text with a suffix. */
 static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
@@ -257,10 +269,38 @@ static int preallocate(int fd, uint64_t n_bytes)
     return rc;
 }
 
+/* Are the first n bytes of `name` the name of an entry of a folder? */
+static bool is_plain_part(const char *name, size_t n)
+{
+    return n > 0 && memchr(name, '/', n) == NULL && (n > 2 || memcmp(name, "..", n) != 0);
+}
+
 static bool is_plain_name(const char *name)
 {
-    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
-           strcmp(name, "..") != 0;
+    return is_plain_part(name, strlen(name));
+}
+
+/* Check "name" or "folder/name" and make the folder. */
+static dcpk_status make_inner_folder(struct dcpk_folder *folder, const char *name,
+                                     struct dcpk_error *err)
+{
+    const char *slash = strchr(name, '/'), *last = slash == NULL ? name : slash + 1;
+    const size_t n = slash == NULL ? 0 : (size_t)(slash - name);
+    dcpk_status st = DCPK_OK;
+    char *inner;
+
+    if (!is_plain_name(last) || (slash != NULL && !is_plain_part(name, n)))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
+    if (slash == NULL)
+        return DCPK_OK;
+    inner = join(name, n, "", err);
+    if (inner == NULL)
+        return err->status;
+    if (mkdirat(folder->dir_fd, inner, 0777) != 0 && errno != EEXIST)
+        st = dcpk_fail_errno(err, errno, "making folder '%s/%s'", folder->path, inner);
+    folder->has_folders = true;
+    dcpk_free(inner);
+    return st;
 }
 
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
@@ -269,8 +309,8 @@ dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uin
     const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
     struct dcpk_sink *s;
 
-    if (!is_plain_name(name))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
+    if (make_inner_folder(folder, name, err) != DCPK_OK)
+        return err->status;
     s = dcpk_alloc(sizeof *s + path_bytes, err);
     if (s == NULL)
         return err->status;
@@ -403,11 +443,29 @@ static dcpk_status move_in(const struct dcpk_folder *folder, struct dcpk_error *
     return dcpk_fail_errno(err, code, "moving '%s' to '%s'", folder->partial, folder->path);
 }
 
+/* Sync an entry of a walk when it is a folder: 0, or what stops the walk. */
+static int sync_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    int fd, rc;
+
+    (void)info;
+    (void)walk;
+    if (kind != FTW_D)
+        return 0;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    rc = sync_folder(fd);
+    close(fd);
+    return rc;
+}
+
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     dcpk_status st;
 
-    if (sync_folder(folder->dir_fd) != 0)
+    if ((folder->has_folders && nftw(folder->partial, sync_entry, WALK_FDS, FTW_PHYS) != 0) ||
+        sync_folder(folder->dir_fd) != 0)
         return dcpk_fail_errno(err, errno, "syncing folder '%s'", folder->partial);
     st = move_in(folder, err);
     if (st != DCPK_OK)

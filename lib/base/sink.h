@@ -23,7 +23,7 @@ enum dcpk_folder_flags { DCPK_FOLDER_REPLACE = 1 }; /* what exists at <path> is 
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder, struct dcpk_error *err);
 
-/* A file in the folder, of n_bytes (preallocated: no space shows here). Names are plain, without '/'. */
+/* A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a folder, "folder/name", which is made as needed. */
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, struct dcpk_sink **sink,
                                struct dcpk_error *err);
@@ -39,6 +39,15 @@ void dcpk_sink_abandon(struct dcpk_sink *sink); /* close without syncing; NULL i
 /* A small file at once: created, written, synced, closed. */
 dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data, size_t n_bytes,
                             struct dcpk_error *err);
+
+/*
+ * Put the file at `source` (a path) into the folder as `name`: as a further name of the same file (hard link, both then share
+ * its bytes) where the file systems allow it, else as a copy. *linked: which it was.
+ */
+dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name, const char *source, bool *linked,
+                             struct dcpk_error *err);
+/* A copy of the file at `source`, synced. */
+dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name, const char *source, struct dcpk_error *err);
 
 /* Sync the folder, rename it into place, sync its parent. Frees folder on success only. */
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);

@@ -63,7 +63,8 @@ static void relative_path(void **state)
 
 static void names(void **state)
 {
-    static const char *const bad_files[] = {"", ".", "..", "a/b", "/a", "../a"};
+    static const char *const bad_files[] = {"",     ".",    "..",  "/a",  "a/",
+                                            "../a", "a/..", "./a", "a/.", "a/b/c"};
     static const char *const bad_folders[] = {"", "/", "//", ".", "..", "a/.", "a/.."};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_folder *folder = NULL;
@@ -82,6 +83,28 @@ static void names(void **state)
     CHECK_FAILS(dcpk_folder_put(folder, "f", "2", 1, &err), DCPK_EIO, "File exists", "second");
     CHECK(sink == NULL, "untouched");
     dcpk_folder_abandon(folder);
+}
+
+static void folders_inside(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
+    CHECK_OK(dcpk_folder_put(folder, "a/x", "1", 1, &err), "new folder");
+    CHECK_OK(dcpk_folder_put(folder, "a/.y", "2", 1, &err), "the same folder");
+    CHECK_OK(dcpk_folder_put(folder, "b", "3", 1, &err), "beside it");
+    CHECK_FAILS(dcpk_folder_put(folder, "b/x", "4", 1, &err), DCPK_EIO, "Not a directory",
+                "in a file");
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
+    CHECK_EQ_STR(scratch_read("out/a/x"), "1", "a/x");
+    CHECK_EQ_STR(scratch_read("out/a/.y"), "2", "a/.y");
+    folder = NULL;
+    CHECK_OK(dcpk_folder_begin(scratch("other"), 0, &folder, &err), "begin");
+    CHECK_OK(dcpk_folder_put(folder, "a/x", "1", 1, &err), "new folder");
+    dcpk_folder_abandon(folder);
+    CHECK(!scratch_has("other.dcpkit-partial"), "all of it is deleted");
 }
 
 static void abandons(void **state)
@@ -316,10 +339,19 @@ static void every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(publishes),        TEST(relative_path),     TEST(names),
-        TEST(abandons),         TEST(in_the_way),        TEST(replaces_and_abandons),
-        TEST(replaces_links),   TEST(appears_meanwhile), TEST(moves_back),
-        TEST(parent_is_a_file), TEST(no_space),          TEST(replaces_files),
+        TEST(publishes),
+        TEST(relative_path),
+        TEST(names),
+        TEST(folders_inside),
+        TEST(abandons),
+        TEST(in_the_way),
+        TEST(replaces_and_abandons),
+        TEST(replaces_links),
+        TEST(appears_meanwhile),
+        TEST(moves_back),
+        TEST(parent_is_a_file),
+        TEST(no_space),
+        TEST(replaces_files),
         TEST(every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
