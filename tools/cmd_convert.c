@@ -68,7 +68,7 @@ int dcpk_cmd_convert(int argc, char **argv)
 {
     struct dcpk_convert_args a = {0};
     const struct dcpk_cli_option options[] = {
-        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT", "format to write: fsdp_dtensor, torch_dist"},
+        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT", "format to write: fsdp_dtensor, torch_dist, zarr"},
         {"from", 0, DCPK_CLI_TEXT, &a.from, "FORMAT", "format to read (default: found by looking)"},
         DCPK_CONVERT_OPTIONS(a),
     };
@@ -89,7 +89,7 @@ int dcpk_cmd_convert(int argc, char **argv)
         return exit_code;
     if (a.to == NULL)
         return dcpk_cli_usage("convert",
-                              "--to says which format to write: fsdp_dtensor, torch_dist");
+                              "--to says which format to write: fsdp_dtensor, torch_dist, zarr");
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'", a.to);

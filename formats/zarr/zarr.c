@@ -8,8 +8,6 @@
 #include "formats/megatron/megatron.h"
 #include "formats/zarr/zarr_priv.h"
 
-#define COMMON_PT "common.pt"
-
 /* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
 static int zarr_probe(struct dcpk_store *store)
 {
@@ -51,15 +49,15 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
     struct dcpk_source *source;
     dcpk_status st = DCPK_OK;
 
-    if (dcpk_store_has(ckpt->store, COMMON_PT)) {
-        st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
+    if (dcpk_store_has(ckpt->store, DCPK_ZARR_COMMON_PT)) {
+        st = dcpk_store_find(ckpt->store, DCPK_ZARR_COMMON_PT, &source, err);
         if (st == DCPK_OK)
             st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);
         if (st == DCPK_OK && v->kind != DCPK_V_DICT)
             st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
     }
     if (st != DCPK_OK) {
-        dcpk_context(err, "reading '%s'", COMMON_PT);
+        dcpk_context(err, "reading '%s'", DCPK_ZARR_COMMON_PT);
         return st;
     }
     *value = v;
@@ -78,4 +76,9 @@ const struct dcpk_format dcpk_format_zarr = {
     .load_common = zarr_load_common,
     .close = dcpk_zarr_close,
     .to_model = dcpk_megatron_to_model,
+    .from_model = dcpk_zarr_from_model,
+    .lay_out = dcpk_zarr_lay_out,
+    .frame = dcpk_zarr_frame,
+    .encode = dcpk_zarr_encode,
+    .finish = dcpk_zarr_finish,
 };

@@ -47,4 +47,7 @@ struct dcpk_zarr_array {
 dcpk_status dcpk_zarr_parse(const char *text, size_t n, struct dcpk_zarr_array *array,
                             struct dcpk_error *err);
 
+/* numpy's (or TensorStore's) name of a dtype; NULL: it has none. */
+const char *dcpk_zarr_dtype_name(enum dcpk_dtype dtype);
+
 #endif

@@ -20,6 +20,14 @@ static const struct {
     {"|V2", DCPK_BF16},
 };
 
+const char *dcpk_zarr_dtype_name(enum dcpk_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtypes[i].dtype == dtype)
+            return dtypes[i].name;
+    return NULL;
+}
+
 static dcpk_status need(const struct dcpk_json *doc, const char *key, const struct dcpk_json **node,
                         struct dcpk_error *err)
 {

@@ -5,6 +5,8 @@
 
 #include "formats/zarr/zarr_array.h"
 
+#define DCPK_ZARR_COMMON_PT "common.pt"
+
 /* How the chunks of one array are stored. */
 struct dcpk_zarr_layout {
     int64_t chunk[DCPK_MAX_RANK];
@@ -26,5 +28,16 @@ dcpk_status dcpk_zarr_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
 dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                              void *out, struct dcpk_error *err);
 void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);
+
+/* The writer's hooks. */
+dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err);
+dcpk_status dcpk_zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err);
+dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
+dcpk_status dcpk_zarr_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                             struct dcpk_bytes *bytes, struct dcpk_error *err);
+dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                             struct dcpk_error *err);
 
 #endif

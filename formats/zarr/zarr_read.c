@@ -374,7 +374,7 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     if (dcpk_store_list_in(ckpt->store, name, &names, &n, &no_folder) != DCPK_OK) {
         if (dcpk_store_has(ckpt->store, name)) {
             if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
-                strcmp(name, "common.pt") != 0)
+                strcmp(name, DCPK_ZARR_COMMON_PT) != 0)
                 dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
             return DCPK_OK;
         }

@@ -30,6 +30,25 @@ static dcpk_status write_run(struct dcpk_writing *c, struct run *run, struct dcp
     return st;
 }
 
+/*
+ * Go on to another place. A file that only payloads go into is complete once they leave it:
+ * formats that give each its own file would else run out of descriptors.
+ */
+static dcpk_status move_run(struct dcpk_writing *c, struct run *run, uint32_t file,
+                            uint64_t offset_bytes, struct dcpk_error *err)
+{
+    struct dcpk_open_file *f = &c->files[run->file];
+    dcpk_status st = write_run(c, run, err);
+
+    if (st == DCPK_OK && file != run->file && f->sink != NULL && f->n_tasks_left == 0) {
+        st = dcpk_sink_close(f->sink, err);
+        f->sink = NULL;
+    }
+    run->file = file;
+    run->offset_bytes = offset_bytes;
+    return st;
+}
+
 /* Append bytes to the run, writing it out whenever the buffer is full. */
 static dcpk_status put(struct dcpk_writing *c, struct run *run, const uint8_t *data, uint64_t n,
                        struct dcpk_error *err)
@@ -108,11 +127,8 @@ dcpk_status dcpk_write_payloads(struct dcpk_writing *c, struct dcpk_error *err)
     for (size_t p = 0; p < c->out->n_payloads && st == DCPK_OK; p++) {
         const struct dcpk_out_payload *payload = &c->out->payloads[p];
 
-        if (payload->file != run.file || payload->offset_bytes != run.offset_bytes + run.n_bytes) {
-            st = write_run(c, &run, err);
-            run.file = payload->file;
-            run.offset_bytes = payload->offset_bytes;
-        }
+        if (payload->file != run.file || payload->offset_bytes != run.offset_bytes + run.n_bytes)
+            st = move_run(c, &run, payload->file, payload->offset_bytes, err);
         if (st == DCPK_OK)
             st = payload->source != NULL ? copy_payload(c, payload, &run, err)
                                          : encode_payload(c, payload, &run, err);

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zarr_write.c - a canonical view -> a zarr checkpoint: one folder a tensor, one file a chunk. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/item.h"
+#include "formats/megatron/megatron.h"
+#include "formats/zarr/zarr_array.h"
+#include "formats/zarr/zarr_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
+#include "lib/base/text.h"
+
+#define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh says how to cut */
+#define LEAST_BYTES (UINT64_C(1) << 20)  /* smaller ones only when the rows cannot be cut else */
+
+/* ckpt->state of the writer. */
+struct writing {
+    const struct dcpk_value *common; /* for common.pt */
+};
+
+/* The extents of a tensor's chunks: all of them are whole (cut_evenly, check_grid). */
+static void chunk_shape(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK_MAX_RANK])
+{
+    for (int a = 0; a < tensor->rank; a++)
+        chunk[a] = tensor->n_spans > 0    ? tensor->spans[0][tensor->rank + a]
+                   : tensor->shape[a] > 0 ? tensor->shape[a]
+                                          : 1;
+}
+
+/* The largest divisor of n that is at most `limit` (at least 1). */
+static int64_t largest_divisor(int64_t n, int64_t limit)
+{
+    for (int64_t parts = (n - 1) / limit + 1; parts <= n / parts; parts++)
+        if (n % parts == 0)
+            return n / parts;
+    for (int64_t d = limit < n ? limit : n; d > 1; d--)
+        if (n % d == 0)
+            return d;
+    return 1;
+}
+
+/*
+ * A regular grid without padding at the edge: single indices of the outer axes whose rows are
+ * large, of the next one as many rows as divide it and make up to 64 MiB. Rows that only divide
+ * into crumbs (a prime number of them) stay together.
+ */
+static void choose_grid(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK_MAX_RANK])
+{
+    uint64_t row_bytes = dcpk_dtype_bytes(tensor->dtype);
+    int axis = 0;
+
+    for (int a = 0; a < tensor->rank; a++) {
+        chunk[a] = tensor->shape[a];
+        row_bytes *= (uint64_t)tensor->shape[a];
+    }
+    for (; axis < tensor->rank && row_bytes > CHUNK_BYTES; axis++) {
+        const uint64_t one = row_bytes / (uint64_t)tensor->shape[axis];
+
+        if (one <= CHUNK_BYTES) {
+            const int64_t rows = largest_divisor(tensor->shape[axis], (int64_t)(CHUNK_BYTES / one));
+
+            if ((uint64_t)rows * one >= LEAST_BYTES)
+                chunk[axis] = rows;
+            return;
+        }
+        chunk[axis] = 1;
+        row_bytes = one;
+    }
+}
+
+/* The spans of all cells of a grid that divides the shape. */
+static dcpk_status cut_evenly(struct dcpk_output *out, struct dcpk_out_tensor *tensor,
+                              const int64_t *chunk, struct dcpk_error *err)
+{
+    const size_t rank = (size_t)tensor->rank;
+    int64_t index[DCPK_MAX_RANK] = {0};
+    const int64_t **spans;
+    size_t n = 1;
+
+    for (size_t a = 0; a < rank; a++) {
+        const size_t cells = chunk[a] == 0 ? 0 : (size_t)(tensor->shape[a] / chunk[a]);
+
+        if (cells > 0 && n > UINT32_MAX / cells)
+            return dcpk_fail(err, DCPK_ERANGE, "more than %u chunks", UINT32_MAX);
+        n *= cells;
+    }
+    spans = dcpk_arena_array(out->arena, n + 1, sizeof *spans, err);
+    if (spans == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        int64_t *span = dcpk_arena_array(out->arena, 2 * rank, sizeof *span, err);
+
+        if (span == NULL)
+            return err->status;
+        for (size_t a = 0; a < rank; a++) {
+            span[a] = index[a] * chunk[a];
+            span[rank + a] = chunk[a];
+        }
+        spans[i] = span;
+        for (size_t a = rank; a-- > 0 && ++index[a] == tensor->shape[a] / chunk[a];)
+            index[a] = 0;
+    }
+    tensor->spans = spans;
+    tensor->n_spans = n;
+    return DCPK_OK;
+}
+
+/* The chunks of a mesh's ranks are cells of one grid: that is all that zarr can store. */
+static dcpk_status check_grid(const struct dcpk_out_tensor *tensor, struct dcpk_error *err)
+{
+    int64_t chunk[DCPK_MAX_RANK];
+
+    chunk_shape(tensor, chunk);
+    for (size_t i = 0; i < tensor->n_spans; i++)
+        for (int a = 0; a < tensor->rank; a++)
+            if (tensor->spans[i][tensor->rank + a] != chunk[a] ||
+                tensor->spans[i][a] % chunk[a] != 0)
+                return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                                 "its chunks under the target's mesh differ in size: zarr cannot "
+                                 "store them (convert without --target-mesh)");
+    return DCPK_OK;
+}
+
+static dcpk_status prepare_tensor(struct dcpk_output *out, struct dcpk_out_tensor *tensor,
+                                  struct dcpk_error *err)
+{
+    int64_t chunk[DCPK_MAX_RANK];
+
+    if (dcpk_zarr_dtype_name(tensor->dtype) == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "zarr has no dtype for %s",
+                         dcpk_dtype_name(tensor->dtype));
+    if (tensor->spans != NULL)
+        return check_grid(tensor, err);
+    choose_grid(tensor, chunk);
+    return cut_evenly(out, tensor, chunk, err);
+}
+
+/* The same tensor again, under key k of it. */
+static dcpk_status add_copy(struct dcpk_output *out, const struct dcpk_out_tensor *tensor, size_t k,
+                            struct dcpk_error *err)
+{
+    struct dcpk_out_tensor copy = *tensor;
+
+    copy.keys += k;
+    copy.n_keys = 1;
+    return dcpk_output_add_tensor(out, &copy, err);
+}
+
+/*
+ * A folder has one name, and two with the same weight would be two weights: of the spellings of a
+ * parameter the main one is written. A weight that is its own master has two meanings, and so two
+ * arrays.
+ */
+static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
+{
+    static const char state[] = "optimizer.state.";
+    const size_t n = out->n_tensors;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t t = 0; t < n && st == DCPK_OK; t++) {
+        const struct dcpk_out_tensor tensor = out->tensors[t];
+        const bool is_state = dcpk_starts_with(tensor.keys[0], state);
+        bool is_split = false;
+
+        out->tensors[t].n_keys = 1;
+        for (size_t k = 1; k < tensor.n_keys && st == DCPK_OK; k++) {
+            if (dcpk_starts_with(tensor.keys[k], state) == is_state || is_split) {
+                if (!is_state) /* and its optimizer state likewise */
+                    dcpk_output_event(out, DCPK_EVENT_NOTE, tensor.keys[k],
+                                      "another name of '%s': an array has one name; --target-impl "
+                                      "says whose",
+                                      tensor.keys[0]);
+                continue;
+            }
+            is_split = true;
+            st = add_copy(out, &tensor, k, err);
+        }
+    }
+    return st;
+}
+
+/* Each object is a file of its own with the bare value, without the list that torch_dist has. */
+static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err)
+{
+    const struct dcpk_value **values =
+        dcpk_arena_array(out->arena, out->n_objects, sizeof *values, err);
+    dcpk_status st = values == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++) {
+        values[i] = dcpk_value_at(out->payloads[out->objects[i].payload].value, 0);
+        if (values[i] == NULL)
+            st =
+                dcpk_fail(err, DCPK_EMISMATCH, "'%s' is no list of one value", out->objects[i].key);
+    }
+    if (st == DCPK_OK)
+        out->n_payloads = 0;
+    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
+        st = dcpk_output_add_payload(out, values[i], NULL, &out->objects[i].payload, err);
+    return st;
+}
+
+dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err)
+{
+    struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
+    dcpk_status st =
+        w == NULL ? err->status : dcpk_megatron_from_model(model, out, &w->common, err);
+
+    if (st != DCPK_OK)
+        return st;
+    out->state = w;
+    st = choose_keys(out, err);
+    if (st == DCPK_OK)
+        st = split_objects(out, err);
+    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++) {
+        st = prepare_tensor(out, &out->tensors[t], err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "'%s'", out->tensors[t].keys[0]);
+    }
+    return st;
+}
+
+static dcpk_status add_file(struct dcpk_output *out, const char *name, uint64_t n_bytes,
+                            uint32_t *file, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (name == NULL)
+        return err->status;
+    if (out->n_files >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
+    st = dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err);
+    if (st != DCPK_OK)
+        return st;
+    *file = (uint32_t)out->n_files;
+    out->files[out->n_files++] = (struct dcpk_out_file){.name = name, .n_bytes = n_bytes};
+    return DCPK_OK;
+}
+
+/* "<folder>/shard_0_4.pt": torch.save names the archive after the file, without its ending. */
+dcpk_status dcpk_zarr_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                             struct dcpk_bytes *bytes, struct dcpk_error *err)
+{
+    const char *name = strrchr(out->files[payload->file].name, '/') + 1;
+    const size_t n = strlen(name) - strlen(".pt");
+    char *stem = dcpk_alloc(n + 1, err);
+    dcpk_status st;
+
+    if (stem == NULL)
+        return err->status;
+    memcpy(stem, name, n);
+    st = dcpk_item_encode(payload->value, stem, out->pickle_protocol, bytes, err);
+    dcpk_free(stem);
+    return st;
+}
+
+static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_object *object,
+                                struct dcpk_error *err)
+{
+    struct dcpk_out_payload *payload = &out->payloads[object->payload];
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st;
+
+    if (strchr(object->key, '/') == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "object '%s' has no shard", object->key);
+    st = add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0, &payload->file,
+                  err);
+    if (st == DCPK_OK)
+        st = dcpk_zarr_encode(out, payload, &bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&bytes, err);
+    if (st == DCPK_OK) {
+        payload->offset_bytes = 0;
+        payload->n_bytes = bytes.n_bytes;
+        out->files[payload->file].n_bytes = bytes.n_bytes;
+    } else {
+        dcpk_context(err, "encoding '%s'", object->key);
+    }
+    dcpk_bytes_release(&bytes);
+    return st;
+}
+
+/* "<key>/0.1.0" */
+static const char *chunk_name(struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                              const int64_t *extent, struct dcpk_error *err)
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+    char index[24 * DCPK_MAX_RANK] = "0";
+    size_t n = 0;
+
+    for (int a = 0; a < tensor->rank; a++)
+        n += (size_t)snprintf(index + n, sizeof index - n, "%s%" PRId64, a > 0 ? "." : "",
+                              chunk->span[a] / extent[a]);
+    return dcpk_arena_printf(out->arena, err, "%s/%s", tensor->keys[0], index);
+}
+
+static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *chunk,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+    int64_t extent[DCPK_MAX_RANK], n_elems;
+    dcpk_status st;
+
+    chunk_shape(tensor, extent);
+    st = dcpk_shape_count(extent, tensor->rank, &n_elems, err);
+    if (st != DCPK_OK)
+        return st;
+    chunk->data_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
+    return add_file(out, chunk_name(out, chunk, extent, err), chunk->data_bytes, &chunk->file, err);
+}
+
+dcpk_status dcpk_zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
+        st = place_object(out, &out->objects[i], err);
+    for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
+        st = place_chunk(out, &out->chunks[i], err);
+    return st;
+}
+
+/* A chunk file is the data and nothing else. */
+dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
+{
+    (void)out;
+    (void)chunk;
+    (void)crc32;
+    (void)lead;
+    (void)tail;
+    (void)err;
+    return DCPK_OK;
+}
+
+static void put_extents(struct dcpk_json_out *j, const char *key, const int64_t *extent, int rank)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_array(j);
+    for (int a = 0; a < rank; a++)
+        dcpk_json_put_int(j, extent[a]);
+    dcpk_json_end_array(j);
+}
+
+/* The text that zarr 2 writes for Megatron's arrays, byte for byte (zarr.md section 3). */
+static void put_json(const struct dcpk_out_tensor *tensor, struct dcpk_bytes *bytes)
+{
+    int64_t chunk[DCPK_MAX_RANK];
+    struct dcpk_json_out j;
+
+    chunk_shape(tensor, chunk);
+    dcpk_json_out_init(&j, bytes, 4);
+    dcpk_json_begin_object(&j);
+    put_extents(&j, "chunks", chunk, tensor->rank);
+    dcpk_json_put_key(&j, "compressor");
+    dcpk_json_put_null(&j);
+    dcpk_json_put_key(&j, "dtype");
+    dcpk_json_put_string(&j, dcpk_zarr_dtype_name(tensor->dtype));
+    dcpk_json_put_key(&j, "fill_value");
+    dcpk_json_put_null(&j);
+    dcpk_json_put_key(&j, "filters");
+    dcpk_json_put_null(&j);
+    dcpk_json_put_key(&j, "order");
+    dcpk_json_put_string(&j, "C");
+    put_extents(&j, "shape", tensor->shape, tensor->rank);
+    dcpk_json_put_key(&j, "zarr_format");
+    dcpk_json_put_int(&j, 2);
+    dcpk_json_end_object(&j);
+}
+
+static dcpk_status put_array(struct dcpk_folder *folder, const struct dcpk_out_tensor *tensor,
+                             struct dcpk_error *err)
+{
+    struct dcpk_bytes name = {.data = NULL}, text = {.data = NULL};
+    dcpk_status st;
+
+    dcpk_bytes_printf(&name, "%s/.zarray", tensor->keys[0]);
+    dcpk_bytes_u8(&name, 0);
+    put_json(tensor, &text);
+    st = dcpk_bytes_status(&name, err);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK)
+        st = dcpk_folder_put(folder, (const char *)name.data, text.data, text.n_bytes, err);
+    dcpk_bytes_release(&name);
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+static dcpk_status put_common(const struct dcpk_output *out, struct dcpk_folder *folder,
+                              struct dcpk_error *err)
+{
+    const struct writing *w = out->state;
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st = dcpk_item_encode(w->common, "common", out->pickle_protocol, &bytes, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_folder_put(folder, DCPK_ZARR_COMMON_PT, bytes.data, bytes.n_bytes, err);
+    dcpk_bytes_release(&bytes);
+    if (st != DCPK_OK)
+        dcpk_context(err, "writing '%s'", DCPK_ZARR_COMMON_PT);
+    return st;
+}
+
+dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                             struct dcpk_error *err)
+{
+    static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
+                               "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+    dcpk_status st = DCPK_OK;
+
+    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++)
+        st = put_array(folder, &out->tensors[t], err);
+    if (st == DCPK_OK)
+        st = put_common(out, folder, err);
+    return st == DCPK_OK
+               ? dcpk_folder_put(folder, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err)
+               : st;
+}
