@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_priv.h"
+#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 
 /* The part of a chunk behind the stacked axes: (offset, extent) on the one axis that is cut. */

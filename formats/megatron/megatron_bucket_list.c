@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_priv.h"
+#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 

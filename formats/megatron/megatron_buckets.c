@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_priv.h"
-#include "lib/base/text.h"
+#include "formats/megatron/megatron_buckets.h"
+#include "lib/base/alloc.h"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */
 static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
@@ -119,6 +119,27 @@ static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket
     return st;
 }
 
+/* What other buckets hold too: of parameters that tensor parallelism does not cut, and of a tied
+ * embedding, the first rank's counts. */
+static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                               const struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    bool *is_used = dcpk_alloc_array(list->n, sizeof *is_used, err);
+
+    if (is_used == NULL)
+        return err->status;
+    for (size_t s = 0; s < replay->n_slots; s++)
+        for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
+            if (!replay->slots[s].is_copy)
+                is_used[replay->places[s * (size_t)replay->n_ranks + (size_t)r].bucket] = true;
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t state = 0; state < list->n_states && !is_used[i]; state++)
+            dcpk_model_drop(model, model->ckpt->tensors[list->buckets[i].tensor[state]].key,
+                            "copies of parameters that an earlier rank's bucket holds");
+    dcpk_free(is_used);
+    return DCPK_OK;
+}
+
 /*
  * Parameter groups are kept beside the buckets of each group of ranks, the same on all of them
  * (MC/optimizer/__init__.py@0.19.0 gathers the keys of all ranks): the first group's are taken.
@@ -172,6 +193,8 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
         st = dcpk_replay_run(model, &list, &replay, err);
     if (st == DCPK_OK)
         st = add_states(model, &list, &replay, err);
+    if (st == DCPK_OK)
+        st = drop_copies(model, &list, &replay, err);
     if (st == DCPK_OK)
         st = add_all_groups(model, &list, err);
     if (st != DCPK_OK) {

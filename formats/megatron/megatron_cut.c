@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_priv.h"
+#include "formats/megatron/megatron_buckets.h"
 
 #define MAX_SIZE   (INT64_C(1) << 20) /* of any parallel size or count: products fit 64 bits */
 #define MAX_CHUNKS (INT64_C(1) << 16) /* of all pipeline stages: they are walked for each layer */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_priv.h"
+#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/text.h"
 
 #define MAX_DIGITS 9 /* of layer and expert numbers */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/megatron/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
-#include "formats/megatron/megatron_priv.h"
 #include "lib/base/text.h"
 
 #define LAYERS  "layers."

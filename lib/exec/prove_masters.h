@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prove_masters.h - the proof for optimizer state that was decoded by inference: rounded masters are the weights. */
+/* prove_masters.h - the proof for optimizer state that was decoded by inference: rounded masters
+ * are the weights. */
 #ifndef DCPK_LIB_EXEC_PROVE_MASTERS_H
 #define DCPK_LIB_EXEC_PROVE_MASTERS_H
 
@@ -7,9 +8,10 @@
 #include "lib/exec/exec.h"
 
 /*
- * Compare every stored weight of the view with its fp32 master rounded to the weight's dtype, all elements bit for bit. A parameter
- * whose master lies elsewhere in the buckets than was inferred cannot pass, unless the two hold the same values.
- * Errors: DCPK_EMISMATCH naming the first parameter that differs and how many do, or when there is nothing to compare; those of reading.
+ * Compare every stored weight of the view with its fp32 master rounded to the weight's dtype, all
+ * elements bit for bit. A parameter whose master lies elsewhere in the buckets than was inferred
+ * cannot pass, unless the two hold the same values. Errors: DCPK_EMISMATCH naming the first
+ * parameter that differs and how many do, or when there is nothing to compare; those of reading.
  */
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
                                const struct dcpk_exec_options *options, struct dcpk_error *err);

@@ -18,7 +18,7 @@ static const struct {
 } samples[] = {
     {"torch_dist_a_dense_tp2pp2", 27, 27}, {"torch_dist_b_dense_tp2pp2", 27, 27},
     {"torch_dist_c_dense_tp2pp2", 27, 27}, {"torch_dist_c_moe_ep2pp2", 48, 48},
-    {"torch_dist_c_fp32_dp1", 27, 27},
+    {"torch_dist_c_fp32_dp1", 27, 27},     {"torch_dist_c_dp_reshardable_tp2dp2", 27, 27},
 };
 #define N_SAMPLES (sizeof samples / sizeof samples[0])
 

@@ -162,7 +162,7 @@ for tree in core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD; do
     fi
 done
 
-sources=(torch_dist_{b_dense_tp2pp2,c_dense_tp2pp2,c_moe_ep2pp2})
+sources=(torch_dist_{b_dense_tp2pp2,c_dense_tp2pp2,c_moe_ep2pp2,c_dp_reshardable_tp2dp2})
 for golden in "${sources[@]}" other_state; do
     source=$goldens/$golden
     if [ "$golden" = other_state ]; then

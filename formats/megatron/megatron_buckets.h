@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_buckets.h - how Megatron laid a model out over ranks and DDP buckets, for the files that
+ * decode dp_reshardable. */
+#ifndef DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
+#define DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
+
+#include "formats/megatron/megatron.h"
+
+/* --- megatron_to_model.c --- */
+
+/* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
+enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
+/* Append the param_groups of one optimizer's state dict to model->groups. */
+dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                     struct dcpk_error *err);
+
+/* --- megatron_cut.c: how args say that the model was cut --- */
+
+/* Sizes are at least 1. */
+struct dcpk_cut {
+    int64_t tp, pp, vpp;                /* vpp: model chunks on each pipeline stage */
+    int64_t ep, etp;                    /* of routed experts */
+    int64_t n_slices, n_expert_slices;  /* data-parallel ranks that share a bucket */
+    int64_t n_layers, n_experts;        /* n_experts: 0 in a dense model */
+    int64_t first_layers, last_layers;  /* of the first and last stage, -1: as the others */
+    bool counts_embedding, counts_loss; /* as a layer of the first and last stage */
+    bool is_tied;                       /* the output layer's weight is the embedding's */
+    bool is_te,
+        is_grouped; /* order of registration: Transformer Engine's; experts in grouped linears */
+};
+
+/*
+ * Read args (an argparse.Namespace). Errors: DCPK_EUNSUPPORTED for a layout that cannot be
+ * replayed, or when args lack a fact, naming it; DCPK_EFORMAT for numbers that do not fit together.
+ */
+dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_cut *cut,
+                          struct dcpk_error *err);
+
+/*
+ * The pipeline stage and model chunk that hold decoder layer `layer`, 0 <= layer < n_layers. Chunk
+ * 0 of all stages holds the first layers, chunk 1 the next
+ * (MC/transformer/transformer_layer.py@0.19.0 get_transformer_layer_offset).
+ */
+dcpk_status dcpk_cut_find_layer(const struct dcpk_cut *cut, int64_t layer, int64_t *stage,
+                                int64_t *chunk, struct dcpk_error *err);
+
+/* --- megatron_order.c: the order in which modules register parameters --- */
+
+/* A parameter's place among all of its model, ascending by (major, minor); and what its name tells.
+ */
+struct dcpk_registered {
+    uint64_t major, minor;
+    int64_t layer;  /* of the decoder, -1 outside */
+    int64_t expert; /* routed, -1 for all others */
+    bool is_buffer; /* no parameter: in no bucket */
+    bool is_first;  /* outside the decoder: on the first stage; else on the last */
+};
+
+/*
+ * name: unstacked, as to_model calls it ("decoder.layers.3.mlp.experts.linear_fc1.weight7"), in the
+ * spelling of either spec. Returns false when no order is known for it.
+ */
+bool dcpk_registered_find(const char *name, bool is_te, bool is_grouped,
+                          struct dcpk_registered *reg);
+
+/* --- megatron_blocks.c: how tensor parallelism cut a weight --- */
+
+/*
+ * Read off the chunks that the weight is stored in: Megatron stores each rank's block as a chunk,
+ * of a gated fc1 the gate and the up half as one each (torch_dist.md 4.3, 4.4).
+ */
+struct dcpk_blocks {
+    int axis;        /* that is cut, -1: every rank holds all of it */
+    int64_t n_ranks; /* that hold different blocks; 1 when axis is -1 */
+    bool is_gated;   /* rank r holds block r and, behind it, block n_ranks + r */
+};
+
+/* n_lead: stacked axes (layers, experts) in front of the parameter's own. tp: the size of the group
+ * that may cut it. */
+dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
+                             int n_lead, int64_t tp, struct dcpk_blocks *blocks,
+                             struct dcpk_error *err);
+/* Blocks that each rank holds, one behind the other. */
+int dcpk_blocks_per_rank(const struct dcpk_blocks *blocks);
+/* Block `half` of rank `r` in a parameter of that shape. */
+void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int rank, int64_t r,
+                     int half, struct dcpk_box *box);
+
+/* --- megatron_bucket_list.c: the stored buckets --- */
+
+enum { DCPK_MAX_BUCKET_STATES = 8 };
+
+/* One bucket of one buffer: a 1-D tensor for each optimizer state, all cut into the same chunks. */
+struct dcpk_bucket {
+    bool is_expert; /* of the optimizer for routed experts */
+    int64_t group;  /* dp_group_idx: the rank in the model-parallel group */
+    int64_t buffer; /* gbuf_idx */
+    int64_t number; /* bucket_idx */
+    enum dcpk_dtype param_dtype;
+    const char *key; /* of its first state, for messages */
+    int64_t n_elems; /* without the padding at its end, which is not stored */
+    int64_t n_padded_elems;
+    uint32_t tensor[DCPK_MAX_BUCKET_STATES];
+    size_t n_cuts;
+    const int64_t *cuts; /* where chunks start, ascending, the first is 0 */
+    const size_t *chunks[DCPK_MAX_BUCKET_STATES]; /* of each state, in that order */
+};
+
+/* Sorted by (is_expert, group, buffer, number); numbers of a buffer run from 0 without a gap. */
+struct dcpk_bucket_list {
+    struct dcpk_bucket *buckets;
+    size_t n;
+    const char *states[DCPK_MAX_BUCKET_STATES]; /* "param", "exp_avg", ... */
+    size_t n_states;
+    bool has_expert_optimizer;
+};
+
+/* Is it one of the keys that belong to buckets? */
+bool dcpk_bucket_is_key(const char *key);
+
+/* Find and check all buckets, with the sizes that Megatron recorded beside them. In ckpt->arena. */
+dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                                  struct dcpk_error *err);
+
+/* --- megatron_replay.c: which parameter lies where --- */
+
+/* A parameter as the ranks hold it. */
+struct dcpk_slot {
+    uint32_t param;
+    struct dcpk_registered reg;
+    int64_t stage, chunk; /* that hold it */
+    bool has_own_bucket;  /* tied embeddings of a pipeline */
+    bool is_copy; /* the output layer's copy of a tied embedding: in a bucket, but not carried over
+                   */
+    enum dcpk_dtype dtype;
+    const struct dcpk_blocks *blocks;
+    int64_t n_elems; /* of one rank's part */
+};
+struct dcpk_slot_place {
+    size_t bucket;
+    int64_t first;
+};
+
+struct dcpk_replay {
+    struct dcpk_cut cut;
+    struct dcpk_slot *slots; /* in the order of registration */
+    size_t n_slots;
+    int64_t n_ranks;                /* the larger of tp and etp */
+    struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
+};
+
+/*
+ * Replay the layout that DDP gives its buffers (torch_dist.md 5.4, way 1): parameters in reverse
+ * order of registration, each start rounded up to 64 elements, buckets as large as they are stored;
+ * slices of data-parallel ranks are cut at each parameter, so that every chunk boundary must be
+ * explained. The order of args is tried first, then the others.
+ */
+dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            struct dcpk_replay *replay, struct dcpk_error *err);
+/* One order of registration, for replay_run and its tests: sort the slots and place them. */
+dcpk_status dcpk_replay_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              bool is_te, bool is_grouped, struct dcpk_replay *replay,
+                              struct dcpk_error *err);
+
+/* --- megatron_buckets.c --- */
+
+/*
+ * Add master, moments and other states of every parameter to the model, seen through the buckets,
+ * and the parameter groups. Weights must be in the model. Sets model->needs_proof. Nothing happens
+ * when there are no buckets.
+ */
+dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_megatron_buckets.c - DDP buckets replayed: where parameters lie, and what does not fit. */
+#include "formats/megatron/megatron_buckets.h"
+#include "lib/base/alloc.h"
+#include "tests/check.h"
+#include "tests/unit/megatron_args.h"
+
+/* --- a checkpoint of bucket tensors --- */
+
+#define PREFIX "optimizer.distributed.dp_group_idx_0."
+
+/*
+ * The dense model of torch_dist.md 5.4 (dense_dp4_dpr): hidden 64, 4 heads, ffn 96, vocabulary 256,
+ * 4 layers, TP1 DP4, one bucket of 172608 elements, padded 172672, slices of 43168.
+ */
+static const struct {
+    const char *key;
+    int rank;
+    int64_t shape[3];
+} weights[] = {
+    {"embedding.word_embeddings.weight", 2, {256, 64}},
+    {"decoder.layers.self_attention.linear_qkv.layer_norm_weight", 2, {4, 64}},
+    {"decoder.layers.self_attention.linear_proj.weight", 3, {4, 64, 64}},
+    {"decoder.layers.self_attention.linear_qkv.weight", 3, {4, 192, 64}},
+    {"decoder.layers.mlp.linear_fc1.layer_norm_weight", 2, {4, 64}},
+    {"decoder.layers.mlp.linear_fc1.weight", 3, {4, 192, 64}},
+    {"decoder.layers.mlp.linear_fc2.weight", 3, {4, 64, 96}},
+    {"decoder.final_layernorm.weight", 1, {64}},
+    {"output_layer.weight", 2, {256, 64}},
+};
+#define N_WEIGHTS (sizeof weights / sizeof weights[0])
+
+/*
+ * Sizes in the order in which they lie in a layer, the last registered first: the spec's list
+ * (output_layer, final_layernorm, then layers 3..0, then embedding).
+ */
+static const int64_t local_layer[] = {6144, 12288, 64, 12288, 4096, 64};
+static const int64_t te_layer[] = {6144, 12288, 64, 12288, 64, 4096};
+
+/* What a test changes. */
+struct variant {
+    const char *label;
+    bool is_te;       /* lies in Transformer Engine's order */
+    int64_t moved;    /* element that the second boundary is moved by */
+    int64_t more;     /* elements behind the last parameter */
+    int64_t recorded; /* other than n_elems by this */
+    bool no_record;
+    bool odd_moment;   /* exp_avg_sq is cut once less */
+    const char *extra; /* a further weight */
+    const char *dtype; /* of parameters in the key: NULL: bfloat16 */
+    dcpk_status status;
+    const char *text;
+};
+
+#define MAX_CUTS 64
+struct made {
+    int64_t cuts[MAX_CUTS];
+    size_t n_cuts;
+    int64_t n_elems;
+    const struct variant *variant;
+};
+static struct made made; /* what `buckets_format` opens */
+
+static void add_cut(int64_t at)
+{
+    size_t i = made.n_cuts;
+
+    for (size_t k = 0; k < made.n_cuts; k++)
+        if (made.cuts[k] == at)
+            return;
+    for (; i > 0 && made.cuts[i - 1] > at; i--)
+        made.cuts[i] = made.cuts[i - 1];
+    made.cuts[i] = at;
+    made.n_cuts++;
+}
+
+static void make_cuts(const struct variant *v)
+{
+    const int64_t *layer = v->is_te ? te_layer : local_layer;
+    int64_t at = 16384 + 64;
+
+    made.n_cuts = 0;
+    add_cut(0);
+    add_cut(16384 + v->moved);
+    for (int l = 0; l < 4; l++)
+        for (int i = 0; i < 6; i++) {
+            add_cut(at);
+            at += layer[i];
+        }
+    add_cut(at);
+    made.n_elems = at + 16384 + v->more;
+    for (int r = 1; r < 4; r++)
+        add_cut(43168 * r);
+}
+
+static int probe(struct dcpk_store *store)
+{
+    (void)store;
+    return 1;
+}
+
+/* One tensor with chunks along axis 0 that begin at `starts`. */
+static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, const char *key, enum dcpk_dtype dtype,
+                              int rank, const int64_t *shape, const int64_t *starts, size_t n,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_tensor tensor = {.key = key,
+                                       .dtype = dtype,
+                                       .rank = rank,
+                                       .shape = shape,
+                                       .first_chunk = ckpt->n_chunks,
+                                       .n_chunks = n};
+
+    for (size_t i = 0; i < n; i++) {
+        struct dcpk_box box;
+        int64_t *span = dcpk_arena_array(ckpt->arena, 2 * (size_t)rank, sizeof *span, err);
+
+        dcpk_box_whole(shape, rank, &box);
+        box.offset[0] = starts[i];
+        box.extent[0] = (i + 1 < n ? starts[i + 1] : shape[0]) - starts[i];
+        dcpk_box_pack(&box, span);
+        ckpt->chunks[ckpt->n_chunks++] =
+            (struct dcpk_chunk){.tensor = (uint32_t)ckpt->n_tensors, .span = span};
+    }
+    return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
+}
+
+static dcpk_status open_buckets(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    static const char *const states[] = {"param", "exp_avg", "exp_avg_sq"};
+    static const char *const records[] = {PREFIX "per_bucket_numel/shard_0_1",
+                                          PREFIX "per_bucket_numel_unpadded/shard_0_1",
+                                          PREFIX "optimizer/shard_0_1"};
+    static const int64_t layers[] = {0, 1, 2, 3}, gate_up[] = {0};
+    const struct variant *v = made.variant;
+    dcpk_status st = DCPK_OK;
+
+    ckpt->files = dcpk_alloc_array(1, sizeof *ckpt->files, err);
+    ckpt->chunks = dcpk_alloc_array(1024, sizeof *ckpt->chunks, err);
+    CHECK(dcpk_store_find(ckpt->store, "file", &ckpt->files[0], err) == DCPK_OK, v->label);
+    ckpt->n_files = 1;
+    for (size_t i = 0; i < N_WEIGHTS && st == DCPK_OK; i++)
+        st = add_tensor(ckpt, weights[i].key, DCPK_BF16, weights[i].rank, weights[i].shape,
+                        weights[i].shape[0] == 4 ? layers : gate_up,
+                        weights[i].shape[0] == 4 ? 4 : 1, err);
+    if (v->extra != NULL && st == DCPK_OK)
+        st = add_tensor(ckpt, v->extra, DCPK_BF16, 1, weights[7].shape, gate_up, 1, err);
+    for (size_t s = 0; s < 3 && st == DCPK_OK; s++) {
+        const char *key = dcpk_arena_printf(
+            ckpt->arena, err, PREFIX "gbuf_idx_0.dtype_(torch.%s, torch.float32).bucket_idx_0.%s",
+            v->dtype != NULL ? v->dtype : "bfloat16", states[s]);
+
+        st = add_tensor(ckpt, key, DCPK_F32, 1, &made.n_elems, made.cuts,
+                        made.n_cuts - (s == 2 && v->odd_moment), err);
+    }
+    for (size_t i = v->no_record ? 2 : 0; i < 3 && st == DCPK_OK; i++) {
+        const struct dcpk_object object = {.key = records[i]};
+
+        st = dcpk_checkpoint_add_object(ckpt, &object, err);
+    }
+    return st;
+}
+
+/* [[{(dtype, dtype): [numel]}]], and [{"param_groups": []}]. */
+static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                               struct dcpk_arena *arena, const struct dcpk_value **value,
+                               struct dcpk_error *err)
+{
+    const int64_t n =
+        strstr(object->key, "unpadded") != NULL ? made.n_elems + made.variant->recorded : 172672;
+    const struct dcpk_value *item = dcpk_value_int(arena, n, err), *list;
+    struct dcpk_value_pair pair = {dcpk_value_str(arena, "(dtype, dtype)", err), NULL};
+
+    (void)ckpt;
+    if (strstr(object->key, ".optimizer/") != NULL) {
+        pair.key = dcpk_value_str(arena, "param_groups", err);
+        pair.value = dcpk_value_seq(arena, DCPK_V_LIST, NULL, 0, err);
+        item = dcpk_value_dict(arena, &pair, 1, err);
+        *value = dcpk_value_seq(arena, DCPK_V_LIST, &item, 1, err);
+        return DCPK_OK;
+    }
+    pair.value = dcpk_value_seq(arena, DCPK_V_LIST, &item, 1, err);
+    item = dcpk_value_dict(arena, &pair, 1, err);
+    list = dcpk_value_seq(arena, DCPK_V_LIST, &item, 1, err);
+    *value = dcpk_value_seq(arena, DCPK_V_LIST, &list, 1, err);
+    return DCPK_OK;
+}
+
+static const struct dcpk_format buckets_format = {
+    .name = "buckets", .probe = probe, .open = open_buckets, .load_object = load_object};
+
+/* Common state with these args; dcpk_megatron_to_model asks for it. */
+static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    static const struct setting settings[] = {GOOD_ARGS, {NULL, 0, NULL}};
+    struct dcpk_value_pair content = {dcpk_value_str(arena, "distrib_optim_sharding_type", err),
+                                      dcpk_value_str(arena, "dp_reshardable", err)};
+    const struct dcpk_value_pair pairs[] = {
+        {dcpk_value_str(arena, "args", err), make_args(arena, settings)},
+        {dcpk_value_str(arena, "content_metadata", err), dcpk_value_dict(arena, &content, 1, err)},
+    };
+
+    (void)ckpt;
+    *value = dcpk_value_dict(arena, pairs, 2, err);
+    return DCPK_OK;
+}
+
+/* Open a variant and view it; the caller frees both. */
+static dcpk_status view_variant(const struct variant *v, struct dcpk_checkpoint **ckpt,
+                                struct dcpk_model **model, struct dcpk_error *err)
+{
+    static struct dcpk_format format;
+    const struct dcpk_format *const formats[] = {&format, NULL};
+    struct dcpk_store *store;
+
+    format = buckets_format;
+    format.load_common = load_common;
+    made.variant = v;
+    make_cuts(v);
+    CHECK(dcpk_store_new_memory("memory", &store, err) == DCPK_OK, v->label);
+    CHECK(dcpk_store_add_memory(store, "file", "", 0, err) == DCPK_OK, v->label);
+    CHECK(dcpk_checkpoint_open(store, formats, NULL, ckpt, err) == DCPK_OK, v->label);
+    CHECK(dcpk_model_new(*ckpt, model, err) == DCPK_OK, v->label);
+    return dcpk_megatron_to_model(*ckpt, *model, err);
+}
+
+/* Where the first element of a parameter's state lies in its bucket. */
+static int64_t place_of(const struct dcpk_model *model, const char *name, enum dcpk_role role)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_chunk *chunk;
+    uint64_t p;
+
+    if (!dcpk_map_get(&model->param_by_name, name, strlen(name), &p))
+        return -1;
+    chunk = &ckpt->chunks[ckpt->tensors[model->tensors[model->params[p].tensor[role]].pieces->src]
+                              .first_chunk];
+    return ckpt->chunks[chunk->run_of].span[0] + chunk->run_first;
+}
+
+static const struct {
+    const char *name;
+    int64_t local, te;
+} places[] = {
+    /* torch_dist.md 5.4: chunks at 0, 16384, 16448, 22592, 34880, 34944 | 43168, 47232, 51328. */
+    {"output_layer.weight", 0, 0},
+    {"decoder.final_layernorm.weight", 16384, 16384},
+    {"decoder.layers.3.mlp.linear_fc2.weight", 16448, 16448},
+    {"decoder.layers.3.mlp.linear_fc1.weight", 22592, 22592},
+    {"decoder.layers.3.mlp.linear_fc1.layer_norm_weight", 34880, 34880},
+    {"decoder.layers.3.self_attention.linear_qkv.weight", 34944, 34944},
+    {"decoder.layers.3.self_attention.linear_proj.weight", 47232, 47296},
+    {"decoder.layers.3.self_attention.linear_qkv.layer_norm_weight", 51328, 47232},
+    {"decoder.layers.2.mlp.linear_fc2.weight", 51392, 51392},
+    {"embedding.word_embeddings.weight", 156224, 156224},
+};
+
+static void parameters_lie_where_the_spec_found_them(void **state)
+{
+    static const struct variant variants[] = {{.label = "local"}, {.label = "te", .is_te = true}};
+
+    (void)state;
+    for (size_t v = 0; v < 2; v++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        struct dcpk_model *model = NULL;
+
+        CHECK_OK(view_variant(&variants[v], &ckpt, &model, &err), variants[v].label);
+        CHECK(model->needs_proof && model->has_optimizer, variants[v].label);
+        CHECK_EQ_INT(model->n_params, 27, variants[v].label);
+        CHECK_EQ_INT(model->n_tensors, 4 * 27, variants[v].label);
+        CHECK_EQ_INT(ckpt->n_views, 3 * 27, variants[v].label);
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+            for (enum dcpk_role role = DCPK_MASTER; role <= DCPK_EXP_AVG_SQ; role++)
+                CHECK_EQ_INT(place_of(model, places[i].name, role),
+                             v == 0 ? places[i].local : places[i].te, places[i].name);
+        /* args say local: another order is told. */
+        CHECK((ckpt->notes != NULL) == variants[v].is_te, variants[v].label);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
+static const struct variant bad[] = {
+    {.label = "a boundary that no parameter makes",
+     .moved = 64,
+     .status = DCPK_EMISMATCH,
+     .text = "cuts it at element 16384, the next stored chunk begins at 16448"},
+    {.label = "elements behind the last parameter",
+     .more = 64,
+     .status = DCPK_EMISMATCH,
+     .text = "has 172672 elements, the parameters laid into it end at 172608"},
+    {.label = "too small for the last",
+     .more = -64,
+     .status = DCPK_EMISMATCH,
+     .text = "parameter 'embedding.word_embeddings.weight' of 16384 begins at 156224"},
+    {.label = "another size on record",
+     .recorded = 128,
+     .status = DCPK_EFORMAT,
+     .text = "172608 elements, recorded are 172736"},
+    {.label = "no record",
+     .no_record = true,
+     .status = DCPK_EFORMAT,
+     .text = "sizes of buckets are not recorded"},
+    {.label = "a moment that is cut otherwise",
+     .odd_moment = true,
+     .status = DCPK_EFORMAT,
+     .text = "must be cut alike"},
+    {.label = "a parameter of no known order",
+     .extra = "decoder.vision.weight",
+     .status = DCPK_EUNSUPPORTED,
+     .text = "'decoder.vision.weight': the place of this parameter"},
+    {.label = "a parameter more than the bucket has",
+     .extra = "decoder.final_layernorm.bias",
+     .status = DCPK_EMISMATCH,
+     .text = "no known order of registration fits"},
+    {.label = "FP8 parameters",
+     .dtype = "uint8",
+     .status = DCPK_EUNSUPPORTED,
+     .text = "buckets of uint8 parameters are not decoded"},
+    {.label = "a dtype that the weights do not have",
+     .dtype = "float16",
+     .status = DCPK_EMISMATCH,
+     .text = "no float16 parameters are expected"},
+};
+
+static void buckets_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        struct dcpk_model *model = NULL;
+
+        CHECK_FAILS(view_variant(&bad[i], &ckpt, &model, &err), bad[i].status, bad[i].text,
+                    bad[i].label);
+        CHECK(strstr(err.text, "--weights-only") != NULL, bad[i].label);
+        CHECK(!model->needs_proof, bad[i].label);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_lie_where_the_spec_found_them),
+        cmocka_unit_test(buckets_that_do_not_fit_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
