@@ -43,6 +43,7 @@ results=$work/results
 model_of() {
     case $1 in
     *moe*) echo "layers=4 groups=4 ffn=96 vocab=256 experts=4" ;;
+    *_a_*) echo "layers=4 h=32 groups=2 ffn=96 vocab=4096" ;;
     *) echo "layers=4 groups=2 ffn=96 vocab=256" ;;
     esac
 }
@@ -162,12 +163,12 @@ for tree in core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD; do
     fi
 done
 
-sources=(torch_dist_{b_dense_tp2pp2,c_dense_tp2pp2,c_moe_ep2pp2,c_dp_reshardable_tp2dp2})
+sources=(torch_dist_{a_dense_tp2pp2,b_dense_tp2pp2,c_dense_tp2pp2,c_moe_ep2pp2,c_dp_reshardable_tp2dp2})
 for golden in "${sources[@]}" other_state; do
     source=$goldens/$golden
     if [ "$golden" = other_state ]; then
         source=$work/other_state
-        make_other_state "$goldens/${sources[0]}" "$source" || exit 4
+        make_other_state "$goldens/torch_dist_b_dense_tp2pp2" "$source" || exit 4
     fi
     out=${converted:+$converted/$golden}
     if [ -z "$out" ]; then
