@@ -6,25 +6,27 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 
 /* Key prefixes (fsdp_dtensor.md section 4); behind the latter two stands Q and a dot. */
-#define FD_MODEL "model.module."
-#define FD_STATE "optimizer.state."
-#define FD_GROUP "optimizer.param_to_group_meta."
+#define FD_MODEL     "model.module."
+#define FD_STATE     "optimizer.state."
+#define FD_GROUP     "optimizer.param_to_group_meta."
 #define FD_SCHEDULER "opt_param_scheduler."
-#define FD_RNG "rng_state."
+#define FD_RNG       "rng_state."
 /* Q: the wrappers around the model, one more in bf16 and fp16 runs (Float16Module). */
-#define FD_Q_LOW "module.module.module."
+#define FD_Q_LOW  "module.module.module."
 #define FD_Q_FP32 "module.module."
 
-dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
-dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                               struct dcpk_error *err);
+dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err);
 
 /* Behind Q: "module.module.module." or, in fp32 runs, one less. */
 const char *dcpk_fsdp_skip_q(const char *rest);
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */
 dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *err);
 /*
- * Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field> into groups; tensors must be in the view already: torch AdamW's
- * step tensors become the groups' field `step`.
+ * Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field> into groups; tensors must be in the
+ * view already: torch AdamW's step tensors become the groups' field `step`.
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron.h - the conventions that Megatron's 3D-parallel checkpoints share, torch_dist and zarr: keys, stacking, state. */
+/* megatron.h - the conventions that Megatron's 3D-parallel checkpoints share, torch_dist and zarr:
+ * keys, stacking, state. */
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_H
 
@@ -12,11 +13,13 @@ struct dcpk_megatron_key {
     const char *param; /* the weight's key */
 };
 
-/* Returns false when `key` is no per-parameter optimizer state ("chained_<i>." may stand before it). */
+/* Returns false when `key` is no per-parameter optimizer state ("chained_<i>." may stand before
+ * it). */
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 
 /* Is it an optimizer tensor in the flattened form of 0.8 to 0.15 (torch_dist.md 5.2)? */
-bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor);
+bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
+                                const struct dcpk_tensor *tensor);
 
 /* Megatron writes it last, for torch_dist and zarr alike (torch_dist.md 1.1). */
 #define DCPK_MEGATRON_METADATA_JSON "metadata.json"
@@ -27,18 +30,24 @@ struct dcpk_megatron_backend {
     int64_t version; /* 1 where it is not said */
 };
 /* Errors: DCPK_EFORMAT (no JSON, no backend named), DCPK_EIO (no such file). */
-dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store, struct dcpk_megatron_backend *backend, struct dcpk_error *err);
+dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
+                                       struct dcpk_megatron_backend *backend,
+                                       struct dcpk_error *err);
 /* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names what it says instead. */
-dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted, struct dcpk_error *err);
+dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
+                                        struct dcpk_error *err);
 
-/* The to_model hook of formats with these keys; uses their load_common and load_object (objects as lists of one value). */
-dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
+/* The to_model hook of formats with these keys; uses their load_common and load_object (objects as
+ * lists of one value). */
+dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                   struct dcpk_error *err);
 
 /*
- * The from_model hook's work for these formats (conversion.md section 6): stacked and joined tensors, RNG states and empty
- * _extra_state objects go into `out` (keys of objects as "<key>/shard_<offsets>_<shape>", values as lists of one).
- * *common: the common state, a dict in out->arena, for the format to put where its generation keeps it.
- * Errors: DCPK_EUNSUPPORTED naming a parameter that this form of the format cannot hold; DCPK_EMISMATCH where experts, layers or
+ * The from_model hook's work for these formats (conversion.md section 6): stacked and joined
+ * tensors, RNG states and empty _extra_state objects go into `out` (keys of objects as
+ * "<key>/shard_<offsets>_<shape>", values as lists of one). *common: the common state, a dict in
+ * out->arena, for the format to put where its generation keeps it. Errors: DCPK_EUNSUPPORTED naming
+ * a parameter that this form of the format cannot hold; DCPK_EMISMATCH where experts, layers or
  * groups do not fit together; DCPK_EFORMAT without args or iteration.
  */
 dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_write_priv.h"
+#include "formats/megatron/megatron_slots.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
@@ -304,6 +304,11 @@ static dcpk_status check_slots(const struct dcpk_model *model, const struct dcpk
                              " (Megatron-FSDP saves the biases of TEGroupedMLP's experts under "
                              "clashing names)",
                              slot->keys[0], slot->n_experts, n_experts);
+        if (slot->members == NULL)
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "'%s': the names claim %" PRId64 " layers of %" PRId64
+                             " experts, the model has %zu parameters in all",
+                             slot->keys[0], slot->n_layers, slot->n_experts, model->n_params);
         if (!is_even(model, slot, &odd))
             return dcpk_fail(err, DCPK_EMISMATCH,
                              "'%s': expert %" PRId64 " of layer %" PRId64

@@ -4,50 +4,17 @@
 #define DCPK_FORMATS_MEGATRON_WRITE_PRIV_H
 
 #include "formats/megatron/megatron.h"
+#include "formats/megatron/megatron_slots.h"
 
-#define DCPK_MAX_STACKED 2 /* a layer axis and an expert axis */
-#define DCPK_MAX_SLOT_KEYS 2
-
-/*
- * One stored weight and its optimizer state: a parameter, or one of all layers, of all experts, or of both
- * (torch_dist.md 4.2, 4.5). members[layer * n_experts + expert] is the parameter that lies there.
- */
-struct dcpk_slot {
-    const char *keys[DCPK_MAX_SLOT_KEYS]; /* of the weight: one, or Transformer Engine's and the local spec's */
-    size_t n_keys;
-    bool has_layers, has_experts; /* the stacked axes, in this order, before the parameter's own */
-    int64_t n_layers, n_experts;  /* 1 where the axis is not there */
-    uint32_t *members;
-};
-
-/* All slots, in the order of the model's parameters. What they point to is in the output's arena; the list is not. */
-struct dcpk_slots {
-    struct dcpk_slot *list;
-    size_t n;
-    bool is_stacked;        /* layers are one tensor */
-    bool is_homogeneous_by_args; /* what Megatron makes of args; it reads the rest from content_metadata */
-};
-
-static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
-{
-    return (slot->has_layers ? 1 : 0) + (slot->has_experts ? 1 : 0);
-}
-
-/*
- * Find the slots: layers stacked where Megatron of these args stacks them and where they are alike.
- * Errors: DCPK_EMISMATCH for experts that are missing or differ in shape.
- */
-dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out, struct dcpk_slots *slots,
-                            struct dcpk_error *err);
-
-void dcpk_slots_release(struct dcpk_slots *slots);
-
-/* "rng_state/...", "<module>._extra_state/...". is_rng_whole: every rank of args' (TP, PP) has its RNG state. */
-dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out, const struct dcpk_slots *slots,
-                                      bool *is_rng_whole, struct dcpk_error *err);
+/* "rng_state/...", "<module>._extra_state/...". is_rng_whole: every rank of args' (TP, PP) has its
+ * RNG state. */
+dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool *is_rng_whole,
+                                      struct dcpk_error *err);
 
 /* The common state (conversion.md 6.3). */
-dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out, const struct dcpk_slots *slots,
-                                      bool is_rng_whole, const struct dcpk_value **common, struct dcpk_error *err);
+dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool is_rng_whole,
+                                      const struct dcpk_value **common, struct dcpk_error *err);
 
 #endif
