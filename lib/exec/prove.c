@@ -258,11 +258,21 @@ static void compare_values(struct proof *p, const char *what, const struct dcpk_
         differ(p->report, "%s %s", what, ours == NULL ? "is missing" : "differs");
 }
 
-/* Attributes that a conversion sets because the folder has no RNG or optimizer state. */
+/*
+ * Attributes that a conversion sets: the target's mesh, and what says that the folder has no RNG or
+ * optimizer state.
+ */
 static bool is_told(const char *name, const struct dcpk_value *ours)
 {
+    static const char *const sizes[] = {
+        "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
+        "context_parallel_size",      "data_parallel_size",           "world_size"};
+    int64_t size;
     bool on = false;
 
+    for (size_t i = 0; name != NULL && i < sizeof sizes / sizeof sizes[0]; i++)
+        if (strcmp(name, sizes[i]) == 0)
+            return dcpk_value_as_int(ours, &size) && size > 0;
     return name != NULL &&
            (strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0) &&
            dcpk_value_as_bool(ours, &on) && on;

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# convert_mesh_refused.sh - meshes and vocabularies that do not fit are refused by name; options that cannot be read, too.
+dense=$SAMPLES/torch_dist_c_dense_tp2pp2
+moe=$SAMPLES/torch_dist_c_moe_ep2pp2
+mesh() { refuses "$1" "$2" "$3" "$DCPKIT" convert --to torch_dist --target-mesh "$4" "${5:-$dense}" out; }
+dp() { refuses "$1" "$2" "$3" "$DCPKIT" convert --to fsdp_dtensor --target-dp "$4" "${5:-$dense}" out; }
+mesh "heads" 3 'tp=3 does not divide the model.s 4 attention heads' tp=3
+mesh "layers" 3 'pp=3 does not divide the model.s 4 layers' pp=3
+mesh "experts" 3 'ep=3 does not divide the model.s 4 experts' ep=3 "$moe"
+mesh "no experts" 3 'the model has no experts' ep=2
+mesh "experts and ranks" 3 'ep=4 does not divide the model.s 2 data-parallel ranks' ep=4,dp=2 "$moe"
+mesh "an unknown dimension" 2 "'xp=2' is no list" tp=2,xp=2
+mesh "a dimension twice" 2 "'tp=2' is no list" tp=2,tp=2
+mesh "no number" 2 "'tp=' is no list" tp=
+mesh "a zero" 2 'tp is 0, expected 1 to' tp=0
+mesh "too large" 2 'tp is 99999999, expected 1 to' tp=99999999
+mesh "trailing comma" 2 "'' is no list" tp=2,
+dp "rows" 3 "'embedding.word_embeddings.weight': 256 rows do not divide into 3 blocks" 2,tp=3
+dp "experts of FSDP" 3 "is one of 4 experts, which ep=3 does not divide" 3,ep=3 "$moe"
+dp "ranks of FSDP" 3 'ep=2 does not divide the 3 ranks' 3,ep=2 "$moe"
+dp "instances" 2 '3 ranks are not 2 equal instances' 3,hsdp=2
+dp "instances and experts" 2 'hsdp with ep' 4,hsdp=2,ep=2 "$moe"
+dp "no ranks" 2 'does not start with a number of ranks' tp=2
+refuses "another format's mesh" 2 'target-mesh is for --to torch_dist' \
+    "$DCPKIT" convert --to fsdp_dtensor --target-mesh tp=2 "$dense" out
+refuses "another format's ranks" 2 'target-dp is for --to fsdp_dtensor' \
+    "$DCPKIT" convert --to torch_dist --target-dp 2 "$dense" out
+refuses "nothing to do" 2 'is torch_dist already' "$DCPKIT" convert --to torch_dist "$dense" out
+refuses "half a vocabulary" 2 'vocab-size needs --make-vocab-size-divisible-by' \
+    "$DCPKIT" convert --to fsdp_dtensor --vocab-size 256 "$dense" out
+refuses "rows that are not there" 3 "has 256 rows, a vocabulary of 300" \
+    "$DCPKIT" convert --to fsdp_dtensor --vocab-size 300 --make-vocab-size-divisible-by 8 "$dense" out
+refuses "real rows" 3 'would cut into the 2.. tokens' \
+    "$DCPKIT" convert --to fsdp_dtensor --vocab-size 8 --make-vocab-size-divisible-by 8 "$dense" out
