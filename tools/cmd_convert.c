@@ -48,8 +48,10 @@ static int run(const char *command, struct dcpk_convert_args *a, const struct dc
                const char *in, const char *out)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_convert_options options = {
-        .formats = dcpk_formats, .to = to, .backend = dcpk_backends[0]};
+    struct dcpk_convert_options options = {.formats = dcpk_formats,
+                                           .open_file = dcpk_archive_opener,
+                                           .to = to,
+                                           .backend = dcpk_backends[0]};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
     dcpk_status st = dcpk_convert_args_apply(a, in, out, &options, &parsed, &err);
@@ -68,7 +70,8 @@ int dcpk_cmd_convert(int argc, char **argv)
 {
     struct dcpk_convert_args a = {0};
     const struct dcpk_cli_option options[] = {
-        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT", "format to write: fsdp_dtensor, torch_dist, zarr"},
+        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT",
+         "format to write: fsdp_dtensor, torch_dist, zarr"},
         {"from", 0, DCPK_CLI_TEXT, &a.from, "FORMAT", "format to read (default: found by looking)"},
         DCPK_CONVERT_OPTIONS(a),
     };
