@@ -208,6 +208,14 @@ static bool parse_number(const char *text, double *number)
     return true;
 }
 
+static bool append(struct dcpk_cli_list *list, const char *text)
+{
+    if (list->n == DCPK_CLI_MAX_LIST)
+        return false;
+    list->texts[list->n++] = text;
+    return true;
+}
+
 /* Store an option's argument. Returns -1, or the exit code after a message. */
 static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
                        char *argument)
@@ -219,6 +227,11 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
     case DCPK_CLI_TEXT:
         *(const char **)option->value = argument;
         return -1;
+    case DCPK_CLI_LIST:
+        if (append(option->value, argument))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
+                              DCPK_CLI_MAX_LIST);
     case DCPK_CLI_COUNT:
         if (parse_count(argument, option->value))
             return -1;

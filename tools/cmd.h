@@ -22,6 +22,7 @@ int dcpk_cmd_convert(int argc, char **argv);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv);
 int dcpk_cmd_hash(int argc, char **argv);
 int dcpk_cmd_inspect(int argc, char **argv);
+int dcpk_cmd_modify(int argc, char **argv);
 int dcpk_cmd_print_json(int argc, char **argv);
 int dcpk_cmd_print_tensor(int argc, char **argv);
 int dcpk_cmd_verify(int argc, char **argv);
@@ -35,10 +36,16 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
 enum dcpk_cli_kind {
     DCPK_CLI_FLAG,   /* value: bool *, set to true */
     DCPK_CLI_TEXT,   /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_LIST,   /* value: struct dcpk_cli_list *, each time one more */
     DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
     DCPK_CLI_NUMBER, /* value: double *, 0 or more, finite */
     DCPK_CLI_SIZE,   /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
                       */
+};
+#define DCPK_CLI_MAX_LIST 64
+struct dcpk_cli_list {
+    const char **texts; /* room for DCPK_CLI_MAX_LIST, borrowed from argv */
+    size_t n;
 };
 struct dcpk_cli_option {
     const char *name; /* without the dashes */

@@ -24,6 +24,7 @@ static const struct command commands[] = {
      dcpk_cmd_convert_torch_dist},
     {"hash", "print the XXH3-128 of every tensor", dcpk_cmd_hash},
     {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect},
+    {"modify-state-dict", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify},
     {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor},
     {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
      dcpk_cmd_print_json},

@@ -264,4 +264,8 @@ const struct dcpk_format dcpk_format_dcp = {
     .open = open_plain,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
+    .lay_out = dcpk_dcp_lay_out,
+    .frame = dcpk_dcp_frame,
+    .encode = dcpk_dcp_encode,
+    .finish = dcpk_dcp_finish,
 };

@@ -333,6 +333,38 @@ static void storage_meta(struct writing *m)
     end_state(m);
 }
 
+/* mcore_data: the model's shapes of flattened tensors; Megatron 0.8 to 0.15 (torch_dist.md 2.3). */
+static void mcore_data(struct writing *m)
+{
+    const struct dcpk_output *out = m->out;
+    struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
+
+    for (size_t i = 0; i < out->n_tensors; i++) {
+        const struct dcpk_out_tensor *t = &out->tensors[i];
+
+        for (size_t k = 0; k < t->n_keys; k++) {
+            next_item(m, &b);
+            text(m, t->keys[k]);
+            op(m, DCPK_OP_EMPTY_DICT);
+            if (t->model_shape == NULL)
+                continue;
+            op(m, DCPK_OP_MARK);
+            text(m, "nd_reformulated_orig_global_shape");
+            size(m, t->model_shape, t->model_rank);
+            op(m, DCPK_OP_SETITEMS);
+        }
+    }
+    end_batch(m, &b);
+}
+
+static bool has_model_shapes(const struct dcpk_output *out)
+{
+    for (size_t i = 0; i < out->n_tensors; i++)
+        if (out->tensors[i].model_shape != NULL)
+            return true;
+    return false;
+}
+
 static void root(struct writing *m)
 {
     dcpk_pickle_put_global(m->w, METADATA_MODULE, "Metadata");
@@ -352,6 +384,10 @@ static void root(struct writing *m)
     storage_meta(m);
     text(m, "version");
     text(m, "1.0.0");
+    if (has_model_shapes(m->out)) {
+        text(m, "mcore_data");
+        mcore_data(m);
+    }
     end_state(m);
     op(m, DCPK_OP_STOP);
 }

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
 
@@ -96,4 +97,42 @@ void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const
         return;
     *out->events_end = event;
     out->events_end = &event->next;
+}
+
+/*
+ * A number that stands for input and options (ids in the output are made from it): FNV-1a over what
+ * will be written. Nothing in it depends on paths, time, threads or memory.
+ */
+static uint64_t mix(uint64_t hash, const void *data, size_t n_bytes)
+{
+    const uint8_t *bytes = data;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+uint64_t dcpk_output_identity(const struct dcpk_output *out)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < out->n_tensors; i++) {
+        const struct dcpk_out_tensor *t = &out->tensors[i];
+
+        hash = mix(hash, t->keys[0], strlen(t->keys[0]) + 1);
+        hash = mix(hash, &t->dtype, sizeof t->dtype);
+        hash = mix(hash, t->shape, (size_t)t->rank * sizeof *t->shape);
+    }
+    for (size_t i = 0; i < out->n_objects; i++)
+        hash = mix(hash, out->objects[i].key, strlen(out->objects[i].key) + 1);
+    if (out->target.mesh.tp > 0) {
+        hash = mix(hash, &out->target.mesh, sizeof out->target.mesh);
+        hash = mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
+    }
+    for (size_t i = 0; i < out->source->n_files; i++) {
+        const uint64_t n_bytes = dcpk_source_bytes(out->source->files[i]);
+
+        hash = mix(hash, &n_bytes, sizeof n_bytes);
+    }
+    return hash;
 }

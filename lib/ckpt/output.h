@@ -16,6 +16,8 @@ struct dcpk_out_tensor {
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
     const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
+    const int64_t *model_shape; /* of a flattened tensor that is taken over as it is (struct dcpk_tensor); else NULL */
+    int model_rank;
     /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned ones as make sense. */
     const int64_t *const *spans;
     size_t n_spans;
@@ -103,6 +105,8 @@ dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_ou
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload, struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload, struct dcpk_error *err);
+/* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of paths, time or threads. */
+uint64_t dcpk_output_identity(const struct dcpk_output *out);
 void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -24,7 +24,8 @@ for command in $commands ''; do
     rm -rf converted
 done
 for command in convert inspect hash verify print-torch-dcp-in-json \
-    convert-torch-dist-to-fsdp-dtensor compare-two-checkpoint print-tensor; do
+    convert-torch-dist-to-fsdp-dtensor compare-two-checkpoint print-tensor \
+    modify-state-dict; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"

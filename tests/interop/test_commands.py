@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_commands.py - compare-two-checkpoint and print-tensor against numpy and torch.
+# test_commands.py - compare-two-checkpoint, print-tensor and modify-state-dict against numpy and torch.
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 
-from tool import DCPKIT, dcpkit
+from tool import DCPKIT, dcpkit, iteration, sample
 
 SHAPES = {"scalar": (), "empty": (0, 3), "row": (7,), "long": (1500,), "table": (5, 9), "many": (8, 30, 11), "four": (2, 7, 3, 8)}
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -192,6 +193,76 @@ class Commands(unittest.TestCase):
         answer = self.compare(folder, "--cast")
         self.assertNotIn("row.float32", {d["name"] for d in answer["differences"]})
         self.assertTrue(self.compare(self.folder)["equal"])
+
+    def modify(self, source, name, *ops):
+        out = os.path.join(self.work, name)
+        dcpkit("modify-state-dict", *(word for op in ops for word in ("--op", op)), source, out)
+        return out
+
+    def load(self, folder):
+        """Every key of a DCP folder as torch reads it, objects too."""
+        reader = dcp.FileSystemReader(folder)
+        entries = reader.read_metadata().state_dict_metadata
+        state = {
+            k: torch.empty(m.size, dtype=m.properties.dtype) if hasattr(m, "size") else None for k, m in entries.items()
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.load(state, storage_reader=reader, no_dist=True)
+        return state
+
+    def check_same(self, got, want):
+        self.assertEqual(sorted(got), sorted(want))
+        for key, t in want.items():
+            if not torch.is_tensor(t):
+                self.assertEqual(got[key], t, key)
+                continue
+            self.assertEqual((got[key].dtype, got[key].shape), (t.dtype, t.shape), key)
+            a, b = (x.contiguous().reshape(-1).view(torch.uint8) for x in (got[key], t))
+            self.assertTrue(torch.equal(a, b), key)
+
+    def test_modify_plain(self):
+        state = {**self.state, "object": 7, "alias of object": "x"}
+        del state["empty.complex128"]
+        source = save(os.path.join(self.work, "plain", "iter_0000007"), state)
+        out = self.modify(source, "m1/iter_0000007", r"rename ^([a-z]+)\.(b?float[0-9]+)$ \2/\1", "remove int")
+        want = {
+            re.sub(r"^([a-z]+)\.(b?float[0-9]+)$", r"\2/\1", k): t for k, t in state.items() if "int" not in k
+        }
+        self.check_same(self.load(out), want)
+        out = self.modify(source, "m2/iter_0000007", "cast (float32|float64)$ bfloat16", "keep ^(table|many|object|scalar)")
+        want = {
+            k: t.to(torch.bfloat16) if re.search("(float32|float64)$", k) else t
+            for k, t in state.items()
+            if re.match("table|many|object|scalar", k)
+        }
+        got = self.load(out)
+        for key in want:
+            if re.search("(float32|float64)$", key):  # cast: the codes of NaN are each library's own
+                self.assertTrue(torch.equal(want[key].isnan(), got[key].isnan()), key)
+                want[key], got[key] = torch.nan_to_num(want[key]), torch.nan_to_num(got[key])
+        self.check_same(got, want)
+
+    def test_modify_samples(self):
+        for name in ("torch_dist_c_dense_tp2pp2", "torch_dist_a_dense_tp2pp2", "fsdp_dtensor_native_dp2"):
+            with self.subTest(sample=name):
+                source = iteration(sample(name))
+                out = self.modify(sample(name), name, r"rename linear_fc([12])\.weight fc\1.w", "remove qkv")
+                before, after = (dcp.FileSystemReader(f).read_metadata() for f in (source, iteration(out)))
+                names = {k: re.sub(r"linear_fc([12])\.weight", r"fc\1.w", k) for k in before.state_dict_metadata if "qkv" not in k}
+                self.assertEqual(sorted(names.values()), sorted(after.state_dict_metadata))
+                for old, new in names.items():
+                    a, b = before.state_dict_metadata[old], after.state_dict_metadata[new]
+                    self.assertEqual(getattr(a, "size", None), getattr(b, "size", None), old)
+                    self.assertEqual(getattr(a, "chunks", None), getattr(b, "chunks", None), old)
+                places = [
+                    {(names.get(i.fqn) if m is before else i.fqn, i.offset): (p.relative_path, p.offset, p.length)
+                     for i, p in m.storage_data.items() if m is after or i.fqn in names}
+                    for m in (before, after)
+                ]  # fmt: skip
+                self.assertEqual(*places)
+                shapes = [getattr(m, "mcore_data", {}) for m in (before, after)]
+                self.assertEqual({names[k]: v for k, v in shapes[0].items() if v and k in names}, {k: v for k, v in shapes[1].items() if v})
 
 
 if __name__ == "__main__":

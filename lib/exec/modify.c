@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* modify.c - other keys for the same bytes, or the same keys for other bytes. */
+#include "lib/exec/modify.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/summary.h"
+#include "lib/exec/modify_priv.h"
+
+/* Files beside the data that are not copied as they are. */
+#define METADATA_NAME  ".metadata"
+#define INTEGRITY_NAME "integrity.json" /* checksums of all files: torch_dist.md 1.3 */
+
+static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    const struct dcpk_modify_options *options = m->options;
+    struct dcpk_store *store = NULL;
+    dcpk_status st = dcpk_run_find(options->in, &m->source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_run_check_apart(options->in, options->out, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_open(m->source.folder, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, options->formats, NULL, &m->ckpt, err);
+    if (st == DCPK_OK && m->ckpt->format->locate != options->container->locate)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                       "'%s' is %s; only folders of .distcp files are modified (convert it first)",
+                       m->source.folder, m->ckpt->format->name);
+    return st;
+}
+
+static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = m->ckpt;
+    dcpk_status st;
+
+    m->n_items = ckpt->n_tensors + ckpt->n_objects;
+    m->items = dcpk_alloc_array(m->n_items, sizeof *m->items, err);
+    if (m->items == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        m->items[i] =
+            (struct dcpk_edit_item){.key = ckpt->tensors[i].key, .dtype = ckpt->tensors[i].dtype};
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        m->items[ckpt->n_tensors + i].key = ckpt->objects[i].key;
+    st = dcpk_edits_parse(m->options->edits, m->options->n_edits, &m->edits, err);
+    if (st == DCPK_OK)
+        st = dcpk_edits_apply(m->edits, m->out->arena, m->items, m->n_items, err);
+    for (size_t i = 0; i < m->n_items && st == DCPK_OK; i++) {
+        const struct dcpk_edit_item *item = &m->items[i];
+
+        m->n_removed += item->removed_by != NULL;
+        m->n_renamed += item->removed_by == NULL && strcmp(item->key, item->name) != 0;
+        m->n_cast += item->removed_by == NULL && item->to != item->dtype;
+    }
+    m->is_rewritten = m->n_cast > 0;
+    return st;
+}
+
+/* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
+static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    int64_t iteration = m->source.iteration;
+    struct dcpk_run_state state;
+    struct stat info;
+    dcpk_status st;
+
+    if (iteration == DCPK_ITERATION_UNKNOWN) {
+        dcpk_run_state_load(m->ckpt, m->out->arena, &state);
+        if (!dcpk_value_as_int(state.iteration, &iteration) || iteration < 0)
+            iteration = DCPK_ITERATION_UNKNOWN;
+    }
+    st = dcpk_run_target(m->options->out, iteration, &m->target, err);
+    if (st == DCPK_OK && lstat(m->target.folder, &info) == 0 && !m->options->force)
+        st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
+                       m->target.folder);
+    return st;
+}
+
+dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
+                                   const struct dcpk_modify_options *options,
+                                   struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    m->options = options;
+    st = open_source(m, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_new(m->ckpt, options->container, &m->out, err);
+    if (st == DCPK_OK)
+        st = apply_edits(m, err);
+    if (st == DCPK_OK)
+        st = dcpk_check_places(m->ckpt, err);
+    if (st == DCPK_OK)
+        st = dcpk_modify_output(m, err);
+    if (st == DCPK_OK)
+        st = find_target(m, err);
+    if (st != DCPK_OK)
+        return st;
+    m->out->identity = dcpk_output_identity(m->out);
+    return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
+}
+
+/* "<folder of the source>/<name>", owned by the output's arena. */
+static const char *source_path(struct dcpk_modification *m, const char *name,
+                               struct dcpk_error *err)
+{
+    return dcpk_arena_printf(m->out->arena, err, "%s/%s", m->source.folder, name);
+}
+
+static bool is_data_file(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        if (strcmp(dcpk_source_name(ckpt->files[i]), name) == 0)
+            return true;
+    return dcpk_ends_with(name, ".distcp"); /* one that no key needs */
+}
+
+/* Copy what lies beside the data. */
+static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *folder,
+                             struct dcpk_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const char *path;
+
+        if (strcmp(names[i], METADATA_NAME) == 0 || is_data_file(m->ckpt, names[i]))
+            continue;
+        if (strcmp(names[i], INTEGRITY_NAME) == 0 || !dcpk_store_has(m->ckpt->store, names[i])) {
+            dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over%s", names[i],
+                                 strcmp(names[i], INTEGRITY_NAME) == 0
+                                     ? ": its checksums no longer hold"
+                                     : ": it is no plain file");
+            continue;
+        }
+        path = source_path(m, names[i], err);
+        st = path == NULL ? err->status : dcpk_folder_copy(folder, names[i], path, err);
+    }
+    dcpk_free(names);
+    return st;
+}
+
+/* The data files as they are, then .metadata with the places that they had. */
+static dcpk_status link_files(struct dcpk_modification *m, struct dcpk_folder *folder,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < m->out->n_files && st == DCPK_OK; i++) {
+        const char *name = m->out->files[i].name, *path = source_path(m, name, err);
+        bool linked = false;
+
+        st = path == NULL ? err->status : dcpk_folder_link(folder, name, path, &linked, err);
+        m->n_linked += st == DCPK_OK && linked;
+        m->n_copied += st == DCPK_OK && !linked;
+    }
+    return st == DCPK_OK ? m->out->format->finish(m->out, folder, err) : st;
+}
+
+static dcpk_status rewrite(struct dcpk_modification *m, struct dcpk_folder *folder,
+                           struct dcpk_error *err)
+{
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st = dcpk_exec_new(m->ckpt, m->options->backend, &m->options->exec, &exec, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_exec_convert(exec, m->out, folder, &m->stats, err);
+    dcpk_exec_free(exec);
+    return st;
+}
+
+dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    const unsigned flags = m->options->force ? DCPK_FOLDER_REPLACE : 0;
+    struct dcpk_folder *folder = NULL;
+    dcpk_status st = dcpk_folder_begin(m->target.folder, flags, &folder, err);
+
+    if (st == DCPK_OK)
+        st = copy_rest(m, folder, err);
+    if (st == DCPK_OK)
+        st = m->is_rewritten ? rewrite(m, folder, err) : link_files(m, folder, err);
+    if (st == DCPK_OK)
+        st = dcpk_folder_publish(folder, err);
+    if (st == DCPK_OK)
+        folder = NULL; /* published and freed */
+    if (st == DCPK_OK && m->target.writes_tracker)
+        st = dcpk_file_replace(m->target.tracker, m->target.tracker_text,
+                               strlen(m->target.tracker_text), err);
+    dcpk_folder_abandon(folder);
+    if (st != DCPK_OK)
+        dcpk_context(err, "writing '%s'", m->target.folder);
+    return st;
+}
+
+void dcpk_modification_free(struct dcpk_modification *m)
+{
+    dcpk_edits_free(m->edits);
+    dcpk_free(m->items);
+    dcpk_output_free(m->out);
+    dcpk_checkpoint_close(m->ckpt);
+    dcpk_run_release(&m->target);
+    dcpk_run_release(&m->source);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* modify.h - a checkpoint with other keys or dtypes in the container it has: rename, remove, cast.
+ */
+#ifndef DCPK_LIB_EXEC_MODIFY_H
+#define DCPK_LIB_EXEC_MODIFY_H
+
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/exec/exec.h"
+#include "lib/rules/edit.h"
+
+/* Everything is borrowed until dcpk_modification_free. */
+struct dcpk_modify_options {
+    const struct dcpk_format *const *formats; /* NULL-terminated */
+    const struct dcpk_format *container; /* what writes the folders that can be modified: dcp */
+    const struct dcpk_backend *backend;
+    struct dcpk_exec_options exec;
+    const char *in, *out;     /* run or iteration folders (lib/ckpt/run.h) */
+    const char *const *edits; /* operations (lib/rules/edit.h) */
+    size_t n_edits;
+    bool force; /* replace an output that exists */
+};
+
+/* A modification under way. All but `options` is owned by it; zero it before use. */
+struct dcpk_modification {
+    const struct dcpk_modify_options *options;
+    struct dcpk_run source, target;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_edits *edits;
+    struct dcpk_edit_item *items; /* every tensor, then every object of ckpt */
+    size_t n_items;
+    struct dcpk_output *out;
+    bool is_rewritten; /* something is cast: the data is written anew; else its files are linked */
+    uint64_t n_renamed, n_removed, n_cast;
+    uint64_t n_linked, n_copied;  /* data files, after run; all zero when rewritten */
+    struct dcpk_exec_stats stats; /* after run, when rewritten */
+};
+
+/*
+ * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
+ * (lib/rules/edit.h), IN and OUT not apart, OUT existing without force; DCPK_EUNSUPPORTED for a
+ * format that is not kept in the container.
+ */
+dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
+                                   const struct dcpk_modify_options *options,
+                                   struct dcpk_error *err);
+/*
+ * Write the output, publish it, then the tracker. What lies beside the data (common.pt,
+ * metadata.json) is copied, but for integrity.json, whose checksums no longer hold; what else is
+ * left behind becomes a note of the checkpoint.
+ */
+dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
+void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */
+
+#endif

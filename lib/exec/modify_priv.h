@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* modify_priv.h - the output of a modification. */
+#ifndef DCPK_LIB_EXEC_MODIFY_PRIV_H
+#define DCPK_LIB_EXEC_MODIFY_PRIV_H
+
+#include "lib/exec/modify.h"
+
+/*
+ * Fill m->out with what stays, under its new keys; keys of the same bytes share one tensor or
+ * payload. When nothing is cast its chunks, payloads and files have the places they had; else only
+ * boxes, for the plan to place.
+ */
+dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *err);
+
+#endif

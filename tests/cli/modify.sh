@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# modify.sh - keys renamed and removed without a byte of data moved; casts; what is refused.
+modify() { "$DCPKIT" modify-state-dict "$@"; }
+compare() { "$DCPKIT" compare-two-checkpoint --as-stored "$@"; }
+sample torch_dist_b_dense_tp2pp2 in
+(cd in && find . -type f -print0 | sort -z | xargs -0 sha256sum) >before
+
+modify --dry-run --op 'remove ^optimizer' --op 'rename \.linear_fc([12])\. .fc\1.' in out |
+    grep -cE ' -> .*\.fc[12]\.|removed by'
+[ ! -e out ] || echo "--dry-run wrote something"
+modify --op 'remove ^optimizer' --op 'rename \.linear_fc([12])\. .fc\1.' in out
+"$DCPKIT" verify out | tail -n 1
+cmp in/iter_0000004/common.pt out/iter_0000004/common.pt
+cmp in/iter_0000004/metadata.json out/iter_0000004/metadata.json
+for file in in/iter_0000004/*.distcp; do
+    [ "$file" -ef "out/iter_0000004/${file##*/}" ] || echo "$file is not linked"
+done
+echo "tracker $(cat out/latest_checkpointed_iteration.txt)"
+compare --tensors-only in out | grep -cE 'only in [AB]'
+"$DCPKIT" print-tensor out 'decoder.layers.mlp.fc1.weight[0, :2, :3]' | tail -n +2 >got
+"$DCPKIT" print-tensor in 'decoder.layers.mlp.linear_fc1.weight[0, :2, :3]' | tail -n +2 | diff - got
+# There and back: equal in all.
+modify --op 'rename decoder encoder' in there >said && modify --op 'rename encoder decoder' there/iter_0000004 back >said
+compare in back | tail -n 1
+modify --op 'cast ^decoder.*weight float32' --op 'keep ^decoder.*weight' in wide | tail -n 2
+"$DCPKIT" verify wide | tail -n 1
+# Aliases stay aliases.
+"$DCPKIT" convert --to fsdp_dtensor in fsdp >said
+modify --op 'rename ^model\.module model.renamed' fsdp other >said
+"$DCPKIT" inspect other | grep -c '^tensors .*([1-9][0-9]* of them aliases)'
+diff <("$DCPKIT" inspect fsdp | grep '^tensors  ') <("$DCPKIT" inspect other | grep '^tensors  ')
+(cd in && find . -type f -print0 | sort -z | xargs -0 sha256sum) | diff before - || echo "IN changed"
+
+refuses "no operation" 2 '\-\-op says' modify in new
+refuses "no match" 2 "'remove nowhere': no key matches" modify --op 'remove nowhere' in new
+refuses "two become one" 2 'would both become' modify --op 'rename fc[12] fc' in new
+refuses "unknown operation" 2 'begins with none of' modify --op 'delete x' in new
+refuses "OUT exists" 2 'exists \(--force' modify --op 'remove ^optimizer' in out
+refuses "OUT in IN" 2 'lies inside' modify --op 'remove ^optimizer' in in/new
+modify --force --op 'keep decoder' in out | tail -n 2

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_edit.c - operations on keys; renamed keys are what GNU sed -E 's/RE/NEW/g' makes of them. */
+#include "lib/rules/edit.h"
+#include "tests/check.h"
+
+static const struct dcpk_edit_item keys[] = {
+    {.key = "decoder.layers.10.mlp.fc1.weight", .dtype = DCPK_BF16},
+    {.key = "decoder.layers.2.mlp.fc1.bias", .dtype = DCPK_F32},
+    {.key = "steps", .dtype = DCPK_I64},
+    {.key = "args"},
+};
+#define N_KEYS (sizeof keys / sizeof keys[0])
+
+static const struct {
+    const char *label;
+    const char *ops[3];
+    const char *names[N_KEYS]; /* NULL: removed */
+    enum dcpk_dtype first;     /* the first key's dtype after it; NONE: as it was */
+} cases[] = {
+    {"plain",
+     {"rename fc1 fc2"},
+     {"decoder.layers.10.mlp.fc2.weight", "decoder.layers.2.mlp.fc2.bias", "steps", "args"},
+     0},
+    {"groups",
+     {"rename layers\\.([0-9]+)\\.(mlp) \\2.\\1"},
+     {"decoder.mlp.10.fc1.weight", "decoder.mlp.2.fc1.bias", "steps", "args"},
+     0},
+    {"the match and a backslash",
+     {"rename ^args$ <\\0\\\\>"},
+     {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "steps", "<args\\>"},
+     0},
+    {"every match",
+     {"rename s S"},
+     {"decoder.layerS.10.mlp.fc1.weight", "decoder.layerS.2.mlp.fc1.biaS", "StepS", "argS"},
+     0},
+    {"anchored once",
+     {"rename ^s S"},
+     {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "Steps", "args"},
+     0},
+    {"empty matches", {"rename x* -", "keep ^-s"}, {NULL, NULL, "-s-t-e-p-s-", NULL}, 0},
+    {"nothing for it",
+     {"rename layers\\. ''"},
+     {"decoder.10.mlp.fc1.weight", "decoder.2.mlp.fc1.bias", "steps", "args"},
+     0},
+    {"remove", {"remove ^decoder"}, {NULL, NULL, "steps", "args"}, 0},
+    {"keep", {"keep weight|args"}, {"decoder.layers.10.mlp.fc1.weight", NULL, NULL, "args"}, 0},
+    {"in order",
+     {"rename args bias", "remove bias"},
+     {"decoder.layers.10.mlp.fc1.weight", NULL, "steps", NULL},
+     0},
+    {"swapped",
+     {"rename args x", "rename steps args", "rename ^x$ steps"},
+     {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "args", "steps"},
+     0},
+    {"cast",
+     {"cast weight$ float32"},
+     {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "steps", "args"},
+     DCPK_F32},
+    {"the last cast counts",
+     {"cast decoder float16", "cast weight float64"},
+     {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "steps", "args"},
+     DCPK_F64},
+    {"a blank in it",
+     {"  rename   (mlp| z)\\.fc1   a  "},
+     {"decoder.layers.10.a.weight", "decoder.layers.2.a.bias", "steps", "args"},
+     0},
+};
+
+static size_t count_ops(const char *const *ops)
+{
+    size_t n = 0;
+
+    while (n < 3 && ops[n] != NULL)
+        n++;
+    return n;
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_edit_item items[N_KEYS];
+        struct dcpk_edits *edits = NULL;
+
+        memcpy(items, keys, sizeof items);
+        CHECK_OK(dcpk_edits_parse(cases[c].ops, count_ops(cases[c].ops), &edits, &err),
+                 cases[c].label);
+        CHECK_OK(dcpk_edits_apply(edits, arena, items, N_KEYS, &err), cases[c].label);
+        for (size_t i = 0; i < N_KEYS; i++) {
+            CHECK_EQ_INT(items[i].removed_by == NULL, cases[c].names[i] != NULL, cases[c].label);
+            if (items[i].removed_by == NULL)
+                CHECK_EQ_STR(items[i].name, cases[c].names[i], cases[c].label);
+        }
+        CHECK_EQ_INT(items[0].to, cases[c].first == 0 ? DCPK_BF16 : cases[c].first, cases[c].label);
+        dcpk_edits_free(edits);
+        dcpk_arena_free(arena);
+    }
+}
+
+static const struct {
+    const char *ops[3];
+    const char *message;
+} bad[] = {
+    {{"renam a b"}, "it begins with none of"},
+    {{"rename"}, "it begins with none of"},
+    {{"rename a"}, "too few words: rename RE NEW"},
+    {{"remove "}, "too few words"},
+    {{"remove ("}, "the regular expression '('"},
+    {{"rename a \\1"}, "the expression has 0 groups"},
+    {{"rename a b\\x"}, "neither a group"},
+    {{"rename a b\\"}, "neither a group"},
+    {{"cast weight int32"}, "'int32' is none of float64"},
+    {{"cast weight nonsense"}, "none of float64"},
+    {{"remove nowhere"}, "operation 'remove nowhere': no key matches"},
+    {{"cast args float32"}, "no tensor's key matches"},
+    {{"cast steps float32"}, "'steps' is int64, which is not cast"},
+    {{"rename args steps"}, "'steps' and 'args' would both become 'steps'"},
+    {{"rename (weight|bias) x", "rename [0-9]+ 0"},
+     "'decoder.layers.10.mlp.fc1.weight' and 'decoder.layers.2.mlp.fc1.bias' would both become "
+     "'decoder.layers.0.mlp.fc0.x'"},
+    {{"rename ^args$ ''"}, "'args' would become the empty key"},
+    {{"remove ."}, "leave no key"},
+    {{"remove args", "remove args"}, "operation 'remove args': no key matches"},
+};
+
+static void test_bad(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_edit_item items[N_KEYS];
+        struct dcpk_edits *edits = NULL;
+        dcpk_status st = dcpk_edits_parse(bad[c].ops, count_ops(bad[c].ops), &edits, &err);
+
+        memcpy(items, keys, sizeof items);
+        if (st == DCPK_OK)
+            st = dcpk_edits_apply(edits, arena, items, N_KEYS, &err);
+        CHECK_FAILS(st, DCPK_EUSAGE, bad[c].message, bad[c].ops[0]);
+        dcpk_edits_free(edits);
+        dcpk_arena_free(arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_bad)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

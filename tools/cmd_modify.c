@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_modify.c - dcpkit modify-state-dict: keys renamed, removed, cast. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "lib/base/json.h"
+#include "lib/exec/modify.h"
+#include "tools/cmd.h"
+
+#define NAME "modify-state-dict"
+
+/* "key -> name", "key: float32 -> bfloat16", "key: removed by ..." */
+static void print_item(const struct dcpk_edit_item *item)
+{
+    if (item->removed_by == NULL && strcmp(item->name, item->key) == 0 && item->to == item->dtype)
+        return;
+    fputs("  ", stdout);
+    dcpk_cli_put_text(stdout, item->key);
+    if (item->removed_by != NULL) {
+        fputs(": removed by '", stdout);
+        dcpk_cli_put_text(stdout, item->removed_by);
+        putchar('\'');
+    } else {
+        if (strcmp(item->name, item->key) != 0) {
+            fputs(" -> ", stdout);
+            dcpk_cli_put_text(stdout, item->name);
+        }
+        if (item->to != item->dtype)
+            printf(": %s -> %s", dcpk_dtype_name(item->dtype), dcpk_dtype_name(item->to));
+    }
+    putchar('\n');
+}
+
+static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
+{
+    printf("%s ", dry_run ? "would write" : "wrote");
+    dcpk_cli_put_text(stdout, m->target.folder);
+    printf(" (%s)\n", m->ckpt->format->name);
+    for (size_t i = 0; dry_run && i < m->n_items; i++)
+        print_item(&m->items[i]);
+    printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
+           m->n_items, m->n_renamed, m->n_removed, m->n_cast);
+    if (m->is_rewritten)
+        printf("data        %s\n", dry_run ? "to be written anew" : "written anew");
+    else if (dry_run)
+        printf("data        %zu files to be linked\n", m->out->n_files);
+    else
+        printf("data        %" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked,
+               m->n_copied);
+    return dcpk_cli_flush(err);
+}
+
+static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_uint(j, v);
+}
+
+static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
+{
+    dcpk_json_put_key(j, key);
+    if (text != NULL)
+        dcpk_json_put_string(j, text);
+    else
+        dcpk_json_put_null(j);
+}
+
+static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
+{
+    const bool is_tensor = item->dtype != DCPK_DTYPE_NONE;
+
+    dcpk_json_begin_object(j);
+    put_string(j, "dtype", is_tensor ? dcpk_dtype_name(item->to) : NULL);
+    put_string(j, "key", item->key);
+    put_string(j, "name", item->removed_by == NULL ? item->name : NULL);
+    put_string(j, "removed_by", item->removed_by);
+    put_string(j, "stored_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
+    dcpk_json_end_object(j);
+}
+
+static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    put_uint(&j, "cast", m->n_cast);
+    dcpk_json_put_key(&j, "dry_run");
+    dcpk_json_put_bool(&j, dry_run);
+    put_uint(&j, "files_copied", m->n_copied);
+    put_uint(&j, "files_linked", m->n_linked);
+    put_string(&j, "folder", m->target.folder);
+    dcpk_json_put_key(&j, "keys");
+    dcpk_json_begin_array(&j);
+    for (size_t i = 0; i < m->n_items; i++)
+        put_item(&j, &m->items[i]);
+    dcpk_json_end_array(&j);
+    put_uint(&j, "removed", m->n_removed);
+    put_uint(&j, "renamed", m->n_renamed);
+    dcpk_json_put_key(&j, "rewritten");
+    dcpk_json_put_bool(&j, m->is_rewritten);
+    put_uint(&j, "version", 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}
+
+static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_json,
+                  bool wants_progress)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_modification m = {0};
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    options->exec.progress = dcpk_bar_begin(&bar, "writing", wants_progress);
+    st = dcpk_modification_plan(&m, options, &err);
+    if (st == DCPK_OK && !dry_run)
+        st = dcpk_modification_run(&m, &err);
+    dcpk_bar_end(&bar);
+    if (st == DCPK_OK)
+        dcpk_cli_notes(NAME, m.ckpt);
+    if (st == DCPK_OK && m.n_copied > 0)
+        dcpk_cli_note(NAME, "%" PRIu64 " data files were copied: they cannot be linked to there",
+                      m.n_copied);
+    if (st == DCPK_OK)
+        st = as_json ? print_json(&m, dry_run, &err) : print(&m, dry_run, &err);
+    dcpk_modification_free(&m);
+    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+}
+
+int dcpk_cmd_modify(int argc, char **argv)
+{
+    const char *texts[DCPK_CLI_MAX_LIST];
+    struct dcpk_cli_list edits = {texts, 0};
+    struct dcpk_modify_options options = {
+        .formats = dcpk_formats, .container = dcpk_format_find("dcp"), .backend = dcpk_backends[0]};
+    bool dry_run = false, as_json = false, wants_progress = false;
+    const struct dcpk_cli_option rows[] = {
+        {"op", 0, DCPK_CLI_LIST, &edits, "OP",
+         "may be given many times, applied in this order; RE is an extended regular expression:\n"
+         "  \"rename RE NEW\"  matches in a key become NEW; \\1 to \\9 are groups, '' is no text\n"
+         "  \"remove RE\"      keys that match go\n"
+         "  \"keep RE\"        keys that do not match go\n"
+         "  \"cast RE DTYPE\"  tensors that match become DTYPE (the data is written anew)"},
+        {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
+        {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
+        DCPK_CLI_JSON(as_json),
+        DCPK_CLI_THREADS(options.exec.n_threads),
+        DCPK_CLI_MEMORY(options.exec.memory_bytes),
+        DCPK_CLI_PROGRESS(wants_progress),
+    };
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "--op OP [options] IN OUT",
+        .summary = "Rename, remove or cast keys of a folder of .distcp files; IN is never touched, "
+                   "its data files are linked where nothing is cast.",
+        .options = rows,
+        .n_options = sizeof rows / sizeof *rows,
+        .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
+        .min_args = 2,
+        .max_args = 2,
+    };
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    if (edits.n == 0)
+        return dcpk_cli_usage(NAME, "--op says what to do");
+    options.in = args[0];
+    options.out = args[1];
+    options.edits = texts;
+    options.n_edits = edits.n;
+    return modify(&options, dry_run, as_json, wants_progress);
+}
