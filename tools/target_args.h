@@ -11,27 +11,37 @@ struct dcpk_target_args {
     const char *mesh, *dp, *vocab_size, *divisible_by;
 };
 
-#define DCPK_TARGET_OPTIONS(a)                                                                                                 \
-    {"target-mesh", 0, DCPK_CLI_TEXT, &(a).mesh, "DIMS",                                                                       \
-     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1;\n"                                       \
-     "default: few large chunks, which every layout loads)"},                                                                  \
-        {"target-dp", 0, DCPK_CLI_TEXT, &(a).dp, "N[,DIMS]",                                                                   \
-         "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks (context\n"                                 \
-         "parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B elements (default\n"                                \
-         "as with --overlap-grad-reduce, 0 without)"},                                                                         \
-        {"vocab-size", 0, DCPK_CLI_TEXT, &(a).vocab_size, "N",                                                                 \
-         "real rows of the vocabulary (default: as the checkpoint's args say)"},                                               \
-    {                                                                                                                          \
-        "make-vocab-size-divisible-by", 0, DCPK_CLI_TEXT, &(a).divisible_by, "M",                                              \
-            "pad the vocabulary to a multiple of M times the target's tp, trimming or adding\n"                                \
-            "zero rows (default: as stored)"                                                                                   \
+#define DCPK_TARGET_OPTIONS(a)                                                                     \
+    {"target-mesh",                                                                                \
+     0,                                                                                            \
+     DCPK_CLI_TEXT,                                                                                \
+     &(a).mesh,                                                                                    \
+     "DIMS",                                                                                       \
+     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1;\n"           \
+     "default: few large chunks, which every layout loads)"},                                      \
+        {"target-dp",                                                                              \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).dp,                                                                                  \
+         "N[,DIMS]",                                                                               \
+         "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks (context\n"     \
+         "parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B elements (default\n"    \
+         "as with --overlap-grad-reduce, 0 without)"},                                             \
+        {"vocab-size",  0,                                                                         \
+         DCPK_CLI_TEXT, &(a).vocab_size,                                                           \
+         "N",           "real rows of the vocabulary (default: as the checkpoint's args say)"},    \
+    {                                                                                              \
+        "make-vocab-size-divisible-by", 0, DCPK_CLI_TEXT, &(a).divisible_by, "M",                  \
+            "pad the vocabulary to a multiple of M times the target's tp, trimming or adding\n"    \
+            "zero rows (default: as stored)"                                                       \
     }
 
 /*
- * Fill target->mesh and bucket_elems, rules->mesh and rules->vocab. Errors: DCPK_EUSAGE for what cannot be read, does not fit together or
- * is not for the format `to`.
+ * Fill target->mesh and bucket_elems, rules->mesh and rules->vocab. Errors: DCPK_EUSAGE for what
+ * cannot be read, does not fit together or is not for the format `to`.
  */
-dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struct dcpk_format *to, struct dcpk_target *target,
-                                   struct dcpk_rule_options *rules, struct dcpk_error *err);
+dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struct dcpk_format *to,
+                                   struct dcpk_target *target, struct dcpk_rule_options *rules,
+                                   struct dcpk_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_shards.h - the chunks that Megatron-FSDP's ranks would write, of every parameter of a model. */
+/* fsdp_shards.h - the chunks that Megatron-FSDP's ranks would write, of every parameter of a model.
+ */
 #ifndef DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
 #define DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
 
@@ -22,20 +23,22 @@ struct dcpk_fsdp_shards {
 };
 
 /*
- * Lay out the flat buffers for out->target (mesh.dp ranks of FSDP, mesh.tp, mesh.ep; bucket_elems). Nothing when mesh.dp is 0.
- * The model borrowed; shapes in out->arena.
- * Errors: DCPK_EMISMATCH naming what does not divide; DCPK_EUNSUPPORTED naming a parameter whose place no rule knows.
+ * Lay out the flat buffers for out->target (mesh.dp ranks of FSDP, mesh.tp, mesh.ep; bucket_elems).
+ * Nothing when mesh.dp is 0. The model borrowed; shapes in out->arena. Errors: DCPK_EMISMATCH
+ * naming what does not divide; DCPK_EUNSUPPORTED naming a parameter whose place no rule knows.
  */
-dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_fsdp_shards *shards,
-                                  struct dcpk_error *err);
+dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out,
+                                  struct dcpk_fsdp_shards *shards, struct dcpk_error *err);
 void dcpk_fsdp_shards_release(struct dcpk_fsdp_shards *shards);
 
 /*
- * Set tensor->spans: `part` of parameter `param`, one box for each rank of FSDP and block of tensor parallelism that holds a row of
- * it (fsdp_dtensor.md section 8). Leaves it alone when there is no layout, and for buffers.
- * Errors: DCPK_EUNSUPPORTED for a row that would be cut (lib/model/fsdp_layout.h).
+ * Set tensor->spans: `part` of parameter `param`, one box for each rank of FSDP and block of tensor
+ * parallelism that holds a row of it (fsdp_dtensor.md section 8). Leaves it alone when there is no
+ * layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would be cut
+ * (lib/model/fsdp_layout.h).
  */
-dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param, enum dcpk_fsdp_part part,
-                                 struct dcpk_arena *arena, struct dcpk_out_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,
+                                 enum dcpk_fsdp_part part, struct dcpk_arena *arena,
+                                 struct dcpk_out_tensor *tensor, struct dcpk_error *err);
 
 #endif

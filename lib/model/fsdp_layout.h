@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_layout.h - where Megatron-FSDP's flat buffers put every parameter, and which rows its ranks hold. */
+/* fsdp_layout.h - where Megatron-FSDP's flat buffers put every parameter, and which rows its ranks
+ * hold. */
 #ifndef DCPK_LIB_MODEL_FSDP_LAYOUT_H
 #define DCPK_LIB_MODEL_FSDP_LAYOUT_H
 
@@ -10,19 +11,21 @@
 #include "lib/base/arena.h"
 #include "lib/base/error.h"
 
-/* A parameter as one rank of its tensor- and expert-parallel group sees it. Everything is borrowed. */
+/* A parameter as one rank of its tensor- and expert-parallel group sees it. Everything is borrowed.
+ */
 struct dcpk_fsdp_param {
     const char *name; /* for messages */
     const int64_t *shape;
     int rank;         /* at least 1 */
-    uint64_t group;   /* parameters of one number share buffers: same dtype, unit, experts or not, trained or not */
+    uint64_t group;   /* parameters of one number share buffers: same dtype, unit, experts or not,
+                         trained or not */
     bool is_in_unit;  /* the group is (part of) an FSDP unit, whose buffer is never cut */
     int64_t n_shards; /* ranks that share the buffer out; the same in all of a group, >= 1 */
 };
 
 /* Where it lies. Units: elements, counted from the start of the bucket. */
 struct dcpk_fsdp_place {
-    size_t bucket;        /* a number of its own for each bucket */
+    size_t bucket; /* a number of its own for each bucket */
     int64_t first;
     int64_t factor;       /* chunk_size_factor of the bucket */
     int64_t bucket_elems; /* padded; each of n_shards ranks holds an equal slice */
@@ -30,11 +33,12 @@ struct dcpk_fsdp_place {
 
 /*
  * Lay out all parameters, given in the order in which modules register them.
- * bucket_elems: parameters outside units start a new bucket when the last one has so many elements; 0: never.
- * places: n of them, the caller's.
- * Source: param_and_grad_buffer.py _get_parameter_groups and build_data_parallel_buffer_index, the same from core 0.14 to main
- * (fsdp_training.md 2.2, 2.3). O(n log n), and O(m^2) in the m parameters of a bucket that are not multiples of its factor.
- * Errors: DCPK_ERANGE when a size passes 2^63; DCPK_EUNSUPPORTED for a scalar; DCPK_ENOMEM.
+ * bucket_elems: parameters outside units start a new bucket when the last one has so many elements;
+ * 0: never. places: n of them, the caller's. Source: param_and_grad_buffer.py _get_parameter_groups
+ * and build_data_parallel_buffer_index, the same from core 0.14 to main
+ * (fsdp_training.md 2.2, 2.3). O(n log n), and O(m^2) in the m parameters of a bucket that are not
+ * multiples of its factor. Errors: DCPK_ERANGE when a size passes 2^63; DCPK_EUNSUPPORTED for a
+ * scalar; DCPK_ENOMEM.
  */
 dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int64_t bucket_elems,
                              struct dcpk_fsdp_place *places, struct dcpk_error *err);
@@ -42,10 +46,10 @@ dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int
 /*
  * The rows that ranks hold: rank r has rows [cut[r], cut[r + 1]) of the parameter.
  * cut: n_shards + 1 numbers, the caller's.
- * Errors: DCPK_EUNSUPPORTED "fsdp-layout: row of <name> would be cut" where a slice ends inside a row (fsdp_training.md 2.3, Hazard):
- * Megatron-FSDP itself fails then.
+ * Errors: DCPK_EUNSUPPORTED "fsdp-layout: row of <name> would be cut" where a slice ends inside a
+ * row (fsdp_training.md 2.3, Hazard): Megatron-FSDP itself fails then.
  */
-dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place, int64_t *cut,
-                           struct dcpk_error *err);
+dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
+                           int64_t *cut, struct dcpk_error *err);
 
 #endif
