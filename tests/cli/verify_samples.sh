@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # verify_samples.sh - every sample is sound, by run folder or by the checkpoint's own folder.
-for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/; do
+for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/ "$SAMPLES"/*_reshardable_*/*_reshardable/; do
     name=$(basename "$folder")
-    [ "$name" != tiny_generations ] || continue
+    # Folders of several runs.
+    [ "$name" != tiny_generations ] && [ ! -d "$folder/dp_reshardable" ] || continue
     # A run's folder without a tracker: its iteration by name.
     if [ -d "$folder/iter_0000004" ] && [ ! -e "$folder/latest_checkpointed_iteration.txt" ]; then
         folder=$folder/iter_0000004

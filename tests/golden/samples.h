@@ -40,6 +40,8 @@ struct sample {
 #define BARE(name) name, name "/MANIFEST.json"
 #define TINY(name) "tiny_generations/" name, "tiny_generations/MANIFEST." name ".json"
 
+#define BUCKETS "torch_dist_c_dp_reshardable_moe_ep2pp2vpp2/"
+
 static const struct sample samples[] = {
     {RUN("torch_dist_a_dense_tp2pp2"), "torch_dist", "A", RUN_OF_12},
     {RUN("torch_dist_b_dense_tp2pp2"), "torch_dist", "B",
@@ -47,6 +49,10 @@ static const struct sample samples[] = {
      " signal.Signals " DTYPES},
     {RUN("torch_dist_c_dense_tp2pp2"), "torch_dist", "C", RUN_OF_19},
     {RUN("torch_dist_c_dp_reshardable_tp2dp2"), "torch_dist", "C", RUN_OF_19},
+    {BUCKETS "dp_reshardable/iter_0000002", BUCKETS "MANIFEST.dp_reshardable.json", "torch_dist",
+     "C", "argparse.Namespace " DTYPES},
+    {BUCKETS "fully_reshardable/iter_0000002", BUCKETS "MANIFEST.fully_reshardable.json",
+     "torch_dist", "C", "argparse.Namespace"},
     {RUN("torch_dist_c_fp32_dp1"), "torch_dist", "C", RUN_OF_19},
     {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
     {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
