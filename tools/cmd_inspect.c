@@ -2,18 +2,48 @@
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
 #include <inttypes.h>
 
+#include "kernels/kernels.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
 #define NAME "inspect"
 
-static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run, bool as_json,
-                           bool has_chunks, struct dcpk_error *err)
+/* What the command line asks for. */
+struct request {
+    bool as_json, has_chunks, has_stats, wants_progress;
+    struct dcpk_exec_options options; /* of --stats */
+};
+
+/* Statistics of every stored tensor, in the arena. */
+static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct request *r, struct dcpk_arena *arena,
+                          const struct dcpk_stats **stats, struct dcpk_error *err)
+{
+    struct dcpk_view *views = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *views, err);
+    struct dcpk_stats *made = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *made, err);
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_bar bar;
+    dcpk_status st = views == NULL || made == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++)
+        st = dcpk_view_stored(ckpt, (uint32_t)i, arena, &views[i], err);
+    r->options.progress = dcpk_bar_begin(&bar, "reading", r->wants_progress);
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(ckpt, dcpk_backends[0], &r->options, &exec, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_stats_of(exec, views, ckpt->n_tensors, made, err);
+    dcpk_bar_end(&bar);
+    dcpk_exec_free(exec);
+    *stats = made;
+    return st;
+}
+
+static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
+                           struct request *r, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
-    struct dcpk_inspection in = {ckpt, run, &state, NULL, run->iteration, has_chunks};
+    struct dcpk_inspection in = {ckpt, run, &state, NULL, run->iteration, r->has_chunks, NULL};
     dcpk_status st;
 
     if (arena == NULL)
@@ -25,8 +55,10 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
                              run->iteration, in.iteration);
     st = dcpk_summary_new(ckpt, &summary, err);
     in.summary = summary;
+    if (st == DCPK_OK && r->has_stats)
+        st = survey(ckpt, r, arena, &in.stats, err);
     if (st == DCPK_OK)
-        st = as_json ? dcpk_inspect_print_json(&in, err) : dcpk_inspect_print(&in, err);
+        st = r->as_json ? dcpk_inspect_print_json(&in, err) : dcpk_inspect_print(&in, err);
     dcpk_summary_free(summary);
     dcpk_arena_free(arena);
     return st;
@@ -34,14 +66,20 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    bool as_json = false, has_chunks = false;
+    struct request r = {0};
     const char *format = NULL;
     const struct dcpk_cli_option rows[] = {
-        {"chunks", 0, DCPK_CLI_FLAG, &has_chunks, NULL,
+        {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
          "list every chunk: its box, file, offset and length in bytes"},
+        {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
+         "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how\n"
+         "many are NaN, infinite or zero"},
         {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
          "read DIR as this format (default: found by looking)"},
-        DCPK_CLI_JSON(as_json),
+        DCPK_CLI_JSON(r.as_json),
+        DCPK_CLI_THREADS(r.options.n_threads),
+        DCPK_CLI_MEMORY(r.options.memory_bytes),
+        DCPK_CLI_PROGRESS(r.wants_progress),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -65,7 +103,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         return code;
     st = dcpk_cli_open(args[0], format, &ckpt, &run, &err);
     if (st == DCPK_OK)
-        st = inspect(ckpt, &run, as_json, has_chunks, &err);
+        st = inspect(ckpt, &run, &r, &err);
     if (st == DCPK_OK)
         dcpk_cli_notes(NAME, ckpt);
     dcpk_run_release(&run);

@@ -5,6 +5,7 @@
 
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/summary.h"
+#include "lib/exec/stats.h"
 
 /* All that is known when it comes to printing. Borrowed. */
 struct dcpk_inspection {
@@ -14,6 +15,7 @@ struct dcpk_inspection {
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
+    const struct dcpk_stats *stats; /* --stats: of each tensor, by its number; NULL without */
 };
 
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *inspection, struct dcpk_error *err);

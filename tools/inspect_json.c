@@ -147,6 +147,36 @@ static void put_chunks(struct dcpk_json_out *j, const struct dcpk_checkpoint *ck
     dcpk_json_end_array(j);
 }
 
+static void put_double(struct dcpk_json_out *j, const char *key, bool is_known, double v)
+{
+    dcpk_json_put_key(j, key);
+    if (is_known)
+        dcpk_json_put_double(j, v);
+    else
+        dcpk_json_put_null(j);
+}
+
+static void put_stats(struct dcpk_json_out *j, const struct dcpk_stats *s)
+{
+    const bool is_known = s->n_finite > 0;
+
+    dcpk_json_put_key(j, "stats");
+    if (!s->has_numbers) {
+        dcpk_json_put_null(j);
+        return;
+    }
+    dcpk_json_begin_object(j);
+    put_double(j, "max", is_known, s->max);
+    put_double(j, "mean", is_known, dcpk_stats_mean(s));
+    put_double(j, "min", is_known, s->min);
+    put_uint(j, "n_elems", s->n_elems);
+    put_uint(j, "n_inf", s->n_inf);
+    put_uint(j, "n_nan", s->n_nan);
+    put_uint(j, "n_zero", s->n_zero);
+    put_double(j, "norm", is_known, dcpk_stats_norm(s));
+    dcpk_json_end_object(j);
+}
+
 static int compare_tensors(const void *left, const void *right)
 {
     const struct dcpk_tensor *const *a = left, *const *b = right;
@@ -154,9 +184,10 @@ static int compare_tensors(const void *left, const void *right)
     return strcmp((*a)->key, (*b)->key);
 }
 
-static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt,
-                               bool has_chunks, struct dcpk_error *err)
+static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_inspection *in,
+                               struct dcpk_error *err)
 {
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
     const struct dcpk_tensor **sorted = dcpk_alloc_array(ckpt->n_tensors, sizeof *sorted, err);
     dcpk_status st = sorted == NULL ? err->status : DCPK_OK;
 
@@ -174,7 +205,7 @@ static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_checkp
         st = dcpk_shape_count(t->shape, t->rank, &n_elems, err);
         dcpk_json_put_key(j, t->key);
         dcpk_json_begin_object(j);
-        if (has_chunks)
+        if (in->has_chunks)
             put_chunks(j, ckpt, t);
         put_string(j, "dtype", dcpk_dtype_name(t->dtype));
         if (t->model_shape != NULL) /* flattened by Megatron 0.8 to 0.15 */
@@ -182,6 +213,8 @@ static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_checkp
         put_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
         put_uint(j, "n_chunks", t->n_chunks);
         put_numbers(j, "shape", t->shape, t->rank);
+        if (in->stats != NULL)
+            put_stats(j, &in->stats[t - ckpt->tensors]);
         dcpk_json_end_object(j);
     }
     dcpk_json_end_object(j);
@@ -233,7 +266,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
         st = put_objects(&j, in->ckpt, err);
     put_string(&j, "optimizer_layout", in->state->optimizer_layout);
     if (st == DCPK_OK)
-        st = put_tensors(&j, in->ckpt, in->has_chunks, err);
+        st = put_tensors(&j, in, err);
     put_totals(&j, &in->summary->totals);
     dcpk_json_put_key(&j, "version");
     dcpk_json_put_int(&j, 1);

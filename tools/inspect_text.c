@@ -181,6 +181,36 @@ static void print_chunks(const struct dcpk_checkpoint *ckpt)
     }
 }
 
+static void put_number(const char *before, double v)
+{
+    char text[32];
+
+    dcpk_format_double(v, text);
+    printf("%s%s", before, text);
+}
+
+/* key, min, max, mean, norm, NaN, Inf, zeros, elements; tabs between them. */
+static void print_stats(const struct dcpk_inspection *in)
+{
+    printf("\nstatistics of the finite elements (key, min, max, mean, L2 norm; number of NaN, Inf, "
+           "zeros, elements):\n");
+    for (size_t t = 0; t < in->ckpt->n_tensors; t++) {
+        const struct dcpk_stats *s = &in->stats[t];
+
+        dcpk_cli_put_text(stdout, in->ckpt->tensors[t].key);
+        if (s->n_finite > 0) {
+            put_number("\t", s->min);
+            put_number("\t", s->max);
+            put_number("\t", dcpk_stats_mean(s));
+            put_number("\t", dcpk_stats_norm(s));
+        } else {
+            fputs("\t-\t-\t-\t-", stdout);
+        }
+        printf("\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", s->n_nan, s->n_inf,
+               s->n_zero, s->n_elems);
+    }
+}
+
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *in, struct dcpk_error *err)
 {
     print_head(in);
@@ -188,5 +218,7 @@ dcpk_status dcpk_inspect_print(const struct dcpk_inspection *in, struct dcpk_err
     print_rows("objects", in->summary->objects, in->summary->n_objects);
     if (in->has_chunks)
         print_chunks(in->ckpt);
+    if (in->stats != NULL)
+        print_stats(in);
     return dcpk_cli_flush(err);
 }

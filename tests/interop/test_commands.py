@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_commands.py - compare-two-checkpoint, print-tensor and modify-state-dict against numpy and torch.
+# test_commands.py - compare-two-checkpoint, print-tensor, modify-state-dict and inspect --stats against numpy and torch.
 import json
 import os
 import re
@@ -193,6 +193,33 @@ class Commands(unittest.TestCase):
         answer = self.compare(folder, "--cast")
         self.assertNotIn("row.float32", {d["name"] for d in answer["differences"]})
         self.assertTrue(self.compare(self.folder)["equal"])
+
+    def test_stats(self):
+        state = dict(self.state)
+        g = torch.Generator().manual_seed(5)
+        state["large"] = torch.randn(300, 70001, generator=g)  # 84 MB: several segments
+        state["nothing finite"] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+        folder = save(os.path.join(self.work, "stats"), state)
+        texts = {dcpkit("inspect", "--stats", "--json", *o, folder) for o in ((), ("-j", "1"), ("-j", "7", "--memory", "16M"))}
+        self.assertEqual(len(texts), 1, "the answer depends on threads or memory")
+        tensors = json.loads(texts.pop())["tensors"]
+        for key, t in state.items():
+            got = tensors[key]["stats"]
+            if t.dtype.is_complex:
+                self.assertIsNone(got, key)
+                continue
+            v = np.asarray(wide(t)).reshape(-1).astype(np.float64)
+            finite = v[np.isfinite(v)]
+            counts = {"n_elems": v.size, "n_nan": np.isnan(v).sum(), "n_inf": np.isinf(v).sum(), "n_zero": (v == 0).sum()}
+            self.assertEqual({k: got[k] for k in counts}, counts, key)
+            if finite.size == 0:
+                self.assertEqual([got[k] for k in ("min", "max", "mean", "norm")], [None] * 4, key)
+                continue
+            self.assertEqual((got["min"], got["max"]), (finite.min(), finite.max()), key)
+            scale = np.abs(finite).mean() or 1
+            self.assertAlmostEqual(got["mean"] / scale, finite.mean() / scale, 12, key)
+            norm = np.linalg.norm(finite)
+            self.assertAlmostEqual(got["norm"] / (norm or 1), norm / (norm or 1), 12, key)
 
     def modify(self, source, name, *ops):
         out = os.path.join(self.work, name)

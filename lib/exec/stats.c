@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stats.c - statistics of views: segments on all threads, blocks of a segment in their order. */
+#include "lib/exec/stats.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/cursor.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/pool.h"
+#include "lib/exec/slab.h"
+#include "lib/model/elem.h"
+
+/* Fixed, whatever the options: the order of additions must not depend on them. */
+#define SEGMENT_BYTES (UINT64_C(64) << 20)  /* a task */
+#define BLOCK_BYTES   (UINT64_C(128) << 10) /* what is read and summed at once; fits every buffer */
+#define BATCH_ELEMS   256                   /* decoded at once */
+
+struct surveying {
+    struct dcpk_exec *exec;
+    struct dcpk_worker *workers;
+    const struct dcpk_view *views;
+    size_t n;
+    uint64_t *first_task;        /* of each view, and behind them how many there are */
+    struct dcpk_stats *segments; /* one a task */
+    struct dcpk_meter meter;
+};
+
+double dcpk_stats_mean(const struct dcpk_stats *stats)
+{
+    return stats->n_finite == 0 ? NAN : stats->sum / (double)stats->n_finite;
+}
+
+double dcpk_stats_norm(const struct dcpk_stats *stats)
+{
+    return stats->n_finite == 0 ? NAN : sqrt(stats->sum_squares);
+}
+
+static bool has_numbers(enum dcpk_dtype dtype)
+{
+    const enum dcpk_elem_kind kind = dcpk_elem_kind(dtype);
+
+    return kind != DCPK_ELEM_COMPLEX && kind != DCPK_ELEM_BITS;
+}
+
+/* n elements as doubles; the common dtypes without the general decoder, which is an order slower.
+ */
+static void decode(enum dcpk_dtype dtype, const uint8_t *data, size_t n, double *out)
+{
+    const size_t elem_bytes = dcpk_dtype_bytes(dtype);
+
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *at = data + i * elem_bytes;
+        float f;
+
+        if (dtype == DCPK_F32 || dtype == DCPK_BF16) {
+            const uint32_t bits =
+                dtype == DCPK_F32 ? dcpk_load_u32le(at) : (uint32_t)dcpk_load_u16le(at) << 16;
+
+            memcpy(&f, &bits, sizeof f);
+            out[i] = (double)f;
+        } else {
+            const struct dcpk_elem elem = dcpk_elem_load(dtype, at);
+
+            out[i] = dcpk_elem_double(&elem);
+        }
+    }
+}
+
+static void add_numbers(struct dcpk_stats *s, const double *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(v[i])) {
+            s->n_nan += isnan(v[i]) != 0;
+            s->n_inf += isinf(v[i]) != 0;
+            continue;
+        }
+        s->n_zero += v[i] == 0;
+        s->min = s->n_finite == 0 || v[i] < s->min ? v[i] : s->min;
+        s->max = s->n_finite == 0 || v[i] > s->max ? v[i] : s->max;
+        s->n_finite++;
+        s->sum += v[i];
+        s->sum_squares += v[i] * v[i];
+    }
+}
+
+/* Put what follows behind what was. */
+static void merge(struct dcpk_stats *into, const struct dcpk_stats *next)
+{
+    if (next->n_finite > 0) {
+        into->min = into->n_finite == 0 || next->min < into->min ? next->min : into->min;
+        into->max = into->n_finite == 0 || next->max > into->max ? next->max : into->max;
+    }
+    into->n_elems += next->n_elems;
+    into->n_nan += next->n_nan;
+    into->n_inf += next->n_inf;
+    into->n_zero += next->n_zero;
+    into->n_finite += next->n_finite;
+    into->sum += next->sum;
+    into->sum_squares += next->sum_squares;
+}
+
+static void survey_block(enum dcpk_dtype dtype, const uint8_t *data, uint64_t n_elems,
+                         struct dcpk_stats *segment)
+{
+    const size_t elem_bytes = dcpk_dtype_bytes(dtype);
+    struct dcpk_stats block = {.n_elems = n_elems};
+    double batch[BATCH_ELEMS];
+
+    for (uint64_t i = 0; i < n_elems; i += BATCH_ELEMS) {
+        const size_t n = n_elems - i < BATCH_ELEMS ? (size_t)(n_elems - i) : BATCH_ELEMS;
+
+        decode(dtype, data + i * elem_bytes, n, batch);
+        add_numbers(&block, batch, n);
+    }
+    merge(segment, &block);
+}
+
+static void cut_view(const struct dcpk_view *view, struct dcpk_slabs *segments)
+{
+    struct dcpk_box whole;
+
+    dcpk_box_whole(view->shape, view->rank, &whole);
+    dcpk_slabs_cut(&whole, dcpk_dtype_bytes(view->dtype), SEGMENT_BYTES, segments);
+}
+
+static size_t find_view(const struct surveying *s, uint64_t task)
+{
+    size_t low = 0, high = s->n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (s->first_task[middle] <= task)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worker,
+                                  const struct dcpk_view *view, const struct dcpk_box *segment,
+                                  struct dcpk_stats *stats, struct dcpk_error *err)
+{
+    const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
+    struct dcpk_box_tree pieces;
+    struct dcpk_slabs blocks;
+    struct dcpk_box block;
+    dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
+
+    assert(worker->buffer_bytes >= BLOCK_BYTES);
+    if (st != DCPK_OK)
+        return st;
+    dcpk_slabs_cut(segment, elem_bytes, BLOCK_BYTES, &blocks);
+    for (uint64_t i = 0; i < blocks.n && st == DCPK_OK; i++) {
+        dcpk_slabs_box(&blocks, i, &block);
+        st = dcpk_gather(s->exec, worker, view, &pieces, &block, worker->buffer, err);
+        if (st != DCPK_OK)
+            break;
+        survey_block(view->dtype, worker->buffer, dcpk_slab_elems(&block), stats);
+        st = dcpk_meter_add(&s->meter, dcpk_slab_elems(&block) * elem_bytes, err);
+    }
+    dcpk_box_tree_release(&pieces);
+    return st;
+}
+
+static dcpk_status survey_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
+{
+    struct surveying *s = context;
+    const size_t v = find_view(s, task);
+    struct dcpk_slabs segments;
+    struct dcpk_box segment;
+
+    cut_view(&s->views[v], &segments);
+    dcpk_slabs_box(&segments, task - s->first_task[v], &segment);
+    return survey_segment(s, &s->workers[worker], &s->views[v], &segment, &s->segments[task], err);
+}
+
+/* Number the tasks; views without numbers have none. */
+static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
+{
+    uint64_t n_tasks = 0;
+
+    s->workers = dcpk_workers_new(s->exec, err);
+    if (s->workers == NULL)
+        return err->status;
+    s->first_task = dcpk_alloc_array(s->n + 1, sizeof *s->first_task, err);
+    if (s->first_task == NULL)
+        return err->status;
+    for (size_t v = 0; v < s->n; v++) {
+        struct dcpk_slabs segments;
+
+        s->first_task[v] = n_tasks;
+        if (!has_numbers(s->views[v].dtype))
+            continue;
+        cut_view(&s->views[v], &segments);
+        n_tasks += segments.n;
+        s->meter.total_bytes +=
+            dcpk_slab_elems(&segments.box) * dcpk_dtype_bytes(s->views[v].dtype);
+    }
+    s->first_task[s->n] = n_tasks;
+    s->segments = dcpk_alloc_array(n_tasks, sizeof *s->segments, err);
+    return s->segments == NULL ? err->status : DCPK_OK;
+}
+
+static void add_up(const struct surveying *s, struct dcpk_stats *stats)
+{
+    for (size_t v = 0; v < s->n; v++) {
+        struct dcpk_box whole;
+
+        stats[v] = (struct dcpk_stats){.has_numbers = has_numbers(s->views[v].dtype)};
+        for (uint64_t t = s->first_task[v]; t < s->first_task[v + 1]; t++)
+            merge(&stats[v], &s->segments[t]);
+        dcpk_box_whole(s->views[v].shape, s->views[v].rank, &whole);
+        stats[v].n_elems = dcpk_slab_elems(&whole);
+    }
+}
+
+dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                               struct dcpk_stats *stats, struct dcpk_error *err)
+{
+    struct surveying s = {.exec = exec, .views = views, .n = n};
+    dcpk_status st;
+
+    dcpk_meter_begin(&s.meter, exec, 0);
+    st = surveying_init(&s, err);
+    if (st == DCPK_OK)
+        st = dcpk_pool_run(exec->n_threads, s.first_task[n], survey_task, &s, err);
+    st = dcpk_meter_end(&s.meter, exec, s.workers, NULL, st);
+    if (st == DCPK_OK)
+        add_up(&s, stats);
+    dcpk_free(s.segments);
+    dcpk_free(s.first_task);
+    dcpk_workers_free(exec, s.workers);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stats.h - what the elements of tensors are like: extremes, mean, norm, how many are not finite or
+ * zero. */
+#ifndef DCPK_LIB_EXEC_STATS_H
+#define DCPK_LIB_EXEC_STATS_H
+
+#include "lib/exec/exec.h"
+
+/* Of one tensor. A value. */
+struct dcpk_stats {
+    bool has_numbers; /* floats, integers and bool (as 0 and 1); complex and packed dtypes have only
+                         n_elems */
+    uint64_t n_elems, n_nan, n_inf, n_zero;
+    /* Of the finite elements; without meaning when there are none: */
+    uint64_t n_finite;
+    double min, max;
+    double sum, sum_squares;
+};
+double dcpk_stats_mean(const struct dcpk_stats *stats); /* NaN when nothing is finite */
+double dcpk_stats_norm(const struct dcpk_stats *stats); /* L2 */
+
+/*
+ * Statistics of n views, in one pass on all threads. Sums are made in double, in blocks of fixed
+ * size that are added in their order, so the result does not depend on threads, memory or chunking.
+ */
+dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                               struct dcpk_stats *stats, struct dcpk_error *err);
+
+#endif
