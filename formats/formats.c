@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "formats/archive/archive.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/torch_dist/torch_dist.h"
@@ -18,6 +19,12 @@ const struct dcpk_format *const dcpk_formats[] = {
 };
 
 const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;
+
+#ifdef DCPK_HAVE_ARCHIVE
+dcpk_run_open_file *const dcpk_archive_opener = dcpk_archive_open;
+#else
+dcpk_run_open_file *const dcpk_archive_opener = NULL;
+#endif
 
 const struct dcpk_format *dcpk_format_find(const char *name)
 {

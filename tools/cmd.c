@@ -429,10 +429,11 @@ dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_chec
 {
     struct dcpk_run found = {0};
     struct dcpk_store *store;
-    dcpk_status st = dcpk_run_find(path, &found, err);
+    struct dcpk_bar bar;
+    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "unpacking", false);
+    dcpk_status st = dcpk_run_open(path, dcpk_archive_opener, &progress, &found, &store, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_store_open(found.folder, &store, err);
+    dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, dcpk_formats, format, ckpt, err);
     if (st == DCPK_OK && run != NULL)

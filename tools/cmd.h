@@ -138,9 +138,9 @@ struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
 void dcpk_bar_end(struct dcpk_bar *bar);
 
 /*
- * Open the checkpoint at `path`, an iteration folder or a run folder (lib/ckpt/run.h), in one of
- * the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close; run:
- * dcpk_run_release, may be NULL.
+ * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
+ * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
+ * run: dcpk_run_release, may be NULL.
  */
 dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt,
                           struct dcpk_run *run, struct dcpk_error *err);

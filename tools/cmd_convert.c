@@ -21,7 +21,7 @@ static void remark(const char *command, const struct dcpk_convert_args *a)
 }
 
 /* Plan, run, tell. */
-static dcpk_status convert(const struct dcpk_convert_args *a,
+static dcpk_status convert(const char *command, const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
@@ -29,7 +29,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
-
+    if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
+        dcpk_cli_note(command, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
     if (st == DCPK_OK && a->report_path != NULL)
@@ -59,7 +60,7 @@ static int run(const char *command, struct dcpk_convert_args *a, const struct dc
     if (st == DCPK_OK) {
         remark(command, a);
         options.exec.progress = dcpk_bar_begin(&bar, "converting", a->progress);
-        st = convert(a, &options, &err);
+        st = convert(command, a, &options, &err);
         dcpk_bar_end(&bar);
     }
     dcpk_convert_parsed_release(&parsed);

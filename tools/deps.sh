@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
-    zlib1g-dev libzstd-dev libblosc-dev)
+    zlib1g-dev libzstd-dev libblosc-dev libarchive-dev)
 tests=(libcmocka-dev)
 ci=(clang clang-format libclang-rt-dev shellcheck python3-venv)
 

@@ -75,7 +75,7 @@ static int put_version(void)
     printf("not built in: %s", absent);
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
         printf(", %s", dcpk_formats_absent[i]);
-    putchar('\n');
+    fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)\n" : "\n", stdout);
     return finish();
 }
 

@@ -13,7 +13,8 @@
 
 /* What a kind of store does; all is called with checked names and ranges. */
 struct dcpk_store_ops {
-    /* Size of a plain file that has no source yet; NULL: every file has one. The lock is held, or not. */
+    /* Size of a plain file that has no source yet; NULL: every file has one. The lock is held, or
+     * not. */
     dcpk_status (*stat)(const struct dcpk_store *store, const char *name, uint64_t *n_bytes,
                         struct dcpk_error *err);
     dcpk_status (*read)(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,
@@ -21,8 +22,8 @@ struct dcpk_store_ops {
     /* how: POSIX_FADV_...; NULL: advice means nothing. */
     void (*advise)(struct dcpk_source *source, uint64_t at, uint64_t n, int how);
     /* Append the names in a folder ("." the store itself) to `text`, each with its NUL. */
-    dcpk_status (*list)(const struct dcpk_store *store, const char *folder,
-                        struct dcpk_bytes *text, struct dcpk_error *err);
+    dcpk_status (*list)(const struct dcpk_store *store, const char *folder, struct dcpk_bytes *text,
+                        struct dcpk_error *err);
 };
 
 /*

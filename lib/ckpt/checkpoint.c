@@ -128,6 +128,8 @@ dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_for
     c->notes_end = &c->notes;
     c->arena = dcpk_arena_new(0, err);
     st = c->arena == NULL ? err->status : choose_format(store, formats, name, &c->format, err);
+    if (st == DCPK_OK && dcpk_store_note(store) != NULL)
+        dcpk_checkpoint_note(c, "%s", dcpk_store_note(store));
     if (st == DCPK_OK) {
         c->state = dcpk_alloc(c->format->state_bytes, err);
         st = c->state == NULL ? err->status : c->format->open(c, err);

@@ -15,15 +15,15 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/store.h"
+#include "lib/ckpt/run_priv.h"
 
-#define MAX_TRACKER_BYTES   4096
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
 #define RELEASE_NAME        "release"
 
 /* A folder that holds one of these is a checkpoint itself (torch_dist.md 1, fsdp_dtensor.md 2,
  * zarr.md 1). */
-static const char *const marks[] = {".metadata", "metadata.json", ".zarray"};
+const char *const dcpk_run_marks[DCPK_RUN_N_MARKS] = {".metadata", "metadata.json", ".zarray"};
 
 void dcpk_run_release(struct dcpk_run *run)
 {
@@ -33,8 +33,7 @@ void dcpk_run_release(struct dcpk_run *run)
     memset(run, 0, sizeof *run);
 }
 
-__attribute__((format(printf, 2, 3))) static char *text_new(struct dcpk_error *err, const char *fmt,
-                                                            ...)
+char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
 {
     va_list ap;
     char *text;
@@ -88,8 +87,7 @@ static bool digits_to_int(const char *text, size_t n, int64_t *value)
     return true;
 }
 
-/* The iteration that a folder's name says. */
-static int64_t name_iteration(const char *name, int n)
+int64_t dcpk_run_name_iteration(const char *name, int n)
 {
     const int n_prefix = (int)strlen(ITERATION_PREFIX);
     int64_t iteration;
@@ -108,11 +106,11 @@ static int64_t path_iteration(const char *path)
     char real[PATH_MAX];
     int n;
     const char *name = last_name(path, trimmed(path), &n);
-    int64_t iteration = name_iteration(name, n);
+    int64_t iteration = dcpk_run_name_iteration(name, n);
 
     if (iteration == DCPK_ITERATION_UNKNOWN && realpath(path, real) != NULL) {
         name = last_name(real, trimmed(real), &n);
-        iteration = name_iteration(name, n);
+        iteration = dcpk_run_name_iteration(name, n);
     }
     return iteration;
 }
@@ -128,8 +126,8 @@ static bool is_file(const char *folder, const char *name)
 
 static bool holds_checkpoint(const char *folder)
 {
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-        if (is_file(folder, marks[i]))
+    for (size_t i = 0; i < DCPK_RUN_N_MARKS; i++)
+        if (is_file(folder, dcpk_run_marks[i]))
             return true;
     return false;
 }
@@ -137,19 +135,18 @@ static bool holds_checkpoint(const char *folder)
 static char *iteration_text(int64_t iteration, struct dcpk_error *err)
 {
     if (iteration == DCPK_ITERATION_RELEASE)
-        return text_new(err, "%s", RELEASE_NAME);
-    return text_new(err, "%" PRId64, iteration);
+        return dcpk_run_text(err, "%s", RELEASE_NAME);
+    return dcpk_run_text(err, "%" PRId64, iteration);
 }
 
-/* "<run>/iter_0000004" or "<run>/release". */
-static char *iteration_path(const char *run, int64_t iteration, struct dcpk_error *err)
+char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err)
 {
     const int n = trimmed(run);
     const char *slash = n == 1 && run[0] == '/' ? "" : "/";
 
     if (iteration == DCPK_ITERATION_RELEASE)
-        return text_new(err, "%.*s%s%s", n, run, slash, RELEASE_NAME);
-    return text_new(err, "%.*s%s%s%07" PRId64, n, run, slash, ITERATION_PREFIX, iteration);
+        return dcpk_run_text(err, "%.*s%s%s", n, run, slash, RELEASE_NAME);
+    return dcpk_run_text(err, "%.*s%s%s%07" PRId64, n, run, slash, ITERATION_PREFIX, iteration);
 }
 
 /* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
@@ -165,7 +162,7 @@ static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
     if (st != DCPK_OK)
         return st;
     for (size_t i = 0; i < n; i++) {
-        const int64_t iteration = name_iteration(names[i], (int)strlen(names[i]));
+        const int64_t iteration = dcpk_run_name_iteration(names[i], (int)strlen(names[i]));
 
         if (iteration > newest) {
             newest = iteration;
@@ -181,9 +178,8 @@ static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
     return st;
 }
 
-/* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
-static dcpk_status parse_tracker(const char *text, size_t n, int64_t *iteration,
-                                 struct dcpk_error *err)
+dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
+                                   struct dcpk_error *err)
 {
     while (n > 0 && isspace((unsigned char)text[n - 1]))
         n--;
@@ -215,9 +211,9 @@ static dcpk_status read_tracker(const char *path, int64_t *iteration, struct dcp
     if (st == DCPK_OK)
         st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
     if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_TRACKER_BYTES, &text, &n, err);
+        st = dcpk_source_slurp(source, DCPK_RUN_TRACKER_BYTES, &text, &n, err);
     if (st == DCPK_OK)
-        st = parse_tracker(text, n, iteration, err);
+        st = dcpk_run_parse_tracker(text, n, iteration, err);
     dcpk_free(text);
     dcpk_store_close(store);
     return st;
@@ -239,12 +235,12 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
     }
     found.iteration = path_iteration(path);
     if (found.iteration != DCPK_ITERATION_UNKNOWN || holds_checkpoint(path)) {
-        found.folder = text_new(err, "%.*s", trimmed(path), path);
+        found.folder = dcpk_run_text(err, "%.*s", trimmed(path), path);
     } else {
         st = read_tracker(path, &found.iteration, err);
         if (st != DCPK_OK)
             goto out;
-        found.folder = iteration_path(path, found.iteration, err);
+        found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
     if (found.folder == NULL)
         st = err->status;
@@ -261,12 +257,38 @@ out:
     return DCPK_OK;
 }
 
+dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
+                          const struct dcpk_progress *progress, struct dcpk_run *run,
+                          struct dcpk_store **store, struct dcpk_error *err)
+{
+    struct dcpk_run found = {0};
+    struct stat info;
+    dcpk_status st;
+
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        if (open_file != NULL)
+            return open_file(path, progress, run, store, err);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is a plain file: this program was built without libarchive, which "
+                         "reads archives; unpack it and give the folder",
+                         path);
+    }
+    st = dcpk_run_find(path, &found, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_open(found.folder, store, err);
+    if (st == DCPK_OK)
+        *run = found;
+    else
+        dcpk_run_release(&found);
+    return st;
+}
+
 /* OUT is named as an iteration folder: it must be Megatron's spelling, or the tracker would not
  * lead to it. */
 static dcpk_status check_spelling(const char *name, int n, int64_t iteration,
                                   struct dcpk_error *err)
 {
-    char *right = iteration_path("", iteration, err);
+    char *right = dcpk_run_iteration_path("", iteration, err);
     dcpk_status st = DCPK_OK;
 
     if (right == NULL)
@@ -302,8 +324,8 @@ static void target_iteration(const char *out, int64_t iteration, struct dcpk_run
     int n;
 
     last_name(out, n_path, &n);
-    run->folder = text_new(err, "%.*s", n_path, out);
-    run->tracker = text_new(err, "%.*s%s", n_path - n, out, DCPK_TRACKER_NAME);
+    run->folder = dcpk_run_text(err, "%.*s", n_path, out);
+    run->tracker = dcpk_run_text(err, "%.*s%s", n_path - n, out, DCPK_TRACKER_NAME);
     run->tracker_text = iteration_text(iteration, err);
     run->iteration = iteration;
 }
@@ -313,9 +335,9 @@ static void target_run(const char *out, int64_t iteration, struct dcpk_run *run,
 {
     const int n = trimmed(out);
 
-    run->folder = iteration_path(out, iteration, err);
+    run->folder = dcpk_run_iteration_path(out, iteration, err);
     run->tracker =
-        text_new(err, "%.*s%s%s", n, out, out[n - 1] == '/' ? "" : "/", DCPK_TRACKER_NAME);
+        dcpk_run_text(err, "%.*s%s%s", n, out, out[n - 1] == '/' ? "" : "/", DCPK_TRACKER_NAME);
     run->tracker_text = iteration_text(iteration, err);
     run->iteration = iteration;
 }
@@ -328,7 +350,7 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run 
     dcpk_status st;
     int n;
     const char *name = last_name(out, trimmed(out), &n);
-    const int64_t named = name_iteration(name, n);
+    const int64_t named = dcpk_run_name_iteration(name, n);
 
     is_iteration = named != DCPK_ITERATION_UNKNOWN;
     if (n == 0)

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
+#include "lib/base/progress.h"
+#include "lib/base/store.h"
 
 /*
  * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
@@ -39,6 +41,39 @@ void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
  * iteration folder in it if there is one) or the tracker is neither a number nor "release".
  */
 dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err);
+
+/* The files of an archive: n relative paths without "." parts, sorted by byte value, none twice. */
+struct dcpk_run_files {
+    char *const *names;
+    size_t n;
+    /* Read file i whole: at most limit_bytes into text, *n_bytes is how many. */
+    dcpk_status (*read)(void *context, size_t i, char *text, size_t limit_bytes, size_t *n_bytes,
+                        struct dcpk_error *err);
+    void *context;
+};
+
+/*
+ * The same among the files of an archive: what its one tracker names; else the one folder at any
+ * depth, the archive's root included, that holds a mark as above (not those inside such a folder),
+ * else the one that is named iter_<digits> or release. run: set on success only; its folder is the
+ * path in the archive, "" for the root. Errors: DCPK_EFORMAT when there is none, or several: names
+ * some; those of the tracker.
+ */
+dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, struct dcpk_run *run,
+                                struct dcpk_error *err);
+
+/* How a plain file becomes a store: formats/archive. run->folder is for messages. */
+typedef dcpk_status dcpk_run_open_file(const char *path, const struct dcpk_progress *progress,
+                                       struct dcpk_run *run, struct dcpk_store **store,
+                                       struct dcpk_error *err);
+/*
+ * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file by
+ * open_file. open_file: NULL when no archives can be read, plain files are then DCPK_EUNSUPPORTED.
+ * progress: of unpacking. run, store: set on success only; dcpk_run_release, dcpk_store_close.
+ */
+dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
+                          const struct dcpk_progress *progress, struct dcpk_run *run,
+                          struct dcpk_store **store, struct dcpk_error *err);
 
 /*
  * Say where a checkpoint written to `out` goes; touches nothing on disk.

@@ -14,12 +14,11 @@
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
-    dcpk_status st = dcpk_run_find(c->options->in, &c->source, err);
+    dcpk_status st = dcpk_run_check_apart(c->options->in, c->options->out, err);
 
     if (st == DCPK_OK)
-        st = dcpk_run_check_apart(c->options->in, c->options->out, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_open(c->source.folder, &store, err);
+        st = dcpk_run_open(c->options->in, c->options->open_file, &c->options->exec.progress,
+                           &c->source, &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
     return st;

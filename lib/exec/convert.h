@@ -20,6 +20,7 @@ enum dcpk_convert_flags {
 /* Everything is borrowed until dcpk_conversion_free. */
 struct dcpk_convert_options {
     const struct dcpk_format *const *formats; /* NULL-terminated */
+    dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     const char *from;                         /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
     const struct dcpk_backend *backend;

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* archive_priv.h - the list of an archive's members, shared by scanning and opening. */
+#ifndef DCPK_FORMATS_ARCHIVE_ARCHIVE_PRIV_H
+#define DCPK_FORMATS_ARCHIVE_ARCHIVE_PRIV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/arena.h"
+#include "lib/base/map.h"
+#include "lib/base/progress.h"
+
+#define DCPK_ARCHIVE_NAME_BYTES 4096 /* the longest path of a member, with its NUL */
+
+/* One member that is no folder. */
+struct dcpk_member {
+    char *name;         /* relative, without "." and empty parts; in the list's arena */
+    const char *oddity; /* what it is instead of a plain file: "a link"; NULL: a plain file */
+    uint64_t offset_bytes, n_bytes; /* its data in the list's fd */
+};
+
+/* All members, and the file that their data is in. Zeroed but for path, progress and fd = -1. */
+struct dcpk_member_list {
+    const char *path;
+    const struct dcpk_progress *progress; /* NULL: silent */
+    struct dcpk_arena *arena;
+    struct dcpk_member *members;
+    size_t n, capacity;
+    struct dcpk_map by_name;
+    uint64_t archive_bytes;
+    uint64_t unpacked_bytes; /* of the temporary file */
+    bool is_unpacked;        /* fd is the temporary file, not the archive */
+    const char *temporary;   /* the folder it is in */
+    int fd;                  /* owned; -1: none */
+};
+
+/* Fill the list: first by looking where members lie; where that does not do, by unpacking. */
+dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err);
+void dcpk_archive_release(struct dcpk_member_list *list);
+
+/* What an entry's data must follow. */
+enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
+
+/*
+ * Do n_bytes of plain data of the member `name` (as the archive spells it) start at offset_bytes,
+ * by the header in front of them? False also when it cannot be read: unpacking will tell.
+ */
+bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
+                              uint64_t offset_bytes, uint64_t n_bytes);
+
+#endif

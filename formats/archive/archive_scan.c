@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* archive_scan.c - lists an archive's members with libarchive, in place or while unpacking them. */
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/archive/archive_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/bytes.h"
+#include "lib/base/checked.h"
+
+#define READ_BYTES       ((size_t)1 << 20)
+#define MAX_MEMBERS      ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
+#define MAX_RATIO        1000u             /* unpacked to packed; FORMAT.md, "Limits" */
+#define FREE_BYTES       (UINT64_C(64) << 20)
+#define PROGRESS_SECONDS 0.1
+
+/* A walk over the archive, of one of the two kinds. */
+struct scan {
+    struct dcpk_member_list *list;
+    struct archive *archive;
+    int archive_fd;
+    bool unpacks;      /* into list->fd; else members must lie plainly in the archive */
+    bool needs_unpack; /* set by a walk that does not unpack: it found one that does not */
+    uint64_t limit_bytes;
+    double told_seconds;
+};
+
+static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
+{
+    const char *text = archive_error_string(s->archive);
+
+    if (archive_format(s->archive) == 0 &&
+        archive_errno(s->archive) == EILSEQ) /* its word for it */
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "neither a tar (plain, or packed with gzip or zstd) nor a zip archive; a "
+                         "checkpoint is a folder, or in such an archive");
+    return dcpk_fail(err, archive_errno(s->archive) == ENOMEM ? DCPK_ENOMEM : DCPK_EFORMAT,
+                     "%.400s", text == NULL ? "malformed archive" : text);
+}
+
+/* Only decoders that are in libarchive itself: without one it would start a program. */
+static dcpk_status open_archive(struct scan *s, struct dcpk_error *err)
+{
+    struct archive *a = archive_read_new();
+
+    if (a == NULL)
+        return dcpk_fail(err, DCPK_ENOMEM, "no memory to read an archive");
+    s->archive = a;
+    archive_read_support_format_tar(a);
+    archive_read_support_format_zip_seekable(a);
+    if (archive_zlib_version() != NULL)
+        archive_read_support_filter_gzip(a);
+    if (archive_libzstd_version() != NULL)
+        archive_read_support_filter_zstd(a);
+    if (lseek(s->archive_fd, 0, SEEK_SET) != 0)
+        return dcpk_fail_errno(err, errno, "seeking");
+    if (archive_read_open_fd(a, s->archive_fd, READ_BYTES) != ARCHIVE_OK)
+        return archive_error(s, err);
+    return DCPK_OK;
+}
+
+static bool tell_progress(struct scan *s)
+{
+    const struct dcpk_progress *progress = s->list->progress;
+    const int64_t done = archive_filter_bytes(s->archive, -1);
+    struct timespec t;
+    double now;
+
+    if (progress == NULL || progress->update == NULL || done < 0)
+        return true;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (now - s->told_seconds < PROGRESS_SECONDS)
+        return true;
+    s->told_seconds = now;
+    return progress->update(progress->context, (uint64_t)done, s->list->archive_bytes);
+}
+
+/* Copy a member's name without empty and "." parts. */
+static dcpk_status clean_name(const char *raw, char name[DCPK_ARCHIVE_NAME_BYTES],
+                              struct dcpk_error *err)
+{
+    size_t n = 0;
+
+    if (raw[0] == '/')
+        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is an absolute name", raw);
+    for (const char *part = raw; *part != '\0';) {
+        const size_t n_part = strcspn(part, "/");
+
+        if (n_part == 2 && memcmp(part, "..", 2) == 0)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' leaves the archive's folder", raw);
+        if (n_part > 0 && !(n_part == 1 && part[0] == '.')) {
+            if (n + n_part + 2 > DCPK_ARCHIVE_NAME_BYTES)
+                return dcpk_fail(err, DCPK_EFORMAT, "the name '%.200s...' has more than %d bytes",
+                                 raw, DCPK_ARCHIVE_NAME_BYTES);
+            if (n > 0)
+                name[n++] = '/';
+            memcpy(name + n, part, n_part);
+            n += n_part;
+        }
+        part += n_part + (part[n_part] == '/');
+    }
+    name[n] = '\0';
+    return DCPK_OK;
+}
+
+/* What an entry is instead of a plain file or a folder; NULL: it is one. */
+static const char *oddity_of(struct archive_entry *entry)
+{
+    if (archive_entry_hardlink(entry) != NULL || archive_entry_filetype(entry) == AE_IFLNK)
+        return "a link";
+    if (archive_entry_filetype(entry) == AE_IFREG || archive_entry_filetype(entry) == AE_IFDIR)
+        return NULL;
+    return "a device, pipe or socket";
+}
+
+static dcpk_status add_member(struct dcpk_member_list *list, const char *name, const char *oddity,
+                              struct dcpk_member **member, struct dcpk_error *err)
+{
+    const size_t n_name = strlen(name);
+    uint64_t found;
+    bool existed;
+    char *copy;
+
+    if (list->n == MAX_MEMBERS)
+        return dcpk_fail(err, DCPK_ERANGE, "it has more than %zu members", MAX_MEMBERS);
+    if (n_name == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "member %zu has no name", list->n);
+    if (dcpk_grow(&list->members, &list->capacity, list->n, sizeof *list->members, err) != DCPK_OK)
+        return err->status;
+    copy = dcpk_arena_strndup(list->arena, name, n_name, err);
+    if (copy == NULL)
+        return err->status;
+    if (dcpk_map_put(&list->by_name, copy, n_name, list->n, &existed, &found, err) != DCPK_OK)
+        return err->status;
+    if (existed)
+        return dcpk_fail(err, DCPK_EFORMAT, "it has '%.200s' twice", name);
+    list->members[list->n] = (struct dcpk_member){.name = copy, .oddity = oddity};
+    *member = &list->members[list->n++];
+    return DCPK_OK;
+}
+
+/* More than FORMAT.md's limit: a bomb, or all zeros. */
+static dcpk_status check_unpacked(const struct scan *s, uint64_t n_bytes, struct dcpk_error *err)
+{
+    if (n_bytes <= s->limit_bytes)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "it unpacks to more than %" PRIu64 " bytes, %u times its own %" PRIu64
+                     "; if that is right, unpack it and give the folder",
+                     s->limit_bytes, MAX_RATIO, s->list->archive_bytes);
+}
+
+static dcpk_status write_block(struct scan *s, const uint8_t *data, size_t n, uint64_t at,
+                               struct dcpk_error *err)
+{
+    while (n > 0) {
+        const ssize_t put = pwrite(s->list->fd, data, n, (off_t)at);
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return dcpk_fail_errno(err, put < 0 ? errno : EIO,
+                                   "unpacking to a temporary file in '%s', %" PRIu64
+                                   " bytes so far (TMPDIR says where; or unpack it and give the "
+                                   "folder)",
+                                   s->list->temporary, at);
+        data += put;
+        at += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return DCPK_OK;
+}
+
+/* Copy a member's data behind what was unpacked before. */
+static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, struct dcpk_error *err)
+{
+    const uint64_t start = s->list->unpacked_bytes;
+    uint64_t end = start, block_end;
+    const void *block;
+    size_t n;
+    la_int64_t at;
+    int rc;
+
+    while ((rc = archive_read_data_block(s->archive, &block, &n, &at)) == ARCHIVE_OK) {
+        if (at < 0 || !dcpk_add_u64(start, (uint64_t)at, &block_end) ||
+            !dcpk_add_u64(block_end, n, &block_end))
+            return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' has no possible size", member->name);
+        if (check_unpacked(s, block_end, err) != DCPK_OK ||
+            write_block(s, block, n, block_end - n, err) != DCPK_OK)
+            return err->status;
+        end = block_end > end ? block_end : end;
+        if (!tell_progress(s))
+            return dcpk_fail(err, DCPK_ECANCELLED, "stopped while unpacking");
+    }
+    if (rc != ARCHIVE_EOF)
+        return archive_error(s, err);
+    if (ftruncate(s->list->fd, (off_t)end) != 0) /* a hole at the end */
+        return dcpk_fail_errno(err, errno, "giving the temporary file %" PRIu64 " bytes", end);
+    member->offset_bytes = start;
+    member->n_bytes = end - start;
+    s->list->unpacked_bytes = end;
+    return DCPK_OK;
+}
+
+/* Take a member where it lies; sets needs_unpack where it does not lie plainly. */
+static dcpk_status place_member(struct scan *s, struct archive_entry *entry, const char *raw,
+                                struct dcpk_member *member, struct dcpk_error *err)
+{
+    const bool is_zip =
+        (archive_format(s->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+    const int64_t at = archive_filter_bytes(s->archive, 0), n = archive_entry_size(entry);
+
+    if (!archive_entry_size_is_set(entry) || archive_entry_sparse_count(entry) > 0 || at < 0 ||
+        n < 0 ||
+        !dcpk_archive_check_place(s->archive_fd, is_zip ? DCPK_ARCHIVE_ZIP : DCPK_ARCHIVE_TAR, raw,
+                                  (uint64_t)at, (uint64_t)n)) {
+        s->needs_unpack = true;
+        return DCPK_OK;
+    }
+    member->offset_bytes = (uint64_t)at;
+    member->n_bytes = (uint64_t)n;
+    if (member->n_bytes > s->list->archive_bytes ||
+        member->offset_bytes > s->list->archive_bytes - member->n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "cut short: '%.200s' has %" PRIu64 " bytes from byte %" PRIu64
+                         " on, the archive %" PRIu64,
+                         member->name, member->n_bytes, member->offset_bytes,
+                         s->list->archive_bytes);
+    return DCPK_OK;
+}
+
+static dcpk_status take_entry(struct scan *s, struct archive_entry *entry, struct dcpk_error *err)
+{
+    const char *raw = archive_entry_pathname(entry), *oddity = oddity_of(entry);
+    char name[DCPK_ARCHIVE_NAME_BYTES];
+    struct dcpk_member *member = NULL;
+    dcpk_status st;
+
+    if (raw == NULL) /* not in the locale's letters */
+        raw = archive_entry_pathname_utf8(entry);
+    if (raw == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "the name of member %zu cannot be read", s->list->n);
+    st = clean_name(raw, name, err);
+    if (st != DCPK_OK || (oddity == NULL && archive_entry_filetype(entry) == AE_IFDIR))
+        return st;
+    if (archive_entry_is_encrypted(entry))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' is encrypted", name);
+    st = add_member(s->list, name, oddity, &member, err);
+    if (st != DCPK_OK || oddity != NULL)
+        return st;
+    return s->unpacks ? unpack_member(s, member, err) : place_member(s, entry, raw, member, err);
+}
+
+static dcpk_status walk(struct scan *s, struct dcpk_error *err)
+{
+    struct archive_entry *entry;
+    dcpk_status st = open_archive(s, err);
+    int rc;
+
+    while (st == DCPK_OK && !s->needs_unpack) {
+        rc = archive_read_next_header(s->archive, &entry);
+        if (rc == ARCHIVE_EOF)
+            break;
+        if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN) { /* a warning: of owners, times, letters */
+            st = archive_error(s, err);
+            break;
+        }
+        if (!s->unpacks && archive_filter_code(s->archive, 0) != ARCHIVE_FILTER_NONE)
+            s->needs_unpack = true;
+        else
+            st = take_entry(s, entry, err);
+        if (st == DCPK_OK && archive_filter_bytes(s->archive, 0) > 0) /* headers count as well */
+            st = check_unpacked(s, (uint64_t)archive_filter_bytes(s->archive, 0), err);
+        if (st == DCPK_OK && !tell_progress(s))
+            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped");
+    }
+    archive_read_free(s->archive);
+    s->archive = NULL;
+    return st;
+}
+
+/* A file without a name, gone with its descriptor. */
+static dcpk_status open_temporary(struct dcpk_member_list *list, struct dcpk_error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    struct dcpk_bytes path = {0};
+    dcpk_status st;
+
+    list->temporary = folder == NULL || folder[0] == '\0' ? "/tmp" : folder;
+    list->fd = open(list->temporary, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (list->fd >= 0)
+        return DCPK_OK;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+        return dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)",
+                               list->temporary);
+    dcpk_bytes_printf(&path, "%s/dcpkit-XXXXXX", list->temporary); /* file systems without them */
+    dcpk_bytes_u8(&path, 0);
+    st = dcpk_bytes_status(&path, err);
+    if (st == DCPK_OK) {
+        list->fd = mkostemp((char *)path.data, O_CLOEXEC);
+        if (list->fd < 0)
+            st = dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)",
+                                 list->temporary);
+        else
+            (void)unlink((char *)path.data);
+    }
+    dcpk_bytes_release(&path);
+    return st;
+}
+
+static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *err)
+{
+    dcpk_map_release(&list->by_name);
+    list->by_name = (struct dcpk_map){0};
+    list->n = 0;
+    dcpk_arena_free(list->arena);
+    list->arena = dcpk_arena_new(0, err);
+    return list->arena == NULL ? err->status : DCPK_OK;
+}
+
+dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err)
+{
+    struct scan s = {.list = list};
+    struct stat info;
+    dcpk_status st;
+
+    s.archive_fd = open(list->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (s.archive_fd < 0 || fstat(s.archive_fd, &info) != 0) {
+        st = dcpk_fail_errno(err, errno, "opening '%s'", list->path);
+        goto out;
+    }
+    list->archive_bytes = (uint64_t)info.st_size;
+    if (!dcpk_mul_u64(list->archive_bytes, MAX_RATIO, &s.limit_bytes) ||
+        !dcpk_add_u64(s.limit_bytes, FREE_BYTES, &s.limit_bytes) || s.limit_bytes > INT64_MAX)
+        s.limit_bytes = INT64_MAX;
+    st = new_list(list, err);
+    if (st == DCPK_OK)
+        st = walk(&s, err);
+    if (st != DCPK_OK || !s.needs_unpack)
+        goto out;
+    s.needs_unpack = false;
+    s.unpacks = list->is_unpacked = true;
+    st = new_list(list, err);
+    if (st == DCPK_OK)
+        st = open_temporary(list, err);
+    if (st == DCPK_OK)
+        st = walk(&s, err);
+out:
+    if (st == DCPK_OK && !list->is_unpacked)
+        list->fd = s.archive_fd;
+    else if (s.archive_fd >= 0)
+        close(s.archive_fd);
+    return st;
+}
+
+void dcpk_archive_release(struct dcpk_member_list *list)
+{
+    if (list->fd >= 0)
+        close(list->fd);
+    list->fd = -1;
+    dcpk_map_release(&list->by_name);
+    dcpk_free(list->members);
+    dcpk_arena_free(list->arena);
+}

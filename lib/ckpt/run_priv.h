@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_priv.h - the spelling of run folders, shared by those on disk and those in archives. */
+#ifndef DCPK_LIB_CKPT_RUN_PRIV_H
+#define DCPK_LIB_CKPT_RUN_PRIV_H
+
+#include "lib/ckpt/run.h"
+
+#define DCPK_RUN_TRACKER_BYTES 4096 /* the most that a tracker may have */
+
+/* A folder that holds a file of one of these names is a checkpoint itself. */
+enum { DCPK_RUN_N_MARKS = 3 };
+extern const char *const dcpk_run_marks[DCPK_RUN_N_MARKS];
+
+/* printf into new memory; NULL and err on failure. */
+char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The iteration that a folder's name of n bytes says: >= 0, RELEASE or UNKNOWN. */
+int64_t dcpk_run_name_iteration(const char *name, int n);
+
+/* "<run>/iter_0000004" or "<run>/release", owned by the caller. */
+char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err);
+
+/* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
+dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
+                                   struct dcpk_error *err);
+
+#endif
