@@ -46,6 +46,8 @@ fsdp_dtensor_native_dp2 tp2 2 4 layers=4 groups=2 min_lr=0.001 tp=2 -- --target-
 fsdp_dtensor_native_dp2 generation_C 1 4 layers=4 groups=2 min_lr=0.001 -- --target-generation C
 fsdp_dtensor_native_moe_ep2dp4 ep2 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0.001 --
 fsdp_dtensor_native_moe_ep2dp4 ep1 1 4 layers=4 groups=2 experts=4 min_lr=0.001 -- --target-mesh ep=1
+fsdp_dtensor_native_dp2 tp2_chunks 2 4 layers=4 groups=2 min_lr=0.001 tp=2 -- --target-mesh tp=2
+fsdp_dtensor_native_moe_ep2dp4 ep2_chunks 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0.001 -- --target-mesh tp=2,ep=2
 fsdp_dtensor_telike_dp2_015 dp1 1 1 layers=2 --
 fsdp_dtensor_telike_dp2_019 dp2 2 1 layers=2 --
 fsdp_dtensor_telike_tp2dp2 tp2 2 1 layers=2 tp=2 --
