@@ -16,9 +16,13 @@ static const struct {
     const char *name;
     uint64_t n_params, n_masters;
 } samples[] = {
-    {"torch_dist_a_dense_tp2pp2", 27, 27}, {"torch_dist_b_dense_tp2pp2", 27, 27},
-    {"torch_dist_c_dense_tp2pp2", 27, 27}, {"torch_dist_c_moe_ep2pp2", 48, 48},
-    {"torch_dist_c_fp32_dp1", 27, 27},     {"torch_dist_c_dp_reshardable_tp2dp2", 27, 27},
+    {"torch_dist_a_dense_tp2pp2", 27, 27},
+    {"torch_dist_b_dense_tp2pp2", 27, 27},
+    {"torch_dist_c_dense_tp2pp2", 27, 27},
+    {"torch_dist_c_moe_ep2pp2", 48, 48},
+    {"torch_dist_c_fp32_dp1", 27, 27},
+    {"zarr_dense_tp2dp2", 27, 27},
+    {"torch_dist_c_dp_reshardable_tp2dp2", 27, 27},
 };
 #define N_SAMPLES (sizeof samples / sizeof samples[0])
 
@@ -217,18 +221,17 @@ static void an_fp32_run_has_its_own_prefix(void **state)
  * runs out of memory says "not mine", and the conversion may still succeed: it ends when the n-th
  * allocation is never made.)
  */
-static void every_failed_allocation_is_an_error(void **state)
+static void fail_allocations(const char *sample)
 {
     uint64_t n = 1, n_failed = 0;
     bool reached = true;
 
-    (void)state;
     for (; reached; n += n < 200 ? 1 : 97) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         dcpk_status st;
 
         dcpk_alloc_fail_nth(n);
-        st = convert("torch_dist_c_dense_tp2pp2", scratch("fault"), 1, 0, DCPK_IMPL_ANY, &err);
+        st = convert(sample, scratch("fault"), 1, 0, DCPK_IMPL_ANY, &err);
         reached = dcpk_alloc_fail_nth(0) >= n;
         n_failed += st != DCPK_OK;
         CHECK_EQ_INT(access(scratch("fault/iter_0000004"), F_OK) == 0, st == DCPK_OK, err.text);
@@ -236,7 +239,14 @@ static void every_failed_allocation_is_an_error(void **state)
             CHECK_EQ_INT(nftw(scratch("fault"), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0,
                          "clean up");
     }
-    CHECK(n_failed > 200, "allocations were made to fail");
+    CHECK(n_failed > 200, sample);
+}
+
+static void every_failed_allocation_is_an_error(void **state)
+{
+    (void)state;
+    fail_allocations("torch_dist_c_dense_tp2pp2");
+    fail_allocations("torch_dist_a_dense_tp2pp2"); /* views */
 }
 
 int main(void)
