@@ -103,6 +103,9 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (st != DCPK_OK)
         return st;
     m->out->identity = dcpk_output_identity(m->out);
+    if (m->ckpt->format == options->container)
+        dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
+                                      "from it (dcp_to_torch_save) gives the keys as they are");
     return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
 }
 
