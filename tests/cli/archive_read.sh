@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# archive_read.sh - a checkpoint packed by GNU tar, gzip, zstd or Info-ZIP reads like its folder.
+if "$DCPKIT" --version | grep -q 'not built in.*libarchive'; then
+    echo "built without libarchive"
+    exit 77
+fi
+for tool in tar gzip zstd zip; do
+    command -v $tool >/dev/null || {
+        echo "no $tool"
+        exit 77
+    }
+done
+
+# packs NAME: the folder $SAMPLES/NAME as archives of each kind; plain ones are read in place.
+packs() {
+    local format
+    for format in gnu pax ustar; do
+        tar -C "$SAMPLES" --dereference --format=$format -cf $format.tar "$1"
+    done
+    tar -C "$SAMPLES/$1" --dereference -cf root.tar .
+    gzip -k -1 gnu.tar
+    zstd -q -k -1 gnu.tar
+    (cd "$SAMPLES" && zip -q -r -0 "$TMP/stored.zip" "$1" && zip -q -r -1 "$TMP/packed.zip" "$1")
+}
+
+for name in torch_dist_a_dense_tp2pp2 torch_dist_b_dense_tp2pp2 \
+    torch_dist_c_moe_ep2pp2 torch_dist_c_dp_reshardable_tp2dp2 fsdp_dtensor_native_dp2 \
+    fsdp_dtensor_converted_by_megatron zarr_dense_tp2dp2; do
+    packs $name
+    "$DCPKIT" hash "$SAMPLES/$name" >want
+    [ -s want ] || echo "$name: no hashes"
+    for file in *.tar *.gz *.zst *.zip; do
+        "$DCPKIT" hash "$file" >got 2>said || echo "$name, $file: hash: exit $?: $(cat said)"
+        diff -q want got >/dev/null || echo "$name, $file: other hashes"
+        "$DCPKIT" verify "$file" >said 2>notes || echo "$name, $file: verify: exit $?: $(cat said notes)"
+        unpacked=$(grep -c 'unpacked once' notes)
+        case $file in
+        *.gz | *.zst | packed.zip) [ "$unpacked" = 1 ] || echo "$name, $file: no note of unpacking" ;;
+        *) [ "$unpacked" = 0 ] || echo "$name, $file: unpacked, though it lies plainly" ;;
+        esac
+    done
+    echo "$name: read from $(echo *.tar *.gz *.zst *.zip)"
+    rm -f -- *.tar *.gz *.zst *.zip
+done
+
+name=torch_dist_b_dense_tp2pp2
+packs $name
+"$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/$name" want_out >said 2>&1 || cat said
+for file in gnu.tar gnu.tar.gz stored.zip packed.zip; do
+    "$DCPKIT" convert --to fsdp_dtensor $file out >said 2>&1 || echo "convert $file: $(cat said)"
+    diff -r want_out out && echo "convert $file: as from the folder"
+    "$DCPKIT" verify --against $file out >said 2>&1 || echo "verify against $file: $(cat said)"
+    rm -rf out
+done
+"$DCPKIT" inspect gnu.tar | head -n 1
+"$DCPKIT" inspect root.tar | head -n 1
