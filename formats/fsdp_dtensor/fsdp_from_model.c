@@ -373,6 +373,7 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 
+/* Megatron-FSDP has one pipeline stage, so it takes the states of the first. */
 static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -382,7 +383,13 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
         const char *prefix = dcpk_arena_printf(
             w->out->arena, err, "rng_state.(%" PRId64 ", %" PRId64 ")", rng->pp, rng->tp);
 
-        st = prefix == NULL ? err->status : add_flat(w, prefix, rng->states, err);
+        if (prefix == NULL)
+            return err->status;
+        if (rng->pp != 0)
+            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                              "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
+        else
+            st = add_flat(w, prefix, rng->states, err);
     }
     return st;
 }

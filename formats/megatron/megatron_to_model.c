@@ -494,14 +494,11 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
 {
     const char *key = object->key;
 
-    if (dcpk_starts_with(key, "rng_state/shard_0."))
+    if (dcpk_starts_with(key, "rng_state/shard_"))
         return read_rng(model, object, err);
     if (dcpk_starts_with(key, "common_state/"))
         return DCPK_OK;
-    if (dcpk_starts_with(key, "rng_state/"))
-        dcpk_model_drop(model, key,
-                        "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
-    else if (strstr(key, "._extra_state") != NULL)
+    if (strstr(key, "._extra_state") != NULL)
         dcpk_model_drop(
             model, key,
             "extra state of Transformer Engine (FP8 recipe), not kept by Megatron-FSDP");

@@ -28,7 +28,7 @@ static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err
 static bool changes_layout(const struct dcpk_convert_options *options)
 {
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
-           options->rules.vocab.divisible_by > 0;
+           options->target.generation != NULL || options->rules.vocab.divisible_by > 0;
 }
 
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
@@ -44,10 +44,10 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
             "'model.module.…' or a metadata.json)",
             from->name);
     if (from == c->options->to && !changes_layout(c->options))
-        return dcpk_fail(
-            err, DCPK_EUSAGE,
-            "the checkpoint is %s already (a target's layout or vocabulary can be given)",
-            from->name);
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the checkpoint is %s already (a target's generation, layout or "
+                         "vocabulary can be given)",
+                         from->name);
     st = dcpk_model_new(c->ckpt, &c->model, err);
     if (st != DCPK_OK)
         return st;

@@ -462,6 +462,50 @@ static void expert_groups_follow_the_target(void **state)
     }
 }
 
+/* What today's Megatron cannot read, or not at another layout, is written anew in the same format.
+ */
+static void older_layouts_become_todays(void **state)
+{
+    static const struct {
+        const char *sample, *rng; /* of the last (pipeline, tensor) rank */
+        uint64_t n_params;
+    } cases[] = {
+        {"torch_dist_a_dense_tp2pp2", "rng_state/shard_1.1_2.2", 3 + 4 * 6},
+        {"torch_dist_c_dp_reshardable_tp2dp2", "rng_state/shard_0.1_1.2", 3 + 4 * 6},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct wish no_wish = {.to = "torch_dist"};
+        const struct wish wish = {.to = "torch_dist", .generation = "B"};
+        const struct dcpk_exec_options options = {.n_threads = 2};
+        const char *label = cases[i].sample,
+                   *shape_of = "optimizer.state.exp_avg.output_layer.weight";
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ours, *source;
+        struct dcpk_prove_report report;
+
+        CHECK_FAILS(convert(sample_path(label), scratch("out"), &no_wish, &err), DCPK_EUSAGE,
+                    "already", label);
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        CHECK_OK(convert(sample_path(label), scratch("out"), &wish, &err), label);
+        ours = open_at(scratch("out"));
+        source = open_at(sample_path(label));
+        CHECK_EQ_INT(ours->generation[0], 'B', label);
+        CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), label);
+        if (!report.equal)
+            fail_msg("%s: %s", label, report.differences->text);
+        CHECK_EQ_INT(report.n_tensors, 3 * cases[i].n_params, label);
+        CHECK(dcpk_checkpoint_object(ours, cases[i].rng) != NULL, label);
+        CHECK(dcpk_checkpoint_tensor(ours, shape_of) != NULL, label);
+        CHECK_EQ_INT(dcpk_checkpoint_tensor(ours, shape_of)->rank, 2, label);
+        dcpk_prove_release(&report);
+        dcpk_checkpoint_close(ours);
+        dcpk_checkpoint_close(source);
+        clean(scratch("out"));
+    }
+}
+
 /* Megatron's own converter writes no parameter groups: only its weights can go back. */
 static void without_groups_only_weights_go_back(void **state)
 {
@@ -510,6 +554,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_are_what_megatron_asks_for, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(expert_groups_follow_the_target, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(older_layouts_become_todays, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(without_groups_only_weights_go_back, scratch_setup,
                                         scratch_teardown),
