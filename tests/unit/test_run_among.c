@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_run_among.c - the checkpoint among an archive's files is found, or the error names them. */
+#include <stdio.h>
+
+#include "lib/base/alloc.h"
+#include "lib/ckpt/run.h"
+#include "tests/check.h"
+
+#define MAX_FILES 8
+#define TRACKER   "latest_checkpointed_iteration.txt"
+
+static const struct {
+    const char *label;
+    const char *files[MAX_FILES]; /* sorted by byte value */
+    const char *tracker;          /* the text of each tracker */
+    const char *folder;           /* NULL: fails, and `text` is in the message */
+    int64_t iteration;
+    const char *text;
+} cases[] = {
+    {"in the root", {".metadata", "a"}, "", "", DCPK_ITERATION_UNKNOWN, NULL},
+    {"an iteration", {"iter_0000007/.metadata"}, "", "iter_0000007", 7, NULL},
+    {"deep", {"a/b/release/metadata.json"}, "", "a/b/release", DCPK_ITERATION_RELEASE, NULL},
+    {"any name", {"x", "y/.zarray", "y/0"}, "", "y", DCPK_ITERATION_UNKNOWN, NULL},
+    {"zarr inside a checkpoint",
+     {"c/k/.zarray", "c/k2/.zarray", "c/metadata.json"},
+     "",
+     "c",
+     DCPK_ITERATION_UNKNOWN,
+     NULL},
+    {"a mark before a name",
+     {"release/x/.metadata"},
+     "",
+     "release/x",
+     DCPK_ITERATION_UNKNOWN,
+     NULL},
+    {"by name alone", {"r/iter_3/data"}, "", "r/iter_3", 3, NULL},
+    {"neighbours that sort between",
+     {"a-b", "a/.metadata", "a/x", "a0"},
+     "",
+     "a",
+     DCPK_ITERATION_UNKNOWN,
+     NULL},
+    {"tracker in the root",
+     {"iter_0000001/.metadata", "iter_0000002/.metadata", TRACKER},
+     "2",
+     "iter_0000002",
+     2,
+     NULL},
+    {"tracker in a run",
+     {"r/iter_0000001/.metadata", "r/iter_0000012/.metadata", "r/" TRACKER},
+     " 12\n",
+     "r/iter_0000012",
+     12,
+     NULL},
+    {"tracker to release", {TRACKER, "release/x"}, "release", "release", -1, NULL},
+    {"tracker to a folder beside a file",
+     {"iter_0000001.json", "iter_0000001/x", TRACKER},
+     "1",
+     "iter_0000001",
+     1,
+     NULL},
+    {"a tracker inside a checkpoint counts not",
+     {"c/.metadata", "c/" TRACKER},
+     "9",
+     "c",
+     DCPK_ITERATION_UNKNOWN,
+     NULL},
+    {"two trackers, one checkpoint",
+     {"a/" TRACKER, "b/" TRACKER, "c/.metadata"},
+     "9",
+     "c",
+     DCPK_ITERATION_UNKNOWN,
+     NULL},
+    {"no file", {NULL}, "", NULL, 0, "no checkpoint among the 0 files"},
+    {"none", {"a", "b/c"}, "", NULL, 0, "no checkpoint among the 2 files"},
+    {"a file, no folder", {"iter_0000001"}, "", NULL, 0, "no checkpoint"},
+    {"two", {"a/.metadata", "b/c/.metadata"}, "", NULL, 0, "2 checkpoints"},
+    {"two, named", {"a/.metadata", "b/c/.metadata"}, "", NULL, 0, "'a', 'b/c'"},
+    {"many",
+     {"1/.zarray", "2/.zarray", "3/.zarray", "4/.zarray", "5/.zarray", "6/.zarray"},
+     "",
+     NULL,
+     0,
+     "'5', ...;"},
+    {"a tracker to nothing", {"iter_0000001/.metadata", TRACKER}, "3", NULL, 0, "iter_0000003"},
+    {"a tracker to a file", {"iter_0000003", TRACKER}, "3", NULL, 0, "no such folder"},
+    {"a tracker of words", {"iter_0000001/.metadata", TRACKER}, "one", NULL, 0, "neither an"},
+};
+
+static dcpk_status read_tracker(void *context, size_t i, char *text, size_t limit_bytes,
+                                size_t *n_bytes, struct dcpk_error *err)
+{
+    const char *tracker = context;
+
+    (void)i;
+    (void)err;
+    CHECK(strlen(tracker) <= limit_bytes, tracker);
+    memcpy(text, tracker, strlen(tracker));
+    *n_bytes = strlen(tracker);
+    return DCPK_OK;
+}
+
+static dcpk_status find(size_t i, struct dcpk_run *run, struct dcpk_error *err)
+{
+    char names[MAX_FILES][64], tracker[16];
+    char *pointers[MAX_FILES];
+    struct dcpk_run_files files = {.names = pointers, .read = read_tracker, .context = tracker};
+
+    snprintf(tracker, sizeof tracker, "%s", cases[i].tracker);
+    for (; files.n < MAX_FILES && cases[i].files[files.n] != NULL; files.n++) {
+        snprintf(names[files.n], sizeof names[0], "%s", cases[i].files[files.n]);
+        pointers[files.n] = names[files.n];
+    }
+    return dcpk_run_find_among(&files, run, err);
+}
+
+static void finds(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_run run = {0};
+
+        if (cases[i].folder == NULL) {
+            CHECK_FAILS(find(i, &run, &err), DCPK_EFORMAT, cases[i].text, cases[i].label);
+            CHECK(run.folder == NULL, cases[i].label);
+            continue;
+        }
+        CHECK_OK(find(i, &run, &err), cases[i].label);
+        CHECK_EQ_STR(run.folder, cases[i].folder, cases[i].label);
+        CHECK_EQ_INT(run.iteration, cases[i].iteration, cases[i].label);
+        dcpk_run_release(&run);
+    }
+}
+
+/* Every allocation fails in turn: an error, and nothing is kept (the sanitizer build sees leaks).
+ */
+static void every_failure(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dcpk_status st = DCPK_ENOMEM;
+
+        for (uint64_t n = 1; st == DCPK_ENOMEM; n++) {
+            struct dcpk_error err = DCPK_ERROR_INIT;
+            struct dcpk_run run = {0};
+
+            CHECK(n < 100, cases[i].label);
+            dcpk_alloc_fail_nth(n);
+            st = find(i, &run, &err);
+            dcpk_run_release(&run);
+        }
+        dcpk_alloc_fail_nth(0);
+        CHECK_EQ_INT(st, cases[i].folder == NULL ? DCPK_EFORMAT : DCPK_OK, cases[i].label);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds),
+        cmocka_unit_test(every_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
