@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* formats.h - the table of all formats that were built. A new format is a folder here and one row in formats.c. */
+/* formats.h - the table of all formats that were built. A new format is a folder here and one row
+ * in formats.c. */
 #ifndef DCPK_FORMATS_FORMATS_H
 #define DCPK_FORMATS_FORMATS_H
 

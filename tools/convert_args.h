@@ -11,9 +11,10 @@
 
 /* What the command line says. */
 struct dcpk_convert_args {
-    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *model_prefix, *state_prefix;
-    bool swiglu, no_swiglu, weights_only, check_input, like_inspector, rename_mtp, dry_run, force, json,
-        progress;
+    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *model_prefix,
+        *state_prefix;
+    bool swiglu, no_swiglu, weights_only, check_input, like_inspector, rename_mtp, dry_run, force,
+        json, progress;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;
@@ -29,7 +30,7 @@ struct dcpk_convert_parsed {
     size_t map_bytes;
 };
 
-#define DCPK_CONVERT_OPTIONS(a)                                                                          \
+#define DCPK_CONVERT_OPTIONS(a)                                                                    \
     {"swiglu",    0,    DCPK_CLI_FLAG,                                                             \
      &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"},     \
         {"no-swiglu", 0, DCPK_CLI_FLAG, &(a).no_swiglu, NULL, "fc1 is a single matrix"},           \
@@ -73,13 +74,17 @@ struct dcpk_convert_parsed {
          &(a).impl,                                                                                \
          "any|te|local",                                                                           \
          "spelling of the target run's names (default: any, all of them as aliases)"},             \
-        {"target-generation", 0, DCPK_CLI_TEXT, &(a).generation, "B|C",                            \
+        {"target-generation",                                                                      \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).generation,                                                                          \
+         "B|C",                                                                                    \
          "torch_dist: common state in common.pt (B, read by every release; the\n"                  \
          "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
         DCPK_TARGET_OPTIONS((a).target),                                                           \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
-        {"check-input", 0, DCPK_CLI_FLAG, &(a).check_input, NULL,                                  \
-         "check every checksum of IN first (reads it twice)"},                                    \
+        {"check-input",    0,    DCPK_CLI_FLAG,                                                    \
+         &(a).check_input, NULL, "check every checksum of IN first (reads it twice)"},             \
         {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
         {"report",         0,      DCPK_CLI_TEXT,                                                  \
@@ -88,12 +93,13 @@ struct dcpk_convert_parsed {
         DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_PROGRESS((a).progress)
 
 /*
- * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's. `parsed` holds what options points
- * to: dcpk_convert_parsed_release. Errors: DCPK_EUSAGE for what does not fit together; those of reading the map.
+ * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's.
+ * `parsed` holds what options points to: dcpk_convert_parsed_release. Errors: DCPK_EUSAGE for what
+ * does not fit together; those of reading the map.
  */
-dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in, const char *out,
-                                    struct dcpk_convert_options *options, struct dcpk_convert_parsed *parsed,
-                                    struct dcpk_error *err);
+dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
+                                    const char *out, struct dcpk_convert_options *options,
+                                    struct dcpk_convert_parsed *parsed, struct dcpk_error *err);
 void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed);
 
 #endif

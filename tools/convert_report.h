@@ -9,9 +9,11 @@
 void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run);
 
 /* The whole report as JSON into a file, or to stdout when path is NULL. */
-dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path, struct dcpk_error *err);
+dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
+                                  struct dcpk_error *err);
 
-/* Can a report be written at `path`? Asked before a conversion, so that its end does not fail for that. */
+/* Can a report be written at `path`? Asked before a conversion, so that its end does not fail for
+ * that. */
 dcpk_status dcpk_check_report_path(const char *path, struct dcpk_error *err);
 
 #endif

@@ -10,16 +10,18 @@
  * Limits of one pickle; 0 takes the default. Passing one is DCPK_ERANGE with the byte offset.
  */
 struct dcpk_pickle_limits {
-    uint32_t max_depth;   /* nesting of the finished value, default 200 */
-    uint64_t max_nodes;   /* values made, default 64 * bytes of the pickle + 1024 */
-    uint64_t max_memo;    /* memo entries, default bytes of the pickle */
+    uint32_t max_depth; /* nesting of the finished value, default 200 */
+    uint64_t max_nodes; /* values made, default 64 * bytes of the pickle + 1024 */
+    uint64_t max_memo;  /* memo entries, default bytes of the pickle */
 };
 
 /*
- * Resolve a persistent id (BINPERSID: torch's storages) to a value. Called while reading; `pid` is the finished tuple,
- * flat (no container in it; else DCPK_EUNSUPPORTED). The reader copies the node that comes back, not what it points at.
+ * Resolve a persistent id (BINPERSID: torch's storages) to a value. Called while reading; `pid` is
+ * the finished tuple, flat (no container in it; else DCPK_EUNSUPPORTED). The reader copies the node
+ * that comes back, not what it points at.
  */
-typedef dcpk_status dcpk_pickle_persistent(void *context, struct dcpk_arena *arena, const struct dcpk_value *pid,
+typedef dcpk_status dcpk_pickle_persistent(void *context, struct dcpk_arena *arena,
+                                           const struct dcpk_value *pid,
                                            const struct dcpk_value **value, struct dcpk_error *err);
 
 struct dcpk_pickle_options {
@@ -30,44 +32,54 @@ struct dcpk_pickle_options {
 };
 
 /*
- * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (torch_dist.md 2.1 and the rest of the data opcodes
- * CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes behind it are DCPK_EFORMAT).
- * Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE, NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of
- * (module, name) pairs that Megatron's and torch's files hold is in pickle_known.c; an object of another class has
- * is_known false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of ints),
- * collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its own, as torch's state dicts may),
- * builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") -> BYTES, getattr(class, "Inner") -> GLOBAL "Class.Inner".
- * Module names are those of Python 3 ("__builtin__" reads as "builtins"). NEWOBJ_EX with keywords becomes a REDUCE of
- * copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container that holds itself.
- * A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could tell which value counts.
- * Memory: proportional to the pickle's bytes (limits); everything in `arena`.
+ * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (torch_dist.md 2.1 and the
+ * rest of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP
+ * (bytes behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL;
+ * REDUCE, NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of (module, name) pairs
+ * that Megatron's and torch's files hold is in pickle_known.c; an object of another class has
+ * is_known false and stays inert. A few known calls are turned into plain values: torch.Size ->
+ * TUPLE (of ints), collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its
+ * own, as torch's state dicts may), builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") ->
+ * BYTES, getattr(class, "Inner") -> GLOBAL "Class.Inner". Module names are those of Python 3
+ * ("__builtin__" reads as "builtins"). NEWOBJ_EX with keywords becomes a REDUCE of
+ * copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container
+ * that holds itself. A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could
+ * tell which value counts. Memory: proportional to the pickle's bytes (limits); everything in
+ * `arena`.
  */
-dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes, const struct dcpk_pickle_options *options,
-                             struct dcpk_arena *arena, const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
+                             const struct dcpk_pickle_options *options, struct dcpk_arena *arena,
+                             const struct dcpk_value **value, struct dcpk_error *err);
 
 /* Is (module, name) on the list? */
 bool dcpk_pickle_is_known(const char *module, const char *name);
 
 /*
- * Write `value` as a pickle of `protocol` 2 (GLOBAL opcodes, what torch's weights_only unpickler takes) or 4.
- * Nodes shared in the tree are written once and memoised, so that identity is kept and size stays linear. Dicts and lists in
- * batches of 1000 as CPython does. Tensors: `tensor` is called for each and must append the opcodes that leave it on the
- * stack; NULL: DCPK_EUNSUPPORTED.
+ * Write `value` as a pickle of `protocol` 2 (GLOBAL opcodes, what torch's weights_only unpickler
+ * takes) or 4. Nodes shared in the tree are written once and memoised, so that identity is kept and
+ * size stays linear. Dicts and lists in batches of 1000 as CPython does. Tensors: `tensor` is
+ * called for each and must append the opcodes that leave it on the stack; NULL: DCPK_EUNSUPPORTED.
  */
 struct dcpk_pickle_writer; /* what `tensor` appends through; see below */
-typedef dcpk_status dcpk_pickle_put_tensor(void *context, struct dcpk_pickle_writer *w, const struct dcpk_value_tensor *tensor,
+typedef dcpk_status dcpk_pickle_put_tensor(void *context, struct dcpk_pickle_writer *w,
+                                           const struct dcpk_value_tensor *tensor,
                                            struct dcpk_error *err);
-dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol, dcpk_pickle_put_tensor *tensor, void *context,
-                              struct dcpk_bytes *out, struct dcpk_error *err);
+dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol,
+                              dcpk_pickle_put_tensor *tensor, void *context, struct dcpk_bytes *out,
+                              struct dcpk_error *err);
 
 /*
- * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor. Errors are sticky in the
- * bytes. No memo is kept by these but for text: dcpk_pickle_put_text memoises each text of at most 64 KiB the first
- * time and gets it from the memo after that. Modules and names hold no newline.
+ * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor.
+ * Errors are sticky in the bytes. No memo is kept by these but for text: dcpk_pickle_put_text
+ * memoises each text of at most 64 KiB the first time and gets it from the memo after that. Modules
+ * and names hold no newline.
  */
-struct dcpk_pickle_writer *dcpk_pickle_writer_new(struct dcpk_bytes *out, int protocol, struct dcpk_error *err); /* out borrowed; writes PROTO */
+struct dcpk_pickle_writer *
+dcpk_pickle_writer_new(struct dcpk_bytes *out, int protocol,
+                       struct dcpk_error *err);             /* out borrowed; writes PROTO */
 void dcpk_pickle_writer_free(struct dcpk_pickle_writer *w); /* NULL is a no-op */
-void dcpk_pickle_put_op(struct dcpk_pickle_writer *w, uint8_t opcode); /* an opcode without argument */
+void dcpk_pickle_put_op(struct dcpk_pickle_writer *w,
+                        uint8_t opcode); /* an opcode without argument */
 void dcpk_pickle_put_int(struct dcpk_pickle_writer *w, int64_t v);
 void dcpk_pickle_put_float(struct dcpk_pickle_writer *w, double v);
 void dcpk_pickle_put_text(struct dcpk_pickle_writer *w, const char *text, size_t n);
@@ -78,10 +90,25 @@ void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo);
 
 /* Opcodes by CPython's names (pickletools), for callers of put_op. */
 enum {
-    DCPK_OP_MARK = '(', DCPK_OP_STOP = '.', DCPK_OP_NONE = 'N', DCPK_OP_NEWTRUE = 0x88, DCPK_OP_NEWFALSE = 0x89,
-    DCPK_OP_EMPTY_TUPLE = ')', DCPK_OP_TUPLE = 't', DCPK_OP_TUPLE1 = 0x85, DCPK_OP_TUPLE2 = 0x86, DCPK_OP_TUPLE3 = 0x87,
-    DCPK_OP_EMPTY_LIST = ']', DCPK_OP_APPEND = 'a', DCPK_OP_APPENDS = 'e', DCPK_OP_EMPTY_DICT = '}',
-    DCPK_OP_SETITEM = 's', DCPK_OP_SETITEMS = 'u', DCPK_OP_NEWOBJ = 0x81, DCPK_OP_REDUCE = 'R', DCPK_OP_BUILD = 'b',
+    DCPK_OP_MARK = '(',
+    DCPK_OP_STOP = '.',
+    DCPK_OP_NONE = 'N',
+    DCPK_OP_NEWTRUE = 0x88,
+    DCPK_OP_NEWFALSE = 0x89,
+    DCPK_OP_EMPTY_TUPLE = ')',
+    DCPK_OP_TUPLE = 't',
+    DCPK_OP_TUPLE1 = 0x85,
+    DCPK_OP_TUPLE2 = 0x86,
+    DCPK_OP_TUPLE3 = 0x87,
+    DCPK_OP_EMPTY_LIST = ']',
+    DCPK_OP_APPEND = 'a',
+    DCPK_OP_APPENDS = 'e',
+    DCPK_OP_EMPTY_DICT = '}',
+    DCPK_OP_SETITEM = 's',
+    DCPK_OP_SETITEMS = 'u',
+    DCPK_OP_NEWOBJ = 0x81,
+    DCPK_OP_REDUCE = 'R',
+    DCPK_OP_BUILD = 'b',
     DCPK_OP_BINPERSID = 'Q',
 };
 

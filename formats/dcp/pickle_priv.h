@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_priv.h - between the pickle machine (pickle_read.c) and the values it makes (pickle_build.c). */
+/* pickle_priv.h - between the pickle machine (pickle_read.c) and the values it makes
+ * (pickle_build.c). */
 #ifndef DCPK_FORMATS_DCP_PICKLE_PRIV_H
 #define DCPK_FORMATS_DCP_PICKLE_PRIV_H
 
 #include "formats/dcp/pickle.h"
 
-#define DCPK_PICKLE_RECENT_INTS 1024     /* a power of two */
-#define DCPK_PICKLE_MAX_NAME    255      /* bytes of a module or a name; longer ones occur nowhere */
-#define DCPK_PICKLE_MAX_DEPTH   60000    /* fits dcpk_node.height below the walk's mark */
+#define DCPK_PICKLE_RECENT_INTS 1024  /* a power of two */
+#define DCPK_PICKLE_MAX_NAME    255   /* bytes of a module or a name; longer ones occur nowhere */
+#define DCPK_PICKLE_MAX_DEPTH   60000 /* fits dcpk_node.height below the walk's mark */
 #define DCPK_NODE_FIXED         SIZE_MAX /* capacity of a SET that is frozen or shares its items */
 
 enum dcpk_node_flags {
-    DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no struct dcpk_node */
+    DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no
+                              struct dcpk_node */
     DCPK_NODE_ORDERED = 2, /* a DICT that is a collections.OrderedDict: it may have attributes */
 };
 
@@ -36,11 +38,17 @@ struct dcpk_object_node {
 };
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
-    struct dcpk_value *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
+    struct dcpk_value
+        *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
 };
 
 enum dcpk_call {
-    DCPK_CALL_OTHER, DCPK_CALL_SIZE, DCPK_CALL_ORDERED_DICT, DCPK_CALL_SET, DCPK_CALL_ENCODE, DCPK_CALL_BYTES,
+    DCPK_CALL_OTHER,
+    DCPK_CALL_SIZE,
+    DCPK_CALL_ORDERED_DICT,
+    DCPK_CALL_SET,
+    DCPK_CALL_ENCODE,
+    DCPK_CALL_BYTES,
     DCPK_CALL_GETATTR,
 };
 struct dcpk_global_node { /* GLOBAL */
@@ -50,21 +58,25 @@ struct dcpk_global_node { /* GLOBAL */
 };
 
 /*
- * Makes the values of one pickle. They are handed out without const because lists, dicts and objects grow while the
- * pickle is read; dcpk_builder_finish freezes the tree. Makers return NULL with err set: DCPK_ENOMEM, or DCPK_ERANGE past a limit.
- * Every value a function takes must come from the same builder.
+ * Makes the values of one pickle. They are handed out without const because lists, dicts and
+ * objects grow while the pickle is read; dcpk_builder_finish freezes the tree. Makers return NULL
+ * with err set: DCPK_ENOMEM, or DCPK_ERANGE past a limit. Every value a function takes must come
+ * from the same builder.
  */
 struct dcpk_builder {
     struct dcpk_arena *arena; /* borrowed */
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;
-    uint32_t at_bytes;   /* of the opcode under way, set by the machine; nodes remember it for messages */
-    uint64_t base_bytes; /* added to offsets in messages */
+    uint32_t
+        at_bytes; /* of the opcode under way, set by the machine; nodes remember it for messages */
+    uint64_t base_bytes;                              /* added to offsets in messages */
     struct dcpk_value *none, *no, *yes, *empty_tuple; /* one node each, made when first needed */
-    struct dcpk_value *recent_ints[DCPK_PICKLE_RECENT_INTS]; /* sizes and offsets repeat: share their nodes */
+    struct dcpk_value
+        *recent_ints[DCPK_PICKLE_RECENT_INTS]; /* sizes and offsets repeat: share their nodes */
 };
 
-/* Values reach us through const arrays of dcpk_value; all of them are nodes of this builder (never const). */
+/* Values reach us through const arrays of dcpk_value; all of them are nodes of this builder (never
+ * const). */
 static inline struct dcpk_value *dcpk_node_mutable(const struct dcpk_value *v)
 {
     return (struct dcpk_value *)(uintptr_t)v;
@@ -91,61 +103,80 @@ static inline struct dcpk_growing_object *dcpk_node_object(struct dcpk_value *v)
 }
 
 /* May `to`, of one of two kinds, still change? DCPK_EUNSUPPORTED else. */
-dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_kind kind, enum dcpk_value_kind or_kind,
-                                   struct dcpk_error *err);
+dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_kind kind,
+                                   enum dcpk_value_kind or_kind, struct dcpk_error *err);
 
-/* A zeroed node of n_bytes whose first member is a struct dcpk_value; the second for those with a struct dcpk_node. */
-void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes, struct dcpk_error *err);
-void *dcpk_builder_node(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes, struct dcpk_error *err);
+/* A zeroed node of n_bytes whose first member is a struct dcpk_value; the second for those with a
+ * struct dcpk_node. */
+void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
+                        struct dcpk_error *err);
+void *dcpk_builder_node(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
+                        struct dcpk_error *err);
 /* Set call and is_known of a global whose names are set. */
 void dcpk_builder_classify(struct dcpk_global_node *g);
 
-void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena, const struct dcpk_pickle_options *options,
-                       size_t n_bytes);
+void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
+                       const struct dcpk_pickle_options *options, size_t n_bytes);
 
 struct dcpk_value *dcpk_builder_none(struct dcpk_builder *b, struct dcpk_error *err);
 struct dcpk_value *dcpk_builder_bool(struct dcpk_builder *b, bool v, struct dcpk_error *err);
 struct dcpk_value *dcpk_builder_int(struct dcpk_builder *b, int64_t i, struct dcpk_error *err);
-/* n bytes of little-endian two's complement: an INT when it fits, else a BIGINT of the fewest bytes. */
-struct dcpk_value *dcpk_builder_long(struct dcpk_builder *b, const uint8_t *le, size_t n, struct dcpk_error *err);
+/* n bytes of little-endian two's complement: an INT when it fits, else a BIGINT of the fewest
+ * bytes. */
+struct dcpk_value *dcpk_builder_long(struct dcpk_builder *b, const uint8_t *le, size_t n,
+                                     struct dcpk_error *err);
 struct dcpk_value *dcpk_builder_float(struct dcpk_builder *b, double f, struct dcpk_error *err);
 /* STR; DCPK_EFORMAT unless UTF-8 (lone surrogates pass: CPython writes them). */
-struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text, size_t n, struct dcpk_error *err);
-struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *data, size_t n, struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text, size_t n,
+                                     struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *data, size_t n,
+                                      struct dcpk_error *err);
 /* builtins.bytearray(bytes), not called. */
-struct dcpk_value *dcpk_builder_bytearray(struct dcpk_builder *b, const uint8_t *data, size_t n, struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_bytearray(struct dcpk_builder *b, const uint8_t *data, size_t n,
+                                          struct dcpk_error *err);
 /* A str of Python 2: STR when it is UTF-8, else BYTES. */
-struct dcpk_value *dcpk_builder_old_str(struct dcpk_builder *b, const uint8_t *data, size_t n, struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_old_str(struct dcpk_builder *b, const uint8_t *data, size_t n,
+                                        struct dcpk_error *err);
 /* DCPK_EFORMAT: empty, not UTF-8, a NUL or newline inside; DCPK_ERANGE: longer than 255 bytes. */
-struct dcpk_value *dcpk_builder_global(struct dcpk_builder *b, const char *module, size_t module_bytes, const char *name,
-                                       size_t name_bytes, struct dcpk_error *err);
-/* An empty LIST, SET or DICT that may grow. */
-struct dcpk_value *dcpk_builder_empty(struct dcpk_builder *b, enum dcpk_value_kind kind, struct dcpk_error *err);
-/* A TUPLE, or a SET (frozenset), of n items; the array is copied. */
-struct dcpk_value *dcpk_builder_fixed(struct dcpk_builder *b, enum dcpk_value_kind kind, struct dcpk_value *const *items,
-                                      size_t n, struct dcpk_error *err);
-/* The object that cls.__new__(cls, *args) or callable(*args) would give, or the plain value that pickle.h promises for it. */
-struct dcpk_value *dcpk_builder_new(struct dcpk_builder *b, struct dcpk_value *cls, struct dcpk_value *args,
-                                    struct dcpk_error *err);
-struct dcpk_value *dcpk_builder_new_ex(struct dcpk_builder *b, struct dcpk_value *cls, struct dcpk_value *args,
-                                       struct dcpk_value *keywords, struct dcpk_error *err);
-struct dcpk_value *dcpk_builder_reduce(struct dcpk_builder *b, struct dcpk_value *callable, struct dcpk_value *args,
+struct dcpk_value *dcpk_builder_global(struct dcpk_builder *b, const char *module,
+                                       size_t module_bytes, const char *name, size_t name_bytes,
                                        struct dcpk_error *err);
+/* An empty LIST, SET or DICT that may grow. */
+struct dcpk_value *dcpk_builder_empty(struct dcpk_builder *b, enum dcpk_value_kind kind,
+                                      struct dcpk_error *err);
+/* A TUPLE, or a SET (frozenset), of n items; the array is copied. */
+struct dcpk_value *dcpk_builder_fixed(struct dcpk_builder *b, enum dcpk_value_kind kind,
+                                      struct dcpk_value *const *items, size_t n,
+                                      struct dcpk_error *err);
+/* The object that cls.__new__(cls, *args) or callable(*args) would give, or the plain value that
+ * pickle.h promises for it. */
+struct dcpk_value *dcpk_builder_new(struct dcpk_builder *b, struct dcpk_value *cls,
+                                    struct dcpk_value *args, struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_new_ex(struct dcpk_builder *b, struct dcpk_value *cls,
+                                       struct dcpk_value *args, struct dcpk_value *keywords,
+                                       struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_reduce(struct dcpk_builder *b, struct dcpk_value *callable,
+                                       struct dcpk_value *args, struct dcpk_error *err);
 /* A node of our own for what a dcpk_pickle_persistent returned. */
-struct dcpk_value *dcpk_builder_adopt(struct dcpk_builder *b, const struct dcpk_value *foreign, struct dcpk_error *err);
+struct dcpk_value *dcpk_builder_adopt(struct dcpk_builder *b, const struct dcpk_value *foreign,
+                                      struct dcpk_error *err);
 
-/* Grow a LIST or an OBJECT; a SET that is open; a DICT or an OBJECT (items: key, value, key, ...; n even). */
-dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to, struct dcpk_value *const *items, size_t n,
+/* Grow a LIST or an OBJECT; a SET that is open; a DICT or an OBJECT (items: key, value, key, ...; n
+ * even). */
+dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
+                                struct dcpk_value *const *items, size_t n, struct dcpk_error *err);
+dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to,
+                             struct dcpk_value *const *items, size_t n, struct dcpk_error *err);
+dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to,
+                                   struct dcpk_value *const *items, size_t n,
+                                   struct dcpk_error *err);
+dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to,
+                                   struct dcpk_value *state, struct dcpk_error *err);
+
+/* Refuse cycles, trees deeper than the limit and dicts with a key twice, in what can be reached
+ * from root. Linear. */
+dcpk_status dcpk_builder_finish(struct dcpk_builder *b, struct dcpk_value *root,
                                 struct dcpk_error *err);
-dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to, struct dcpk_value *const *items, size_t n,
-                             struct dcpk_error *err);
-dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to, struct dcpk_value *const *items, size_t n,
-                                   struct dcpk_error *err);
-dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to, struct dcpk_value *state,
-                                   struct dcpk_error *err);
-
-/* Refuse cycles, trees deeper than the limit and dicts with a key twice, in what can be reached from root. Linear. */
-dcpk_status dcpk_builder_finish(struct dcpk_builder *b, struct dcpk_value *root, struct dcpk_error *err);
 
 /* "list", "dict", ... for messages. */
 const char *dcpk_builder_kind_name(enum dcpk_value_kind kind);

@@ -133,15 +133,11 @@ static dcpk_status spell(const struct finding *f, const char *head, const char *
 /* Parameters that torch_dist keeps in parts (torch_dist.md 4.7). */
 static dcpk_status check_kind(const char *name, struct dcpk_error *err)
 {
-    static const char *const split[] = {".in_proj.weight", ".conv1d.weight", ".conv1d.bias"};
-
-    for (size_t i = 0; i < sizeof split / sizeof split[0]; i++)
-        if (strstr(name, split[i]) != NULL)
-            return dcpk_fail(
-                err, DCPK_EUNSUPPORTED,
-                "'%s': Mamba and Gated DeltaNet projections, which torch_dist keeps in "
-                "parts, are not written by this version",
-                name);
+    if (dcpk_megatron_is_in_parts(name))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s': Mamba and Gated DeltaNet projections, which torch_dist keeps in "
+                         "parts, are not written by this version",
+                         name);
     return DCPK_OK;
 }
 

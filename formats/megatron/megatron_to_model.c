@@ -8,6 +8,7 @@
 
 #include "formats/megatron/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_parts.h"
 #include "lib/base/text.h"
 
 #define LAYERS  "layers."
@@ -133,74 +134,106 @@ static const char *unstacked_name(struct dcpk_arena *arena, const char *name,
                              name + s->expert_at + strlen(EXPERTS), expert);
 }
 
-/* Add the slice of a stored tensor that is layer `layer`, expert `expert`. */
-static dcpk_status add_slice(struct dcpk_model *model, uint32_t source, const char *name,
-                             const struct stacking *s, const int64_t *lead,
+/* Stored tensors that make one tensor of the view, rows behind rows; mostly one. */
+struct sources {
+    size_t n;
+    uint32_t tensor[DCPK_MAX_PARTS];
+};
+
+/* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
+static dcpk_status add_slice(struct dcpk_model *model, const struct sources *sources,
+                             const char *name, const struct stacking *s, const int64_t *lead,
                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
+    struct dcpk_piece *pieces = dcpk_arena_array(model->arena, sources->n, sizeof *pieces, err);
+    const char *live =
+        unstacked_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
     struct dcpk_box from, to;
-    const char *live;
-    dcpk_status st;
+    int64_t row = 0;
+    dcpk_status st = pieces == NULL || live == NULL ? err->status : DCPK_OK;
 
-    dcpk_box_whole(stored->shape, stored->rank, &from);
-    dcpk_box_whole(tensor->shape, tensor->rank, &to);
-    for (int a = 0; a < s->n_axes; a++) {
-        from.offset[a] = lead[a];
-        from.extent[a] = 1;
+    for (size_t i = 0; i < sources->n && st == DCPK_OK; i++) {
+        const struct dcpk_tensor *stored = &model->ckpt->tensors[sources->tensor[i]];
+
+        dcpk_box_whole(stored->shape, stored->rank, &from);
+        dcpk_box_whole(stored->shape + s->n_axes, tensor->rank, &to);
+        if (tensor->rank > 0) {
+            to.offset[0] = row;
+            row += to.extent[0];
+        }
+        for (int a = 0; a < s->n_axes; a++) {
+            from.offset[a] = lead[a];
+            from.extent[a] = 1;
+        }
+        st = dcpk_piece_make(model->arena, sources->tensor[i], &from, &to, &pieces[i], err);
     }
-    live = unstacked_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
-    if (piece == NULL || live == NULL)
-        return err->status;
-    st = dcpk_piece_make(model->arena, source, &from, &to, piece, err);
     if (st == DCPK_OK)
         st = dcpk_model_param(model, live, &tensor->param, err);
     if (st != DCPK_OK)
         return st;
-    tensor->pieces = piece;
-    tensor->n_pieces = 1;
+    tensor->pieces = pieces;
+    tensor->n_pieces = sources->n;
     return dcpk_model_add(model, tensor, err);
 }
 
-/* Add a stored tensor: itself, or its slices along the stacked axes. `name`: its key without
- * optimizer prefix. */
-static dcpk_status add_tensor(struct dcpk_model *model, uint32_t source, const char *name,
-                              enum dcpk_role role, const char *state, struct dcpk_error *err)
+/* The shape behind the stacked axes; parts must be alike but for their rows. */
+static dcpk_status join_shape(struct dcpk_model *model, const struct sources *sources, int n_lead,
+                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    const struct dcpk_tensor *first = &model->ckpt->tensors[sources->tensor[0]];
+    int64_t *shape;
+
+    tensor->rank = first->rank - n_lead;
+    tensor->shape = first->shape + n_lead;
+    if (sources->n == 1)
+        return DCPK_OK;
+    shape = dcpk_arena_array(model->arena, (size_t)first->rank + 1, sizeof *shape, err);
+    if (shape == NULL)
+        return err->status;
+    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
+    tensor->shape = shape;
+    for (size_t i = 1; i < sources->n; i++) {
+        const struct dcpk_tensor *t = &model->ckpt->tensors[sources->tensor[i]];
+        bool same = tensor->rank > 0 && t->rank == first->rank && t->dtype == first->dtype;
+
+        for (int a = 0; a < first->rank && same; a++)
+            same = a == n_lead || t->shape[a] == first->shape[a];
+        if (!same || t->shape[n_lead] > INT64_MAX - shape[0])
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%s' and '%s' are rows of one parameter and differ in dtype or shape",
+                             first->key, t->key);
+        shape[0] += t->shape[n_lead];
+    }
+    return DCPK_OK;
+}
+
+/* Add stored tensors: themselves, or their slices along the stacked axes. `name`: their key without
+ * optimizer prefix. */
+static dcpk_status add_tensor(struct dcpk_model *model, const struct sources *sources,
+                              const char *name, enum dcpk_role role, const char *state,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[sources->tensor[0]];
     int64_t lead[2] = {0, 0}, count[2] = {1, 1};
     struct dcpk_model_tensor tensor = {.role = role, .state = state, .dtype = stored->dtype};
     struct stacking s;
     dcpk_status st = find_stacking(name, stored->rank, &s, err);
 
+    if (st == DCPK_OK)
+        st = join_shape(model, sources, s.n_axes, &tensor, err);
     if (st != DCPK_OK)
         return st;
-    tensor.rank = stored->rank - s.n_axes;
-    tensor.shape = stored->shape + s.n_axes;
     for (int a = 0; a < s.n_axes; a++)
         count[a] = stored->shape[a];
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
         for (lead[1] = 0; lead[1] < count[1]; lead[1]++) {
             struct dcpk_model_tensor slice = tensor;
 
-            st = add_slice(model, source, name, &s, lead, &slice, err);
+            st = add_slice(model, sources, name, &s, lead, &slice, err);
             if (st != DCPK_OK)
                 return st;
         }
     return DCPK_OK;
-}
-
-/* Projections that torch_dist stores in parts and fsdp_dtensor whole (torch_dist.md 4.7). */
-static bool is_split_projection(const char *name)
-{
-    static const char *const projections[] = {".in_proj.weight.", ".conv1d.weight.",
-                                              ".conv1d.bias."};
-
-    for (size_t i = 0; i < sizeof projections / sizeof projections[0]; i++)
-        if (strstr(name, projections[i]) != NULL)
-            return true;
-    return false;
 }
 
 /* An optimizer tensor must look like its weight. */
@@ -238,13 +271,28 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
     return st;
 }
 
-static dcpk_status add_state(struct dcpk_model *model, uint32_t stored,
+/* All stored tensors of a state in their model's shape. */
+static dcpk_status find_states(struct dcpk_model *model, struct sources *sources,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < sources->n && st == DCPK_OK; i++) {
+        struct dcpk_megatron_key key;
+
+        dcpk_megatron_split_key(model->ckpt->tensors[sources->tensor[i]].key, &key);
+        st = find_state(model, sources->tensor[i], &key, &sources->tensor[i], err);
+    }
+    return st;
+}
+
+/* key: of all parts together. */
+static dcpk_status add_state(struct dcpk_model *model, struct sources *sources,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
-    const char *name = model->ckpt->tensors[stored].key, *state = NULL;
+    const char *name = model->ckpt->tensors[sources->tensor[0]].key, *state = NULL;
     const enum dcpk_role role = dcpk_megatron_role(key);
-    uint32_t source;
     dcpk_status st;
 
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
@@ -252,7 +300,9 @@ static dcpk_status add_state(struct dcpk_model *model, uint32_t stored,
         dcpk_model_drop(model, name, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
-    st = find_state(model, stored, key, &source, err);
+    if (sources->n == 0)
+        return DCPK_OK;
+    st = find_states(model, sources, err);
     if (st == DCPK_EUNSUPPORTED && weights_only) {
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         dcpk_model_drop(model, name,
@@ -268,13 +318,37 @@ static dcpk_status add_state(struct dcpk_model *model, uint32_t stored,
     }
     if (role != DCPK_MASTER)
         model->has_optimizer = true;
-    return add_tensor(model, source, key->param, role, state, err);
+    return add_tensor(model, sources, key->param, role, state, err);
+}
+
+/* Find what belongs together with `source`; *name: the key of the whole. No sources, but the first
+ * is `source`: it is added with another. */
+static dcpk_status find_sources(struct dcpk_model *model, uint32_t source, struct sources *sources,
+                                const char **name, struct dcpk_error *err)
+{
+    const char *key = model->ckpt->tensors[source].key;
+    struct dcpk_parts parts;
+    dcpk_status st = dcpk_megatron_parts_find(model->ckpt, key, &parts, err);
+
+    *sources = (struct sources){.n = 1, .tensor = {source}};
+    *name = key;
+    if (st != DCPK_OK || parts.n == 0)
+        return st;
+    sources->n = 0; /* the others come with the first */
+    if (parts.is_first) {
+        sources->n = parts.n;
+        memcpy(sources->tensor, parts.tensor, sizeof parts.tensor);
+    }
+    *name = dcpk_arena_strndup(model->arena, key, parts.whole_bytes, err);
+    return *name == NULL ? err->status : DCPK_OK;
 }
 
 static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
 {
-    const char *key = model->ckpt->tensors[source].key;
+    const char *key = model->ckpt->tensors[source].key, *name;
     struct dcpk_megatron_key parts;
+    struct sources sources;
+    dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
         dcpk_model_drop(
@@ -288,16 +362,15 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
             dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
-    if (is_split_projection(key))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "Mamba and Gated DeltaNet projections, stored in parts, are not converted "
-                         "by this version");
-    if (dcpk_megatron_split_key(key, &parts))
-        return add_state(model, source, &parts, err);
+    st = find_sources(model, source, &sources, &name, err);
+    if (st != DCPK_OK)
+        return st;
+    if (dcpk_megatron_split_key(name, &parts))
+        return add_state(model, &sources, &parts, err);
     if (dcpk_starts_with(skip_chained(key), "optimizer."))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "an optimizer tensor of a form that this version does not know");
-    return add_tensor(model, source, key, DCPK_WEIGHT, NULL, err);
+    return sources.n == 0 ? DCPK_OK : add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
 }
 
 /* Append the param_groups of one optimizer: {'optimizer': {'param_groups': [...]}} or, in fp32

@@ -31,15 +31,17 @@ void dcpk_free(void *memory);
 
 /*
  * Make room for one more item in a growing array: doubles *capacity when n_items has reached it.
- * items: address of the array's pointer (NULL at first). Returns DCPK_OK or DCPK_ENOMEM (array unchanged).
+ * items: address of the array's pointer (NULL at first). Returns DCPK_OK or DCPK_ENOMEM (array
+ * unchanged).
  */
 dcpk_status dcpk_grow(void *items_address, size_t *capacity, size_t n_items, size_t item_bytes,
                       struct dcpk_error *err);
 
 /*
- * Fault tests only: let the n-th allocation from now on fail (1 = the next), once; 0 switches it off.
- * Returns how many allocations were made since the last call. The one piece of process-wide state in
- * lib/: an allocator that has to be handed through every call would cost more than it gives.
+ * Fault tests only: let the n-th allocation from now on fail (1 = the next), once; 0 switches it
+ * off. Returns how many allocations were made since the last call. The one piece of process-wide
+ * state in lib/: an allocator that has to be handed through every call would cost more than it
+ * gives.
  */
 uint64_t dcpk_alloc_fail_nth(uint64_t nth);
 

@@ -10,13 +10,15 @@
 
 struct dcpk_arena;
 
-/* limit_bytes: the most it may hand out in all, 0 = no limit (passing it is DCPK_ERANGE). NULL and err on failure. */
+/* limit_bytes: the most it may hand out in all, 0 = no limit (passing it is DCPK_ERANGE). NULL and
+ * err on failure. */
 struct dcpk_arena *dcpk_arena_new(uint64_t limit_bytes, struct dcpk_error *err);
 
 /* Release everything that came from the arena. NULL is a no-op. */
 void dcpk_arena_free(struct dcpk_arena *arena);
 
-/* n_bytes of zeroed memory, aligned to 8, valid until dcpk_arena_free; NULL with err set on failure. Not thread-safe. */
+/* n_bytes of zeroed memory, aligned to 8, valid until dcpk_arena_free; NULL with err set on
+ * failure. Not thread-safe. */
 void *dcpk_arena_alloc(struct dcpk_arena *arena, size_t n_bytes, struct dcpk_error *err);
 
 /* As dcpk_arena_alloc for n_items of item_bytes; an overflowing product is DCPK_ERANGE. */
@@ -24,7 +26,8 @@ void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_byt
                        struct dcpk_error *err);
 
 /* A copy of n bytes of text with a NUL behind it. The copy is not aligned. */
-char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n, struct dcpk_error *err);
+char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,
+                         struct dcpk_error *err);
 char *dcpk_arena_strdup(struct dcpk_arena *arena, const char *text, struct dcpk_error *err);
 char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -9,8 +9,8 @@
 #include "lib/base/error.h"
 
 /*
- * Zeroed = empty. Errors are sticky: the first failed append sets `status`, later appends do nothing,
- * so that a long sequence is checked once, by dcpk_bytes_status.
+ * Zeroed = empty. Errors are sticky: the first failed append sets `status`, later appends do
+ * nothing, so that a long sequence is checked once, by dcpk_bytes_status.
  */
 struct dcpk_bytes {
     uint8_t *data; /* owned; NULL when empty */
@@ -22,7 +22,8 @@ struct dcpk_bytes {
 void dcpk_bytes_release(struct dcpk_bytes *b);
 void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes);
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text);
-void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v);
 void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v); /* little-endian, as all below */
 void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checked.h - arithmetic on numbers that came from a file. Each returns false on overflow, out then untouched. */
+/* checked.h - arithmetic on numbers that came from a file. Each returns false on overflow, out then
+ * untouched. */
 #ifndef DCPK_LIB_BASE_CHECKED_H
 #define DCPK_LIB_BASE_CHECKED_H
 

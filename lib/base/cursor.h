@@ -8,7 +8,8 @@
 
 #include "lib/base/error.h"
 
-/* Borrowed bytes and a position in them; `base_bytes` is added to positions in messages (place in the file). */
+/* Borrowed bytes and a position in them; `base_bytes` is added to positions in messages (place in
+ * the file). */
 struct dcpk_cursor {
     const uint8_t *data;
     size_t n_bytes;
@@ -24,10 +25,12 @@ dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_er
 dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err);
 dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err);
 /* Borrow the next n bytes. */
-dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out, struct dcpk_error *err);
+dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
+                              struct dcpk_error *err);
 dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
 /* Borrow the text up to the next '\n', which is consumed; *n without it. */
-dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n, struct dcpk_error *err);
+dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
+                             struct dcpk_error *err);
 
 uint16_t dcpk_load_u16le(const uint8_t *p);
 uint32_t dcpk_load_u32le(const uint8_t *p);

@@ -15,8 +15,8 @@ typedef enum dcpk_status {
     DCPK_ERANGE,       /* a number from a file passes a limit or overflows (exit 3) */
     DCPK_EMISMATCH,    /* two things that must agree do not (exit 3) */
     DCPK_ENOMEM,       /* (exit 4) */
-    DCPK_EIO,          /* the system refused: missing file, permission, no space, read error (exit 4) */
-    DCPK_ECANCELLED,   /* stopped by a signal or by another worker's failure (exit 4) */
+    DCPK_EIO, /* the system refused: missing file, permission, no space, read error (exit 4) */
+    DCPK_ECANCELLED, /* stopped by a signal or by another worker's failure (exit 4) */
 } dcpk_status;
 
 #define DCPK_ERROR_BYTES 2048
@@ -29,12 +29,15 @@ struct dcpk_error {
     dcpk_status status;
     char text[DCPK_ERROR_BYTES];
 };
-#define DCPK_ERROR_INIT {DCPK_OK, ""}
+#define DCPK_ERROR_INIT                                                                            \
+    {                                                                                              \
+        DCPK_OK, ""                                                                                \
+    }
 
 /*
  * Record a failure where it is seen; returns `status`, so that `return dcpk_fail(...)` reads well.
- * fmt: printf format of one clause without a final full stop or newline. Text that does not fit is cut.
- * Allocates nothing.
+ * fmt: printf format of one clause without a final full stop or newline. Text that does not fit is
+ * cut. Allocates nothing.
  */
 dcpk_status dcpk_fail(struct dcpk_error *err, dcpk_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h - JSON: cJSON reads it, a small emitter of our own writes it, byte for byte as Python's json does. */
+/* json.h - JSON: cJSON reads it, a small emitter of our own writes it, byte for byte as Python's
+ * json does. */
 #ifndef DCPK_LIB_BASE_JSON_H
 #define DCPK_LIB_BASE_JSON_H
 
@@ -15,29 +16,40 @@ struct dcpk_json;
 
 /*
  * Parse n bytes of text that must be one JSON value and nothing else.
- * Errors: DCPK_EFORMAT with the byte of the fault; nesting deeper than 64 and duplicate keys of one object too.
- * Owned by the caller: dcpk_json_free.
+ * Errors: DCPK_EFORMAT with the byte of the fault; nesting deeper than 64 and duplicate keys of one
+ * object too. Owned by the caller: dcpk_json_free.
  */
-dcpk_status dcpk_json_parse(const char *text, size_t n, struct dcpk_json **doc, struct dcpk_error *err);
+dcpk_status dcpk_json_parse(const char *text, size_t n, struct dcpk_json **doc,
+                            struct dcpk_error *err);
 void dcpk_json_free(struct dcpk_json *doc); /* only the root; NULL is a no-op */
 
-enum dcpk_json_kind { DCPK_JSON_NULL, DCPK_JSON_BOOL, DCPK_JSON_NUMBER, DCPK_JSON_STRING, DCPK_JSON_ARRAY, DCPK_JSON_OBJECT };
+enum dcpk_json_kind {
+    DCPK_JSON_NULL,
+    DCPK_JSON_BOOL,
+    DCPK_JSON_NUMBER,
+    DCPK_JSON_STRING,
+    DCPK_JSON_ARRAY,
+    DCPK_JSON_OBJECT
+};
 
 enum dcpk_json_kind dcpk_json_kind(const struct dcpk_json *node);
 /* Children of an array or object in their order; NULL past the end. O(1) each. */
 const struct dcpk_json *dcpk_json_first(const struct dcpk_json *node);
 const struct dcpk_json *dcpk_json_next(const struct dcpk_json *node);
-const char *dcpk_json_key(const struct dcpk_json *member);            /* its name in the object around it */
-const struct dcpk_json *dcpk_json_member(const struct dcpk_json *object, const char *key); /* NULL: none */
+const char *dcpk_json_key(const struct dcpk_json *member); /* its name in the object around it */
+const struct dcpk_json *dcpk_json_member(const struct dcpk_json *object,
+                                         const char *key); /* NULL: none */
 /* These take NULL, a member that is not there, like a node of another kind. */
-const char *dcpk_json_string(const struct dcpk_json *node);           /* NULL unless a string */
-bool dcpk_json_int(const struct dcpk_json *node, int64_t *out);       /* false unless a whole number, |v| < 2^53 */
+const char *dcpk_json_string(const struct dcpk_json *node); /* NULL unless a string */
+bool dcpk_json_int(const struct dcpk_json *node,
+                   int64_t *out); /* false unless a whole number, |v| < 2^53 */
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out);
 
 /*
- * The emitter. indent > 0: like json.dump(indent=n) ("," newline, ": "); 0: like json.dumps(x) (", " and ": ").
- * Text is escaped as Python does with ensure_ascii (\uXXXX, surrogate pairs; input is UTF-8, bad bytes become \ufffd).
- * Misuse (a value without its key, unbalanced ends) is an assert. Errors are sticky in `out`.
+ * The emitter. indent > 0: like json.dump(indent=n) ("," newline, ": "); 0: like json.dumps(x) (",
+ * " and ": "). Text is escaped as Python does with ensure_ascii (\uXXXX, surrogate pairs; input is
+ * UTF-8, bad bytes become \ufffd). Misuse (a value without its key, unbalanced ends) is an assert.
+ * Errors are sticky in `out`.
  */
 #define DCPK_JSON_MAX_DEPTH 64
 struct dcpk_json_out {
@@ -57,15 +69,18 @@ void dcpk_json_put_text(struct dcpk_json_out *j, const char *text, size_t n);
 void dcpk_json_put_string(struct dcpk_json_out *j, const char *text); /* NUL-terminated */
 void dcpk_json_put_int(struct dcpk_json_out *j, int64_t v);
 void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v);
-void dcpk_json_put_double(struct dcpk_json_out *j, double v); /* Python's repr: shortest that reads back, "1.0", "1e-05", NaN, Infinity */
+void dcpk_json_put_double(
+    struct dcpk_json_out *j,
+    double v); /* Python's repr: shortest that reads back, "1.0", "1e-05", NaN, Infinity */
 void dcpk_json_put_bool(struct dcpk_json_out *j, bool v);
 void dcpk_json_put_null(struct dcpk_json_out *j);
 
 /* Python's repr(float) of v into text (at least 32 bytes), NUL-terminated. */
 void dcpk_format_double(double v, char text[32]);
 /*
- * The same of a number type with fewer digits, v one of its values: the shortest decimal that, read back and rounded to
- * mantissa_bits behind the leading one (fewer below 2^least_exponent, the smallest normal number), is v. float32: 23, -126.
+ * The same of a number type with fewer digits, v one of its values: the shortest decimal that, read
+ * back and rounded to mantissa_bits behind the leading one (fewer below 2^least_exponent, the
+ * smallest normal number), is v. float32: 23, -126.
  */
 void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32]);
 

@@ -9,7 +9,8 @@
 
 #include "lib/base/error.h"
 
-/* Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes. */
+/* Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes.
+ */
 struct dcpk_map {
     struct dcpk_map_slot *slots;
     size_t n_slots; /* a power of two, or 0 */
@@ -24,8 +25,8 @@ void dcpk_map_release(struct dcpk_map *map);
  * The hash is seeded per process from the addresses of nothing: it is fixed, so that runs repeat;
  * collisions are bounded by open addressing over a 64-bit mix of all bytes.
  */
-dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64_t value, bool *existed,
-                         uint64_t *found, struct dcpk_error *err);
+dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64_t value,
+                         bool *existed, uint64_t *found, struct dcpk_error *err);
 bool dcpk_map_get(const struct dcpk_map *map, const char *key, size_t n, uint64_t *value);
 
 #endif

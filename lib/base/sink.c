@@ -21,23 +21,6 @@
 #define MAX_WRITE_BYTES ((size_t)1 << 30) /* of one pwrite: Linux cuts at 2 GiB - 4096 */
 #define WALK_FDS        16                /* descriptors that deleting a tree may use */
 
-struct dcpk_folder {
-    char *path; /* without slashes at its end */
-    char *partial;
-    char *old;
-    int dir_fd; /* of the partial folder */
-    unsigned flags;
-    int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
-    bool has_folders; /* inside: to be synced as well */
-    bool published;
-};
-
-struct dcpk_sink {
-    int fd;
-    uint64_t n_bytes;
-    char path[]; /* for messages */
-};
-
 int dcpk_folder_fd(const struct dcpk_folder *folder)
 {
     return folder->dir_fd;
@@ -154,6 +137,8 @@ static void free_folder(struct dcpk_folder *folder)
     dcpk_free(folder->path);
     dcpk_free(folder->partial);
     dcpk_free(folder->old);
+    dcpk_free(folder->inner);
+    dcpk_map_release(&folder->reserved);
     dcpk_free(folder);
 }
 
@@ -207,6 +192,23 @@ static dcpk_status clear_way(const struct dcpk_folder *folder, struct dcpk_error
     return DCPK_OK;
 }
 
+/* The partial folder, or the partial archive, a file. */
+static dcpk_status make_partial(struct dcpk_folder *f, struct dcpk_error *err)
+{
+    if (f->flags & DCPK_FOLDER_TAR) {
+        f->dir_fd = open(f->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        return f->dir_fd >= 0 ? DCPK_OK : dcpk_fail_errno(err, errno, "making '%s'", f->partial);
+    }
+    if (mkdir(f->partial, 0777) != 0)
+        return dcpk_fail_errno(err, errno, "making folder '%s'", f->partial);
+    f->dir_fd = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->dir_fd >= 0)
+        return DCPK_OK;
+    dcpk_fail_errno(err, errno, "opening folder '%s'", f->partial);
+    (void)rmdir(f->partial); /* the first error is the one to tell */
+    return err->status;
+}
+
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err)
 {
@@ -225,17 +227,9 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
     st = make_parents(f->path, &f->n_parents, err);
     if (st != DCPK_OK)
         goto out;
-    if (mkdir(f->partial, 0777) != 0) {
-        st = dcpk_fail_errno(err, errno, "making folder '%s'", f->partial);
-        goto out;
-    }
-    f->dir_fd = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->dir_fd < 0) {
-        st = dcpk_fail_errno(err, errno, "opening folder '%s'", f->partial);
-        (void)rmdir(f->partial); /* the first error is the one to tell */
-        goto out;
-    }
-    *folder = f;
+    st = make_partial(f, err);
+    if (st == DCPK_OK)
+        *folder = f;
 out:
     if (st != DCPK_OK) {
         remove_parents(f->path, f->n_parents);
@@ -244,27 +238,23 @@ out:
     return st;
 }
 
-/*
- * Give the file its size and its blocks, so that a full disk shows before hours of work.
- * File systems without fallocate get the size alone.
- */
-static int preallocate(int fd, uint64_t n_bytes)
+int dcpk_sink_preallocate(int fd, uint64_t at, uint64_t n_bytes)
 {
     int rc;
 
     if (n_bytes == 0)
         return 0;
-    if (n_bytes > INT64_MAX) {
+    if (n_bytes > INT64_MAX || at > INT64_MAX - n_bytes) {
         errno = EFBIG;
         return -1;
     }
     do {
-        rc = fallocate(fd, 0, 0, (off_t)n_bytes);
+        rc = fallocate(fd, 0, (off_t)at, (off_t)n_bytes);
     } while (rc != 0 && errno == EINTR);
     if (rc == 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
         return rc;
     do {
-        rc = ftruncate(fd, (off_t)n_bytes);
+        rc = ftruncate(fd, (off_t)(at + n_bytes));
     } while (rc != 0 && errno == EINTR);
     return rc;
 }
@@ -291,7 +281,7 @@ static dcpk_status make_inner_folder(struct dcpk_folder *folder, const char *nam
 
     if (!is_plain_name(last) || (slash != NULL && !is_plain_part(name, n)))
         return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
-    if (slash == NULL)
+    if (slash == NULL || (folder->flags & DCPK_FOLDER_TAR) != 0)
         return DCPK_OK;
     inner = join(name, n, "", err);
     if (inner == NULL)
@@ -303,38 +293,8 @@ static dcpk_status make_inner_folder(struct dcpk_folder *folder, const char *nam
     return st;
 }
 
-dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                               struct dcpk_sink **sink, struct dcpk_error *err)
-{
-    const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
-    struct dcpk_sink *s;
-
-    if (make_inner_folder(folder, name, err) != DCPK_OK)
-        return err->status;
-    s = dcpk_alloc(sizeof *s + path_bytes, err);
-    if (s == NULL)
-        return err->status;
-    snprintf(s->path, path_bytes, "%s/%s", folder->path, name);
-    s->n_bytes = n_bytes;
-    s->fd = openat(folder->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (s->fd < 0) {
-        dcpk_fail_errno(err, errno, "making file '%s'", s->path);
-        dcpk_free(s);
-        return err->status;
-    }
-    if (preallocate(s->fd, n_bytes) != 0) {
-        dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", s->path, n_bytes);
-        dcpk_sink_abandon(s);
-        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
-        return err->status;
-    }
-    *sink = s;
-    return DCPK_OK;
-}
-
-/* Write all n bytes; `path` is for the message. */
-static dcpk_status write_all(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
-                             struct dcpk_error *err)
+dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
+                                size_t n, struct dcpk_error *err)
 {
     while (n > 0) {
         const size_t part = n < MAX_WRITE_BYTES ? n : MAX_WRITE_BYTES;
@@ -352,17 +312,57 @@ static dcpk_status write_all(int fd, const char *path, uint64_t at, const uint8_
     return DCPK_OK;
 }
 
+dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                               struct dcpk_sink **sink, struct dcpk_error *err)
+{
+    const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
+    struct dcpk_sink *s;
+
+    if (make_inner_folder(folder, name, err) != DCPK_OK)
+        return err->status;
+    s = dcpk_alloc(sizeof *s + path_bytes, err);
+    if (s == NULL)
+        return err->status;
+    snprintf(s->path, path_bytes, "%s/%s", folder->path, name);
+    s->n_bytes = n_bytes;
+    if (folder->flags & DCPK_FOLDER_TAR) {
+        s->fd = folder->dir_fd;
+        s->is_member = true;
+        if (dcpk_tar_place(folder, name, n_bytes, &s->base_bytes, err) == DCPK_OK)
+            *sink = s;
+        else
+            dcpk_free(s);
+        return *sink == s ? DCPK_OK : err->status;
+    }
+    s->fd = openat(folder->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (s->fd < 0) {
+        dcpk_fail_errno(err, errno, "making file '%s'", s->path);
+        dcpk_free(s);
+        return err->status;
+    }
+    if (dcpk_sink_preallocate(s->fd, 0, n_bytes) != 0) {
+        dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", s->path, n_bytes);
+        dcpk_sink_abandon(s);
+        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
+        return err->status;
+    }
+    *sink = s;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err)
 {
     assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
-    return write_all(sink->fd, sink->path, offset_bytes, data, n_bytes, err);
+    return dcpk_sink_write_all(sink->fd, sink->path, sink->base_bytes + offset_bytes, data, n_bytes,
+                               err);
 }
 
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
 {
     if (n_bytes > 0) /* 0 would mean "to the end" */
-        (void)sync_file_range(sink->fd, (off_t)offset_bytes, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
+        (void)sync_file_range(sink->fd, (off_t)(sink->base_bytes + offset_bytes), (off_t)n_bytes,
+                              SYNC_FILE_RANGE_WRITE);
 }
 
 /* Sync and close fd; it is closed in every case. */
@@ -384,7 +384,8 @@ static dcpk_status sync_and_close(int fd, const char *path, struct dcpk_error *e
 
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    const dcpk_status st = sync_and_close(sink->fd, sink->path, err);
+    /* an archive is synced once, when it is published */
+    const dcpk_status st = sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->path, err);
 
     dcpk_free(sink);
     return st;
@@ -394,7 +395,8 @@ void dcpk_sink_abandon(struct dcpk_sink *sink)
 {
     if (sink == NULL)
         return;
-    close(sink->fd);
+    if (!sink->is_member)
+        close(sink->fd);
     dcpk_free(sink);
 }
 
@@ -465,8 +467,8 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
     dcpk_status st;
 
     if ((folder->has_folders && nftw(folder->partial, sync_entry, WALK_FDS, FTW_PHYS) != 0) ||
-        sync_folder(folder->dir_fd) != 0)
-        return dcpk_fail_errno(err, errno, "syncing folder '%s'", folder->partial);
+        dcpk_tar_end(folder) != 0 || sync_folder(folder->dir_fd) != 0)
+        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
     st = move_in(folder, err);
     if (st != DCPK_OK)
         return st;
@@ -503,7 +505,7 @@ static dcpk_status write_file(const char *path, const void *data, size_t n_bytes
 
     if (fd < 0)
         return dcpk_fail_errno(err, errno, "making file '%s'", path);
-    st = write_all(fd, path, 0, data, n_bytes, err);
+    st = dcpk_sink_write_all(fd, path, 0, data, n_bytes, err);
     if (st != DCPK_OK) {
         close(fd);
         return st;

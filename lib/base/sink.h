@@ -15,7 +15,10 @@
  */
 struct dcpk_folder;
 
-enum dcpk_folder_flags { DCPK_FOLDER_REPLACE = 1 }; /* what exists at <path> is moved aside, replaced, then deleted */
+enum dcpk_folder_flags {
+    DCPK_FOLDER_REPLACE = 1, /* what exists at <path> is moved aside, replaced, then deleted */
+    DCPK_FOLDER_TAR = 2,     /* <path> is a tar archive, files are its members (lib/base/tar.h); no links, no copies */
+};
 
 /*
  * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force), or when a partial
@@ -27,6 +30,13 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, struct dcpk_sink **sink,
                                struct dcpk_error *err);
+/*
+ * Fix a file's place before it is created, so that an archive does not depend on the order in which threads create; nothing to
+ * do for a folder. name: borrowed until the folder ends; n_bytes as in dcpk_folder_create.
+ */
+dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, struct dcpk_error *err);
+/* Names are from now on in this folder of the archive. Once, of archives only (asserted). */
+dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, struct dcpk_error *err);
 /* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason. */
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data, size_t n_bytes,
                             struct dcpk_error *err);

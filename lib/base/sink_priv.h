@@ -1,11 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_priv.h - the descriptors behind output folders and files. */
+/* sink_priv.h - what stands behind output folders, archives and files. */
 #ifndef DCPK_LIB_BASE_SINK_PRIV_H
 #define DCPK_LIB_BASE_SINK_PRIV_H
 
+#include "lib/base/map.h"
 #include "lib/base/sink.h"
+
+struct dcpk_folder {
+    char *path; /* without slashes at its end */
+    char *partial;
+    char *old;
+    int dir_fd; /* of the partial folder, or of the partial archive */
+    unsigned flags;
+    int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
+    bool has_folders; /* inside: to be synced as well */
+    bool published;
+    /* Of an archive: */
+    char *inner;              /* the folder in it that names are in, NULL: its root */
+    uint64_t end_bytes;       /* where the next member goes */
+    struct dcpk_map reserved; /* name -> where its data goes */
+};
+
+struct dcpk_sink {
+    int fd;
+    bool is_member;      /* of an archive: fd is the folder's */
+    uint64_t base_bytes; /* where the file begins in fd */
+    uint64_t n_bytes;
+    char path[]; /* for messages */
+};
 
 int dcpk_folder_fd(const struct dcpk_folder *folder); /* of the folder under construction */
 int dcpk_sink_fd(const struct dcpk_sink *sink);
+
+/* Write all n bytes; `path` is for the message. */
+dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
+                                size_t n, struct dcpk_error *err);
+
+/*
+ * Give the file its blocks from `at` on, so that a full disk shows before hours of work.
+ * File systems without fallocate get the size alone. Returns 0, or -1 with errno.
+ */
+int dcpk_sink_preallocate(int fd, uint64_t at, uint64_t n_bytes);
+
+/* Of archives: where the data of a member goes, its header written. */
+dcpk_status dcpk_tar_place(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                           uint64_t *base_bytes, struct dcpk_error *err);
+
+/* Two empty blocks at least, and whole records. Nothing to do for a folder. Returns 0, or -1 with
+ * errno. */
+int dcpk_tar_end(const struct dcpk_folder *folder);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.h - where a checkpoint's bytes come from: a set of named sources: a folder, memory, a part of an archive. */
+/* store.h - where a checkpoint's bytes come from: a set of named sources: a folder, memory, a part
+ * of an archive. */
 #ifndef DCPK_LIB_BASE_STORE_H
 #define DCPK_LIB_BASE_STORE_H
 
@@ -10,9 +11,9 @@
 #include "lib/base/error.h"
 
 /*
- * A store is a folder of plain files, or what stands for one. It is opened for reading only and is thread-safe.
- * Descriptors are opened when first read and kept in a bounded cache (at most 256), so that a checkpoint of
- * 10 000 files needs no more of them.
+ * A store is a folder of plain files, or what stands for one. It is opened for reading only and is
+ * thread-safe. Descriptors are opened when first read and kept in a bounded cache (at most 256), so
+ * that a checkpoint of 10 000 files needs no more of them.
  */
 struct dcpk_store;
 
@@ -23,19 +24,22 @@ struct dcpk_source;
 dcpk_status dcpk_store_open(const char *path, struct dcpk_store **store, struct dcpk_error *err);
 
 /* A store without a disk, for tests and fuzzers: add sources with dcpk_store_add_memory. */
-dcpk_status dcpk_store_new_memory(const char *name, struct dcpk_store **store, struct dcpk_error *err);
-/* data is copied. */
-dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data, size_t n_bytes,
+dcpk_status dcpk_store_new_memory(const char *name, struct dcpk_store **store,
                                   struct dcpk_error *err);
+/* data is copied. */
+dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data,
+                                  size_t n_bytes, struct dcpk_error *err);
 
 /*
- * A store whose sources are ranges of one open file, so an archive's members: add them with dcpk_store_add_range.
- * name: for messages; fd: taken on success, closed with the store.
+ * A store whose sources are ranges of one open file, so an archive's members: add them with
+ * dcpk_store_add_range. name: for messages; fd: taken on success, closed with the store.
  */
-dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **store, struct dcpk_error *err);
-/* The range lies in the file (the caller's care). Both add functions: DCPK_EUSAGE when there is a source of that name. */
-dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uint64_t offset_bytes, uint64_t n_bytes,
-                                 struct dcpk_error *err);
+dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **store,
+                                  struct dcpk_error *err);
+/* The range lies in the file (the caller's care). Both add functions: DCPK_EUSAGE when there is a
+ * source of that name. */
+dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uint64_t offset_bytes,
+                                 uint64_t n_bytes, struct dcpk_error *err);
 
 /* Something a person should know about how the bytes are read; copied. NULL when there is none. */
 dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
@@ -49,37 +53,43 @@ bool dcpk_store_has(struct dcpk_store *store, const char *name);
 
 /*
  * The source called `name` (a relative path). The same pointer for the same name.
- * Errors: DCPK_EFORMAT when the name is empty, absolute, holds a ".." component or a NUL ("leaves the folder");
- * DCPK_EIO when there is no such plain file or its size cannot be read.
+ * Errors: DCPK_EFORMAT when the name is empty, absolute, holds a ".." component or a NUL ("leaves
+ * the folder"); DCPK_EIO when there is no such plain file or its size cannot be read.
  */
 dcpk_status dcpk_store_find(struct dcpk_store *store, const char *name, struct dcpk_source **source,
                             struct dcpk_error *err);
 
 /*
- * Names of all entries directly in the folder (files, links and folders; not "." and ".."), sorted by byte value.
- * names: array of n strings, one allocation, owned by the caller: dcpk_free(names).
+ * Names of all entries directly in the folder (files, links and folders; not "." and ".."), sorted
+ * by byte value. names: array of n strings, one allocation, owned by the caller: dcpk_free(names).
  */
-dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n, struct dcpk_error *err);
+dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n,
+                            struct dcpk_error *err);
 
 /*
- * The same of the folder `folder` (a relative path) in the store. Errors: DCPK_EFORMAT when the path leaves the store; DCPK_EIO
- * when there is no such folder.
+ * The same of the folder `folder` (a relative path) in the store. Errors: DCPK_EFORMAT when the
+ * path leaves the store; DCPK_EIO when there is no such folder.
  */
-dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, char ***names, size_t *n, struct dcpk_error *err);
+dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, char ***names,
+                               size_t *n, struct dcpk_error *err);
 
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
-/* Exactly n_bytes from offset_bytes; DCPK_EFORMAT when that passes the end of the source, DCPK_EIO when reading fails. */
-dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, void *out, size_t n_bytes,
-                             struct dcpk_error *err);
+/* Exactly n_bytes from offset_bytes; DCPK_EFORMAT when that passes the end of the source, DCPK_EIO
+ * when reading fails. */
+dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, void *out,
+                             size_t n_bytes, struct dcpk_error *err);
 /*
- * Advise the system that a range will be read soon / will not be read again (page cache). Failure is not an error.
+ * Advise the system that a range will be read soon / will not be read again (page cache). Failure
+ * is not an error.
  */
 enum dcpk_advice { DCPK_WILL_NEED, DCPK_DONE_WITH };
-void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes, enum dcpk_advice advice);
+void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
+                        enum dcpk_advice advice);
 
-/* The whole source with a NUL behind it; owned: dcpk_free. DCPK_ERANGE when larger than limit_bytes. */
-dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, char **data, size_t *n_bytes,
-                              struct dcpk_error *err);
+/* The whole source with a NUL behind it; owned: dcpk_free. DCPK_ERANGE when larger than
+ * limit_bytes. */
+dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, char **data,
+                              size_t *n_bytes, struct dcpk_error *err);
 
 #endif

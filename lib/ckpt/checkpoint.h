@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - an opened checkpoint: its tensors, their chunks, its objects; metadata only, no tensor bytes. */
+/* checkpoint.h - an opened checkpoint: its tensors, their chunks, its objects; metadata only, no
+ * tensor bytes. */
 #ifndef DCPK_LIB_CKPT_CHECKPOINT_H
 #define DCPK_LIB_CKPT_CHECKPOINT_H
 
@@ -32,8 +33,8 @@ struct dcpk_tensor {
     size_t first_chunk;
     size_t n_chunks;
     /*
-     * Flattened ("reformulated") by Megatron 0.8 to 0.15: the model's shape, while `shape` is that of the blocks
-     * (torch_dist.md 5.2). NULL for all others.
+     * Flattened ("reformulated") by Megatron 0.8 to 0.15: the model's shape, while `shape` is that
+     * of the blocks (torch_dist.md 5.2). NULL for all others.
      */
     const int64_t *model_shape;
     int model_rank;
@@ -41,8 +42,8 @@ struct dcpk_tensor {
 
 /*
  * A stored box of a tensor: packed (offsets, extents), rank as its tensor.
- * A chunk of a view (is_run) is a run of elements of a stored chunk instead: `run_of` is that chunk, `run_first` the run's first
- * element in it, counted row-major; `place` is that chunk's.
+ * A chunk of a view (is_run) is a run of elements of a stored chunk instead: `run_of` is that
+ * chunk, `run_first` the run's first element in it, counted row-major; `place` is that chunk's.
  */
 struct dcpk_chunk {
     uint32_t tensor;
@@ -60,14 +61,19 @@ struct dcpk_object {
 };
 
 /* The parallel layout a checkpoint was written with; 0 = not known. */
-struct dcpk_layout { int64_t tp, pp, dp, ep, cp, world; };
+struct dcpk_layout {
+    int64_t tp, pp, dp, ep, cp, world;
+};
 
 /* Something a person should know that is no error. */
-struct dcpk_note { const char *text; struct dcpk_note *next; };
+struct dcpk_note {
+    const char *text;
+    struct dcpk_note *next;
+};
 
 /*
- * Everything is in the arena and dies with dcpk_checkpoint_close. Read-only once opened, so any number of
- * threads may read it.
+ * Everything is in the arena and dies with dcpk_checkpoint_close. Read-only once opened, so any
+ * number of threads may read it.
  */
 struct dcpk_checkpoint {
     struct dcpk_arena *arena;
@@ -75,7 +81,8 @@ struct dcpk_checkpoint {
     const struct dcpk_format *format;
     void *state; /* the format's own, state_bytes of it */
 
-    const char *generation; /* "A", "B", "C" of torch_dist.md 1.1, with releases; "" when there is only one */
+    const char *generation; /* "A", "B", "C" of torch_dist.md 1.1, with releases; "" when there is
+                               only one */
     struct dcpk_source **files;
     size_t n_files;
     struct dcpk_tensor *tensors; /* in the order of the metadata; behind them n_views views */
@@ -95,51 +102,64 @@ struct dcpk_checkpoint {
  * Open a folder as a checkpoint.
  * store:   taken, also on failure (closed with the checkpoint).
  * formats: NULL-terminated table; name: one of them by name, or NULL to let the probes decide.
- * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), the format's own else.
- * After open every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63; every chunk lies inside its
- * tensor and its place inside its file; keys are unique. Exact cover is checked by dcpk_checkpoint_check_cover.
+ * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), the
+ * format's own else. After open every tensor has dtype, rank <= DCPK_MAX_RANK and an element count
+ * below 2^63; every chunk lies inside its tensor and its place inside its file; keys are unique.
+ * Exact cover is checked by dcpk_checkpoint_check_cover.
  */
-dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats, const char *name,
-                                 struct dcpk_checkpoint **ckpt, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                                 const char *name, struct dcpk_checkpoint **ckpt,
+                                 struct dcpk_error *err);
 void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt); /* NULL is a no-op */
 
 /* NULL when there is none. */
-const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt, const char *key);
-const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt, const char *key);
+const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt,
+                                                 const char *key);
+const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt,
+                                                 const char *key);
 
 /* All chunks of every tensor cover it exactly, DCPK_EFORMAT naming the first tensor that fails. */
 dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 /*
- * Views: tensors of the model that are not stored as such, seen through runs of stored 1-D or flattened chunks (flattened
- * optimizer state, DDP buckets). to_model makes them, behind all stored tensors; listings and hashes do not show them, pieces
- * refer to them like to stored tensors (index n_tensors + i).
+ * Views: tensors of the model that are not stored as such, seen through runs of stored 1-D or
+ * flattened chunks (flattened optimizer state, DDP buckets). to_model makes them, behind all stored
+ * tensors; listings and hashes do not show them, pieces refer to them like to stored tensors (index
+ * n_tensors + i).
  */
 
 /* A new view; `tensor` gives key, dtype, rank and shape. *index: what pieces call it. */
-dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor, uint32_t *index,
-                                     struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                                     uint32_t *index, struct dcpk_error *err);
 /*
- * Elements [first, first + n) of the stored chunk `chunk`, counted row-major in it, are elements [start, start + n) of `block`, counted
- * row-major in that box of the last view added. Becomes at most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT when the run
- * passes the end of the chunk or the block, or the block that of the view.
+ * Elements [first, first + n) of the stored chunk `chunk`, counted row-major in it, are elements
+ * [start, start + n) of `block`, counted row-major in that box of the last view added. Becomes at
+ * most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT when the run passes the end of the chunk
+ * or the block, or the block that of the view.
  */
-dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block, int64_t start, int64_t n,
-                                    size_t chunk, int64_t first, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block,
+                                    int64_t start, int64_t n, size_t chunk, int64_t first,
+                                    struct dcpk_error *err);
 
 /* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */
-dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
+                                    struct dcpk_error *err);
 
 struct dcpk_extent;
-/* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part of it. Thread-safe. */
-dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
-                                   struct dcpk_error *err);
+/* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part
+ * of it. Thread-safe. */
+dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                                   struct dcpk_extent *where, struct dcpk_error *err);
 
 /* Append a note; format as printf. Lost silently only when memory is out. */
-void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* For formats while opening: append a tensor, chunk, object or file; keys must already be in the arena; duplicate keys are DCPK_EFORMAT. */
-dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor, struct dcpk_error *err);
-dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_error *err);
+/* For formats while opening: append a tensor, chunk, object or file; keys must already be in the
+ * arena; duplicate keys are DCPK_EFORMAT. */
+dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_object *object, struct dcpk_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format.h - what a checkpoint format implements. A new format is a folder in formats/ and one row in formats.c. */
+/* format.h - what a checkpoint format implements. A new format is a folder in formats/ and one row
+ * in formats.c. */
 #ifndef DCPK_LIB_CKPT_FORMAT_H
 #define DCPK_LIB_CKPT_FORMAT_H
 
@@ -16,8 +17,8 @@ struct dcpk_extent {
     bool is_row_major; /* the chunk is one run of bytes from first_bytes */
     bool is_zero;      /* the chunk was left out because all of it is zero: there are no bytes */
     /*
-     * Not 0: the chunk is encoded in the record below; format->decode gives so many bytes, in which first_bytes and the strides
-     * are places.
+     * Not 0: the chunk is encoded in the record below; format->decode gives so many bytes, in which
+     * first_bytes and the strides are places.
      */
     uint64_t decoded_bytes;
     /* What a checksum of the stored bytes covers; has_crc32 false: the format has none. */
@@ -36,33 +37,43 @@ struct dcpk_format {
     /* Fill ckpt from metadata alone; read no tensor bytes. */
     dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /* Say where a chunk's elements lie. Asked when they are first needed, by several threads. */
-    dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, struct dcpk_extent *where,
+    dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                          struct dcpk_extent *where, struct dcpk_error *err);
+    /* Optional, for encoded chunks: decode one whole chunk into out, the decoded_bytes that locate
+     * told. Thread-safe. */
+    dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,
                           struct dcpk_error *err);
-    /* Optional, for encoded chunks: decode one whole chunk into out, the decoded_bytes that locate told. Thread-safe. */
-    dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out, struct dcpk_error *err);
-    /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas. */
-    dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object, struct dcpk_arena *arena,
-                               const struct dcpk_value **value, struct dcpk_error *err);
-    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there is none. */
-    dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena, const struct dcpk_value **value,
+    /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas.
+     */
+    dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                               struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);
+    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there
+     * is none. */
+    dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err);
     /* Optional. Runs exactly once for each state allocated, also after open() failed. */
     void (*close)(struct dcpk_checkpoint *ckpt);
 
     /* This format's names and leaves -> the canonical view. NULL: cannot be converted from. */
-    dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model, struct dcpk_error *err);
+    dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                            struct dcpk_error *err);
     /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
-    dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out, struct dcpk_error *err);
-    /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there already. */
+    dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
+                              struct dcpk_error *err);
+    /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there
+     * already. */
     dcpk_status (*lay_out)(struct dcpk_output *out, struct dcpk_error *err);
-    /* The bytes around a chunk's data, its CRC-32 now known: lead_bytes and tail_bytes of them. Thread-safe. */
-    dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk, uint32_t crc32, uint8_t *lead,
-                         uint8_t *tail, struct dcpk_error *err);
+    /* The bytes around a chunk's data, its CRC-32 now known: lead_bytes and tail_bytes of them.
+     * Thread-safe. */
+    dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                         uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
     /* Append a payload's bytes (n_bytes of it, as lay_out said) to `bytes`. */
-    dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload, struct dcpk_bytes *bytes,
-                          struct dcpk_error *err);
+    dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                          struct dcpk_bytes *bytes, struct dcpk_error *err);
     /* Write what makes the folder readable, last of all. */
-    dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder, struct dcpk_error *err);
+    dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
+                          struct dcpk_error *err);
 };
 
 #endif

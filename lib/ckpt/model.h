@@ -8,12 +8,12 @@
 
 /* What a tensor is to its parameter. */
 enum dcpk_role {
-    DCPK_WEIGHT,     /* the parameter in the model's dtype, or a persistent buffer */
-    DCPK_MASTER,     /* its fp32 main copy (optimizer.state.param, fp32_param) */
+    DCPK_WEIGHT, /* the parameter in the model's dtype, or a persistent buffer */
+    DCPK_MASTER, /* its fp32 main copy (optimizer.state.param, fp32_param) */
     DCPK_EXP_AVG,
     DCPK_EXP_AVG_SQ,
-    DCPK_STEP,       /* torch AdamW's per-parameter step */
-    DCPK_STATE,      /* another per-parameter optimizer state; its name is `state` */
+    DCPK_STEP,  /* torch AdamW's per-parameter step */
+    DCPK_STATE, /* another per-parameter optimizer state; its name is `state` */
     DCPK_N_ROLES,
 };
 
@@ -33,44 +33,51 @@ struct dcpk_model_tensor {
 };
 
 /* Tensors of a parameter are linked by index, UINT32_MAX where there is none. */
-#define DCPK_NO_TENSOR UINT32_MAX
-#define DCPK_NO_GROUP UINT32_MAX
-#define DCPK_NO_UNIT UINT32_MAX
-#define DCPK_NO_PLACE UINT32_MAX
+#define DCPK_NO_TENSOR  UINT32_MAX
+#define DCPK_NO_GROUP   UINT32_MAX
+#define DCPK_NO_UNIT    UINT32_MAX
+#define DCPK_NO_PLACE   UINT32_MAX
 #define DCPK_TP_UNKNOWN (-2)
 
 /* A parameter or persistent buffer by its live name. */
 struct dcpk_param {
     /*
-     * The canonical name: "decoder.layers.3.mlp.linear_fc1.weight". Global layer and expert numbers; Transformer Engine's
-     * spelling with grouped experts ("mlp.experts.linear_fc1.weight7") and fused norms; see lib/rules/names.h.
+     * The canonical name: "decoder.layers.3.mlp.linear_fc1.weight". Global layer and expert
+     * numbers; Transformer Engine's spelling with grouped experts
+     * ("mlp.experts.linear_fc1.weight7") and fused norms; see lib/rules/names.h.
      */
     const char *name;
-    bool is_gated;     /* rows are gate then up (SwiGLU fc1) */
-    bool is_buffer;    /* not trained: no optimizer state, no group */
+    bool is_gated;  /* rows are gate then up (SwiGLU fc1) */
+    bool is_buffer; /* not trained: no optimizer state, no group */
     /* How ranks hold it; set by lib/rules/parallel.h. */
-    int tp_axis;       /* the axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule says */
-    int64_t expert;    /* the number of a routed expert, -1: dense */
-    uint32_t unit;     /* of Megatron-FSDP: the transformer layer, counted; or DCPK_NO_UNIT */
-    uint32_t place;    /* in the order in which modules register parameters; DCPK_NO_PLACE: a buffer */
-    uint32_t group;    /* index into groups, or DCPK_NO_GROUP */
-    const char *const *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
+    int tp_axis; /* the axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule says
+                  */
+    int64_t expert; /* the number of a routed expert, -1: dense */
+    uint32_t unit;  /* of Megatron-FSDP: the transformer layer, counted; or DCPK_NO_UNIT */
+    uint32_t place; /* in the order in which modules register parameters; DCPK_NO_PLACE: a buffer */
+    uint32_t group; /* index into groups, or DCPK_NO_GROUP */
+    const char *const
+        *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
     size_t n_spellings;
     uint32_t tensor[DCPK_N_ROLES]; /* DCPK_STATE: the first of them */
 };
 
-/* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts. */
-struct dcpk_rng { int64_t pp, tp; const struct dcpk_value *states; };
-
+/* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts.
+ */
+struct dcpk_rng {
+    int64_t pp, tp;
+    const struct dcpk_value *states;
+};
 
 /* What the caller wants of a view. */
 enum dcpk_model_flags {
-    DCPK_MODEL_WEIGHTS_ONLY = 1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
+    DCPK_MODEL_WEIGHTS_ONLY =
+        1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
 };
 
 struct dcpk_model {
-    struct dcpk_arena *arena; /* everything here; freed by dcpk_model_free */
-    unsigned flags; /* enum dcpk_model_flags, set before to_model */
+    struct dcpk_arena *arena;     /* everything here; freed by dcpk_model_free */
+    unsigned flags;               /* enum dcpk_model_flags, set before to_model */
     struct dcpk_checkpoint *ckpt; /* borrowed: the source of all pieces */
 
     struct dcpk_param *params; /* layer order: embedding, layers ascending, the rest as stored */
@@ -81,38 +88,46 @@ struct dcpk_model {
     struct dcpk_map param_by_name;
 
     /* Training state; NULL where the checkpoint has none. */
-    const struct dcpk_value *args;       /* argparse.Namespace */
-    const struct dcpk_value *iteration;  /* int */
-    const struct dcpk_value *version;    /* checkpoint_version, float */
-    const struct dcpk_value *flops;      /* num_floating_point_operations_so_far */
-    const struct dcpk_value *scheduler;  /* opt_param_scheduler, dict */
-    const struct dcpk_value *content;    /* content_metadata, dict */
-    const struct dcpk_value **groups;    /* parameter groups: dicts without "params"; dense then expert */
+    const struct dcpk_value *args;      /* argparse.Namespace */
+    const struct dcpk_value *iteration; /* int */
+    const struct dcpk_value *version;   /* checkpoint_version, float */
+    const struct dcpk_value *flops;     /* num_floating_point_operations_so_far */
+    const struct dcpk_value *scheduler; /* opt_param_scheduler, dict */
+    const struct dcpk_value *content;   /* content_metadata, dict */
+    const struct dcpk_value *
+        *groups; /* parameter groups: dicts without "params"; dense then expert */
     size_t n_groups;
     struct dcpk_rng *rng;
     size_t n_rng;
     struct dcpk_layout layout;
-    const char *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
+    const char
+        *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
     bool has_optimizer;
     /*
-     * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before anything is published every weight is
-     * compared with its rounded master (lib/exec/prove_masters.h).
+     * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before
+     * anything is published every weight is compared with its rounded master
+     * (lib/exec/prove_masters.h).
      */
     bool needs_proof;
-    bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor (fsdp_dtensor.md section 4, Q) */
+    bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
+                     (fsdp_dtensor.md section 4, Q) */
 
     struct dcpk_note *dropped, **dropped_end; /* "key: reason" of what this view leaves out */
-    /* Keys of tensors that are in the view as something else: a value of the training state, another name's bytes. */
+    /* Keys of tensors that are in the view as something else: a value of the training state,
+     * another name's bytes. */
     struct dcpk_note *carried, **carried_end;
 };
 
-dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model, struct dcpk_error *err);
+dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model,
+                           struct dcpk_error *err);
 void dcpk_model_free(struct dcpk_model *model); /* NULL is a no-op */
 
 /* The parameter called `name` (copied), made when it is new. */
-dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_t *param, struct dcpk_error *err);
+dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_t *param,
+                             struct dcpk_error *err);
 /* Add a tensor; a second one of the same parameter, role and state is DCPK_EFORMAT naming both. */
-dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor,
+                           struct dcpk_error *err);
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
@@ -120,11 +135,15 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 
-/* Set an int attribute of model->args, which must not be NULL; an older value of that name is replaced. */
-dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value, struct dcpk_error *err);
+/* Set an int attribute of model->args, which must not be NULL; an older value of that name is
+ * replaced. */
+dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value,
+                               struct dcpk_error *err);
 
-/* The parameter's value: its master where there is one, else the stored weight; NULL when it has neither. */
-const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model, const struct dcpk_param *param);
+/* The parameter's value: its master where there is one, else the stored weight; NULL when it has
+ * neither. */
+const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model,
+                                                 const struct dcpk_param *param);
 
 /* Split a note of `dropped` ("key\treason") at its tab: the reason, and the key's length. */
 const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h - a checkpoint to be written: keys, pieces, chunks and, once laid out, the place of every byte. */
+/* output.h - a checkpoint to be written: keys, pieces, chunks and, once laid out, the place of
+ * every byte. */
 #ifndef DCPK_LIB_CKPT_OUTPUT_H
 #define DCPK_LIB_CKPT_OUTPUT_H
 
@@ -15,17 +16,20 @@ struct dcpk_out_tensor {
     const int64_t *shape;
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
-    const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
-    const int64_t *model_shape; /* of a flattened tensor that is taken over as it is (struct dcpk_tensor); else NULL */
+    const void *literal;        /* instead of pieces: the bytes, row-major (RNG states, step) */
+    const int64_t *model_shape; /* of a flattened tensor that is taken over as it is (struct
+                                   dcpk_tensor); else NULL */
     int model_rank;
-    /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned ones as make sense. */
+    /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned
+     * ones as make sense. */
     const int64_t *const *spans;
     size_t n_spans;
-    size_t first_chunk;  /* set by the plan: chunks[first_chunk .. + n_chunks) */
+    size_t first_chunk; /* set by the plan: chunks[first_chunk .. + n_chunks) */
     size_t n_chunks;
 };
 
-/* The content of object items: a value to encode, or an item of the source to be carried over byte for byte. */
+/* The content of object items: a value to encode, or an item of the source to be carried over byte
+ * for byte. */
 struct dcpk_out_payload {
     const struct dcpk_value *value;   /* NULL: */
     const struct dcpk_object *source; /* copy these bytes */
@@ -34,11 +38,15 @@ struct dcpk_out_payload {
 };
 
 /* A name for a payload; many may share one. */
-struct dcpk_out_object { const char *key; uint32_t payload; };
+struct dcpk_out_object {
+    const char *key;
+    uint32_t payload;
+};
 
 /*
- * One box of a tensor in the output, with its place: file bytes [offset, offset + lead + data + tail), the data row-major.
- * Set by lay_out: file, offset_bytes, lead_bytes, data_bytes, tail_bytes.
+ * One box of a tensor in the output, with its place: file bytes [offset, offset + lead + data +
+ * tail), the data row-major. Set by lay_out: file, offset_bytes, lead_bytes, data_bytes,
+ * tail_bytes.
  */
 struct dcpk_out_chunk {
     uint32_t tensor;
@@ -50,7 +58,10 @@ struct dcpk_out_chunk {
     uint32_t tail_bytes;
 };
 
-struct dcpk_out_file { const char *name; uint64_t n_bytes; };
+struct dcpk_out_file {
+    const char *name;
+    uint64_t n_bytes;
+};
 
 /* What the report cannot read off the output itself. */
 enum dcpk_event_kind { DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE };
@@ -65,19 +76,21 @@ struct dcpk_out_event {
 
 /* What the target run looks like; zeroed: any. */
 struct dcpk_target {
-    struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest */
+    struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as
+                                they read fastest */
     const char *generation;  /* of torch_dist: "B" or "C"; NULL: what every release reads */
     const char *impl;        /* whose names: "te" or "local"; NULL: both, as aliases */
-    int64_t bucket_elems;    /* of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never */
+    int64_t bucket_elems;    /* of fsdp_dtensor: elements after which FSDP starts another buffer
+                                outside units; 0: never */
 };
 
 struct dcpk_output {
     struct dcpk_target target;
-    struct dcpk_arena *arena;      /* everything here */
+    struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
-    void *state; /* the writer's own, in the arena */
-    int pickle_protocol; /* of object payloads: 2 by default */
+    void *state;             /* the writer's own, in the arena */
+    int pickle_protocol;     /* of object payloads: 2 by default */
     bool omits_planner_data; /* DCP: .metadata without the path of every key (torch_dist) */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
@@ -93,21 +106,26 @@ struct dcpk_output {
     struct dcpk_out_file *files;
     size_t n_files, files_capacity;
     struct dcpk_out_event *events, **events_end;
-    uint64_t identity; /* hash of input and options, for ids that must not depend on time or place */
+    uint64_t
+        identity; /* hash of input and options, for ids that must not depend on time or place */
 };
 
-dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format, struct dcpk_output **out,
-                            struct dcpk_error *err);
+dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
+                            struct dcpk_output **out, struct dcpk_error *err);
 void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */
 
 /* Append; `tensor` and what it points to must live in out->arena or the source's. */
-dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor, struct dcpk_error *err);
+dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
+                                   struct dcpk_error *err);
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
-                                    const struct dcpk_object *source, uint32_t *payload, struct dcpk_error *err);
-dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload, struct dcpk_error *err);
-/* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of paths, time or threads. */
+                                    const struct dcpk_object *source, uint32_t *payload,
+                                    struct dcpk_error *err);
+dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
+                                   struct dcpk_error *err);
+/* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of
+ * paths, time or threads. */
 uint64_t dcpk_output_identity(const struct dcpk_output *out);
-void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key,
+                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 #endif

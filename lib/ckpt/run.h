@@ -67,9 +67,10 @@ typedef dcpk_status dcpk_run_open_file(const char *path, const struct dcpk_progr
                                        struct dcpk_run *run, struct dcpk_store **store,
                                        struct dcpk_error *err);
 /*
- * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file by
- * open_file. open_file: NULL when no archives can be read, plain files are then DCPK_EUNSUPPORTED.
- * progress: of unpacking. run, store: set on success only; dcpk_run_release, dcpk_store_close.
+ * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file
+ * by open_file. open_file: NULL when no archives can be read, plain files are then
+ * DCPK_EUNSUPPORTED. progress: of unpacking. run, store: set on success only; dcpk_run_release,
+ * dcpk_store_close.
  */
 dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           const struct dcpk_progress *progress, struct dcpk_run *run,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.h - inert values: what the non-tensor content of a checkpoint becomes. Nothing here can be called. */
+/* value.h - inert values: what the non-tensor content of a checkpoint becomes. Nothing here can be
+ * called. */
 #ifndef DCPK_LIB_CKPT_VALUE_H
 #define DCPK_LIB_CKPT_VALUE_H
 
@@ -29,9 +30,12 @@ enum dcpk_value_kind {
 };
 
 struct dcpk_value;
-struct dcpk_value_pair { const struct dcpk_value *key, *value; };
+struct dcpk_value_pair {
+    const struct dcpk_value *key, *value;
+};
 
-/* A tensor inside an object: bytes row-major, owned by the arena (small by nature: RNG states, step counters). */
+/* A tensor inside an object: bytes row-major, owned by the arena (small by nature: RNG states, step
+ * counters). */
 struct dcpk_value_tensor {
     enum dcpk_dtype dtype;
     int rank;
@@ -40,14 +44,17 @@ struct dcpk_value_tensor {
     const void *data;
 };
 
-/* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally BUILD(state), APPENDS, SETITEMS. */
+/* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally
+ * BUILD(state), APPENDS, SETITEMS. */
 struct dcpk_value_object {
-    const char *module, *name; /* of the class or callable, "argparse" "Namespace"; both "" when the callable is itself
-                                * an object: args is then (callable, its arguments) */
-    bool is_reduce;            /* REDUCE; else NEWOBJ */
-    bool is_known;             /* on the reader's list of (module, name) pairs; else kept, named and never interpreted */
-    const struct dcpk_value *args;  /* a TUPLE */
-    const struct dcpk_value *state; /* BUILD's argument, or NULL */
+    const char *module,
+        *name; /* of the class or callable, "argparse" "Namespace"; both "" when the callable is
+                * itself an object: args is then (callable, its arguments) */
+    bool is_reduce; /* REDUCE; else NEWOBJ */
+    bool is_known;  /* on the reader's list of (module, name) pairs; else kept, named and never
+                       interpreted */
+    const struct dcpk_value *args;         /* a TUPLE */
+    const struct dcpk_value *state;        /* BUILD's argument, or NULL */
     const struct dcpk_value *const *items; /* APPEND(S)ed to the object */
     size_t n_items;
     const struct dcpk_value_pair *pairs; /* SETITEM(S) */
@@ -55,7 +62,8 @@ struct dcpk_value_object {
 };
 
 /*
- * A node of a tree (a graph without cycles: nodes may be shared). Lives in an arena, immutable once built.
+ * A node of a tree (a graph without cycles: nodes may be shared). Lives in an arena, immutable once
+ * built.
  */
 struct dcpk_value {
     enum dcpk_value_kind kind;
@@ -69,44 +77,60 @@ struct dcpk_value {
         const struct dcpk_value_pair *pairs;    /* DICT, in insertion order */
         const struct dcpk_value_tensor *tensor; /* TENSOR */
         const struct dcpk_value_object *object; /* OBJECT */
-        struct { const char *module, *name; } global;
+        struct {
+            const char *module, *name;
+        } global;
     } as;
 };
 
-/* Makers: NULL and err on failure (memory only). Contents are borrowed unless said; they must live in the same or an older arena. */
+/* Makers: NULL and err on failure (memory only). Contents are borrowed unless said; they must live
+ * in the same or an older arena. */
 const struct dcpk_value *dcpk_value_none(void);
 const struct dcpk_value *dcpk_value_bool(bool b);
-const struct dcpk_value *dcpk_value_int(struct dcpk_arena *arena, int64_t i, struct dcpk_error *err);
-const struct dcpk_value *dcpk_value_float(struct dcpk_arena *arena, double f, struct dcpk_error *err);
-const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *text, struct dcpk_error *err); /* text copied */
+const struct dcpk_value *dcpk_value_int(struct dcpk_arena *arena, int64_t i,
+                                        struct dcpk_error *err);
+const struct dcpk_value *dcpk_value_float(struct dcpk_arena *arena, double f,
+                                          struct dcpk_error *err);
+const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *text,
+                                        struct dcpk_error *err); /* text copied */
 const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_value_kind kind,
-                                        const struct dcpk_value *const *items, size_t n, struct dcpk_error *err); /* array copied */
-const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena, const struct dcpk_value_pair *pairs, size_t n,
+                                        const struct dcpk_value *const *items, size_t n,
+                                        struct dcpk_error *err); /* array copied */
+const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena,
+                                         const struct dcpk_value_pair *pairs, size_t n,
                                          struct dcpk_error *err); /* array copied */
 /* argparse.Namespace with these attributes. */
-const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena, const struct dcpk_value_pair *pairs, size_t n,
+const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena,
+                                              const struct dcpk_value_pair *pairs, size_t n,
                                               struct dcpk_error *err);
 
 /* Look-ups; NULL when absent or when `v` is NULL or of another kind, so that calls chain. O(n). */
-const struct dcpk_value *dcpk_value_get(const struct dcpk_value *dict, const char *key); /* str key of a DICT */
-const struct dcpk_value *dcpk_value_get_int(const struct dcpk_value *dict, int64_t key); /* int key of a DICT */
-const struct dcpk_value *dcpk_value_at(const struct dcpk_value *seq, size_t i);          /* TUPLE, LIST, SET */
-/* Attributes of an argparse.Namespace (or any object whose BUILD state is a dict): that dict, or NULL. */
+const struct dcpk_value *dcpk_value_get(const struct dcpk_value *dict,
+                                        const char *key); /* str key of a DICT */
+const struct dcpk_value *dcpk_value_get_int(const struct dcpk_value *dict,
+                                            int64_t key); /* int key of a DICT */
+const struct dcpk_value *dcpk_value_at(const struct dcpk_value *seq,
+                                       size_t i); /* TUPLE, LIST, SET */
+/* Attributes of an argparse.Namespace (or any object whose BUILD state is a dict): that dict, or
+ * NULL. */
 const struct dcpk_value *dcpk_value_attrs(const struct dcpk_value *object);
 bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const char *name);
-/* Typed reads: false, out untouched, when absent or of another kind (as_int takes a bool as 0 or 1; as_float an int). */
+/* Typed reads: false, out untouched, when absent or of another kind (as_int takes a bool as 0 or 1;
+ * as_float an int). */
 bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out);
 bool dcpk_value_as_float(const struct dcpk_value *v, double *out);
 bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);
 const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
 
 /*
- * Same content: kinds, order of sequences, dicts as sets of pairs, floats by bits but NaN equal NaN, tensors bit for bit.
- * Nodes visited are bounded (1e7); past that DCPK_ERANGE-like answer "not equal".
+ * Same content: kinds, order of sequences, dicts as sets of pairs, floats by bits but NaN equal
+ * NaN, tensors bit for bit. Nodes visited are bounded (1e7); past that DCPK_ERANGE-like answer "not
+ * equal".
  */
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 
-/* JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}. Bounded like equal. */
+/* JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}. Bounded
+ * like equal. */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it. */
+/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it.
+ */
 #ifndef DCPK_LIB_EXEC_CONVERT_H
 #define DCPK_LIB_EXEC_CONVERT_H
 
@@ -10,11 +11,13 @@
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
-    DCPK_CONVERT_FORCE = 1,          /* replace an output that exists */
-    DCPK_CONVERT_WEIGHTS_ONLY = 2,   /* leave the optimizer out */
-    DCPK_CONVERT_LIKE_INSPECTOR = 4, /* key for key as Megatron's Python tool (lib/rules/inspector.h) */
-    DCPK_CONVERT_RENAME_MTP = 8,     /* that tool's --rename-mtp-keys */
-    DCPK_CONVERT_CHECK_INPUT = 16,   /* check every checksum of the source first, which reads it twice */
+    DCPK_CONVERT_FORCE = 1,        /* replace an output that exists */
+    DCPK_CONVERT_WEIGHTS_ONLY = 2, /* leave the optimizer out */
+    DCPK_CONVERT_LIKE_INSPECTOR =
+        4,                       /* key for key as Megatron's Python tool (lib/rules/inspector.h) */
+    DCPK_CONVERT_RENAME_MTP = 8, /* that tool's --rename-mtp-keys */
+    DCPK_CONVERT_CHECK_INPUT =
+        16, /* check every checksum of the source first, which reads it twice */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -27,9 +30,10 @@ struct dcpk_convert_options {
     struct dcpk_exec_options exec;
     struct dcpk_rule_options rules;
     unsigned flags;
-    const char *in, *out; /* run or iteration folders (lib/ckpt/run.h) */
+    const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
-    struct dcpk_target target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
+    struct dcpk_target
+        target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
 };
 
 /* A conversion under way. All but `options` is owned by it; zero it before use. */
@@ -45,14 +49,16 @@ struct dcpk_conversion {
 
 /*
  * Decide everything: reads metadata and small objects, writes nothing.
- * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without FORCE, or the target format cannot be written;
- * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
+ * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without FORCE, or the target format
+ * cannot be written; DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
  */
-dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c, const struct dcpk_convert_options *options,
+dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
+                                 const struct dcpk_convert_options *options,
                                  struct dcpk_error *err);
 /*
- * Write the planned output, publish it, then the tracker. On failure nothing is left that looks whole. Where the model needs a proof
- * (lib/exec/prove_masters.h) that comes first: DCPK_EMISMATCH when it fails.
+ * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
+ * whole. Where the model needs a proof (lib/exec/prove_masters.h) that comes first: DCPK_EMISMATCH
+ * when it fails.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
@@ -69,8 +75,10 @@ struct dcpk_report_counts {
 void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_counts *counts);
 
 /* Walk what was dropped, key and reason, in order; returns false when `each` does. */
-typedef bool dcpk_report_dropped(void *context, const char *key, size_t key_bytes, const char *reason);
-bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropped *each, void *context);
+typedef bool dcpk_report_dropped(void *context, const char *key, size_t key_bytes,
+                                 const char *reason);
+bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropped *each,
+                              void *context);
 
 /* The report as one JSON object: totals, counts, and every key with its source or reason. */
 void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j);

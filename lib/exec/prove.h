@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prove.h - two checkpoints of one model compared through the canonical view, whatever their formats. */
+/* prove.h - two checkpoints of one model compared through the canonical view, whatever their
+ * formats. */
 #ifndef DCPK_LIB_EXEC_PROVE_H
 #define DCPK_LIB_EXEC_PROVE_H
 
@@ -7,16 +8,19 @@
 #include "lib/exec/exec.h"
 
 /* A finding: why the answer is no, or what could not be compared. Owned by the report. */
-struct dcpk_finding { const char *text; struct dcpk_finding *next; };
+struct dcpk_finding {
+    const char *text;
+    struct dcpk_finding *next;
+};
 
 struct dcpk_prove_report {
     struct dcpk_arena *arena;
-    bool equal;                /* no difference */
-    uint64_t n_params;         /* parameters and buffers of the source */
-    uint64_t n_tensors;        /* logical tensors compared: values, moments, other states */
-    uint64_t n_masters;        /* weights compared with their rounded masters, in the one or the other */
-    uint64_t n_values;         /* training state values compared: args, scheduler, groups, ... */
-    uint64_t tensor_bytes;     /* of the logical tensors, one side */
+    bool equal;         /* no difference */
+    uint64_t n_params;  /* parameters and buffers of the source */
+    uint64_t n_tensors; /* logical tensors compared: values, moments, other states */
+    uint64_t n_masters; /* weights compared with their rounded masters, in the one or the other */
+    uint64_t n_values;  /* training state values compared: args, scheduler, groups, ... */
+    uint64_t tensor_bytes; /* of the logical tensors, one side */
     struct dcpk_exec_stats stats;
     struct dcpk_finding *differences, **differences_end; /* at most DCPK_MAX_FINDINGS are kept */
     uint64_t n_differences;
@@ -24,12 +28,13 @@ struct dcpk_prove_report {
 #define DCPK_MAX_FINDINGS 1000
 
 /*
- * Is `ours` a faithful conversion of `source`? Every parameter of the source is in ours and the other way round; its value (the fp32
- * master where the source has one, else the weight) and every moment are equal bit for bit; rounded masters equal the
- * weights beside them; iteration, scheduler, parameter groups and those args that ours carries are equal.
- * report: filled also when the answer is no; release with dcpk_prove_release. A checkpoint that has no optimizer state where the other has
- * is a difference, unless flags has DCPK_MODEL_WEIGHTS_ONLY.
- * Errors: those of reading.
+ * Is `ours` a faithful conversion of `source`? Every parameter of the source is in ours and the
+ * other way round; its value (the fp32 master where the source has one, else the weight) and every
+ * moment are equal bit for bit; rounded masters equal the weights beside them; iteration,
+ * scheduler, parameter groups and those args that ours carries are equal. report: filled also when
+ * the answer is no; release with dcpk_prove_release. A checkpoint that has no optimizer state where
+ * the other has is a difference, unless flags has DCPK_MODEL_WEIGHTS_ONLY. Errors: those of
+ * reading.
  */
 dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source, unsigned flags,
                        const struct dcpk_backend *backend, const struct dcpk_exec_options *options,

@@ -40,9 +40,11 @@ void dcpk_box_whole(const int64_t *shape, int rank, struct dcpk_box *box);
  * common: set only when the result is true; may alias a or b.
  * Returns true when they share at least one element. Cannot fail.
  */
-bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b, struct dcpk_box *common);
+bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b,
+                        struct dcpk_box *common);
 
-/* Does `outer` hold all of `inner`? An empty inner box is held when its offset lies in or at the end of outer. */
+/* Does `outer` hold all of `inner`? An empty inner box is held when its offset lies in or at the
+ * end of outer. */
 bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inner);
 
 /*
@@ -52,19 +54,22 @@ bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inne
 dcpk_status dcpk_box_count(const struct dcpk_box *box, int64_t *n_elems, struct dcpk_error *err);
 
 /* Elements of a shape, DCPK_ERANGE as above, DCPK_EFORMAT for a negative extent. */
-dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems, struct dcpk_error *err);
+dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems,
+                             struct dcpk_error *err);
 
 /*
- * Do n packed boxes (spans of `rank`) cover `shape` exactly: all inside, no gap, no overlap? Empty boxes are
- * ignored. Right for any boxes; O(n log n) for the chunk lists that occur (see cover.c).
- * Errors: DCPK_EFORMAT naming the box outside, or at the first element (row-major) that is not held exactly once: that it is
- * "missing", or two boxes that "overlap" there. DCPK_ERANGE: too irregular to check within cover.c's bounds. DCPK_ENOMEM.
+ * Do n packed boxes (spans of `rank`) cover `shape` exactly: all inside, no gap, no overlap? Empty
+ * boxes are ignored. Right for any boxes; O(n log n) for the chunk lists that occur (see cover.c).
+ * Errors: DCPK_EFORMAT naming the box outside, or at the first element (row-major) that is not held
+ * exactly once: that it is "missing", or two boxes that "overlap" there. DCPK_ERANGE: too irregular
+ * to check within cover.c's bounds. DCPK_ENOMEM.
  */
 dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *const *spans, size_t n,
                              struct dcpk_error *err);
 
 /* "[0:4, 96:192, 0:64]" into text (cut to n bytes, NUL-terminated); returns text. */
 const char *dcpk_box_format(const struct dcpk_box *box, char *text, size_t n);
-const char *dcpk_shape_format(const int64_t *shape, int rank, char *text, size_t n); /* "[4, 192, 64]" */
+const char *dcpk_shape_format(const int64_t *shape, int rank, char *text,
+                              size_t n); /* "[4, 192, 64]" */
 
 #endif

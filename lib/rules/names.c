@@ -31,6 +31,12 @@ static const struct fused_norm {
 };
 #define N_FUSED_NORMS (sizeof fused_norms / sizeof fused_norms[0])
 
+/*
+ * Mamba's convolution: parameters of the mixer since core 0.19 (canonical), of a module before, and
+ * in torch_dist always (megatron/core/ssm/mamba_mixer.py@0.18.2, @0.19.0 sharded_state_dict).
+ */
+static const char new_conv[] = "mixer.conv1d_", old_conv[] = "mixer.conv1d.";
+
 static const char expert_prefix[] = "mlp.experts.";
 static const char sequential_prefix[] = "mlp.experts.local_experts.";
 
@@ -105,6 +111,8 @@ static const char *canonical_rest(struct dcpk_arena *arena, const char *rest, un
         if (digits > 0 && rest[strlen(sequential_prefix) + digits] == '.')
             return group_expert(arena, rest, err);
     }
+    if (dcpk_starts_with(rest, old_conv))
+        return dcpk_arena_printf(arena, err, "%s%s", new_conv, rest + strlen(old_conv));
     /* torch_dist of the local spec calls a MoE layer's norm by the dense layer's fused name
      * (torch_dist.md 4.3). */
     if ((flags & DCPK_LAYER_MOE) != 0 && dcpk_starts_with(rest, fused_norms[1].te))
@@ -155,8 +163,11 @@ static const char *sequential_rest(struct dcpk_arena *arena, const char *rest,
 
 /* The other spelling of what follows the layer, or `rest` itself when it has only one. */
 static const char *local_rest(struct dcpk_arena *arena, const char *rest, unsigned flags,
-                              struct dcpk_error *err)
+                              enum dcpk_impl impl, struct dcpk_error *err)
 {
+    /* A matter of the release, as MTP's names: under one implementation there is only main's. */
+    if (dcpk_starts_with(rest, new_conv) && impl == DCPK_IMPL_ANY)
+        return dcpk_arena_printf(arena, err, "%s%s", old_conv, rest + strlen(new_conv));
     if (dcpk_starts_with(rest, expert_prefix))
         return sequential_rest(arena, rest, err);
     for (size_t i = 0; i < N_FUSED_NORMS; i++)
@@ -181,7 +192,7 @@ dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
     if (list == NULL)
         return err->status;
     if (layer > 0)
-        rest[1] = local_rest(arena, rest[0], layer_flags, err);
+        rest[1] = local_rest(arena, rest[0], layer_flags, impl, err);
     if (rest[1] == NULL)
         return err->status;
     for (int local = 0; local < 2; local++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h - what Megatron means by a model: names, SwiGLU, parameter groups. Turns a format's view into the canonical one. */
+/* rules.h - what Megatron means by a model: names, SwiGLU, parameter groups. Turns a format's view
+ * into the canonical one. */
 #ifndef DCPK_LIB_RULES_RULES_H
 #define DCPK_LIB_RULES_RULES_H
 
@@ -18,7 +19,8 @@ struct dcpk_rule_options {
     enum dcpk_swiglu swiglu;
     const char *const *swiglu_modules; /* only fc1 of these modules is gated; NULL: of all */
     size_t n_swiglu_modules;
-    const char *group_map; /* JSON: live name -> group number (conversion.md section 3); NULL: derive the groups */
+    const char *group_map; /* JSON: live name -> group number (conversion.md section 3); NULL:
+                              derive the groups */
     size_t group_map_bytes;
     const char *group_map_name; /* for messages: its file; may be NULL */
     struct dcpk_layout mesh; /* of the 3D-parallel run that loads the result; 0: as the source's */
@@ -26,29 +28,34 @@ struct dcpk_rule_options {
 };
 
 /*
- * Give every parameter its canonical name, put parameters into layer order and merge aliases: two names of one parameter
- * whose tensors lie at the same places. Two different tensors for one name are DCPK_EFORMAT.
+ * Give every parameter its canonical name, put parameters into layer order and merge aliases: two
+ * names of one parameter whose tensors lie at the same places. Two different tensors for one name
+ * are DCPK_EFORMAT.
  */
 dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *err);
 
 /*
- * Mark the gated parameters. AUTO reads args.swiglu; DCPK_EUSAGE when there are no args to read it from, DCPK_EMISMATCH when
- * the word given contradicts args, or the rows of an fc1 contradict args.ffn_hidden_size, args.moe_ffn_hidden_size or
- * args.moe_shared_expert_intermediate_size. Parameters that the format already knows to be gated stay so.
+ * Mark the gated parameters. AUTO reads args.swiglu; DCPK_EUSAGE when there are no args to read it
+ * from, DCPK_EMISMATCH when the word given contradicts args, or the rows of an fc1 contradict
+ * args.ffn_hidden_size, args.moe_ffn_hidden_size or args.moe_shared_expert_intermediate_size.
+ * Parameters that the format already knows to be gated stay so.
  */
-dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options, struct dcpk_error *err);
+dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                            struct dcpk_error *err);
 
 /*
- * Give every trained parameter its group: by the map, else by Megatron's default rule (conversion.md 5.5). A parameter without
- * optimizer state beside others that have it is not trained (is_buffer). Nothing to do without an optimizer.
- * Errors: DCPK_EMISMATCH naming the first parameter that the map lacks or whose group does not exist; DCPK_EUNSUPPORTED when
- * the rule finds no group or several (then a map is needed).
+ * Give every trained parameter its group: by the map, else by Megatron's default rule
+ * (conversion.md 5.5). A parameter without optimizer state beside others that have it is not
+ * trained (is_buffer). Nothing to do without an optimizer. Errors: DCPK_EMISMATCH naming the first
+ * parameter that the map lacks or whose group does not exist; DCPK_EUNSUPPORTED when the rule finds
+ * no group or several (then a map is needed).
  */
-dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_options *options, struct dcpk_error *err);
+dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                              struct dcpk_error *err);
 
 /*
- * Complete the fields of every group to the union that Transformer Engine's FusedAdam and torch's AdamW ask for
- * (fsdp_dtensor.md section 7); `step` becomes an int.
+ * Complete the fields of every group to the union that Transformer Engine's FusedAdam and torch's
+ * AdamW ask for (fsdp_dtensor.md section 7); `step` becomes an int.
  */
 dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_error *err);
 
@@ -56,6 +63,7 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err);
 
 /* All of the above, in that order. */
-dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options, struct dcpk_error *err);
+dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                             struct dcpk_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_cases.h - made by tests/interop/pickle_peer.py; CPython 3.11.7, torch 2.11.0, numpy 2.4.6. */
+/* pickle_cases.h - made by tests/interop/pickle_peer.py; CPython 3.11.7, torch 2.11.0, numpy 2.4.6.
+ */
 /* clang-format off */
 static const struct pickle_case {
     const char *label, *hex, *tree;
