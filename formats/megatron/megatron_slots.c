@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/megatron/megatron_parts.h"
 #include "formats/megatron/megatron_slots.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"

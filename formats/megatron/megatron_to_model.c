@@ -134,14 +134,8 @@ static const char *unstacked_name(struct dcpk_arena *arena, const char *name,
                              name + s->expert_at + strlen(EXPERTS), expert);
 }
 
-/* Stored tensors that make one tensor of the view, rows behind rows; mostly one. */
-struct sources {
-    size_t n;
-    uint32_t tensor[DCPK_MAX_PARTS];
-};
-
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
-static dcpk_status add_slice(struct dcpk_model *model, const struct sources *sources,
+static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_parts *sources,
                              const char *name, const struct stacking *s, const int64_t *lead,
                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
@@ -176,40 +170,9 @@ static dcpk_status add_slice(struct dcpk_model *model, const struct sources *sou
     return dcpk_model_add(model, tensor, err);
 }
 
-/* The shape behind the stacked axes; parts must be alike but for their rows. */
-static dcpk_status join_shape(struct dcpk_model *model, const struct sources *sources, int n_lead,
-                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
-{
-    const struct dcpk_tensor *first = &model->ckpt->tensors[sources->tensor[0]];
-    int64_t *shape;
-
-    tensor->rank = first->rank - n_lead;
-    tensor->shape = first->shape + n_lead;
-    if (sources->n == 1)
-        return DCPK_OK;
-    shape = dcpk_arena_array(model->arena, (size_t)first->rank + 1, sizeof *shape, err);
-    if (shape == NULL)
-        return err->status;
-    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
-    tensor->shape = shape;
-    for (size_t i = 1; i < sources->n; i++) {
-        const struct dcpk_tensor *t = &model->ckpt->tensors[sources->tensor[i]];
-        bool same = tensor->rank > 0 && t->rank == first->rank && t->dtype == first->dtype;
-
-        for (int a = 0; a < first->rank && same; a++)
-            same = a == n_lead || t->shape[a] == first->shape[a];
-        if (!same || t->shape[n_lead] > INT64_MAX - shape[0])
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "'%s' and '%s' are rows of one parameter and differ in dtype or shape",
-                             first->key, t->key);
-        shape[0] += t->shape[n_lead];
-    }
-    return DCPK_OK;
-}
-
 /* Add stored tensors: themselves, or their slices along the stacked axes. `name`: their key without
  * optimizer prefix. */
-static dcpk_status add_tensor(struct dcpk_model *model, const struct sources *sources,
+static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_parts *sources,
                               const char *name, enum dcpk_role role, const char *state,
                               struct dcpk_error *err)
 {
@@ -220,9 +183,10 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct sources *so
     dcpk_status st = find_stacking(name, stored->rank, &s, err);
 
     if (st == DCPK_OK)
-        st = join_shape(model, sources, s.n_axes, &tensor, err);
+        st = dcpk_megatron_parts_join(model->ckpt, sources, s.n_axes, &tensor.shape, err);
     if (st != DCPK_OK)
         return st;
+    tensor.rank = stored->rank - s.n_axes;
     for (int a = 0; a < s.n_axes; a++)
         count[a] = stored->shape[a];
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
@@ -272,7 +236,7 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
 }
 
 /* All stored tensors of a state in their model's shape. */
-static dcpk_status find_states(struct dcpk_model *model, struct sources *sources,
+static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sources,
                                struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -287,7 +251,7 @@ static dcpk_status find_states(struct dcpk_model *model, struct sources *sources
 }
 
 /* key: of all parts together. */
-static dcpk_status add_state(struct dcpk_model *model, struct sources *sources,
+static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *sources,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
@@ -321,33 +285,11 @@ static dcpk_status add_state(struct dcpk_model *model, struct sources *sources,
     return add_tensor(model, sources, key->param, role, state, err);
 }
 
-/* Find what belongs together with `source`; *name: the key of the whole. No sources, but the first
- * is `source`: it is added with another. */
-static dcpk_status find_sources(struct dcpk_model *model, uint32_t source, struct sources *sources,
-                                const char **name, struct dcpk_error *err)
-{
-    const char *key = model->ckpt->tensors[source].key;
-    struct dcpk_parts parts;
-    dcpk_status st = dcpk_megatron_parts_find(model->ckpt, key, &parts, err);
-
-    *sources = (struct sources){.n = 1, .tensor = {source}};
-    *name = key;
-    if (st != DCPK_OK || parts.n == 0)
-        return st;
-    sources->n = 0; /* the others come with the first */
-    if (parts.is_first) {
-        sources->n = parts.n;
-        memcpy(sources->tensor, parts.tensor, sizeof parts.tensor);
-    }
-    *name = dcpk_arena_strndup(model->arena, key, parts.whole_bytes, err);
-    return *name == NULL ? err->status : DCPK_OK;
-}
-
 static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
 {
     const char *key = model->ckpt->tensors[source].key, *name;
     struct dcpk_megatron_key parts;
-    struct sources sources;
+    struct dcpk_parts sources;
     dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
@@ -362,9 +304,12 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
             dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
-    st = find_sources(model, source, &sources, &name, err);
+    st = dcpk_megatron_parts_find(model->ckpt, source, &sources, err);
     if (st != DCPK_OK)
         return st;
+    name = dcpk_arena_strndup(model->arena, key, sources.whole_bytes, err);
+    if (name == NULL)
+        return err->status;
     if (dcpk_megatron_split_key(name, &parts))
         return add_state(model, &sources, &parts, err);
     if (dcpk_starts_with(skip_chained(key), "optimizer."))
