@@ -29,7 +29,8 @@ static size_t sort_members(struct dcpk_member_list *list)
             list->members[i] = list->members[n_files];
             list->members[n_files++] = member;
         }
-    qsort(list->members, n_files, sizeof *list->members, compare_members);
+    if (n_files > 0) /* else there may be no array */
+        qsort(list->members, n_files, sizeof *list->members, compare_members);
     return n_files;
 }
 

@@ -328,11 +328,12 @@ dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uin
     if (folder->flags & DCPK_FOLDER_TAR) {
         s->fd = folder->dir_fd;
         s->is_member = true;
-        if (dcpk_tar_place(folder, name, n_bytes, &s->base_bytes, err) == DCPK_OK)
-            *sink = s;
-        else
+        if (dcpk_tar_place(folder, name, n_bytes, &s->base_bytes, err) != DCPK_OK) {
             dcpk_free(s);
-        return *sink == s ? DCPK_OK : err->status;
+            return err->status;
+        }
+        *sink = s;
+        return DCPK_OK;
     }
     s->fd = openat(folder->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (s->fd < 0) {

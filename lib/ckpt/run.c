@@ -20,6 +20,7 @@
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
 #define RELEASE_NAME        "release"
+#define ARCHIVE_SUFFIX      ".tar"
 
 /* A folder that holds one of these is a checkpoint itself (torch_dist.md 1, fsdp_dtensor.md 2,
  * zarr.md 1). */
@@ -30,6 +31,7 @@ void dcpk_run_release(struct dcpk_run *run)
     dcpk_free(run->folder);
     dcpk_free(run->tracker);
     dcpk_free(run->tracker_text);
+    dcpk_free(run->inner);
     memset(run, 0, sizeof *run);
 }
 
@@ -379,6 +381,40 @@ out:
     }
     *run = target;
     return DCPK_OK;
+}
+
+bool dcpk_run_is_archive(const char *out)
+{
+    const size_t n = strlen(out), n_suffix = strlen(ARCHIVE_SUFFIX);
+    struct stat info;
+
+    return n > n_suffix && out[n - n_suffix - 1] != '/' &&
+           strcmp(out + n - n_suffix, ARCHIVE_SUFFIX) == 0 &&
+           (stat(out, &info) != 0 || !S_ISDIR(info.st_mode));
+}
+
+dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct dcpk_run *run,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_run target = {.iteration = iteration, .is_archive = true};
+    char *rooted = NULL;
+    dcpk_status st = DCPK_OK;
+
+    target.folder = dcpk_run_text(err, "%s", out);
+    if (target.folder != NULL && iteration != DCPK_ITERATION_UNKNOWN) {
+        rooted = dcpk_run_iteration_path("", iteration, err); /* "/iter_0000004" */
+        target.inner = rooted == NULL ? NULL : dcpk_run_text(err, "%s", rooted + 1);
+        target.tracker_text = target.inner == NULL ? NULL : iteration_text(iteration, err);
+    }
+    dcpk_free(rooted);
+    if (target.folder == NULL ||
+        (iteration != DCPK_ITERATION_UNKNOWN && target.tracker_text == NULL)) {
+        st = err->status;
+        dcpk_run_release(&target);
+    } else {
+        *run = target;
+    }
+    return st;
 }
 
 /* Append the components of `rest` to the absolute path `real`, "." and ".." as text. */

@@ -29,6 +29,9 @@ struct dcpk_run {
     char *tracker_text;  /* its content: "4", "release"; no newline */
     bool has_tracker;    /* there is a file at `tracker` already */
     bool writes_tracker; /* it is to be (re)written once the folder is published */
+    /* Of dcpk_run_target_archive: `folder` is the archive, `tracker` is NULL. */
+    bool is_archive;
+    char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };
 
 void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
@@ -87,6 +90,17 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
  */
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
                             struct dcpk_error *err);
+
+/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists? */
+bool dcpk_run_is_archive(const char *out);
+
+/*
+ * The same for an archive: it will hold what a run folder does, so the tracker and iter_%07d or
+ * release; without a known iteration the checkpoint's files alone. run: set on success only.
+ * Errors: DCPK_ENOMEM.
+ */
+dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct dcpk_run *run,
+                                    struct dcpk_error *err);
 
 /*
  * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of

@@ -206,7 +206,9 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;
     }
-    st = dcpk_run_target(options->out, find_iteration(c), &c->target, err);
+    st = dcpk_run_is_archive(options->out)
+             ? dcpk_run_target_archive(options->out, find_iteration(c), &c->target, err)
+             : dcpk_run_target(options->out, find_iteration(c), &c->target, err);
     if (st == DCPK_OK)
         st = check_target(c, err);
     if (st == DCPK_OK)
@@ -227,9 +229,26 @@ static dcpk_status write_tracker(struct dcpk_conversion *c, struct dcpk_error *e
                              strlen(c->target.tracker_text), err);
 }
 
+/* An archive holds what a run folder does: the tracker, and the iteration's folder. */
+static dcpk_status begin_target(const struct dcpk_conversion *c, struct dcpk_folder **folder,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_run *target = &c->target;
+    const unsigned replace =
+        (c->options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
+    dcpk_status st = dcpk_folder_begin(
+        target->folder, replace | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
+
+    if (st == DCPK_OK && target->inner != NULL)
+        st = dcpk_folder_put(*folder, DCPK_TRACKER_NAME, target->tracker_text,
+                             strlen(target->tracker_text), err);
+    if (st == DCPK_OK && target->inner != NULL)
+        st = dcpk_folder_enter(*folder, target->inner, err);
+    return st;
+}
+
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    const unsigned flags = (c->options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
     struct dcpk_folder *folder = NULL;
     struct dcpk_exec *exec = NULL;
     dcpk_status st;
@@ -239,7 +258,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
         if (st != DCPK_OK)
             return st;
     }
-    st = dcpk_folder_begin(c->target.folder, flags, &folder, err);
+    st = begin_target(c, &folder, err);
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);

@@ -75,6 +75,8 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
     st = allocate(&c, err);
     if (st == DCPK_OK)
         st = dcpk_write_prepare(&c, err);
+    for (size_t f = 0; f < out->n_files && st == DCPK_OK; f++)
+        st = dcpk_folder_reserve(folder, out->files[f].name, out->files[f].n_bytes, err);
     if (st == DCPK_OK)
         st = dcpk_write_payloads(&c, err);
     if (st == DCPK_OK)
