@@ -34,7 +34,7 @@ sed 's/decoder\.layers\.0\.mlp\.linear_fc1\.weight/decoder.layers.9.mlp.linear_f
 refuses "a map that lacks a parameter" 3 "lacks 'decoder\.layers\.0\.mlp\.linear_fc1\.weight'" \
     "$DCPKIT" $tool --param-to-param-group-map-json other.json "$source" other
 echo '{"a": ' >broken.json
-refuses "a broken map" 3 'group map 'broken.json': JSON.*byte 7' \
+refuses "a broken map" 3 "group map 'broken.json': JSON.*byte 7" \
     "$DCPKIT" $tool --param-to-param-group-map-json broken.json "$source" other
 refuses "a missing map" 4 'nowhere\.json' \
     "$DCPKIT" $tool --param-to-param-group-map-json nowhere.json "$source" other
