@@ -30,7 +30,7 @@ static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint
     if (st != DCPK_OK)
         goto out;
     base = folder->end_bytes + header.n_bytes;
-    if (n_bytes > INT64_MAX - DCPK_TAR_BLOCK_BYTES - base) {
+    if (n_bytes > INT64_MAX - 2 * DCPK_TAR_RECORD_BYTES - base) {
         st = dcpk_fail(err, DCPK_ERANGE, "'%s' would pass 2^63 bytes", folder->path);
         goto out;
     }
@@ -87,5 +87,6 @@ int dcpk_tar_end(const struct dcpk_folder *folder)
 
     if ((folder->flags & DCPK_FOLDER_TAR) == 0)
         return 0;
-    return ftruncate(folder->dir_fd, (off_t)(least + -least % DCPK_TAR_RECORD_BYTES));
+    return ftruncate(folder->dir_fd, (off_t)((least + DCPK_TAR_RECORD_BYTES - 1) /
+                                             DCPK_TAR_RECORD_BYTES * DCPK_TAR_RECORD_BYTES));
 }
