@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""megatron_models.py - Megatron itself, on CPU, saves a tiny model of a family as torch_dist, and loads it as fsdp_dtensor.
+
+    export MEGATRON_TREES=/where/the/releases/are OMP_NUM_THREADS=1
+    python megatron_models.py save core_v0.19.0 FAMILY FOLDER
+    dcpkit convert --to fsdp_dtensor FOLDER OUT
+    python megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004
+
+Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`: it loads strictly
+with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0". Megatron's local layer
+spec stands in for Transformer Engine's; where a module has no local form (Mamba, Gated DeltaNet) its kernels are stubs.
+"""
+import argparse
+import contextlib
+import inspect
+import logging
+import os
+import queue
+import sys
+import types
+import typing
+import warnings
+import zlib
+
+import numpy
+import torch
+import torch.distributed as dist
+import typing_extensions
+
+ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
+HIDDEN, VOCAB, ITERATION = 16, 32, 4
+
+MOE = dict(num_moe_experts=4, moe_ffn_hidden_size=12, moe_router_topk=2, moe_token_dispatcher_type="alltoall")
+SHARED = dict(MOE, moe_layer_freq=[0, 1], moe_shared_expert_intermediate_size=8, moe_shared_expert_gate=True,
+              moe_router_enable_expert_bias=True, moe_router_score_function="sigmoid")
+MLA = dict(q_lora_rank=12, kv_lora_rank=8, qk_head_dim=8, qk_pos_emb_head_dim=4, v_head_dim=8, rope_type="rope")
+MAMBA = dict(mamba_state_dim=4, mamba_head_dim=8, mamba_num_groups=2)
+GDN = dict(experimental_attention_variant="gated_delta_net", linear_attention_freq=2, linear_conv_kernel_dim=4,
+           linear_key_head_dim=8, linear_value_head_dim=4, linear_num_key_heads=2, linear_num_value_heads=4)
+
+FAMILIES = {
+    "moe_shared": dict(layers=2, config=dict(SHARED, qk_layernorm=True, add_qkv_bias=True)),
+    "moe_bias": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], add_bias_linear=True)),
+    "tied": dict(layers=2, tied=True, config=dict(add_qkv_bias=True)),
+    "mtp": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], mtp_num_layers=2)),
+    "mla": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True)),
+    "mla_moe": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True, **MOE)),
+    "mla_no_q": dict(layers=2, config=dict(MLA, q_lora_rank=None, multi_latent_attention=True)),
+    "layernorm": dict(layers=2, swiglu=False, positions="learned_absolute",
+                      config=dict(normalization="LayerNorm", add_bias_linear=True)),
+    "per_layer": dict(layers=2, metadata=dict(non_homogeneous_layers=True), config={}),
+    "mamba": dict(layers=4, pattern="M*-M", config=MAMBA),
+    "gdn": dict(layers=2, config=GDN),
+}
+family = FAMILIES[FAMILY]
+
+# --- Megatron without CUDA ---
+logging.disable(logging.WARNING)
+warnings.simplefilter("ignore")
+typing.override = typing_extensions.override
+numpy.product = numpy.prod
+sys.path.insert(0, os.path.join(os.environ["MEGATRON_TREES"], TREE))
+import torch.multiprocessing  # noqa: E402
+import torch.utils.cpp_extension  # noqa: E402
+
+# A spawned process would run this script once more; one to keep a queue is not needed in a save that waits.
+forking = torch.multiprocessing.get_context("fork")
+forking.Manager = lambda: types.SimpleNamespace(Queue=queue.Queue)
+torch.multiprocessing.get_context = lambda method=None: forking
+torch.utils.cpp_extension.load_inline = lambda *a, **k: types.SimpleNamespace(__file__="x")
+
+
+class FakeStream:
+    """Streams and events order nothing on a CPU."""
+
+    def __init__(self, *_args, **_kwargs):
+        pass
+
+    def __getattr__(self, _name):
+        return lambda *a, **k: True
+
+    def record_event(self, *_args):
+        return FakeStream()
+
+
+class Device(str):
+    def __format__(self, _spec):
+        return "0"
+
+
+torch.cuda.Stream = torch.cuda.Event = FakeStream
+torch.cuda.current_stream = lambda *a: FakeStream()
+torch.cuda.stream = lambda *a: contextlib.nullcontext()
+torch.cuda.current_device = lambda: Device("cpu")
+for name in ("synchronize", "empty_cache", "set_rng_state", "set_device", "manual_seed"):
+    setattr(torch.cuda, name, lambda *a, **k: None)
+torch.cuda.get_rng_state = lambda *a, **k: torch.get_rng_state()
+torch.cuda.memory_allocated = torch.cuda.memory_reserved = lambda *a: 0
+torch.Tensor.cuda = lambda self, *a, **k: self
+torch.nn.Module.cuda = lambda self, *a, **k: self
+plain_type = torch.Tensor.type
+
+
+def cuda_type(self, *args, **kwargs):
+    """Megatron's optimizer knows parameters by the name of their CUDA type."""
+    found = plain_type(self, *args, **kwargs)
+    return found.replace("torch.", "torch.cuda.") if not args and not kwargs else found
+
+
+if ACTION == "save":
+    torch.Tensor.type = torch.nn.Parameter.type = cuda_type
+
+
+def on_cpu(make):
+    def wrapped(*args, **kwargs):
+        if "cuda" in str(kwargs.get("device")):
+            kwargs["device"] = "cpu"
+        return make(*args, **kwargs)
+
+    return wrapped
+
+
+for name in ("tensor", "zeros", "empty", "ones", "full", "zeros_like", "empty_like", "arange"):
+    setattr(torch, name, on_cpu(getattr(torch, name)))
+from torch.distributed.device_mesh import DeviceMesh, _mesh_resources  # noqa: E402
+
+if not hasattr(_mesh_resources, "child_to_root_mapping"):
+    _mesh_resources.child_to_root_mapping = {}
+from_group = DeviceMesh.from_group
+DeviceMesh.from_group = staticmethod(lambda group, device_type="cpu", *a, **k: from_group(group, "cpu", *a, **k))
+os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
+
+
+class GatedNorm(torch.nn.Module):
+    """The parameter of mamba_ssm's gated RMSNorm."""
+
+    def __init__(self, size, dtype=None, **_kwargs):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(size, dtype=dtype))
+
+
+def stub(path, **names):
+    """A module that is not installed, with the names that Megatron imports."""
+    parts = path.split(".")
+    for i in range(1, len(parts) + 1):
+        sys.modules.setdefault(".".join(parts[:i]), types.ModuleType(".".join(parts[:i])))
+    for name, value in names.items():
+        setattr(sys.modules[path], name, value)
+
+
+def kernel(*_args, **_kwargs):
+    raise RuntimeError("no kernels on a CPU")
+
+
+if "pattern" in family:
+    stub("mamba_ssm", __version__="2.2.6")
+    stub("mamba_ssm.ops.triton.layernorm_gated", RMSNorm=GatedNorm)
+    stub("mamba_ssm.ops.triton.ssd_combined", mamba_chunk_scan_combined=kernel, mamba_split_conv1d_scan_combined=kernel)
+    stub("mamba_ssm.ops.triton.selective_state_update", selective_state_update=kernel)
+    stub("causal_conv1d", causal_conv1d_fn=kernel, causal_conv1d_update=kernel)
+    stub("causal_conv1d.causal_conv1d_varlen", causal_conv1d_varlen_states=kernel)
+if "experimental_attention_variant" in family["config"]:
+    stub("fla.modules.convolution", causal_conv1d=kernel)
+    stub("fla.modules.l2norm", l2norm=kernel)
+    stub("fla.ops.gated_delta_rule", chunk_gated_delta_rule=kernel)
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+# --- the model ---
+import torch.nn.functional as F  # noqa: E402
+
+import megatron.core.parallel_state as mpu  # noqa: E402
+from megatron.core import tensor_parallel  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt import gpt_layer_specs as specs  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig  # noqa: E402
+
+
+class Tracker:
+    """RNG states by name; drawing is plain."""
+
+    def get_states(self):
+        return {"model-parallel-rng": torch.get_rng_state()}
+
+    def is_initialized(self):
+        return True
+
+    def fork(self, *_args):
+        return contextlib.nullcontext()
+
+
+mpu.initialize_model_parallel()
+tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
+swiglu = family.get("swiglu", True)
+settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
+                add_bias_linear=False, normalization="RMSNorm", gated_linear_unit=swiglu,
+                activation_func=F.silu if swiglu else F.gelu, use_cpu_initialization=True, params_dtype=torch.bfloat16,
+                bf16=True, gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
+                persist_layer_norm=False, pipeline_dtype=torch.bfloat16, hidden_dropout=0.0, attention_dropout=0.0)
+settings.update(family["config"])
+is_mla = settings.get("multi_latent_attention")
+if is_mla:
+    del settings["num_query_groups"]
+config_class = MLATransformerConfig if is_mla else TransformerConfig
+config = config_class(**{k: v for k, v in settings.items() if k in inspect.signature(config_class).parameters})
+with_experts = settings.get("num_moe_experts")
+
+
+def mamba_model():
+    """A hybrid stack of local modules; Megatron has Transformer Engine's only."""
+    import importlib
+
+    from megatron.core.extensions import transformer_engine as te
+    from megatron.core.ssm import mamba_layer, mamba_mixer, mlp_layer
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    mamba_mixer.get_cuda_rng_tracker = lambda *a, **k: Tracker()
+    try:
+        stack = importlib.import_module("megatron.core.models.hybrid.hybrid_layer_specs").hybrid_stack_spec
+        model = importlib.import_module("megatron.core.models.hybrid.hybrid_model").HybridModel
+    except ImportError:
+        stack = importlib.import_module("megatron.core.models.mamba.mamba_layer_specs").mamba_stack_spec
+        model = importlib.import_module("megatron.core.models.mamba").MambaModel
+    local = specs.get_gpt_layer_local_spec(normalization="RMSNorm").submodules
+    parts = stack.submodules
+    parts.mamba_layer.submodules.mixer.submodules.in_proj = ColumnParallelLinear
+    parts.mamba_layer.submodules.mixer.submodules.out_proj = RowParallelLinear
+    parts.mamba_layer.submodules.norm = WrappedTorchNorm
+    parts.attention_layer.submodules.self_attention = local.self_attention
+    parts.attention_layer.submodules.input_layernorm = local.input_layernorm
+    parts.mlp_layer.submodules.mlp = local.mlp
+    parts.mlp_layer.submodules.pre_mlp_layernorm = local.pre_mlp_layernorm
+    for module in {sys.modules[model.__module__], sys.modules[stack.module.__module__]}:
+        if hasattr(module, "TENorm"):
+            module.TENorm = WrappedTorchNorm
+    names = inspect.signature(model).parameters
+    pattern = {"hybrid_layer_pattern": family["pattern"]} if "hybrid_layer_pattern" in names else {
+        "hybrid_override_pattern": family["pattern"]}
+    return model(config, stack, vocab_size=VOCAB, max_sequence_length=32, **pattern)
+
+
+def gdn_spec():
+    """Gated DeltaNet in every other layer, between local modules; Megatron has Transformer Engine's only."""
+    from megatron.core.ssm import gated_delta_net
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    for module in [m for n, m in sys.modules.items() if n.startswith("megatron.core.ssm.gated_delta_net")]:
+        if hasattr(module, "get_cuda_rng_tracker"):
+            module.get_cuda_rng_tracker = lambda *a, **k: Tracker()
+    parts = gated_delta_net.GatedDeltaNetSubmodules(in_proj=ColumnParallelLinear, out_norm=WrappedTorchNorm,
+                                                    out_proj=RowParallelLinear)
+    layers = [specs.get_gpt_layer_local_spec(normalization="RMSNorm") for _ in range(2)]
+    layers[0].submodules.self_attention = ModuleSpec(module=gated_delta_net.GatedDeltaNet, submodules=parts)
+    return specs.TransformerBlockSubmodules(layer_specs=layers, layer_norm=WrappedTorchNorm)
+
+
+def take_mla_channels():
+    """Only Transformer Engine's attention takes the sizes of MLA's heads; no parameter depends on them."""
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+
+    def init(self, *args, make=DotProductAttention.__init__, k_channels=None, v_channels=None, **kwargs):
+        make(self, *args, **kwargs)
+
+    DotProductAttention.__init__ = init
+
+
+def gpt_model():
+    kwargs = {}
+    if is_mla:
+        take_mla_channels()
+    if "experimental_attention_variant" in settings:
+        spec = gdn_spec()
+    elif with_experts:
+        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
+    else:
+        spec = specs.get_gpt_layer_local_spec(normalization=settings["normalization"], multi_latent_attention=is_mla,
+                                              qk_layernorm=settings.get("qk_layernorm", False))
+    if settings.get("mtp_num_layers"):
+        from megatron.core.transformer import multi_token_prediction
+
+        # Without Transformer Engine main's test for its inference layers fails.
+        multi_token_prediction.is_inference_column_parallel_linear = lambda _module: False
+        kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
+    return GPTModel(config, spec, vocab_size=VOCAB, max_sequence_length=32,
+                    position_embedding_type=family.get("positions", "rope"),
+                    share_embeddings_and_output_weights=family.get("tied", False), **kwargs)
+
+
+def value_of(name, shape, kind):
+    """What `kind` ("", ".exp_avg", ...) of a parameter holds, by its name alone, whatever a release calls it."""
+    name = name.removeprefix("module.").replace("mtp_model_layer.", "transformer_layer.").replace("conv1d_", "conv1d.")
+    seed = torch.Generator().manual_seed(zlib.crc32((name + kind).encode()))
+    # 12 bits: more than bfloat16 holds, and still a small sample once packed.
+    value = torch.randint(-2048, 2048, tuple(shape), generator=seed).float() / 512
+    return value.abs() if kind == ".exp_avg_sq" else value
+
+
+def weight_of(name, tensor):
+    return value_of(name, tensor.shape, "").to(tensor.dtype)
+
+
+torch.manual_seed(1)
+bare = mamba_model() if "pattern" in family else gpt_model()
+model = Float16Module(config, bare)
+
+from megatron.core import optimizer as optimizers  # noqa: E402
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, distrib_optimizer, get_megatron_optimizer  # noqa: E402
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler  # noqa: E402
+from megatron.training import checkpointing  # noqa: E402
+
+
+class Fused(torch.optim.Optimizer):
+    """An Adam with the fields and the policy of Transformer Engine's: state for every parameter, the step in the group."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, **_kwargs):
+        super().__init__(params, dict(lr=lr, bias_correction=True, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure=None, **_kwargs):
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+            for param in group["params"]:
+                if not self.state[param]:
+                    self.state[param] = dict(exp_avg=torch.zeros_like(param), exp_avg_sq=torch.zeros_like(param))
+
+
+optimizers.Adam = distrib_optimizer.Adam = Fused
+optimizers.USING_PYTORCH_OPTIMIZER = False
+for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APEX_OPTIMIZER=False).items():
+    if ACTION == "save" and hasattr(distrib_optimizer, name):
+        setattr(distrib_optimizer, name, value)
+optimizer_config = OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01, bf16=True,
+                                   params_dtype=torch.bfloat16, use_distributed_optimizer=True)
+ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True)
+if ACTION == "load":
+    ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
+               data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
+known = inspect.signature(DistributedDataParallelConfig.__init__).parameters
+ddp_config = DistributedDataParallelConfig(**{k: v for k, v in ddp.items() if k in known})
+args = argparse.Namespace(
+    ckpt_format="torch_dist" if ACTION == "save" else "fsdp_dtensor", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
+    num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
+    dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
+    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=True, tensor_model_parallel_size=1,
+    pipeline_model_parallel_size=1, expert_model_parallel_size=1, data_parallel_size=1, world_size=1, bf16=True, fp16=False,
+    max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
+    untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
+    **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
+       if k not in ("bf16", "num_moe_experts")})
+checkpointing.get_args = lambda: args
+
+
+def make_optimizer(chunk):
+    made = get_megatron_optimizer(optimizer_config, [chunk])
+    scheduler = OptimizerParamScheduler(made, init_lr=0, max_lr=1e-3, min_lr=1e-4, lr_warmup_steps=0, lr_decay_steps=16,
+                                        lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=16,
+                                        wd_incr_style="constant")
+    return made, scheduler
+
+
+def save():
+    from megatron.core import dist_checkpointing
+
+    names = {}
+    for name, param in bare.named_parameters():
+        names[param] = name
+        param.data.copy_(weight_of(name, param))
+    for name, buffer in bare.named_buffers():
+        if name.endswith("expert_bias"):
+            buffer.data = value_of(name, buffer.shape, "")  # in fp32, as the first forward pass makes it
+    optimizer, scheduler = make_optimizer(DistributedDataParallel(config, ddp_config, model))
+    for chained in optimizer.chained_optimizers:
+        for param, (group, order) in chained.model_param_group_index_map.items():
+            main = chained.optimizer.param_groups[group]["params"][order]
+            main.data.copy_(value_of(names[param], param.shape, "").flatten())
+            chained.optimizer.state[main] = {kind: value_of(names[param], param.shape, "." + kind).flatten()
+                                             for kind in ("exp_avg", "exp_avg_sq")}
+        for group in chained.optimizer.param_groups:
+            group["step"] = ITERATION
+    metadata = dict(distrib_optim_sharding_type="fully_reshardable", distrib_optim_fully_reshardable_mem_efficient=False,
+                    singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
+    full = dict(metadata, dp_cp_group=mpu.get_data_parallel_group(with_context_parallel=True))
+    groups = mpu.get_tensor_model_parallel_group(), mpu.get_pipeline_model_parallel_group()
+    many = len(inspect.signature(checkpointing.get_rng_state).parameters) > 1
+    rng = checkpointing.get_rng_state("torch_dist", *groups) if many else checkpointing.get_rng_state("torch_dist")
+    state = checkpointing.generate_state_dict(args, [bare], optimizer, scheduler, rng, iteration=ITERATION,
+                                              optim_sd_kwargs=dict(metadata=full), model_sd_kwargs=dict(metadata=full))
+    state["num_floating_point_operations_so_far"] = 1.0
+    os.makedirs(FOLDER)
+    dist_checkpointing.save(state, FOLDER, content_metadata=metadata)
+    print("SAVED", len(names), "parameters")
+
+
+def load():
+    from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
+    from torch.distributed.checkpoint import FileSystemReader, default_planner
+    from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+    for kind in (bare.named_parameters(), bare.named_buffers()):
+        for _, tensor in kind:
+            tensor.data.fill_(-1)
+    chunk = FullyShardedDataParallel(config, ddp_config, model, device=torch.device("cpu"))
+    optimizer, scheduler = make_optimizer(chunk)
+    unwrapped = checkpointing.unwrap_model([chunk])
+    groups = mpu.get_tensor_model_parallel_group(), mpu.get_pipeline_model_parallel_group()
+    many = len(inspect.signature(checkpointing.get_rng_state).parameters) > 1
+    rng = checkpointing.get_rng_state("fsdp_dtensor", *groups) if many else checkpointing.get_rng_state("fsdp_dtensor")
+    state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng, iteration=1,
+                                              optim_sd_kwargs=dict(metadata={}, is_loading=True))
+    state["args"] = argparse.Namespace()
+    live, moments = dict(state["model"]), dict(state["optimizer"]["state"])
+    request = checkpointing.preprocess_fsdp_dtensor_state_dict(args, state, unwrapped[0])
+    reader = FileSystemReader(FOLDER)
+    stored = reader.read_metadata().state_dict_metadata
+    flat, _ = flatten_state_dict(request)
+    missing = sorted(k for k in flat if k not in stored)
+    print("REQUESTED", len(flat), "MISSING", len(missing), *missing[:20], sep="\n  " if missing else " ")
+    torch.distributed.checkpoint.load_state_dict(state_dict=request, storage_reader=reader,
+                                                 planner=default_planner.DefaultLoadPlanner())
+    checked, bad = 0, []
+
+    def check(name, kind, tensor):
+        nonlocal checked
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        checked += 1
+        if not torch.equal(local, value_of(name, tensor.shape, kind).to(local.dtype)):
+            bad.append(name + kind)
+
+    for name, tensor in live.items():
+        if torch.is_tensor(tensor) and not name.endswith(("local_tokens_per_expert", "_extra_state")):
+            check(name, "", tensor)
+    for name, entry in moments.items():
+        for kind in ("exp_avg", "exp_avg_sq"):
+            check(name.removeprefix("module.").removeprefix("module."), "." + kind, entry[kind])
+    print("CHECKED", checked, "bad", len(bad), *bad[:10], sep="\n  " if bad else " ")
+    return 1 if missing or bad or not checked else 0
+
+
+code = save() if ACTION == "save" else load()
+sys.stdout.flush()
+os._exit(code or 0)
