@@ -106,6 +106,9 @@ int dcpk_cmd_print_json(int argc, char **argv)
     if (code >= 0)
         return code;
     st = dcpk_cli_open(args[0], "dcp", &ckpt, &run, &err);
+    if (st == DCPK_OK && run.is_archive && output == NULL && !is_dry)
+        st = dcpk_fail(&err, DCPK_EUSAGE,
+                       "'%s' is in an archive: --output says where to write the JSON", run.folder);
     if (st == DCPK_OK) {
         arena = dcpk_arena_new(0, &err);
         st = arena == NULL ? err.status : DCPK_OK;

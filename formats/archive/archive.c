@@ -178,6 +178,7 @@ dcpk_status dcpk_archive_open(const char *path, const struct dcpk_progress *prog
     if (st == DCPK_OK)
         st = open_store(&list, &found, store, err);
     if (st == DCPK_OK) {
+        found.is_archive = true;
         *run = found;
     } else {
         dcpk_run_release(&found);

@@ -29,8 +29,9 @@ struct dcpk_run {
     char *tracker_text;  /* its content: "4", "release"; no newline */
     bool has_tracker;    /* there is a file at `tracker` already */
     bool writes_tracker; /* it is to be (re)written once the folder is published */
-    /* Of dcpk_run_target_archive: `folder` is the archive, `tracker` is NULL. */
-    bool is_archive;
+    bool is_archive;     /* `folder` is for messages (dcpk_run_open), or the archive to write; no
+                            tracker */
+    /* Of dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };
 

@@ -53,5 +53,11 @@ for file in gnu.tar gnu.tar.gz stored.zip packed.zip; do
     "$DCPKIT" verify --against $file out >said 2>&1 || echo "verify against $file: $(cat said)"
     rm -rf out
 done
+tar -C "$SAMPLES" --dereference -cf map.tar ${name}_p2g
+refuses "a file beside the archive's content" 2 "in an archive.*--output" \
+    "$DCPKIT" print-torch-dcp-in-json map.tar
+"$DCPKIT" print-torch-dcp-in-json "$SAMPLES/${name}_p2g" --output want.json >want
+"$DCPKIT" print-torch-dcp-in-json map.tar --output got.json >got
+cmp <(head -n 1 want) <(head -n 1 got) && cmp want.json got.json && echo "print-torch-dcp-in-json: as from the folder"
 "$DCPKIT" inspect gnu.tar | head -n 1
 "$DCPKIT" inspect root.tar | head -n 1
