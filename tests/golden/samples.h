@@ -34,6 +34,8 @@ struct sample {
 #define FSDP_OF_19                                                                                 \
     "argparse.Namespace " ENUMS "AttnBackend " ENUMS "InferenceCudaGraphScope " NUMPY              \
     " signal.Signals " DTYPES
+#define RUN_ON_CPU /* tests/interop/megatron_models.py */                                          \
+    "argparse.Namespace " NUMPY " torch.bfloat16"
 
 /* A run's folder with one iteration, and a folder that is the checkpoint itself. */
 #define RUN(name)  name "/iter_0000004", name "/MANIFEST.iter_0000004.json"
@@ -57,6 +59,14 @@ static const struct sample samples[] = {
     {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
     {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
     {BARE("torch_dist_c_moe_ep2pp2_p2g"), "dcp", NULL, ""},
+    {RUN("torch_dist_c_gdn"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_mamba"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_mla_moe"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_moe_bias"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_moe_shared"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_mtp"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_per_layer"), "torch_dist", "C", RUN_ON_CPU},
+    {RUN("torch_dist_c_tied"), "torch_dist", "C", RUN_ON_CPU},
     {RUN("fsdp_dtensor_converted_by_megatron"), "fsdp_dtensor", NULL,
      "argparse.Namespace megatron.core.enums.ModelType " ENUMS
      "AttnBackend signal.Signals " DTYPES},
