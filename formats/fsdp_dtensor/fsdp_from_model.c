@@ -7,6 +7,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/portable.h"
 
 /* What the whole output shares. */
@@ -424,6 +425,25 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
                          : dcpk_arena_printf(arena, err, "%s%s", own, q);
 }
 
+/*
+ * Mamba's and Gated DeltaNet's projections, put together of parts: each tensor-parallel rank of
+ * Megatron-FSDP holds its block of every part, so its order of rows is another for each TP.
+ */
+static void tell_order(const struct dcpk_model *model, struct dcpk_output *out)
+{
+    for (size_t i = 0; i < model->n_params; i++) {
+        const struct dcpk_param *p = &model->params[i];
+        const struct dcpk_model_tensor *value = dcpk_model_value(model, p);
+
+        if (value == NULL || value->n_pieces < 2 || !dcpk_ends_with(p->name, ".in_proj.weight"))
+            continue;
+        dcpk_output_event(out, DCPK_EVENT_NOTE, p->name,
+                          "this projection and others like it have the rows of a run without "
+                          "tensor parallelism: load with --tensor-model-parallel-size 1");
+        return;
+    }
+}
+
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
@@ -446,6 +466,8 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
     for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
         st = add_param(&w, i, err);
     dcpk_fsdp_shards_release(&w.shards);
+    if (st == DCPK_OK)
+        tell_order(model, out);
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
     return st == DCPK_OK ? add_training_state(&w, err) : st;

@@ -147,6 +147,13 @@ static void every_spelling_is_an_alias(void **state)
          "decoder.layers.3.mlp.experts.local_experts.2.linear_fc1.weight_v"},
         {"torch_dist_c_moe_ep2pp2", "decoder.layers.3.mlp.experts.linear_fc2.weight0",
          "decoder.layers.3.mlp.experts.local_experts.0.linear_fc2.weight"},
+        {"torch_dist_c_mamba", "decoder.layers.3.mixer.conv1d_weight",
+         "decoder.layers.3.mixer.conv1d.weight"},
+        {"torch_dist_c_mtp", "mtp.layers.1.transformer_layer.pre_mlp_layernorm.weight",
+         "mtp.layers.1.mtp_model_layer.pre_mlp_layernorm.weight"},
+        {"torch_dist_c_mla_moe",
+         "decoder.layers.1.self_attention.linear_kv_up_proj.layer_norm_weight",
+         "decoder.layers.1.self_attention.kv_layernorm.weight"},
     };
     static const char *const ends[] = {".exp_avg", ".exp_avg_sq", ".step"};
 
