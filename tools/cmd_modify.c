@@ -6,6 +6,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/json.h"
+#include "lib/base/text.h"
 #include "lib/exec/modify.h"
 #include "tools/cmd.h"
 
@@ -172,6 +173,8 @@ int dcpk_cmd_modify(int argc, char **argv)
         return code;
     if (edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
+    if (dcpk_ends_with(args[1], ".tar"))
+        return dcpk_cli_usage(NAME, "'%s' would be an archive: only folders are written", args[1]);
     options.in = args[0];
     options.out = args[1];
     options.edits = texts;

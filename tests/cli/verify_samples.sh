@@ -4,7 +4,9 @@
 for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/ "$SAMPLES"/*_reshardable_*/*_reshardable/; do
     name=$(basename "$folder")
     # Folders of several runs.
-    [ "$name" != tiny_generations ] && [ ! -d "$folder/dp_reshardable" ] || continue
+    if [ "$name" = tiny_generations ] || [ -d "$folder/dp_reshardable" ]; then
+        continue
+    fi
     # A run's folder without a tracker: its iteration by name.
     if [ -d "$folder/iter_0000004" ] && [ ! -e "$folder/latest_checkpointed_iteration.txt" ]; then
         folder=$folder/iter_0000004
