@@ -28,6 +28,7 @@ struct finding {
     struct place *places; /* of each parameter */
     struct dcpk_map slot_by_key;
     size_t slots_capacity;
+    bool is_mla; /* multi-latent attention, whose local spec renames no norm */
 };
 
 /* The number at `text`, which digits and `end` must follow; -1: it is none. */
@@ -72,20 +73,40 @@ static size_t find_layer(const char *name, int64_t *layer, const char **rest)
  */
 static const struct local_key {
     const char *te, *local;
+    bool is_mla;
 } local_keys[] = {
-    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
-    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
-    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
-    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", false},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", false},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", true},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", true},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.", true},
 };
 
-static const char *local_rest(struct dcpk_arena *arena, const char *rest, struct dcpk_error *err)
+static const char *local_rest(const struct finding *f, const char *rest, struct dcpk_error *err)
 {
     for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
-        if (dcpk_starts_with(rest, local_keys[i].te))
-            return dcpk_arena_printf(arena, err, "%s%s", local_keys[i].local,
+        if (local_keys[i].is_mla == f->is_mla && dcpk_starts_with(rest, local_keys[i].te))
+            return dcpk_arena_printf(f->out->arena, err, "%s%s", local_keys[i].local,
                                      rest + strlen(local_keys[i].te));
     return rest;
+}
+
+/* Bytes of a name that lead to the layer inside multi-token prediction; 0: it is none. */
+static size_t find_mtp_layer(const char *name)
+{
+    static const char inner[] = ".transformer_layer.";
+    const char *p = dcpk_starts_with(name, "mtp.") ? strstr(name, inner) : NULL;
+
+    return p == NULL ? 0 : (size_t)(p - name) + strlen(inner);
+}
+
+/* Has any layer multi-latent attention? */
+static bool has_mla(const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < model->n_params; i++)
+        if (strstr(model->params[i].name, ".self_attention.linear_kv_up_proj.") != NULL)
+            return true;
+    return false;
 }
 
 /* "mlp.experts.linear_fc1.weight7" -> "mlp.experts.experts.linear_fc1.weight", 7. */
@@ -111,7 +132,7 @@ static dcpk_status spell(const struct finding *f, const char *head, const char *
                          struct place *place, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = f->out->arena;
-    const char *impl = f->out->target.impl, *local = local_rest(arena, te, err);
+    const char *impl = f->out->target.impl, *local = local_rest(f, te, err);
     const char *rests[2] = {te, local};
 
     if (local == NULL)
@@ -159,6 +180,9 @@ static dcpk_status place_param(const struct finding *f, const char *name, bool s
         head = dcpk_arena_strndup(arena, name, layers, err);
     } else if (layers > 0) {
         head = dcpk_arena_strndup(arena, name, (size_t)(rest - name), err);
+    } else if (find_mtp_layer(name) > 0) {
+        rest = name + find_mtp_layer(name);
+        head = dcpk_arena_strndup(arena, name, find_mtp_layer(name), err);
     }
     if (head == NULL)
         return err->status;
@@ -373,7 +397,7 @@ static bool is_homogeneous(const struct dcpk_model *model)
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err)
 {
-    struct finding f = {.model = model, .out = out};
+    struct finding f = {.model = model, .out = out, .is_mla = has_mla(model)};
     dcpk_status st;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};
