@@ -3,12 +3,10 @@
  * buckets are the tensors of the other. */
 #include <stdio.h>
 
-#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/convert.h"
 #include "lib/exec/prove.h"
-#include "tests/unit/scratch.h"
+#include "tests/golden/conversions.h"
 
 /* Weights in its MANIFEST, 4 for each stack of experts. */
 #define N_PARAMS 61
@@ -16,36 +14,14 @@
 
 static dcpk_status convert(const char *sample, const char *out, struct dcpk_error *err)
 {
-    char in[4096];
-    struct dcpk_conversion c = {0};
-    struct dcpk_convert_options options = {.formats = dcpk_formats,
-                                           .to = dcpk_format_find("fsdp_dtensor"),
-                                           .backend = dcpk_backends[0],
-                                           .in = in,
-                                           .out = out,
-                                           .exec = {.n_threads = 1}};
-    dcpk_status st;
+    const struct dcpk_convert_options options = {.formats = dcpk_formats,
+                                                 .to = dcpk_format_find("fsdp_dtensor"),
+                                                 .backend = dcpk_backends[0],
+                                                 .in = sample_path(sample),
+                                                 .out = out,
+                                                 .exec = {.n_threads = 1}};
 
-    snprintf(in, sizeof in, "%s/%s", DCPK_SAMPLES, sample);
-    st = dcpk_conversion_plan(&c, &options, err);
-    if (st == DCPK_OK)
-        st = dcpk_conversion_run(&c, err);
-    dcpk_conversion_free(&c);
-    return st;
-}
-
-static struct dcpk_checkpoint *open_at(const char *folder)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run run = {0};
-    struct dcpk_store *store = NULL;
-    struct dcpk_checkpoint *ckpt = NULL;
-
-    CHECK_OK(dcpk_run_find(folder, &run, &err), folder);
-    CHECK_OK(dcpk_store_open(run.folder, &store, &err), folder);
-    CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
-    dcpk_run_release(&run);
-    return ckpt;
+    return run_conversion(&options, err);
 }
 
 /* Dense and expert optimizers, two model chunks on each of two stages, a tied embedding. */

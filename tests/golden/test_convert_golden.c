@@ -5,12 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/convert.h"
 #include "lib/exec/prove.h"
-#include "tests/unit/scratch.h"
+#include "tests/golden/conversions.h"
 
 static const struct {
     const char *name;
@@ -38,47 +36,17 @@ static const struct {
 static dcpk_status convert(const char *sample, const char *out, int n_threads,
                            uint64_t memory_bytes, enum dcpk_impl impl, struct dcpk_error *err)
 {
-    char in[4096];
-    struct dcpk_conversion c = {0};
-    struct dcpk_convert_options options = {
+    const struct dcpk_convert_options options = {
         .formats = dcpk_formats,
         .to = dcpk_format_find("fsdp_dtensor"),
         .backend = dcpk_backends[0],
-        .in = in,
+        .in = sample_path(sample),
         .out = out,
         .exec = {.n_threads = n_threads, .memory_bytes = memory_bytes},
         .rules = {.impl = impl},
     };
-    dcpk_status st;
 
-    snprintf(in, sizeof in, "%s/%s", DCPK_SAMPLES, sample);
-    st = dcpk_conversion_plan(&c, &options, err);
-    if (st == DCPK_OK)
-        st = dcpk_conversion_run(&c, err);
-    dcpk_conversion_free(&c);
-    return st;
-}
-
-static struct dcpk_checkpoint *open_at(const char *folder)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run run = {0};
-    struct dcpk_store *store = NULL;
-    struct dcpk_checkpoint *ckpt = NULL;
-
-    CHECK_OK(dcpk_run_find(folder, &run, &err), folder);
-    CHECK_OK(dcpk_store_open(run.folder, &store, &err), folder);
-    CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
-    dcpk_run_release(&run);
-    return ckpt;
-}
-
-static struct dcpk_checkpoint *open_sample(const char *name)
-{
-    char path[4096];
-
-    snprintf(path, sizeof path, "%s/%s", DCPK_SAMPLES, name);
-    return open_at(path);
+    return run_conversion(&options, err);
 }
 
 static void conversions_are_proven(void **state)
@@ -93,7 +61,7 @@ static void conversions_are_proven(void **state)
 
         CHECK_OK(convert(label, out, 2, 0, DCPK_IMPL_ANY, &err), label);
         ours = open_at(out);
-        source = open_sample(label);
+        source = open_at(sample_path(label));
         CHECK_EQ_STR(ours->format->name, "fsdp_dtensor", label);
         CHECK_OK(dcpk_checkpoint_check_cover(ours, &err), label);
         CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), label);

@@ -4,12 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/convert.h"
 #include "lib/exec/prove.h"
-#include "tests/unit/scratch.h"
+#include "tests/golden/conversions.h"
 
 /* What a case asks of a conversion; zeroed: nothing but the format. */
 struct wish {
@@ -23,7 +21,6 @@ struct wish {
 static dcpk_status convert(const char *in, const char *out, const struct wish *wish,
                            struct dcpk_error *err)
 {
-    struct dcpk_conversion c = {0};
     struct dcpk_convert_options options = {
         .formats = dcpk_formats,
         .to = dcpk_format_find(wish->to),
@@ -35,35 +32,8 @@ static dcpk_status convert(const char *in, const char *out, const struct wish *w
         .flags = wish->flags,
         .target = {.generation = wish->generation, .mesh = {.ep = wish->ep}},
     };
-    dcpk_status st = dcpk_conversion_plan(&c, &options, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_conversion_run(&c, err);
-    dcpk_conversion_free(&c);
-    return st;
-}
-
-/* DCPK_SAMPLES/<name>, or with its iteration folder; valid until the next call. */
-static const char *sample_path(const char *name)
-{
-    static char path[4096];
-
-    snprintf(path, sizeof path, "%s/%s", DCPK_SAMPLES, name);
-    return path;
-}
-
-static struct dcpk_checkpoint *open_at(const char *folder)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run run = {0};
-    struct dcpk_store *store = NULL;
-    struct dcpk_checkpoint *ckpt = NULL;
-
-    CHECK_OK(dcpk_run_find(folder, &run, &err), folder);
-    CHECK_OK(dcpk_store_open(run.folder, &store, &err), folder);
-    CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
-    dcpk_run_release(&run);
-    return ckpt;
+    return run_conversion(&options, err);
 }
 
 static void clean(const char *folder)
