@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_buckets.c - any bucket keys, sizes and records: a list whose numbers fit together, or an
+ * error. */
+/*
+ * The input is a small checkpoint: a line "<key> TAB <elements> TAB <start>,<start>,..." for each
+ * 1-D tensor with the starts of its chunks, a line "@<key>" for each object, an empty line, and the
+ * pickle that every object holds.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp/pickle.h"
+#include "formats/megatron/megatron_buckets.h"
+#include "lib/base/alloc.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+#define MAX_CHUNKS 4096
+#define MAX_ELEMS  ((long long)1 << 40)
+
+struct state {
+    const char *pickle;
+    size_t n_bytes;
+};
+
+static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *key, struct dcpk_error *err)
+{
+    const struct dcpk_object object = {.key = key};
+
+    return dcpk_checkpoint_add_object(ckpt, &object, err);
+}
+
+/* The starts become chunks that reach to the next start. */
+static dcpk_status add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_tensor *t,
+                              const char *starts, struct dcpk_error *err)
+{
+    int64_t *last = NULL;
+    char *end;
+
+    for (; ckpt->n_chunks < MAX_CHUNKS; starts = end + 1) {
+        const long long at = strtoll(starts, &end, 10);
+        int64_t *span = dcpk_arena_array(ckpt->arena, 2, sizeof *span, err);
+
+        if (span == NULL)
+            return err->status;
+        if (end == starts || at < 0 || at > t->shape[0] || (last != NULL && at < last[0]))
+            break;
+        span[0] = at;
+        span[1] = t->shape[0] - at;
+        if (last != NULL)
+            last[1] = at - last[0];
+        last = span;
+        ckpt->chunks[ckpt->n_chunks++] =
+            (struct dcpk_chunk){.tensor = (uint32_t)ckpt->n_tensors, .span = span};
+        t->n_chunks++;
+        if (*end != ',')
+            break;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, char *line, struct dcpk_error *err)
+{
+    char *elems = strchr(line, '\t'), *starts = elems == NULL ? NULL : strchr(elems + 1, '\t');
+    struct dcpk_tensor t = {
+        .key = line, .dtype = DCPK_F32, .rank = 1, .first_chunk = ckpt->n_chunks};
+    int64_t *shape = dcpk_arena_array(ckpt->arena, 1, sizeof *shape, err);
+    dcpk_status st;
+
+    if (shape == NULL)
+        return err->status;
+    if (starts == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "a line without two tabs");
+    *elems = *starts = '\0';
+    shape[0] = strtoll(elems + 1, NULL, 10);
+    if (shape[0] < 0 || shape[0] > MAX_ELEMS)
+        return dcpk_fail(err, DCPK_EFORMAT, "a size out of range");
+    t.shape = shape;
+    st = add_chunks(ckpt, &t, starts + 1, err);
+    return st == DCPK_OK ? dcpk_checkpoint_add_tensor(ckpt, &t, err) : st;
+}
+
+static dcpk_status fuzz_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct state *state = ckpt->state;
+    struct dcpk_source *source;
+    char *copy = NULL, *text, *next;
+    size_t n;
+    dcpk_status st = dcpk_store_find(ckpt->store, "input", &source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, 1 << 20, &copy, &n, err);
+    if (st != DCPK_OK)
+        return st;
+    text = dcpk_arena_strndup(ckpt->arena, copy, n, err);
+    dcpk_free(copy);
+    ckpt->files = dcpk_alloc_array(1, sizeof(struct dcpk_source *), err);
+    ckpt->chunks = dcpk_alloc_array(MAX_CHUNKS, sizeof *ckpt->chunks, err);
+    if (text == NULL || ckpt->files == NULL || ckpt->chunks == NULL)
+        return err->status;
+    ckpt->files[ckpt->n_files++] = source;
+    for (char *line = text; st == DCPK_OK && line < text + n; line = next) {
+        char *end = memchr(line, '\n', (size_t)(text + n - line));
+
+        if (end == NULL || end == line) {
+            state->pickle = end == NULL ? line : end + 1;
+            state->n_bytes = (size_t)(text + n - state->pickle);
+            break;
+        }
+        *end = '\0';
+        next = end + 1;
+        st = *line == '@' ? add_object(ckpt, line + 1, err) : add_tensor(ckpt, line, err);
+    }
+    return st;
+}
+
+static dcpk_status fuzz_load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                             struct dcpk_arena *arena, const struct dcpk_value **value,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_pickle_options options = {.persistent = NULL};
+    const struct state *state = ckpt->state;
+
+    (void)object;
+    return dcpk_pickle_read(state->pickle, state->n_bytes, &options, arena, value, err);
+}
+
+static int fuzz_probe(struct dcpk_store *store)
+{
+    (void)store;
+    return 1;
+}
+
+static const struct dcpk_format format = {.name = "fuzz",
+                                          .summary = "the input of this program",
+                                          .state_bytes = sizeof(struct state),
+                                          .probe = fuzz_probe,
+                                          .open = fuzz_open,
+                                          .load_object = fuzz_load};
+
+static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_bucket_list *list,
+                         const struct dcpk_bucket *b)
+{
+    if (b->n_elems < 0 || b->n_padded_elems < b->n_elems || b->group < 0 || b->buffer < 0 ||
+        b->number < 0)
+        abort();
+    for (size_t i = 0; i < b->n_cuts; i++)
+        if (b->cuts[i] < 0 || b->cuts[i] >= b->n_elems || (i > 0 && b->cuts[i] <= b->cuts[i - 1]) ||
+            (i == 0 && b->cuts[i] != 0))
+            abort();
+    for (size_t s = 0; s < list->n_states; s++) {
+        if (b->tensor[s] >= ckpt->n_tensors)
+            abort();
+        for (size_t i = 0; i < b->n_cuts; i++)
+            if (b->chunks[s][i] >= ckpt->n_chunks ||
+                ckpt->chunks[b->chunks[s][i]].tensor != b->tensor[s])
+                abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+    const struct dcpk_format *const formats[] = {&format, NULL};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_bucket_list list;
+
+    if (dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
+        return 0;
+    if (dcpk_store_add_memory(store, "input", data, n_bytes, &err) != DCPK_OK) {
+        dcpk_store_close(store);
+        return 0;
+    }
+    if (dcpk_checkpoint_open(store, formats, NULL, &ckpt, &err) != DCPK_OK)
+        return 0;
+    /* A conversion checks the cover before it looks at buckets. */
+    if (dcpk_checkpoint_check_cover(ckpt, &err) == DCPK_OK) {
+        if (dcpk_bucket_list_read(ckpt, &list, &err) == DCPK_OK) {
+            for (size_t i = 0; i < list.n; i++)
+                check_bucket(ckpt, &list, &list.buckets[i]);
+        } else if (err.text[0] == '\0') {
+            abort();
+        }
+    }
+    dcpk_checkpoint_close(ckpt);
+    return 0;
+}
