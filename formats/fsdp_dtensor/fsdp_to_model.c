@@ -115,9 +115,8 @@ static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate, const str
     if (st != DCPK_OK)
         return st;
     v = &model->ckpt->tensors[up];
-    if (w->rank == 0 || w->rank != v->rank || w->dtype != v->dtype ||
-        memcmp(w->shape, v->shape, (size_t)w->rank * sizeof *w->shape) != 0 ||
-        w->shape[0] > INT64_MAX / 2)
+    if (w->rank == 0 || w->dtype != v->dtype ||
+        !dcpk_shape_equal(w->shape, w->rank, v->shape, v->rank) || w->shape[0] > INT64_MAX / 2)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the SwiGLU halves '%s' and '%s' differ in shape or dtype", w->key,
                          v->key);
@@ -150,8 +149,8 @@ static dcpk_status is_cut(struct dcpk_model *model, const struct parts *parts,
     if (key == NULL)
         return err->status;
     weight = dcpk_checkpoint_tensor(model->ckpt, key);
-    *cut = weight != NULL && weight->rank == stored->rank &&
-           memcmp(weight->shape, stored->shape, (size_t)stored->rank * sizeof *stored->shape) == 0;
+    *cut = weight != NULL &&
+           dcpk_shape_equal(weight->shape, weight->rank, stored->shape, stored->rank);
     return DCPK_OK;
 }
 

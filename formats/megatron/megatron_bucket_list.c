@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_list.c - the stored DDP buckets: keys taken apart, sizes checked against what
  * Megatron recorded. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,6 @@
 #include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-
-#define MAX_DIGITS 9
 
 /*
  * "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>.gbuf_idx_<b>.dtype_(torch.bfloat16,
@@ -42,15 +39,11 @@ static bool take_text(const char **p, const char *text)
 
 static bool take_number(const char **p, int64_t *out)
 {
-    const char *end = *p;
+    const int64_t n = dcpk_take_number(p);
 
-    while (isdigit((unsigned char)*end))
-        end++;
-    if (end == *p || end - *p > MAX_DIGITS)
-        return false;
-    *out = strtoll(*p, NULL, 10);
-    *p = end;
-    return true;
+    if (n >= 0)
+        *out = n;
+    return n >= 0;
 }
 
 /* Read the part up to the group's number. */

@@ -105,12 +105,6 @@ static dcpk_status stack_shape(struct writer *w, const struct dcpk_slot *slot,
     return DCPK_OK;
 }
 
-static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
-}
-
 /* The chunks that the ranks of the target's mesh would write; without a mesh, few large ones. */
 static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
                               struct dcpk_out_tensor *out, struct dcpk_error *err)
@@ -143,7 +137,7 @@ static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
         const struct dcpk_model_tensor *t = &w->model->tensors[tensors[m]];
 
         n_pieces += t->n_pieces;
-        if (!same_shape(first, t))
+        if (!dcpk_model_same_shape(first, t))
             st = dcpk_fail(err, DCPK_EMISMATCH, "'%s': the %s of layers or experts differ in shape",
                            slot->keys[0], dcpk_role_name(t->role));
     }

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_order.c - the order in which Megatron's modules register their parameters. */
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_buckets.h"
 #include "lib/base/text.h"
-
-#define MAX_DIGITS 9 /* of layer and expert numbers */
 
 /*
  * Modules of a decoder layer as named_parameters() walks them: a module's own parameters, then its
@@ -71,21 +67,6 @@ static const struct {
 static const char *const buffers[] = {"mlp.router.expert_bias",
                                       "mlp.router.local_tokens_per_expert"};
 
-/* Digits at *text, which then points behind them; -1: none, or more than a number here has. */
-static int64_t take_number(const char **text)
-{
-    const char *end = *text;
-    int64_t n;
-
-    while (isdigit((unsigned char)*end))
-        end++;
-    if (end == *text || end - *text > MAX_DIGITS)
-        return -1;
-    n = strtoll(*text, NULL, 10);
-    *text = end;
-    return n;
-}
-
 /*
  * "linear_fc1.weight7" behind "mlp.experts.": in grouped linears all experts' fc1 come before all
  * fc2, else expert by expert. Biases of grouped linears are not known.
@@ -102,7 +83,7 @@ static bool find_expert(const char *rest, bool is_grouped, struct dcpk_registere
     if (!is_bias && !dcpk_starts_with(rest, "weight"))
         return false;
     rest += is_bias ? strlen("bias") : strlen("weight");
-    reg->expert = take_number(&rest);
+    reg->expert = dcpk_take_number(&rest);
     if (reg->expert < 0 || *rest != '\0' || (is_bias && is_grouped))
         return false;
     reg->minor = is_grouped ? ((uint64_t)is_fc2 << 32) + (uint64_t)reg->expert
@@ -154,7 +135,7 @@ bool dcpk_registered_find(const char *name, bool is_te, bool is_grouped,
     if (dcpk_starts_with(name, layers)) {
         const char *rest = name + strlen(layers);
 
-        reg->layer = take_number(&rest);
+        reg->layer = dcpk_take_number(&rest);
         return reg->layer >= 0 && *rest == '.' && find_in_layer(rest + 1, is_te, is_grouped, reg);
     }
     for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)

@@ -258,8 +258,7 @@ static dcpk_status fill_members(const struct finding *f, struct dcpk_slots *slot
 
 static bool same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
 {
-    return a != NULL && b != NULL && a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+    return a != NULL && b != NULL && dcpk_model_same_shape(a, b);
 }
 
 /* Every member is there, of one shape and with the same optimizer state; else the first that is not

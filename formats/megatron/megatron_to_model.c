@@ -206,8 +206,7 @@ static dcpk_status check_state_shape(const struct dcpk_tensor *tensor,
 {
     char a[256], b[256];
 
-    if (tensor->rank != weight->rank ||
-        memcmp(tensor->shape, weight->shape, (size_t)weight->rank * sizeof *weight->shape) != 0)
+    if (!dcpk_shape_equal(tensor->shape, tensor->rank, weight->shape, weight->rank))
         return dcpk_fail(err, DCPK_EFORMAT, "its shape is %s, its weight's %s",
                          dcpk_shape_format(tensor->shape, tensor->rank, a, sizeof a),
                          dcpk_shape_format(weight->shape, weight->rank, b, sizeof b));

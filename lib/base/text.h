@@ -3,7 +3,10 @@
 #ifndef DCPK_LIB_BASE_TEXT_H
 #define DCPK_LIB_BASE_TEXT_H
 
+#include <ctype.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static inline bool dcpk_starts_with(const char *text, const char *prefix)
@@ -16,6 +19,24 @@ static inline bool dcpk_ends_with(const char *text, const char *end)
     const size_t n = strlen(text), m = strlen(end);
 
     return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/*
+ * The decimal number at *text, which then points behind it. -1, and *text stays, when there is none
+ * or it has more than nine digits: layers, experts and ranks have fewer.
+ */
+static inline int64_t dcpk_take_number(const char **text)
+{
+    const char *end = *text;
+    int64_t n;
+
+    while (isdigit((unsigned char)*end))
+        end++;
+    if (end == *text || end - *text > 9)
+        return -1;
+    n = strtoll(*text, NULL, 10);
+    *text = end;
+    return n;
 }
 
 #endif

@@ -158,6 +158,11 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key)
     model->carried_end = &note->next;
 }
 
+bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
+{
+    return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
+}
+
 static int64_t int_attr(const struct dcpk_value *attrs, const char *name)
 {
     int64_t v = 0;

@@ -132,6 +132,9 @@ void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reas
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
+/* Are two tensors, of one model or of two, of the same shape? */
+bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
+
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 

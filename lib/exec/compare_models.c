@@ -59,12 +59,6 @@ static dcpk_status add_tensor(struct dcpk_comparing *c, struct dcpk_differences 
     return dcpk_comparing_add(c, list, d, err);
 }
 
-static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
-}
-
 static bool is_comparable(const struct dcpk_comparing *c, const struct dcpk_view *a,
                           const struct dcpk_view *b)
 {
@@ -86,8 +80,8 @@ dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, co
         d.kind = b == NULL ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
         return add_tensor(c, may_lack ? &report->tolerated : &report->differences, &d, a, b, err);
     }
-    if (!same_shape(a, b) || !is_comparable(c, a, b)) {
-        d.kind = same_shape(a, b) ? DCPK_DTYPE_DIFFERS : DCPK_SHAPE_DIFFERS;
+    if (!dcpk_view_same_shape(a, b) || !is_comparable(c, a, b)) {
+        d.kind = dcpk_view_same_shape(a, b) ? DCPK_DTYPE_DIFFERS : DCPK_SHAPE_DIFFERS;
         return add_tensor(c, &report->differences, &d, a, b, err);
     }
     st = dcpk_grow(&c->pairs, &c->pairs_capacity, c->n_pairs, sizeof *c->pairs, err);

@@ -171,12 +171,6 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     return dcpk_meter_add(&c->meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype), err);
 }
 
-static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
-}
-
 /* Number the tasks; returns how many. Also the bytes on the left. */
 static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
 {
@@ -185,7 +179,7 @@ static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
     for (size_t i = 0; i < c->n; i++) {
         struct dcpk_slabs slabs;
 
-        assert(same_shape(&c->left[i], &c->right[i]));
+        assert(dcpk_view_same_shape(&c->left[i], &c->right[i]));
         cut_pair(c, i, &slabs);
         c->first_task[i] = n_tasks;
         c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;

@@ -45,12 +45,6 @@ struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor)
                               .n_pieces = tensor->n_pieces};
 }
 
-bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
-}
-
 uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_param *param)
 {
     const struct dcpk_model_tensor *value = dcpk_model_value(model, param);

@@ -21,7 +21,6 @@ dcpk_status dcpk_model_of(struct dcpk_checkpoint *ckpt, unsigned flags, struct d
 dcpk_status dcpk_model_group(struct dcpk_model *model, bool *decided, struct dcpk_error *err);
 
 struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
-bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 /* The number of a parameter's value (dcpk_model_value), or DCPK_NO_TENSOR. */
 uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_param *param);
 /* The number of another optimizer state by its name, or DCPK_NO_TENSOR. */

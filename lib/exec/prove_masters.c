@@ -3,7 +3,6 @@
 #include "lib/exec/prove_masters.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 
@@ -28,12 +27,6 @@ static bool has_both(const struct dcpk_param *param)
 {
     return param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
            param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
-}
-
-static bool same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
 }
 
 static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
@@ -63,7 +56,7 @@ static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
         pairs->params[pairs->n] = p;
         pairs->views[pairs->n] = view_of(&model->tensors[param->tensor[DCPK_WEIGHT]]);
         pairs->views[n + pairs->n] = view_of(&model->tensors[param->tensor[DCPK_MASTER]]);
-        if (!same_shape(&pairs->views[pairs->n], &pairs->views[n + pairs->n]))
+        if (!dcpk_view_same_shape(&pairs->views[pairs->n], &pairs->views[n + pairs->n]))
             return dcpk_fail(err, DCPK_EMISMATCH, "'%s': its master has another shape",
                              param->name);
         pairs->n++;

@@ -28,6 +28,11 @@ void dcpk_box_pack(const struct dcpk_box *box, int64_t *span)
     }
 }
 
+bool dcpk_shape_equal(const int64_t *a, int a_rank, const int64_t *b, int b_rank)
+{
+    return a_rank == b_rank && (a_rank == 0 || memcmp(a, b, (size_t)a_rank * sizeof *a) == 0);
+}
+
 void dcpk_box_whole(const int64_t *shape, int rank, struct dcpk_box *box)
 {
     assert(rank >= 0 && rank <= DCPK_MAX_RANK);

@@ -31,6 +31,9 @@ struct dcpk_box {
 void dcpk_box_unpack(const int64_t *span, int rank, struct dcpk_box *box);
 void dcpk_box_pack(const struct dcpk_box *box, int64_t *span);
 
+/* Are two shapes the same: as many axes, each of the same extent? */
+bool dcpk_shape_equal(const int64_t *a, int a_rank, const int64_t *b, int b_rank);
+
 /* The box of a whole tensor: offset 0, extent shape. */
 void dcpk_box_whole(const int64_t *shape, int rank, struct dcpk_box *box);
 

@@ -24,6 +24,9 @@ struct dcpk_view {
     const void *literal; /* instead of pieces */
 };
 
+/* Are two views, of one checkpoint or of two, of the same shape? */
+bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b);
+
 /* The view of a stored tensor as it is: one piece. `arena` holds the piece. */
 dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,
                              struct dcpk_arena *arena, struct dcpk_view *view,

@@ -6,6 +6,11 @@
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"
 
+bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
+{
+    return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
+}
+
 dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,
                              struct dcpk_arena *arena, struct dcpk_view *view,
                              struct dcpk_error *err)

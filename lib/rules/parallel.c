@@ -3,14 +3,11 @@
  * first. */
 #include "lib/rules/parallel.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-
-#define MAX_DIGITS 9 /* of layer and expert numbers */
 
 enum { NONE = -1, ROWS = 0, COLUMNS = 1 };
 
@@ -81,21 +78,6 @@ static const struct module outer_modules[] = {
 static const char *const buffers[] = {"mlp.router.expert_bias",
                                       "mlp.router.local_tokens_per_expert"};
 
-/* Digits at *text, which then points behind them; -1: none, or more than such a number has. */
-static int64_t take_number(const char **text)
-{
-    const char *end = *text;
-    int64_t n;
-
-    while (isdigit((unsigned char)*end))
-        end++;
-    if (end == *text || end - *text > MAX_DIGITS)
-        return -1;
-    n = strtoll(*text, NULL, 10);
-    *text = end;
-    return n;
-}
-
 /*
  * An expert's parameter: sequential ones register expert by expert, grouped ones all of fc1 first.
  * order[3] and [4] say which; without experts the latter is the bias behind its weight.
@@ -112,7 +94,7 @@ static bool match_leaf(const struct module *m, const char *leaf, bool is_te,
     else if (*leaf != '\0' || dcpk_ends_with(m->name, ".") || dcpk_ends_with(m->name, "_"))
         return false;
     if (is_expert) {
-        found->expert = take_number(&leaf);
+        found->expert = dcpk_take_number(&leaf);
         found->order[3] = is_te ? is_fc2 : found->expert;
         found->order[4] = 2 * (is_te ? found->expert : is_fc2) + (int64_t)is_bias;
     } else {
@@ -149,7 +131,7 @@ static bool in_section(const char *name, const char *section, int64_t *layer, co
     if (!dcpk_starts_with(name, section))
         return false;
     *rest = name + strlen(section);
-    *layer = take_number(rest);
+    *layer = dcpk_take_number(rest);
     return *layer >= 0 && *(*rest)++ == '.';
 }
 
