@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the table of backends. The only place where an #ifdef asks what was built in. */
+/* kernels.c - the tables of backends and transports. The only place where an #ifdef asks what was
+ * built in. */
 #include "kernels/kernels.h"
 
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
+#ifdef DCPK_HAVE_MPI
+#include "kernels/mpi/mpi_transport.h"
+#endif
 
 const struct dcpk_backend *const dcpk_backends[] = {
     &dcpk_backend_cpu,
     &dcpk_backend_cpu_plain,
+    NULL,
+};
+
+const struct dcpk_transport *const dcpk_transports[] = {
+#ifdef DCPK_HAVE_MPI
+    &dcpk_transport_mpi,
+#endif
     NULL,
 };

@@ -33,7 +33,7 @@ static const struct command commands[] = {
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
 /* What an optional dependency would bring; a row leaves when its table has it. */
-static const char absent[] = "cuda, nccl, mpi";
+static const char absent[] = "cuda, nccl";
 
 static int finish(void)
 {
@@ -72,7 +72,10 @@ static int put_version(void)
     puts("backends:");
     for (size_t i = 0; dcpk_backends[i] != NULL; i++)
         printf("  %-14s%s\n", dcpk_backends[i]->name, dcpk_backends[i]->summary);
-    printf("not built in: %s", absent);
+    for (size_t i = 0; dcpk_transports[i] != NULL; i++)
+        printf("%s  %-14s%s\n", i == 0 ? "transports:\n" : "", dcpk_transports[i]->name,
+               dcpk_transports[i]->summary);
+    printf("not built in: %s%s", absent, dcpk_transports[0] == NULL ? ", mpi" : "");
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
         printf(", %s", dcpk_formats_absent[i]);
     fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)\n" : "\n", stdout);

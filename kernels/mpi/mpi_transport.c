@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mpi_transport.c - messages between ranks through MPI. MPI has one job a process, begun once and
+ * ended once, so that join may be called once. */
+#include "kernels/mpi/mpi_transport.h"
+
+#include <limits.h>
+#include <mpi.h>
+
+#include "lib/base/alloc.h"
+
+#define TAG 1
+
+/* Messages under way: MPI reads one from its slot until it has left. */
+#define N_SLOTS 64
+
+struct mpi_comm {
+    struct dcpk_comm base;
+    MPI_Comm world;
+    uint64_t slots[N_SLOTS];
+    MPI_Request requests[N_SLOTS];
+};
+
+/* DCPK_OK, or DCPK_EIO with MPI's own words. */
+static dcpk_status check(int code, const char *what, struct dcpk_error *err)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int n = 0;
+
+    if (code == MPI_SUCCESS)
+        return DCPK_OK;
+    if (MPI_Error_string(code, text, &n) != MPI_SUCCESS)
+        n = 0;
+    return dcpk_fail(err, DCPK_EIO, "MPI, %s: %.*s", what, n, text);
+}
+
+static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
+{
+    int provided;
+    dcpk_status st =
+        check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err);
+
+    if (st != DCPK_OK)
+        return st;
+    /* of its own, so that errors come back instead of ending the process */
+    st = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "joining", err);
+    if (st == DCPK_OK)
+        st = check(MPI_Comm_set_errhandler(comm->world, MPI_ERRORS_RETURN), "joining", err);
+    if (st == DCPK_OK)
+        st = check(MPI_Comm_rank(comm->world, &comm->base.rank), "joining", err);
+    if (st == DCPK_OK)
+        st = check(MPI_Comm_size(comm->world, &comm->base.n_ranks), "joining", err);
+    if (st == DCPK_OK && provided < MPI_THREAD_SERIALIZED)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                       "this MPI was built without threads (MPI_THREAD_SERIALIZED)");
+    return st;
+}
+
+static dcpk_status mpi_join(struct dcpk_comm **made, struct dcpk_error *err)
+{
+    struct mpi_comm *comm = dcpk_alloc(sizeof *comm, err);
+    dcpk_status st;
+
+    if (comm == NULL)
+        return err->status;
+    comm->base.transport = &dcpk_transport_mpi;
+    for (int i = 0; i < N_SLOTS; i++)
+        comm->requests[i] = MPI_REQUEST_NULL;
+    st = start(comm, err);
+    if (st != DCPK_OK) {
+        dcpk_free(comm); /* MPI itself can't be left and begun again */
+        return st;
+    }
+    *made = &comm->base;
+    return DCPK_OK;
+}
+
+static struct mpi_comm *of(struct dcpk_comm *comm)
+{
+    return (struct mpi_comm *)comm;
+}
+
+static dcpk_status mpi_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
+                                  void *all, struct dcpk_error *err)
+{
+    if (n_bytes > INT_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
+    return check(
+        MPI_Allgather(mine, (int)n_bytes, MPI_BYTE, all, (int)n_bytes, MPI_BYTE, of(comm)->world),
+        "gathering", err);
+}
+
+static dcpk_status mpi_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
+                                 struct dcpk_error *err)
+{
+    if (n_bytes > INT_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
+    return check(MPI_Bcast(data, (int)n_bytes, MPI_BYTE, root, of(comm)->world), "broadcasting",
+                 err);
+}
+
+/* A slot whose message has left; waits for one where all are under way. */
+static dcpk_status free_slot(struct mpi_comm *comm, int *slot, struct dcpk_error *err)
+{
+    int is_done;
+
+    for (*slot = 0; *slot < N_SLOTS; ++*slot) {
+        dcpk_status st =
+            check(MPI_Test(&comm->requests[*slot], &is_done, MPI_STATUS_IGNORE), "sending", err);
+
+        if (st != DCPK_OK || is_done)
+            return st;
+    }
+    return check(MPI_Waitany(N_SLOTS, comm->requests, slot, MPI_STATUS_IGNORE), "sending", err);
+}
+
+static dcpk_status mpi_send(struct dcpk_comm *base, int to, uint64_t message,
+                            struct dcpk_error *err)
+{
+    struct mpi_comm *comm = of(base);
+    int slot;
+    dcpk_status st = free_slot(comm, &slot, err);
+
+    if (st != DCPK_OK)
+        return st;
+    comm->slots[slot] = message;
+    return check(
+        MPI_Isend(&comm->slots[slot], 1, MPI_UINT64_T, to, TAG, comm->world, &comm->requests[slot]),
+        "sending", err);
+}
+
+static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, int *from,
+                               uint64_t *message, struct dcpk_error *err)
+{
+    struct mpi_comm *comm = of(base);
+    MPI_Status status;
+    int is_there = 1;
+    dcpk_status st = DCPK_OK;
+
+    if (!waits)
+        st = check(MPI_Iprobe(MPI_ANY_SOURCE, TAG, comm->world, &is_there, MPI_STATUS_IGNORE),
+                   "receiving", err);
+    *got = st == DCPK_OK && is_there;
+    if (!*got)
+        return st;
+    st = check(MPI_Recv(message, 1, MPI_UINT64_T, MPI_ANY_SOURCE, TAG, comm->world, &status),
+               "receiving", err);
+    *from = status.MPI_SOURCE;
+    return st;
+}
+
+static void mpi_leave(struct dcpk_comm *base)
+{
+    struct mpi_comm *comm = of(base);
+
+    (void)MPI_Waitall(N_SLOTS, comm->requests, MPI_STATUSES_IGNORE);
+    (void)MPI_Comm_free(&comm->world);
+    (void)MPI_Finalize();
+    dcpk_free(comm);
+}
+
+const struct dcpk_transport dcpk_transport_mpi = {
+    .name = "mpi",
+    .summary = "processes of one job, started by mpirun or srun",
+    .join = mpi_join,
+    .all_gather = mpi_all_gather,
+    .broadcast = mpi_broadcast,
+    .send = mpi_send,
+    .receive = mpi_receive,
+    .leave = mpi_leave,
+};

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mpi_transport.h - messages between ranks through MPI. */
+#ifndef DCPK_KERNELS_MPI_MPI_TRANSPORT_H
+#define DCPK_KERNELS_MPI_MPI_TRANSPORT_H
+
+#include "lib/exec/transport.h"
+
+extern const struct dcpk_transport dcpk_transport_mpi;
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.c - agreement, shared results and progress, on top of a transport. */
+#include "lib/exec/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/base/alloc.h"
+
+/* Messages: bytes a rank has done, sent to rank 0; or this one, sent to all others by a rank that
+ * failed. */
+#define STOP        UINT64_MAX
+#define SEND_PERIOD 0.5 /* seconds between two messages about progress */
+
+/* What the ranks tell one another at an agreement. */
+struct vote {
+    uint64_t number; /* what the agreement is about: dcpk_ranks_check_same, dcpk_ranks_share */
+    uint64_t n_progress_sent;
+    int32_t status; /* a dcpk_status */
+    int32_t stops;  /* 1: it failed by itself and has told all others */
+};
+
+struct dcpk_ranks {
+    struct dcpk_comm *comm;
+    struct vote *votes;   /* of the last agreement, of each rank */
+    uint64_t *done_bytes; /* of each rank, as rank 0 knows it */
+    /* Since the last agreement: */
+    uint64_t n_stops_got, n_progress_got, n_progress_sent;
+    struct dcpk_error broken; /* what a message met on its way */
+    struct dcpk_progress inner;
+    uint64_t total_bytes;
+    double next_send;
+};
+
+int dcpk_ranks_launched(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        const long n = text == NULL ? 0 : strtol(text, NULL, 10);
+
+        if (n > 0 && n <= INT32_MAX)
+            return (int)n;
+    }
+    return 1;
+}
+
+static void ranks_free(struct dcpk_ranks *ranks)
+{
+    dcpk_free(ranks->votes);
+    dcpk_free(ranks->done_bytes);
+    dcpk_free(ranks);
+}
+
+static dcpk_status ranks_new(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
+                             struct dcpk_error *err)
+{
+    struct dcpk_ranks *made = dcpk_alloc(sizeof *made, err);
+
+    if (made == NULL)
+        return err->status;
+    made->comm = comm;
+    made->votes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->votes, err);
+    if (made->votes != NULL)
+        made->done_bytes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->done_bytes, err);
+    if (made->done_bytes == NULL) {
+        ranks_free(made);
+        return err->status;
+    }
+    *ranks = made;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
+                            struct dcpk_ranks **ranks, struct dcpk_error *err)
+{
+    const int n_launched = dcpk_ranks_launched();
+    struct dcpk_comm *comm;
+    dcpk_status st;
+
+    *ranks = NULL;
+    if (n_launched == 1)
+        return DCPK_OK;
+    if (transports[0] == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "started as one of %d processes, but built without MPI (install "
+                         "libopenmpi-dev and build again, or start one process)",
+                         n_launched);
+    st = transports[0]->join(&comm, err);
+    if (st != DCPK_OK)
+        return st;
+    if (comm->n_ranks == 1)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "started as one of %d processes, but MPI sees only this one: launcher and "
+                       "library do not fit (use mpirun, or srun with an --mpi= that 'srun "
+                       "--mpi=list' names)",
+                       n_launched);
+    if (st == DCPK_OK)
+        st = ranks_new(comm, ranks, err);
+    if (st != DCPK_OK)
+        comm->transport->leave(comm);
+    return st;
+}
+
+void dcpk_ranks_leave(struct dcpk_ranks *ranks)
+{
+    if (ranks == NULL)
+        return;
+    ranks->comm->transport->leave(ranks->comm);
+    ranks_free(ranks);
+}
+
+int dcpk_ranks_self(const struct dcpk_ranks *ranks)
+{
+    return ranks == NULL ? 0 : ranks->comm->rank;
+}
+
+int dcpk_ranks_count(const struct dcpk_ranks *ranks)
+{
+    return ranks == NULL ? 1 : ranks->comm->n_ranks;
+}
+
+/* Take one message; *got is false when there is none. */
+static dcpk_status take(struct dcpk_ranks *ranks, bool waits, bool *got, struct dcpk_error *err)
+{
+    uint64_t message;
+    int from;
+    dcpk_status st = ranks->comm->transport->receive(ranks->comm, waits, got, &from, &message, err);
+
+    if (st != DCPK_OK || !*got)
+        return st;
+    if (message == STOP) {
+        ranks->n_stops_got++;
+        return DCPK_OK;
+    }
+    ranks->n_progress_got++;
+    ranks->done_bytes[from] = message;
+    return DCPK_OK;
+}
+
+/* Tell all others that this rank has failed. */
+static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
+{
+    for (int to = 0; to < ranks->comm->n_ranks; to++)
+        if (to != ranks->comm->rank &&
+            ranks->comm->transport->send(ranks->comm, to, STOP, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+/* Receive what has been sent to this rank and not yet been received, so that the next phase begins
+ * without messages of this one. */
+static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
+{
+    const int self = ranks->comm->rank;
+    uint64_t n_stops = 0, n_progress = 0;
+    bool got;
+
+    for (int r = 0; r < ranks->comm->n_ranks; r++) {
+        n_stops += r != self && ranks->votes[r].stops != 0;
+        n_progress += self == 0 ? ranks->votes[r].n_progress_sent : 0;
+    }
+    while (ranks->n_stops_got < n_stops || ranks->n_progress_got < n_progress)
+        if (take(ranks, true, &got, err) != DCPK_OK)
+            return err->status;
+    ranks->n_stops_got = ranks->n_progress_got = ranks->n_progress_sent = 0;
+    return DCPK_OK;
+}
+
+/* Tell all others this rank's status and number, and learn theirs. Fails only with the network. */
+static dcpk_status vote(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
+                        struct dcpk_error *err)
+{
+    const struct dcpk_transport *transport = ranks->comm->transport;
+    const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
+    const struct vote mine = {number, ranks->n_progress_sent, (int32_t)st, stops};
+    dcpk_status told = stops ? send_stop(ranks, err) : DCPK_OK;
+
+    if (told == DCPK_OK)
+        told = transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err);
+    return told == DCPK_OK ? drain(ranks, err) : told;
+}
+
+/* The rank whose error all get, -1 when none failed: one that was merely interrupted comes last. */
+static int find_teller(const struct dcpk_ranks *ranks)
+{
+    int teller = -1;
+
+    for (int r = 0; r < ranks->comm->n_ranks; r++) {
+        if (ranks->votes[r].stops == 0)
+            continue;
+        if (ranks->votes[r].status != DCPK_ECANCELLED)
+            return r;
+        if (teller < 0)
+            teller = r;
+    }
+    return teller;
+}
+
+static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    return ranks->comm->transport->broadcast(ranks->comm, root, data, n_bytes, err);
+}
+
+static dcpk_status agree(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
+                         struct dcpk_error *err)
+{
+    struct dcpk_error network = DCPK_ERROR_INIT;
+    int teller;
+
+    if (st == DCPK_ECANCELLED && ranks->broken.status != DCPK_OK) {
+        *err = ranks->broken;
+        st = err->status;
+    }
+    if (vote(ranks, st, number, &network) != DCPK_OK) {
+        if (st == DCPK_OK)
+            *err = network; /* else the rank's own error is the one to tell */
+        return err->status;
+    }
+    teller = find_teller(ranks);
+    if (teller < 0)
+        return DCPK_OK;
+    if (teller == ranks->comm->rank)
+        dcpk_context(err, "rank %d of %d", teller, ranks->comm->n_ranks);
+    if (broadcast(ranks, teller, err, sizeof *err, &network) != DCPK_OK)
+        *err = network;
+    return err->status;
+}
+
+dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err)
+{
+    return ranks == NULL ? st : agree(ranks, st, 0, err);
+}
+
+dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
+                                  struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (ranks == NULL)
+        return DCPK_OK;
+    st = agree(ranks, DCPK_OK, number, err);
+    for (int r = 1; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
+        if (ranks->votes[r].number != ranks->votes[0].number)
+            st = dcpk_fail(err, DCPK_EMISMATCH, "ranks 0 and %d of %d do not see the same %s", r,
+                           ranks->comm->n_ranks, what);
+    return st;
+}
+
+dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
+                             struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err)
+{
+    const int n_ranks = dcpk_ranks_count(ranks), self = dcpk_ranks_self(ranks);
+    size_t n_all = 0, at = 0;
+
+    if (ranks == NULL) {
+        dcpk_bytes_put(all, mine, st == DCPK_OK ? n_bytes : 0);
+        return st == DCPK_OK ? dcpk_bytes_status(all, err) : st;
+    }
+    st = agree(ranks, st, n_bytes, err);
+    for (int r = 0; st == DCPK_OK && r < n_ranks; r++)
+        n_all += (size_t)ranks->votes[r].number;
+    dcpk_bytes_zeros(all, n_all);
+    st = agree(ranks, st == DCPK_OK ? dcpk_bytes_status(all, err) : st, n_bytes, err);
+    at = all->n_bytes - n_all;
+    for (int r = 0; st == DCPK_OK && r < n_ranks; at += (size_t)ranks->votes[r++].number) {
+        if (r == self && n_bytes > 0)
+            memcpy(all->data + at, mine, n_bytes);
+        st = broadcast(ranks, r, all->data + at, (size_t)ranks->votes[r].number, err);
+    }
+    return st;
+}
+
+static double now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Send this rank's bytes to rank 0, now and then; take what others sent. */
+static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struct dcpk_error *err)
+{
+    const double now = now_seconds();
+    bool got = true;
+
+    ranks->done_bytes[ranks->comm->rank] = done_bytes;
+    while (got)
+        if (take(ranks, false, &got, err) != DCPK_OK)
+            return err->status;
+    if (ranks->comm->rank == 0 || now < ranks->next_send)
+        return DCPK_OK;
+    ranks->next_send = now + SEND_PERIOD;
+    ranks->n_progress_sent++;
+    return ranks->comm->transport->send(ranks->comm, 0, done_bytes, err);
+}
+
+static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct dcpk_ranks *ranks = context;
+    uint64_t all_bytes = 0;
+
+    if (exchange(ranks, done_bytes, &ranks->broken) != DCPK_OK || ranks->n_stops_got > 0)
+        return false;
+    if (ranks->inner.update == NULL)
+        return true;
+    if (ranks->comm->rank != 0)
+        return ranks->inner.update(ranks->inner.context, done_bytes, total_bytes);
+    for (int r = 0; r < ranks->comm->n_ranks; r++)
+        all_bytes += ranks->done_bytes[r];
+    return ranks->inner.update(ranks->inner.context, all_bytes, ranks->total_bytes);
+}
+
+struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
+                                         uint64_t total_bytes)
+{
+    if (ranks == NULL)
+        return inner;
+    memset(ranks->done_bytes, 0, (size_t)ranks->comm->n_ranks * sizeof *ranks->done_bytes);
+    ranks->inner = inner;
+    ranks->total_bytes = total_bytes;
+    return (struct dcpk_progress){.update = on_progress, .context = ranks};
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.h - processes that share one job over a shared file system: who does what, how far all are,
+ * and what happens when one fails. */
+#ifndef DCPK_LIB_EXEC_RANKS_H
+#define DCPK_LIB_EXEC_RANKS_H
+
+#include "lib/base/bytes.h"
+#include "lib/base/progress.h"
+#include "lib/exec/transport.h"
+
+/*
+ * Every rank runs the same program on the same input and comes to the same plan. Only results of a
+ * few bytes and messages about progress and failure pass between them. NULL stands for a process
+ * that is alone: rank 0 of 1, all calls below then do nothing.
+ *
+ * Collective calls must be made by all ranks in the same order. A rank that fails in between goes
+ * to the next dcpk_ranks_agree with its error, nowhere else.
+ */
+struct dcpk_ranks;
+
+/*
+ * How many processes the launcher (mpirun, mpiexec, srun) says it started; 1 without one. From the
+ * environment: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI), SLURM_STEP_NUM_TASKS
+ * (srun).
+ */
+int dcpk_ranks_launched(void);
+
+/*
+ * Join the other processes of this job. transports: NULL-terminated, the first is used. *ranks:
+ * NULL when this process is alone; dcpk_ranks_leave. Errors: DCPK_EUSAGE when the launcher started
+ * several processes that cannot find one another: no transport was built in, or the launcher and
+ * the library do not know each other.
+ */
+dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
+                            struct dcpk_ranks **ranks, struct dcpk_error *err);
+void dcpk_ranks_leave(struct dcpk_ranks *ranks);
+
+int dcpk_ranks_self(const struct dcpk_ranks *ranks);
+int dcpk_ranks_count(const struct dcpk_ranks *ranks);
+
+/*
+ * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank
+ * that failed by itself, "rank N of M: " in front. To be called with the rank's own status and
+ * error.
+ */
+dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
+
+/* Collective: is `number` the same on all ranks? Errors: DCPK_EMISMATCH with `what` on all ranks.
+ */
+dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
+                                  struct dcpk_error *err);
+
+/*
+ * Collective: append the n_bytes of every rank, one after the other, to `all` of every rank. Also
+ * an agreement: `st` and err as for dcpk_ranks_agree.
+ */
+dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
+                             struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+
+/*
+ * Wrap `inner` (of the rank that shows progress, rank 0) for the work until the next agreement:
+ * rank 0 shows the bytes of all ranks, and work stops (update returns false) once another rank has
+ * failed. total_bytes: of all ranks together.
+ */
+struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
+                                         uint64_t total_bytes);
+
+#endif

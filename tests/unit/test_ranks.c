@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks.c - what ranks tell one another, over a transport of threads. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "lib/exec/pool.h"
+#include "lib/exec/ranks.h"
+#include "tests/check.h"
+
+enum { N = 4, MAX_QUEUE = 256, SHARED_BYTES = 4096 };
+
+/* A job of N threads: one place for collectives, a queue of messages for each rank. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_barrier_t barrier;
+    uint8_t bytes[N][SHARED_BYTES];
+    struct {
+        int from;
+        uint64_t message;
+    } queue[N][MAX_QUEUE];
+    int n_sent[N], n_taken[N];
+} job;
+
+static _Thread_local int self;
+
+static dcpk_status thread_join(struct dcpk_comm **comm, struct dcpk_error *err);
+
+static dcpk_status thread_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
+                                     void *all, struct dcpk_error *err)
+{
+    (void)err;
+    memcpy(job.bytes[comm->rank], mine, n_bytes);
+    pthread_barrier_wait(&job.barrier);
+    for (size_t r = 0; r < N; r++)
+        memcpy((uint8_t *)all + r * n_bytes, job.bytes[r], n_bytes);
+    pthread_barrier_wait(&job.barrier);
+    return DCPK_OK;
+}
+
+static dcpk_status thread_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
+                                    struct dcpk_error *err)
+{
+    (void)err;
+    if (comm->rank == root)
+        memcpy(job.bytes[0], data, n_bytes);
+    pthread_barrier_wait(&job.barrier);
+    memcpy(data, job.bytes[0], n_bytes);
+    pthread_barrier_wait(&job.barrier);
+    return DCPK_OK;
+}
+
+static dcpk_status thread_send(struct dcpk_comm *comm, int to, uint64_t message,
+                               struct dcpk_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&job.mutex);
+    job.queue[to][job.n_sent[to]].from = comm->rank;
+    job.queue[to][job.n_sent[to]++].message = message;
+    pthread_cond_broadcast(&job.changed);
+    pthread_mutex_unlock(&job.mutex);
+    return DCPK_OK;
+}
+
+static dcpk_status thread_receive(struct dcpk_comm *comm, bool waits, bool *got, int *from,
+                                  uint64_t *message, struct dcpk_error *err)
+{
+    const int rank = comm->rank;
+
+    (void)err;
+    pthread_mutex_lock(&job.mutex);
+    while (waits && job.n_taken[rank] == job.n_sent[rank])
+        pthread_cond_wait(&job.changed, &job.mutex);
+    *got = job.n_taken[rank] < job.n_sent[rank];
+    if (*got) {
+        *from = job.queue[rank][job.n_taken[rank]].from;
+        *message = job.queue[rank][job.n_taken[rank]++].message;
+    }
+    pthread_mutex_unlock(&job.mutex);
+    return DCPK_OK;
+}
+
+static void thread_leave(struct dcpk_comm *comm)
+{
+    free(comm);
+}
+
+static const struct dcpk_transport threads = {
+    .name = "threads",
+    .summary = "threads of this test",
+    .join = thread_join,
+    .all_gather = thread_all_gather,
+    .broadcast = thread_broadcast,
+    .send = thread_send,
+    .receive = thread_receive,
+    .leave = thread_leave,
+};
+static const struct dcpk_transport *const transports[] = {&threads, NULL};
+
+static dcpk_status thread_join(struct dcpk_comm **comm, struct dcpk_error *err)
+{
+    *comm = calloc(1, sizeof **comm);
+    if (*comm == NULL)
+        return dcpk_fail(err, DCPK_ENOMEM, "no memory for a test's rank");
+    **comm = (struct dcpk_comm){&threads, self, N};
+    return DCPK_OK;
+}
+
+/* What a rank does, and what came of it. */
+struct rank {
+    int self;
+    void (*script)(struct dcpk_ranks *ranks, struct rank *rank);
+    const void *of_case;
+    struct dcpk_error err;
+    dcpk_status status, second;
+    struct dcpk_bytes shared;
+    uint64_t shown_bytes, shown_total;
+    bool went_on;
+};
+static struct rank results[N];
+
+/* A task that waits for all others in its first collective call: so each has a thread. */
+static dcpk_status run_rank(void *context, int worker, uint64_t number, struct dcpk_error *err)
+{
+    struct rank *rank = &results[number];
+    struct dcpk_ranks *ranks;
+
+    (void)context;
+    (void)worker;
+    self = rank->self;
+    if (dcpk_ranks_join(transports, &ranks, err) != DCPK_OK)
+        return err->status;
+    rank->script(ranks, rank);
+    dcpk_ranks_leave(ranks);
+    return DCPK_OK;
+}
+
+static void run_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    memset(&job, 0, sizeof job);
+    pthread_mutex_init(&job.mutex, NULL);
+    pthread_cond_init(&job.changed, NULL);
+    pthread_barrier_init(&job.barrier, NULL, N);
+    for (int r = 0; r < N; r++)
+        results[r] = (struct rank){.self = r, .script = script, .of_case = of_case};
+    CHECK_OK(dcpk_pool_run(N, N, run_rank, NULL, &err), "ranks as threads");
+    pthread_barrier_destroy(&job.barrier);
+    pthread_cond_destroy(&job.changed);
+    pthread_mutex_destroy(&job.mutex);
+    for (int r = 0; r < N; r++) /* nothing of one phase is left for the next */
+        CHECK_EQ_INT(job.n_taken[r], job.n_sent[r], "messages");
+}
+
+static const struct agree_case {
+    const char *label;
+    dcpk_status fails[N];
+    dcpk_status status;
+    const char *text;
+} agree_cases[] = {
+    {"all is well", {0}, DCPK_OK, ""},
+    {"one fails", {0, 0, DCPK_EIO}, DCPK_EIO, "rank 2 of 4: failed by itself"},
+    {"the lowest is told",
+     {0, DCPK_EFORMAT, 0, DCPK_EIO},
+     DCPK_EFORMAT,
+     "rank 1 of 4: failed by itself"},
+    {"all fail",
+     {DCPK_ENOMEM, DCPK_EIO, DCPK_EIO, DCPK_EIO},
+     DCPK_ENOMEM,
+     "rank 0 of 4: failed by itself"},
+    {"an interrupted one is told last",
+     {DCPK_ECANCELLED, 0, 0, DCPK_EIO},
+     DCPK_EIO,
+     "rank 3 of 4: failed by itself"},
+    {"interrupted",
+     {DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED},
+     DCPK_ECANCELLED,
+     "rank 0 of 4: failed by itself"},
+};
+
+static void script_agree(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct agree_case *c = rank->of_case;
+    const dcpk_status fails = c->fails[rank->self];
+
+    if (fails != DCPK_OK)
+        dcpk_fail(&rank->err, fails, "failed by itself");
+    rank->status = dcpk_ranks_agree(ranks, fails, &rank->err);
+    rank->second = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err); /* what failed once is over */
+}
+
+static void test_agree(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof agree_cases / sizeof *agree_cases; c++) {
+        run_script(script_agree, &agree_cases[c]);
+        for (int r = 0; r < N; r++) {
+            CHECK_EQ_INT(results[r].status, agree_cases[c].status, agree_cases[c].label);
+            CHECK_EQ_STR(results[r].err.text, agree_cases[c].text, agree_cases[c].label);
+            CHECK_EQ_INT(results[r].second, DCPK_OK, agree_cases[c].label);
+        }
+    }
+}
+
+static bool show(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct rank *rank = context;
+
+    rank->shown_bytes = done_bytes;
+    rank->shown_total = total_bytes;
+    return true;
+}
+
+/* Rank 1 fails; the others work until they hear of it. */
+static void script_stop(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct dcpk_progress progress =
+        dcpk_ranks_progress(ranks, (struct dcpk_progress){show, rank}, 400);
+    dcpk_status st = DCPK_OK;
+
+    if (rank->self == 1)
+        st = dcpk_fail(&rank->err, DCPK_EIO, "no space");
+    else
+        while (progress.update(progress.context, 1, 100))
+            sched_yield();
+    if (rank->self != 1)
+        st = dcpk_fail(&rank->err, DCPK_ECANCELLED, "stopped on request");
+    rank->status = dcpk_ranks_agree(ranks, st, &rank->err);
+    rank->went_on = progress.update(progress.context, 2, 100);
+    rank->second = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    run_script(script_stop, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_EIO, "a rank fails");
+        CHECK_EQ_STR(results[r].err.text, "rank 1 of 4: no space", "a rank fails");
+        CHECK(results[r].went_on, "the next phase");
+        CHECK_EQ_INT(results[r].second, DCPK_OK, "the next phase");
+    }
+}
+
+/* Rank r is at 10 * (r + 1) bytes; rank 0 looks when all have said so. */
+static void script_progress(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct dcpk_progress progress =
+        dcpk_ranks_progress(ranks, (struct dcpk_progress){show, rank}, 400);
+
+    if (rank->self != 0)
+        progress.update(progress.context, 10 * (uint64_t)(rank->self + 1), 100);
+    else
+        while (rank->shown_bytes < 100)
+            progress.update(progress.context, 10, 100);
+    rank->status = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+}
+
+static void test_progress(void **state)
+{
+    (void)state;
+    run_script(script_progress, NULL);
+    CHECK_EQ_INT(results[0].shown_bytes, 100, "rank 0 shows the bytes of all");
+    CHECK_EQ_INT(results[0].shown_total, 400, "rank 0 shows the bytes of all");
+    for (int r = 1; r < N; r++) {
+        CHECK_EQ_INT(results[r].shown_bytes, 10 * (r + 1), "the others their own");
+        CHECK_EQ_INT(results[r].status, DCPK_OK, "the others their own");
+    }
+}
+
+/* Rank r gives r letters. */
+static void script_share(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    static const char *const texts[N] = {"", "b", "cc", "ddd"};
+    const char *text = texts[rank->self];
+
+    rank->status = dcpk_ranks_share(ranks, text, strlen(text), &rank->shared, DCPK_OK, &rank->err);
+    rank->second = dcpk_ranks_check_same(ranks, rank->self == 2, "input", &rank->err);
+}
+
+static void test_share(void **state)
+{
+    (void)state;
+    run_script(script_share, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_OK, "share");
+        CHECK_EQ_INT(results[r].shared.n_bytes, 6, "share");
+        CHECK(memcmp(results[r].shared.data, "bccddd", 6) == 0, "share");
+        CHECK_EQ_INT(results[r].second, DCPK_EMISMATCH, "check_same");
+        CHECK_EQ_STR(results[r].err.text, "ranks 0 and 2 of 4 do not see the same input",
+                     "check_same");
+        dcpk_bytes_release(&results[r].shared);
+    }
+}
+
+static void test_launched(void **state)
+{
+    static const struct dcpk_transport *const none[] = {NULL};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_ranks *ranks;
+
+    (void)state;
+    CHECK_EQ_INT(dcpk_ranks_launched(), N, "PMI_SIZE");
+    CHECK_FAILS(dcpk_ranks_join(none, &ranks, &err), DCPK_EUSAGE, "one of 4 processes",
+                "no transport");
+    unsetenv("PMI_SIZE");
+    CHECK_EQ_INT(dcpk_ranks_launched(), 1, "no launcher");
+    CHECK_OK(dcpk_ranks_join(transports, &ranks, &err), "alone");
+    CHECK(ranks == NULL, "alone");
+    CHECK_EQ_INT(dcpk_ranks_count(ranks), 1, "alone");
+    CHECK_EQ_INT(dcpk_ranks_agree(ranks, DCPK_EIO, &err), DCPK_EIO, "alone");
+    setenv("PMI_SIZE", "4", 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
+        cmocka_unit_test(test_launched),
+    };
+
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    setenv("PMI_SIZE", "4", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
