@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - time and memory of `dcpkit convert` next to `cp -r` of the same checkpoint, in one run.
 #
-#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--layers N] [--per-layer] [--reps N] [--threads N] [--work DIR]
+#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--layers N] [--per-layer] [--make OPTIONS] [--reps N] [--threads N] [--vs DCPKIT] [--peer COMMAND] [--ranks 'N ...'] [--work DIR]
 #
 # Makes a synthetic torch_dist checkpoint of N GB (10^9 bytes; default 4.295 = 4 GiB), then by turns copies it with
 # `cp -r --reflink=never` and converts it to fsdp_dtensor: input dropped from the page cache (cold) or read into it
 # (warm), output synced within the time. Prints each run and a table. Exit 1 when a conversion passes the memory
 # limit of DESIGN.md section 6: 256 MiB + 300 B a chunk or object item. --short: 256 MiB, one repetition.
-# --layers: that many layers of a tiny model instead, a metadata of many small items.
+# --layers: that many layers of a tiny model instead, a metadata of many small items. --make: options of
+# make_checkpoint, as '--vocab 1048576 --hidden 2048' for one huge tensor.
+# Further ones that take their turns: --vs: another build of dcpkit, of the commit before; --peer: a command that is
+# given the iteration's folder and OUT; --ranks: so many processes under mpirun.
 # make_checkpoint, measure and samples/ lie in the build folder, beside the binary. Needs three times N on DIR.
 set -euo pipefail
 
@@ -16,7 +19,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 DCPKIT=$(realpath "${DCPKIT:-$here/../../build/dcpkit}")
 build=$(dirname "$DCPKIT")
 gb=4.295 reps=3 parent=${TMPDIR:-/tmp}
-make_options=() convert_options=()
+make_options=() convert_options=() # of make_checkpoint, of convert
+whats=(cp convert) previous='' peer=() ranks=()
 while [ $# -gt 0 ]; do
     case $1 in
     --short) gb=0.268435 reps=1; shift ;;
@@ -24,10 +28,17 @@ while [ $# -gt 0 ]; do
     --reps) reps=$2; shift 2 ;;
     --layers) make_options+=(--layers "$2" --hidden 16 --ffn 32 --heads 2 --groups 2 --vocab 256); shift 2 ;;
     --per-layer) make_options+=(--per-layer); shift ;;
+    --make) read -r -a words <<<"$2"; make_options+=("${words[@]}"); shift 2 ;;
     --threads) convert_options+=(--threads "$2"); shift 2 ;;
+    --vs) previous=$(realpath "$2"); whats+=(previous); shift 2 ;;
+    --peer) read -r -a peer <<<"$2"; whats+=(peer); shift 2 ;;
+    --ranks) read -r -a ranks <<<"$2"; shift 2 ;;
     --work) parent=$2; shift 2 ;;
     *) sed -n '5s/^# *//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
+done
+for n in ${ranks[@]+"${ranks[@]}"}; do
+    whats+=("ranks-$n")
 done
 work=$(mktemp -d "$parent/dcpkit_bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -59,30 +70,47 @@ one() {
         'BEGIN { printf "%-8s %-5s %8.2f s %6.2f GB/s, peak %6.1f MiB (%.0f%% of the input cached)\n", what, state, s, n / s / 1e9, p / 1048576, c * 100 }'
 }
 
+# turn WHAT STATE: one run of one of them.
+turn() {
+    local convert=(convert --to fsdp_dtensor "${convert_options[@]+"${convert_options[@]}"}" "$in" "$out")
+    case $1 in
+    cp) one cp "$2" cp -r --reflink=never "$in" "$out" ;;
+    convert) one convert "$2" "$DCPKIT" "${convert[@]}" && cp "$work/said" "$work/said_by_convert" ;;
+    previous) one previous "$2" "$previous" "${convert[@]}" ;;
+    peer) one peer "$2" "${peer[@]}" "$in/iter_0000004" "$out" ;;
+    ranks-*) one "$1" "$2" mpirun -n "${1#ranks-}" "$DCPKIT" "${convert[@]}" ;;
+    esac
+}
+
+# as root in a container, and more ranks than cores, are no mistake here
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 for ((rep = 0; rep < reps; rep++)); do
     for state in cold warm; do
-        one cp "$state" cp -r --reflink=never "$in" "$out"
-        one convert "$state" "$DCPKIT" convert --to fsdp_dtensor "${convert_options[@]+"${convert_options[@]}"}" "$in" "$out"
+        for what in "${whats[@]}"; do
+            turn "$what" "$state"
+        done
     done
 done
 
 # Chunks and object items of both sides, as both programs counted them.
-items=$(($(number chunks "$work/made") + $(number objects "$work/made") + $(number chunks "$work/said") + $(number 'keys for' "$work/said")))
+said=$work/said_by_convert
+items=$(($(number chunks "$work/made") + $(number objects "$work/made") + $(number chunks "$said") + $(number 'keys for' "$said")))
 limit=$((256 * 1048576 + 300 * items))
 echo
-awk -v n="$in_bytes" -v limit="$limit" -v items="$items" '
+awk -v n="$in_bytes" -v limit="$limit" -v items="$items" -v what_list="${whats[*]}" '
     { k = $1 "|" $2; if (!(k in runs) || $3 < best[k]) best[k] = $3; total[k] += $3; runs[k]++
       if ($4 > peak[k]) peak[k] = $4; if ($1 == "convert" && $4 > highest) highest = $4 }
     END {
         printf "%-6s %-8s %5s %9s %9s %9s %10s\n", "state", "what", "runs", "best s", "mean s", "GB/s", "peak MiB"
-        split("cold warm", states); split("cp convert", whats)
-        for (i = 1; i <= 2; i++) for (j = 1; j <= 2; j++) {
+        split("cold warm", states); n_whats = split(what_list, whats)
+        for (i = 1; i <= 2; i++) for (j = 1; j <= n_whats; j++) {
             k = whats[j] "|" states[i]
             printf "%-6s %-8s %5d %9.2f %9.2f %9.2f %10.1f\n", states[i], whats[j], runs[k], best[k], total[k] / runs[k], n / best[k] / 1e9, peak[k] / 1048576
         }
-        for (i = 1; i <= 2; i++)
-            printf "%s: convert takes %.2f of the time of cp (best runs; means %.2f)\n", states[i], best["convert|" states[i]] / best["cp|" states[i]],
-                (total["convert|" states[i]] / runs["convert|" states[i]]) / (total["cp|" states[i]] / runs["cp|" states[i]])
+        for (i = 1; i <= 2; i++) for (j = 2; j <= n_whats; j++) {
+            k = whats[j] "|" states[i]; cp = "cp|" states[i]
+            printf "%s: %s takes %.2f of the time of cp (best runs; means %.2f)\n", states[i], whats[j], best[k] / best[cp], total[k] / runs[k] / (total[cp] / runs[cp])
+        }
         printf "memory: peak %.1f MiB, limit %.1f MiB (256 MiB + 300 B x %d items): %s\n", highest / 1048576, limit / 1048576, items, highest <= limit ? "ok" : "PASSED"
         exit highest > limit
     }' "$runs"
