@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd.c - what the subcommands share: options, messages, sizes, signals, progress, opening. */
+/* cmd.c - what the subcommands share: options, messages, sizes, signals, opening. */
 #include "tools/cmd.h"
 
 #include <ctype.h>
@@ -11,18 +11,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
+#include "tools/bar.h"
 
-#define MAX_OPTIONS     48
-#define MAX_COUNT       1000000
-#define HELP_COLUMN     34
-#define BAR_CELLS       30
-#define TERMINAL_PERIOD 0.1 /* seconds between two drawings */
-#define LOG_PERIOD      5.0 /* the same when stderr is no terminal */
+#define MAX_OPTIONS 48
+#define MAX_COUNT   1000000
+#define HELP_COLUMN 34
 
 int dcpk_cli_usage(const char *command, const char *fmt, ...)
 {
@@ -56,23 +52,25 @@ int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
     return dcpk_exit_code(err->status);
 }
 
-void dcpk_cli_note(const char *command, const char *fmt, ...)
+void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
 
+    if (voice->is_quiet)
+        return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "dcpkit: %s: note: ", command);
+    fprintf(stderr, "dcpkit: %s: note: ", voice->command);
     dcpk_cli_put_text(stderr, text);
     putc('\n', stderr);
 }
 
-void dcpk_cli_notes(const char *command, const struct dcpk_checkpoint *ckpt)
+void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt)
 {
     for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
-        dcpk_cli_note(command, "%s", note->text);
+        dcpk_cli_note(voice, "%s", note->text);
 }
 
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
@@ -331,7 +329,7 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     return -1;
 }
 
-/* ---- signals and progress ---- */
+/* ---- signals ---- */
 
 /* The one variable that a signal handler may write; there is no other way to hear of SIGINT. */
 static volatile sig_atomic_t n_signals;
@@ -357,85 +355,28 @@ bool dcpk_cli_interrupted(void)
     return n_signals > 0;
 }
 
-static double now_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void draw(struct dcpk_bar *bar, uint64_t done, uint64_t total, double seconds)
-{
-    char done_text[DCPK_SIZE_TEXT_BYTES], total_text[DCPK_SIZE_TEXT_BYTES];
-    const double part = total == 0 ? 1 : (double)done / (double)total;
-    const double left = done == 0 ? 0 : seconds * (1 - part) / part;
-    const int cells = (int)(part * BAR_CELLS);
-
-    if (bar->is_terminal)
-        fprintf(stderr, "\r\033[K%s [%.*s%.*s] ", bar->label, cells,
-                "##############################", BAR_CELLS - cells,
-                "..............................");
-    else
-        fprintf(stderr, "%s: ", bar->label);
-    fprintf(stderr, "%3.0f %% of %s, %s, %.2f GB/s, %.0f s left", 100 * part,
-            dcpk_cli_short_size(total, total_text), dcpk_cli_short_size(done, done_text),
-            seconds > 0 ? 1e-9 * (double)done / seconds : 0, left);
-    if (!bar->is_terminal)
-        putc('\n', stderr);
-    fflush(stderr);
-    bar->is_drawn = true;
-}
-
-static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
-{
-    struct dcpk_bar *bar = context;
-
-    if (bar->is_shown) {
-        const double now = now_seconds();
-        const double period = bar->is_terminal ? TERMINAL_PERIOD : LOG_PERIOD;
-
-        if (now - bar->last_seconds >= period || done_bytes == total_bytes) {
-            bar->last_seconds = now;
-            draw(bar, done_bytes, total_bytes, now - bar->start_seconds);
-        }
-    }
-    return !dcpk_cli_interrupted();
-}
-
-struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label, bool wanted)
-{
-    struct dcpk_progress progress = {.update = on_progress, .context = bar};
-
-    memset(bar, 0, sizeof *bar);
-    bar->label = label;
-    bar->is_terminal = isatty(STDERR_FILENO) == 1;
-    bar->is_shown = wanted || bar->is_terminal;
-    bar->start_seconds = bar->last_seconds = now_seconds();
-    return progress;
-}
-
-void dcpk_bar_end(struct dcpk_bar *bar)
-{
-    if (bar->is_terminal && bar->is_drawn)
-        fputs("\r\033[K", stderr);
-    bar->is_drawn = false;
-}
-
 /* ---- opening ---- */
 
-dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt,
-                          struct dcpk_run *run, struct dcpk_error *err)
+dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
+                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
+                          struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
+    struct dcpk_checkpoint *opened = NULL;
     struct dcpk_store *store;
     struct dcpk_bar bar;
-    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "unpacking", false);
+    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "unpacking", voice);
     dcpk_status st = dcpk_run_open(path, dcpk_archive_opener, &progress, &found, &store, err);
 
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
-        st = dcpk_checkpoint_open(store, dcpk_formats, format, ckpt, err);
+        st = dcpk_checkpoint_open(store, dcpk_formats, format, &opened, err);
+    if (st == DCPK_OK && dcpk_cli_interrupted())
+        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    if (st == DCPK_OK)
+        *ckpt = opened;
+    else
+        dcpk_checkpoint_close(opened);
     if (st == DCPK_OK && run != NULL)
         *run = found;
     else

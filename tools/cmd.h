@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "lib/base/bytes.h"
-#include "lib/base/progress.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/run.h"
 
@@ -68,10 +67,18 @@ struct dcpk_cli_option {
             "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least "    \
             "16M)"                                                                                 \
     }
-#define DCPK_CLI_PROGRESS(variable)                                                                \
+/* Two rows; the variable is a struct dcpk_voice. */
+#define DCPK_CLI_VOICE(variable)                                                                   \
+    {"progress",                                                                                   \
+     0,                                                                                            \
+     DCPK_CLI_FLAG,                                                                                \
+     &(variable).wants_progress,                                                                   \
+     NULL,                                                                                         \
+     "progress on stderr also where that is no terminal: a line every 5 s and at the end\n"        \
+     "(default: every 10 s)"},                                                                     \
     {                                                                                              \
-        "progress", 0, DCPK_CLI_FLAG, &(variable), NULL,                                           \
-            "show progress on stderr also when that is no terminal"                                \
+        "quiet", 'q', DCPK_CLI_FLAG, &(variable).is_quiet, NULL,                                   \
+            "no progress and no notes; results and errors alone"                                   \
     }
 #define DCPK_CLI_JSON(variable)                                                                    \
     {                                                                                              \
@@ -98,10 +105,17 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
  * err->status. */
 int dcpk_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
-/* "dcpkit: <command>: note: <text>" to stderr. */
-void dcpk_cli_note(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a command says beside its result. Its options: DCPK_CLI_VOICE. */
+struct dcpk_voice {
+    const char *command; /* for the beginning of each line */
+    bool wants_progress, is_quiet;
+};
+/* "dcpkit: <command>: note: <text>" to stderr, unless the voice is quiet. */
+void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* All notes of a checkpoint. */
-void dcpk_cli_notes(const char *command, const struct dcpk_checkpoint *ckpt);
+void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt);
 
 /* "1.50 GiB (1610612736 bytes)", below 1 KiB "412 bytes". Returns text. */
 #define DCPK_SIZE_TEXT_BYTES 48
@@ -123,26 +137,13 @@ void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
 /*
- * A progress bar on stderr: done and total bytes, GB/s, time left. On a terminal one line that is
- * redrawn; else, if `wanted`, a line every few seconds. It always passes on SIGINT, also when it
- * shows nothing.
- */
-struct dcpk_bar {
-    const char *label; /* borrowed: "converting" */
-    bool is_terminal, is_shown;
-    double start_seconds, last_seconds;
-    bool is_drawn;
-};
-struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
-                                    bool wanted); /* bar: until end */
-void dcpk_bar_end(struct dcpk_bar *bar);
-
-/*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
  * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
- * run: dcpk_run_release, may be NULL.
+ * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after SIGINT or SIGTERM; those of
+ * opening.
  */
-dcpk_status dcpk_cli_open(const char *path, const char *format, struct dcpk_checkpoint **ckpt,
-                          struct dcpk_run *run, struct dcpk_error *err);
+dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
+                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
+                          struct dcpk_error *err);
 
 #endif

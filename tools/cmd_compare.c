@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
 #include "kernels/kernels.h"
+#include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
 
 #define NAME "compare-two-checkpoint"
 
 static int compare(const char *left, const char *right, struct dcpk_compare_options *options,
-                   bool as_json, bool wants_progress)
+                   bool as_json, const struct dcpk_voice *voice)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report = {0};
     struct dcpk_checkpoint *a = NULL, *b = NULL;
     struct dcpk_bar bar;
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_cli_open(left, NULL, &a, NULL, &err);
+    dcpk_status st = dcpk_cli_open(left, NULL, voice, &a, NULL, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(right, NULL, &b, NULL, &err);
+        st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
     if (st == DCPK_OK) {
-        options->exec.progress = dcpk_bar_begin(&bar, "comparing", wants_progress);
+        options->exec.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_models(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
     }
@@ -39,7 +40,8 @@ int dcpk_cmd_compare(int argc, char **argv)
 {
     struct dcpk_tolerance tolerance = {-1, -1};
     struct dcpk_compare_options options = {.backend = dcpk_backends[0]};
-    bool as_json = false, wants_progress = false;
+    struct dcpk_voice voice = {.command = NAME};
+    bool as_json = false;
     const struct dcpk_cli_option rows[] = {
         {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
          "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose\n"
@@ -57,7 +59,7 @@ int dcpk_cmd_compare(int argc, char **argv)
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),
-        DCPK_CLI_PROGRESS(wants_progress),
+        DCPK_CLI_VOICE(voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -82,5 +84,5 @@ int dcpk_cmd_compare(int argc, char **argv)
         options.tolerance = &tolerance;
         options.casts = true;
     }
-    return compare(args[0], args[1], &options, as_json, wants_progress);
+    return compare(args[0], args[1], &options, as_json, &voice);
 }

@@ -2,26 +2,27 @@
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
 #include "formats/formats.h"
 #include "kernels/kernels.h"
+#include "tools/bar.h"
 #include "tools/convert_args.h"
 #include "tools/convert_report.h"
 
 /* Remarks on flags that are accepted because the Python tool has them. */
-static void remark(const char *command, const struct dcpk_convert_args *a)
+static void remark(const struct dcpk_convert_args *a)
 {
     if (a->oom_traceback)
-        dcpk_cli_note(command, "--oom-traceback has no meaning here: no GPU memory is used");
+        dcpk_cli_note(&a->voice, "--oom-traceback has no meaning here: no GPU memory is used");
     if (a->enable_msc)
         dcpk_cli_note(
-            command,
+            &a->voice,
             "--enable-msc has no meaning here: folders of a file system are read and written");
     if (a->rename_mtp && !a->like_inspector)
         dcpk_cli_note(
-            command,
+            &a->voice,
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
 /* Plan, run, tell. */
-static dcpk_status convert(const char *command, const struct dcpk_convert_args *a,
+static dcpk_status convert(const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
@@ -30,7 +31,7 @@ static dcpk_status convert(const char *command, const struct dcpk_convert_args *
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
-        dcpk_cli_note(command, "%s", dcpk_store_note(c.ckpt->store));
+        dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
     if (st == DCPK_OK && a->report_path != NULL)
@@ -45,8 +46,8 @@ static dcpk_status convert(const char *command, const struct dcpk_convert_args *
     return st;
 }
 
-static int run(const char *command, struct dcpk_convert_args *a, const struct dcpk_format *to,
-               const char *in, const char *out)
+static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, const char *in,
+               const char *out)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_convert_options options = {.formats = dcpk_formats,
@@ -58,18 +59,18 @@ static int run(const char *command, struct dcpk_convert_args *a, const struct dc
     dcpk_status st = dcpk_convert_args_apply(a, in, out, &options, &parsed, &err);
 
     if (st == DCPK_OK) {
-        remark(command, a);
-        options.exec.progress = dcpk_bar_begin(&bar, "converting", a->progress);
-        st = convert(command, a, &options, &err);
+        remark(a);
+        options.exec.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
+        st = convert(a, &options, &err);
         dcpk_bar_end(&bar);
     }
     dcpk_convert_parsed_release(&parsed);
-    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(command, &err);
+    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(a->voice.command, &err);
 }
 
 int dcpk_cmd_convert(int argc, char **argv)
 {
-    struct dcpk_convert_args a = {0};
+    struct dcpk_convert_args a = {.voice = {.command = "convert"}};
     const struct dcpk_cli_option options[] = {
         {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT",
          "format to write: fsdp_dtensor, torch_dist, zarr"},
@@ -97,13 +98,13 @@ int dcpk_cmd_convert(int argc, char **argv)
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'", a.to);
-    return run("convert", &a, to, args[0], args[1]);
+    return run(&a, to, args[0], args[1]);
 }
 
 int dcpk_cmd_convert_torch_dist(int argc, char **argv)
 {
     static const char command[] = "convert-torch-dist-to-fsdp-dtensor";
-    struct dcpk_convert_args a = {.from = "torch_dist"};
+    struct dcpk_convert_args a = {.from = "torch_dist", .voice = {.command = command}};
     const struct dcpk_cli_option options[] = {
         DCPK_CONVERT_OPTIONS(a),
         {"oom-traceback", 0, DCPK_CLI_FLAG, &a.oom_traceback, NULL,
@@ -125,5 +126,5 @@ int dcpk_cmd_convert_torch_dist(int argc, char **argv)
 
     if (exit_code >= 0)
         return exit_code;
-    return run(command, &a, dcpk_format_find("fsdp_dtensor"), args[0], args[1]);
+    return run(&a, dcpk_format_find("fsdp_dtensor"), args[0], args[1]);
 }

@@ -9,6 +9,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/exec.h"
+#include "tools/bar.h"
 #include "tools/cmd.h"
 
 #define NAME "hash"
@@ -53,15 +54,15 @@ static dcpk_status prepare(struct dcpk_checkpoint *ckpt, struct work *w, struct 
     return st;
 }
 
-static dcpk_status hash(struct work *w, struct dcpk_exec_options *options, bool wants_progress,
-                        struct dcpk_error *err)
+static dcpk_status hash(struct work *w, struct dcpk_exec_options *options,
+                        const struct dcpk_voice *voice, struct dcpk_error *err)
 {
     struct dcpk_exec_stats stats;
     struct dcpk_exec *exec = NULL;
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options->progress = dcpk_bar_begin(&bar, "hashing", wants_progress);
+    options->progress = dcpk_bar_begin(&bar, "hashing", voice);
     st = dcpk_exec_new(w->ckpt, dcpk_backends[0], options, &exec, err);
     if (st == DCPK_OK)
         st = dcpk_exec_hash(exec, w->views, w->n, w->hashes, &stats, err);
@@ -161,7 +162,8 @@ static dcpk_status print_json(const struct work *w, struct dcpk_error *err)
 int dcpk_cmd_hash(int argc, char **argv)
 {
     struct dcpk_exec_options options = {0};
-    bool as_json = false, progress = false;
+    struct dcpk_voice voice = {.command = NAME};
+    bool as_json = false;
     const char *format = NULL;
     const struct dcpk_cli_option rows[] = {
         {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
@@ -169,7 +171,7 @@ int dcpk_cmd_hash(int argc, char **argv)
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.n_threads),
         DCPK_CLI_MEMORY(options.memory_bytes),
-        DCPK_CLI_PROGRESS(progress),
+        DCPK_CLI_VOICE(voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -192,11 +194,11 @@ int dcpk_cmd_hash(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    st = dcpk_cli_open(args[0], format, &ckpt, NULL, &err);
+    st = dcpk_cli_open(args[0], format, &voice, &ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = prepare(ckpt, &w, &err);
     if (st == DCPK_OK)
-        st = hash(&w, &options, progress, &err);
+        st = hash(&w, &options, &voice, &err);
     if (st == DCPK_OK)
         st = as_json ? print_json(&w, &err) : print_text(&w, &err);
     dcpk_arena_free(w.arena);

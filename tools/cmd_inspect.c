@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "kernels/kernels.h"
+#include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
@@ -10,7 +11,8 @@
 
 /* What the command line asks for. */
 struct request {
-    bool as_json, has_chunks, has_stats, wants_progress;
+    bool as_json, has_chunks, has_stats;
+    struct dcpk_voice voice;
     struct dcpk_exec_options options; /* of --stats */
 };
 
@@ -26,7 +28,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct request *r, struc
 
     for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++)
         st = dcpk_view_stored(ckpt, (uint32_t)i, arena, &views[i], err);
-    r->options.progress = dcpk_bar_begin(&bar, "reading", r->wants_progress);
+    r->options.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
     if (st == DCPK_OK)
         st = dcpk_exec_new(ckpt, dcpk_backends[0], &r->options, &exec, err);
     if (st == DCPK_OK)
@@ -66,7 +68,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    struct request r = {0};
+    struct request r = {.voice = {.command = NAME}};
     const char *format = NULL;
     const struct dcpk_cli_option rows[] = {
         {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
@@ -79,7 +81,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         DCPK_CLI_JSON(r.as_json),
         DCPK_CLI_THREADS(r.options.n_threads),
         DCPK_CLI_MEMORY(r.options.memory_bytes),
-        DCPK_CLI_PROGRESS(r.wants_progress),
+        DCPK_CLI_VOICE(r.voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -101,11 +103,11 @@ int dcpk_cmd_inspect(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    st = dcpk_cli_open(args[0], format, &ckpt, &run, &err);
+    st = dcpk_cli_open(args[0], format, &r.voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, &r, &err);
     if (st == DCPK_OK)
-        dcpk_cli_notes(NAME, ckpt);
+        dcpk_cli_notes(&r.voice, ckpt);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);

@@ -8,6 +8,7 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/exec/modify.h"
+#include "tools/bar.h"
 #include "tools/cmd.h"
 
 #define NAME "modify-state-dict"
@@ -110,22 +111,22 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
 }
 
 static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_json,
-                  bool wants_progress)
+                  const struct dcpk_voice *voice)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_modification m = {0};
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options->exec.progress = dcpk_bar_begin(&bar, "writing", wants_progress);
+    options->exec.progress = dcpk_bar_begin(&bar, "writing", voice);
     st = dcpk_modification_plan(&m, options, &err);
     if (st == DCPK_OK && !dry_run)
         st = dcpk_modification_run(&m, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
-        dcpk_cli_notes(NAME, m.ckpt);
+        dcpk_cli_notes(voice, m.ckpt);
     if (st == DCPK_OK && m.n_copied > 0)
-        dcpk_cli_note(NAME, "%" PRIu64 " data files were copied: they cannot be linked to there",
+        dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
     if (st == DCPK_OK)
         st = as_json ? print_json(&m, dry_run, &err) : print(&m, dry_run, &err);
@@ -139,7 +140,8 @@ int dcpk_cmd_modify(int argc, char **argv)
     struct dcpk_cli_list edits = {texts, 0};
     struct dcpk_modify_options options = {
         .formats = dcpk_formats, .container = dcpk_format_find("dcp"), .backend = dcpk_backends[0]};
-    bool dry_run = false, as_json = false, wants_progress = false;
+    struct dcpk_voice voice = {.command = NAME};
+    bool dry_run = false, as_json = false;
     const struct dcpk_cli_option rows[] = {
         {"op", 0, DCPK_CLI_LIST, &edits, "OP",
          "may be given many times, applied in this order; RE is an extended regular expression:\n"
@@ -152,7 +154,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),
-        DCPK_CLI_PROGRESS(wants_progress),
+        DCPK_CLI_VOICE(voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -179,5 +181,5 @@ int dcpk_cmd_modify(int argc, char **argv)
     options.out = args[1];
     options.edits = texts;
     options.n_edits = edits.n;
-    return modify(&options, dry_run, as_json, wants_progress);
+    return modify(&options, dry_run, as_json, &voice);
 }

@@ -74,6 +74,7 @@ out:
 
 int dcpk_cmd_print_json(int argc, char **argv)
 {
+    const struct dcpk_voice voice = {.command = NAME};
     const char *output = NULL;
     bool is_dry = false, force = false;
     const struct dcpk_cli_option rows[] = {
@@ -105,7 +106,7 @@ int dcpk_cmd_print_json(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    st = dcpk_cli_open(args[0], "dcp", &ckpt, &run, &err);
+    st = dcpk_cli_open(args[0], "dcp", &voice, &ckpt, &run, &err);
     if (st == DCPK_OK && run.is_archive && output == NULL && !is_dry)
         st = dcpk_fail(&err, DCPK_EUSAGE,
                        "'%s' is in an archive: --output says where to write the JSON", run.folder);

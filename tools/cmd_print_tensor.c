@@ -147,11 +147,13 @@ static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct
 static dcpk_status run(const char *path, const char *format, struct request *r,
                        struct dcpk_error *err)
 {
+    const struct dcpk_voice voice = {.command = NAME};
     const struct dcpk_exec_options options = {.n_threads = 1, .memory_bytes = 1}; /* the least */
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_exec *exec = NULL;
-    dcpk_status st = arena == NULL ? err->status : dcpk_cli_open(path, format, &ckpt, NULL, err);
+    dcpk_status st =
+        arena == NULL ? err->status : dcpk_cli_open(path, format, &voice, &ckpt, NULL, err);
 
     if (st == DCPK_OK)
         st = resolve(ckpt, r, arena, err);

@@ -8,6 +8,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/prove.h"
+#include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
 
@@ -16,7 +17,8 @@
 struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *format;
-    bool as_json, wants_progress, weights_only;
+    bool as_json, weights_only;
+    struct dcpk_voice voice;
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
@@ -119,7 +121,7 @@ static void check_items(struct verify *v)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "reading", v->wants_progress);
+    v->options.progress = dcpk_bar_begin(&bar, "reading", &v->voice);
     st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_check_items(exec, &stats, &err);
@@ -138,6 +140,7 @@ static void check_items(struct verify *v)
 /* Differences go to stderr, one a line: the list is long when the answer is a clear no. */
 static void record_proof(struct verify *v, const struct dcpk_prove_report *report)
 {
+    const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
     char size[DCPK_SIZE_TEXT_BYTES];
     dcpk_status st = DCPK_OK;
@@ -153,7 +156,7 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
                     dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values);
     for (const struct dcpk_finding *f = report->differences; f != NULL && f->next != NULL;
          f = f->next)
-        dcpk_cli_note(NAME, "difference: %s", f->next->text);
+        dcpk_cli_note(&result, "difference: %s", f->next->text);
 }
 
 static void check_against(struct verify *v)
@@ -164,7 +167,7 @@ static void check_against(struct verify *v)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "comparing", v->wants_progress);
+    v->options.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
     st = dcpk_prove(v->ckpt, v->source, flags, dcpk_backends[0], &v->options, &report, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
@@ -187,7 +190,7 @@ static int check(struct verify *v)
     check_items(v);
     if (v->source != NULL)
         check_against(v);
-    dcpk_cli_notes(NAME, v->ckpt);
+    dcpk_cli_notes(&v->voice, v->ckpt);
     if (dcpk_cli_interrupted()) {
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
         return dcpk_cli_fail(NAME, &err);
@@ -201,11 +204,11 @@ static int check(struct verify *v)
 static int verify(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = dcpk_cli_open(v->path, v->format, &v->ckpt, NULL, &err);
+    dcpk_status st = dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, &err);
     int code;
 
     if (st == DCPK_OK && v->against != NULL)
-        st = dcpk_cli_open(v->against, NULL, &v->source, NULL, &err);
+        st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
     code = st == DCPK_OK ? check(v) : dcpk_cli_fail(NAME, &err);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
@@ -214,7 +217,7 @@ static int verify(struct verify *v)
 
 int dcpk_cmd_verify(int argc, char **argv)
 {
-    struct verify v = {0};
+    struct verify v = {.voice = {.command = NAME}};
     const struct dcpk_cli_option rows[] = {
         {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
          "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit,\n"
@@ -226,7 +229,7 @@ int dcpk_cmd_verify(int argc, char **argv)
         DCPK_CLI_JSON(v.as_json),
         DCPK_CLI_THREADS(v.options.n_threads),
         DCPK_CLI_MEMORY(v.options.memory_bytes),
-        DCPK_CLI_PROGRESS(v.wants_progress),
+        DCPK_CLI_VOICE(v.voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,

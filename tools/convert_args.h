@@ -14,7 +14,8 @@ struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *model_prefix,
         *state_prefix;
     bool swiglu, no_swiglu, weights_only, check_input, like_inspector, rename_mtp, dry_run, force,
-        json, progress;
+        json;
+    struct dcpk_voice voice;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;
@@ -90,7 +91,7 @@ struct dcpk_convert_parsed {
         {"report",         0,      DCPK_CLI_TEXT,                                                  \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
         DCPK_CLI_JSON((a).json), DCPK_CLI_THREADS((a).n_threads),                                  \
-        DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_PROGRESS((a).progress)
+        DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_VOICE((a).voice)
 
 /*
  * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's.

@@ -249,11 +249,13 @@ static dcpk_status begin_target(const struct dcpk_conversion *c, struct dcpk_fol
 
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
+    const struct dcpk_progress *progress = &c->options->exec.progress;
     struct dcpk_folder *folder = NULL;
     struct dcpk_exec *exec = NULL;
     dcpk_status st;
 
     if (c->model != NULL && c->model->needs_proof) {
+        dcpk_progress_begin(progress, "proving masters");
         st = dcpk_prove_masters(c->model, c->options->backend, &c->options->exec, err);
         if (st != DCPK_OK)
             return st;
@@ -262,8 +264,11 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
-    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
+    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0) {
+        dcpk_progress_begin(progress, "checking the input");
         st = dcpk_exec_check_items(exec, NULL, err);
+    }
+    dcpk_progress_begin(progress, "converting");
     if (st == DCPK_OK)
         st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
     if (st == DCPK_OK)

@@ -141,11 +141,15 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
 
     if (st == DCPK_OK && where.has_crc32)
         st = check_record(c, worker, &where, err);
+    else
+        where.record_bytes = 0;
     if (st == DCPK_OK && where.decoded_bytes > 0) { /* that it can be decoded is all to check */
         st = dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err);
         if (st == DCPK_OK)
             dcpk_decoded_put(c->exec->decoded, chunk);
     }
+    if (st == DCPK_OK) /* what is around the record, or was not read as one */
+        st = dcpk_meter_add(&c->meter, chunk->place.n_bytes - where.record_bytes, err);
     return st;
 }
 

@@ -216,7 +216,7 @@ static bool show(void *context, uint64_t done_bytes, uint64_t total_bytes)
 static void script_stop(struct dcpk_ranks *ranks, struct rank *rank)
 {
     const struct dcpk_progress progress =
-        dcpk_ranks_progress(ranks, (struct dcpk_progress){show, rank}, 400);
+        dcpk_ranks_progress(ranks, (struct dcpk_progress){.update = show, .context = rank}, 400);
     dcpk_status st = DCPK_OK;
 
     if (rank->self == 1)
@@ -247,7 +247,7 @@ static void test_stop(void **state)
 static void script_progress(struct dcpk_ranks *ranks, struct rank *rank)
 {
     const struct dcpk_progress progress =
-        dcpk_ranks_progress(ranks, (struct dcpk_progress){show, rank}, 400);
+        dcpk_ranks_progress(ranks, (struct dcpk_progress){.update = show, .context = rank}, 400);
 
     if (rank->self != 0)
         progress.update(progress.context, 10 * (uint64_t)(rank->self + 1), 100);
