@@ -312,43 +312,75 @@ dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uin
     return DCPK_OK;
 }
 
+/* A sink without a descriptor yet, with the path that messages tell. */
+static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *name,
+                                  uint64_t n_bytes, struct dcpk_error *err)
+{
+    const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
+    struct dcpk_sink *sink = dcpk_alloc(sizeof *sink + path_bytes, err);
+
+    if (sink == NULL)
+        return NULL;
+    snprintf(sink->path, path_bytes, "%s/%s", folder->path, name);
+    sink->n_bytes = n_bytes;
+    return sink;
+}
+
+/* Open a member of an archive: give it its place if it has none yet. */
+static dcpk_status open_member(struct dcpk_folder *folder, const char *name, struct dcpk_sink *sink,
+                               struct dcpk_error *err)
+{
+    sink->fd = folder->dir_fd;
+    sink->is_member = true;
+    return dcpk_tar_place(folder, name, sink->n_bytes, &sink->base_bytes, err);
+}
+
+/* Open a file of the folder; a new one gets its room. */
+static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
+                             struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    sink->fd = openat(folder->dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how, 0666);
+    if (sink->fd < 0)
+        return dcpk_fail_errno(err, errno, "%s file '%s'", how == 0 ? "opening" : "making",
+                               sink->path);
+    if (how == 0 || dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes) == 0)
+        return DCPK_OK;
+    dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", sink->path, sink->n_bytes);
+    close(sink->fd);
+    (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
+    return err->status;
+}
+
+/* how: O_CREAT | O_EXCL, or 0 for a file that is there. */
+static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                             int how, struct dcpk_sink **sink, struct dcpk_error *err)
+{
+    struct dcpk_sink *s = new_sink(folder, name, n_bytes, err);
+    dcpk_status st;
+
+    if (s == NULL)
+        return err->status;
+    st = folder->flags & DCPK_FOLDER_TAR ? open_member(folder, name, s, err)
+                                         : open_file(folder, name, how, s, err);
+    if (st == DCPK_OK)
+        *sink = s;
+    else
+        dcpk_free(s);
+    return st;
+}
+
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    const size_t path_bytes = strlen(folder->path) + strlen(name) + 2;
-    struct dcpk_sink *s;
+    const dcpk_status st = make_inner_folder(folder, name, err);
 
-    if (make_inner_folder(folder, name, err) != DCPK_OK)
-        return err->status;
-    s = dcpk_alloc(sizeof *s + path_bytes, err);
-    if (s == NULL)
-        return err->status;
-    snprintf(s->path, path_bytes, "%s/%s", folder->path, name);
-    s->n_bytes = n_bytes;
-    if (folder->flags & DCPK_FOLDER_TAR) {
-        s->fd = folder->dir_fd;
-        s->is_member = true;
-        if (dcpk_tar_place(folder, name, n_bytes, &s->base_bytes, err) != DCPK_OK) {
-            dcpk_free(s);
-            return err->status;
-        }
-        *sink = s;
-        return DCPK_OK;
-    }
-    s->fd = openat(folder->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (s->fd < 0) {
-        dcpk_fail_errno(err, errno, "making file '%s'", s->path);
-        dcpk_free(s);
-        return err->status;
-    }
-    if (dcpk_sink_preallocate(s->fd, 0, n_bytes) != 0) {
-        dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", s->path, n_bytes);
-        dcpk_sink_abandon(s);
-        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
-        return err->status;
-    }
-    *sink = s;
-    return DCPK_OK;
+    return st == DCPK_OK ? open_sink(folder, name, n_bytes, O_CREAT | O_EXCL, sink, err) : st;
+}
+
+dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                               struct dcpk_sink **sink, struct dcpk_error *err)
+{
+    return open_sink(folder, name, n_bytes, 0, sink, err);
 }
 
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,

@@ -34,6 +34,9 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
+/* The same file again, after it was closed. */
+dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                               struct dcpk_sink **sink, struct dcpk_error *err);
 /*
  * Fix a file's place before it is created, so that an archive does not depend on the order in which
  * threads create; nothing to do for a folder. name: borrowed until the folder ends; n_bytes as in

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
 #include "lib/exec/pool.h"
+#include "lib/exec/units.h"
 
 #define MIB                  ((size_t)1 << 20)
 #define DEFAULT_MEMORY_BYTES (256 * MIB)
@@ -60,6 +61,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
     made->ckpt = ckpt;
     made->backend = backend;
     made->progress = options->progress;
+    made->unit_bytes = options->unit_bytes == 0 ? DCPK_UNIT_BYTES : options->unit_bytes;
     if (ckpt->format->decode != NULL)
         decoded_bytes = memory_bytes / 2;
     memory_bytes -= decoded_bytes;

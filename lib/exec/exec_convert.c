@@ -1,55 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_convert.c - writes a planned output: payloads, then tensors in the order of the files, then
- * the format's finish. */
+/* exec_convert.c - writes a planned output: payloads, then units of tensor data in the order of the
+ * files, then the format's finish. */
+#include <assert.h>
+
 #include "lib/base/alloc.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/write_priv.h"
 
-static void writing_release(struct dcpk_writing *c)
+void dcpk_writing_free(struct dcpk_writing *w)
 {
-    for (size_t f = 0; c->files != NULL && f < c->out->n_files; f++)
-        dcpk_sink_abandon(c->files[f].sink);
-    for (size_t t = 0; c->trees != NULL && t < c->out->n_tensors; t++) {
-        if (c->trees[t] != NULL)
-            dcpk_box_tree_release(c->trees[t]);
-        dcpk_free(c->trees[t]);
+    if (w == NULL)
+        return;
+    for (size_t f = 0; w->files != NULL && f < w->out->n_files; f++)
+        dcpk_sink_abandon(w->files[f].sink);
+    for (size_t t = 0; w->trees != NULL && t < w->out->n_tensors; t++) {
+        if (w->trees[t] != NULL)
+            dcpk_box_tree_release(w->trees[t]);
+        dcpk_free(w->trees[t]);
     }
-    dcpk_free(c->trees);
-    dcpk_free(c->files);
-    dcpk_free(c->half_written);
-    dcpk_free(c->entries);
-    dcpk_free(c->order);
-    dcpk_workers_free(c->exec, c->workers);
-    pthread_mutex_destroy(&c->mutex);
-}
-
-static dcpk_status allocate(struct dcpk_writing *c, struct dcpk_error *err)
-{
-    const size_t n_slots = (size_t)c->exec->n_threads + 1;
-
-    c->workers = dcpk_workers_new(c->exec, err);
-    if (c->workers == NULL)
-        return err->status;
-    c->files = dcpk_alloc_array(c->out->n_files, sizeof *c->files, err);
-    if (c->files == NULL)
-        return err->status;
-    c->half_written = dcpk_alloc_array(n_slots, sizeof *c->half_written, err);
-    return c->half_written == NULL ? err->status : DCPK_OK;
-}
-
-/* Sync the files that only payloads went into, and make those that nothing went into. */
-static dcpk_status close_files(struct dcpk_writing *c, struct dcpk_error *err)
-{
-    for (uint32_t f = 0; f < c->out->n_files; f++) {
-        struct dcpk_sink *sink = c->files[f].sink;
-
-        if (!c->files[f].was_opened && dcpk_write_open(c, f, &sink, err) != DCPK_OK)
-            return err->status;
-        c->files[f].sink = NULL;
-        if (sink != NULL && dcpk_sink_close(sink, err) != DCPK_OK)
-            return err->status;
-    }
-    return DCPK_OK;
+    dcpk_free(w->trees);
+    dcpk_free(w->files);
+    dcpk_free(w->states);
+    dcpk_free(w->entries);
+    dcpk_units_release(&w->units);
+    dcpk_workers_free(w->exec, w->workers);
+    pthread_mutex_destroy(&w->mutex);
+    if (!w->meter_ended)
+        (void)dcpk_meter_end(&w->meter, w->exec, w->workers, NULL, DCPK_ECANCELLED);
+    dcpk_free(w);
 }
 
 static uint64_t total_bytes(const struct dcpk_output *out)
@@ -63,29 +41,157 @@ static uint64_t total_bytes(const struct dcpk_output *out)
     return n;
 }
 
+static dcpk_status allocate(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    w->workers = dcpk_workers_new(w->exec, err);
+    if (w->workers == NULL)
+        return err->status;
+    w->files = dcpk_alloc_array(w->out->n_files, sizeof *w->files, err);
+    if (w->files == NULL)
+        return err->status;
+    w->states = dcpk_alloc_array(w->units.n, sizeof *w->states, err);
+    if (w->states == NULL)
+        return err->status;
+    for (size_t i = 0; i < w->out->n_chunks; i++)
+        w->files[w->out->chunks[i].file].has_chunks = true;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
+                             struct dcpk_folder *folder, struct dcpk_writing **writing,
+                             struct dcpk_error *err)
+{
+    struct dcpk_writing *w = dcpk_alloc(sizeof *w, err);
+    dcpk_status st;
+
+    if (w == NULL)
+        return err->status;
+    w->exec = exec;
+    w->out = out;
+    w->folder = folder;
+    pthread_mutex_init(&w->mutex, NULL);
+    dcpk_meter_begin(&w->meter, exec, total_bytes(out));
+    st = dcpk_units_cut(out, exec->unit_bytes, &w->units, err);
+    if (st == DCPK_OK)
+        st = allocate(w, err);
+    if (st == DCPK_OK)
+        st = dcpk_write_make_trees(w, err);
+    for (size_t f = 0; f < out->n_files && st == DCPK_OK; f++)
+        st = dcpk_folder_reserve(folder, out->files[f].name, out->files[f].n_bytes, err);
+    if (st == DCPK_OK)
+        *writing = w;
+    else
+        dcpk_writing_free(w);
+    return st;
+}
+
+const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w)
+{
+    return &w->units;
+}
+
+bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32)
+{
+    *crc32 = w->states[unit].crc32;
+    return w->states[unit].is_done;
+}
+
+void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
+{
+    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true};
+}
+
+dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
+                             struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_write_prepare(w, first, last, err);
+
+    return st == DCPK_OK ? dcpk_pool_run(w->exec->n_threads, w->n_tasks, dcpk_write_task, w, err)
+                         : st;
+}
+
+/* The checksum of a chunk whose parts are the units from `first` on; *last: behind them. */
+static uint32_t join_parts(const struct dcpk_writing *w, size_t first, size_t *last)
+{
+    const uint32_t chunk = w->units.units[first].first;
+    uint32_t crc32 = 0;
+    size_t i;
+
+    for (i = first; i < w->units.n && w->units.units[i].first == chunk; i++) {
+        assert(w->states[i].is_done);
+        crc32 = w->exec->backend->crc32_combine(crc32, w->states[i].crc32,
+                                                dcpk_unit_bytes(&w->units, i));
+    }
+    *last = i;
+    return crc32;
+}
+
+/* Frames of the chunks in parts, which no unit writes. */
+static dcpk_status write_frames(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0, next; i < w->units.n && st == DCPK_OK; i = next) {
+        const struct dcpk_unit *unit = &w->units.units[i];
+        const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, unit->first);
+        struct dcpk_sink *sink;
+        uint32_t crc32;
+
+        next = i + 1;
+        assert(w->states[i].is_done);
+        if (unit->n_chunks > 0)
+            continue;
+        crc32 = join_parts(w, i, &next);
+        st = dcpk_write_open(w, chunk->file, &sink, err);
+        if (st == DCPK_OK)
+            st = dcpk_write_frame(w, &w->workers[0], chunk, crc32, sink, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "writing '%s'", w->out->tensors[chunk->tensor].keys[0]);
+    }
+    return st;
+}
+
+/* Sync the files that only payloads and frames went into, and make those that nothing went into. */
+static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    for (uint32_t f = 0; f < w->out->n_files; f++) {
+        struct dcpk_sink *sink = w->files[f].sink;
+
+        if (!w->files[f].was_opened && dcpk_write_open(w, f, &sink, err) != DCPK_OK)
+            return err->status;
+        w->files[f].sink = NULL;
+        if (sink != NULL && dcpk_sink_close(sink, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *stats,
+                                struct dcpk_error *err)
+{
+    dcpk_status st = write_frames(w, err);
+
+    if (st == DCPK_OK)
+        st = close_files(w, err);
+    if (st == DCPK_OK)
+        st = w->out->format->finish(w->out, w->folder, err);
+    w->meter_ended = true;
+    return dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
+}
+
 dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
                               struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
                               struct dcpk_error *err)
 {
-    struct dcpk_writing c = {.exec = exec, .out = out, .folder = folder};
-    dcpk_status st;
+    struct dcpk_writing *w = NULL;
+    dcpk_status st = dcpk_writing_new(exec, out, folder, &w, err);
 
-    pthread_mutex_init(&c.mutex, NULL);
-    dcpk_meter_begin(&c.meter, exec, total_bytes(out));
-    st = allocate(&c, err);
     if (st == DCPK_OK)
-        st = dcpk_write_prepare(&c, err);
-    for (size_t f = 0; f < out->n_files && st == DCPK_OK; f++)
-        st = dcpk_folder_reserve(folder, out->files[f].name, out->files[f].n_bytes, err);
+        st = dcpk_writing_payloads(w, err);
     if (st == DCPK_OK)
-        st = dcpk_write_payloads(&c, err);
+        st = dcpk_writing_run(w, 0, w->units.n, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(exec->n_threads, c.n_tasks, dcpk_write_task, &c, err);
-    if (st == DCPK_OK)
-        st = close_files(&c, err);
-    if (st == DCPK_OK)
-        st = out->format->finish(out, folder, err);
-    st = dcpk_meter_end(&c.meter, exec, c.workers, stats, st);
-    writing_release(&c);
+        st = dcpk_writing_finish(w, stats, err);
+    dcpk_writing_free(w);
     return st;
 }

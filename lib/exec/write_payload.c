@@ -14,15 +14,15 @@ struct run {
     size_t n_bytes;
 };
 
-static dcpk_status write_run(struct dcpk_writing *c, struct run *run, struct dcpk_error *err)
+static dcpk_status write_run(struct dcpk_writing *w, struct run *run, struct dcpk_error *err)
 {
-    struct dcpk_worker *worker = &c->workers[0];
+    struct dcpk_worker *worker = &w->workers[0];
     struct dcpk_sink *sink;
     dcpk_status st;
 
     if (run->n_bytes == 0)
         return DCPK_OK;
-    st = dcpk_write_open(c, run->file, &sink, err);
+    st = dcpk_write_open(w, run->file, &sink, err);
     if (st == DCPK_OK)
         st = dcpk_write_out(worker, sink, run->offset_bytes, worker->buffer, run->n_bytes, err);
     run->offset_bytes += run->n_bytes;
@@ -34,13 +34,13 @@ static dcpk_status write_run(struct dcpk_writing *c, struct run *run, struct dcp
  * Go on to another place. A file that only payloads go into is complete once they leave it:
  * formats that give each its own file would else run out of descriptors.
  */
-static dcpk_status move_run(struct dcpk_writing *c, struct run *run, uint32_t file,
+static dcpk_status move_run(struct dcpk_writing *w, struct run *run, uint32_t file,
                             uint64_t offset_bytes, struct dcpk_error *err)
 {
-    struct dcpk_open_file *f = &c->files[run->file];
-    dcpk_status st = write_run(c, run, err);
+    struct dcpk_open_file *f = &w->files[run->file];
+    dcpk_status st = write_run(w, run, err);
 
-    if (st == DCPK_OK && file != run->file && f->sink != NULL && f->n_tasks_left == 0) {
+    if (st == DCPK_OK && file != run->file && f->sink != NULL && !f->has_chunks) {
         st = dcpk_sink_close(f->sink, err);
         f->sink = NULL;
     }
@@ -50,10 +50,10 @@ static dcpk_status move_run(struct dcpk_writing *c, struct run *run, uint32_t fi
 }
 
 /* Append bytes to the run, writing it out whenever the buffer is full. */
-static dcpk_status put(struct dcpk_writing *c, struct run *run, const uint8_t *data, uint64_t n,
+static dcpk_status put(struct dcpk_writing *w, struct run *run, const uint8_t *data, uint64_t n,
                        struct dcpk_error *err)
 {
-    struct dcpk_worker *worker = &c->workers[0];
+    struct dcpk_worker *worker = &w->workers[0];
     dcpk_status st = DCPK_OK;
 
     while (n > 0 && st == DCPK_OK) {
@@ -65,18 +65,18 @@ static dcpk_status put(struct dcpk_writing *c, struct run *run, const uint8_t *d
         data += part;
         n -= part;
         if (run->n_bytes == worker->buffer_bytes)
-            st = write_run(c, run, err);
+            st = write_run(w, run, err);
     }
     return st;
 }
 
 /* The bytes of a source's object item, read through scratch. */
-static dcpk_status copy_payload(struct dcpk_writing *c, const struct dcpk_out_payload *payload,
+static dcpk_status copy_payload(struct dcpk_writing *w, const struct dcpk_out_payload *payload,
                                 struct run *run, struct dcpk_error *err)
 {
-    struct dcpk_worker *worker = &c->workers[0];
+    struct dcpk_worker *worker = &w->workers[0];
     const struct dcpk_place *place = &payload->source->place;
-    struct dcpk_source *source = c->exec->ckpt->files[place->file];
+    struct dcpk_source *source = w->exec->ckpt->files[place->file];
     dcpk_status st = DCPK_OK;
 
     if (place->n_bytes != payload->n_bytes)
@@ -88,16 +88,16 @@ static dcpk_status copy_payload(struct dcpk_writing *c, const struct dcpk_out_pa
 
         st = dcpk_worker_read(worker, source, place->offset_bytes + at, worker->scratch, n, err);
         if (st == DCPK_OK)
-            st = put(c, run, worker->scratch, n, err);
+            st = put(w, run, worker->scratch, n, err);
     }
     return st;
 }
 
-static dcpk_status encode_payload(struct dcpk_writing *c, const struct dcpk_out_payload *payload,
+static dcpk_status encode_payload(struct dcpk_writing *w, const struct dcpk_out_payload *payload,
                                   struct run *run, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
-    dcpk_status st = c->out->format->encode(c->out, payload, &bytes, err);
+    dcpk_status st = w->out->format->encode(w->out, payload, &bytes, err);
 
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&bytes, err);
@@ -105,7 +105,7 @@ static dcpk_status encode_payload(struct dcpk_writing *c, const struct dcpk_out_
         st = dcpk_fail(err, DCPK_EMISMATCH, "laid out as %" PRIu64 " bytes, encoded as %zu",
                        payload->n_bytes, bytes.n_bytes);
     if (st == DCPK_OK)
-        st = put(c, run, bytes.data, bytes.n_bytes, err);
+        st = put(w, run, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
     return st;
 }
@@ -119,23 +119,23 @@ static const char *payload_key(const struct dcpk_output *out, size_t payload)
     return "(an object without a name)";
 }
 
-dcpk_status dcpk_write_payloads(struct dcpk_writing *c, struct dcpk_error *err)
+dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err)
 {
     struct run run = {0};
     dcpk_status st = DCPK_OK;
 
-    for (size_t p = 0; p < c->out->n_payloads && st == DCPK_OK; p++) {
-        const struct dcpk_out_payload *payload = &c->out->payloads[p];
+    for (size_t p = 0; p < w->out->n_payloads && st == DCPK_OK; p++) {
+        const struct dcpk_out_payload *payload = &w->out->payloads[p];
 
         if (payload->file != run.file || payload->offset_bytes != run.offset_bytes + run.n_bytes)
-            st = move_run(c, &run, payload->file, payload->offset_bytes, err);
+            st = move_run(w, &run, payload->file, payload->offset_bytes, err);
         if (st == DCPK_OK)
-            st = payload->source != NULL ? copy_payload(c, payload, &run, err)
-                                         : encode_payload(c, payload, &run, err);
+            st = payload->source != NULL ? copy_payload(w, payload, &run, err)
+                                         : encode_payload(w, payload, &run, err);
         if (st == DCPK_OK)
-            st = dcpk_meter_add(&c->meter, payload->n_bytes, err);
+            st = dcpk_meter_add(&w->meter, payload->n_bytes, err);
         if (st != DCPK_OK)
-            dcpk_context(err, "writing '%s'", payload_key(c->out, p));
+            dcpk_context(err, "writing '%s'", payload_key(w->out, p));
     }
-    return st == DCPK_OK ? write_run(c, &run, err) : st;
+    return st == DCPK_OK ? write_run(w, &run, err) : st;
 }

@@ -4,36 +4,40 @@
 #define DCPK_LIB_EXEC_WRITE_PRIV_H
 
 #include "lib/exec/exec_priv.h"
-#include "lib/exec/slab.h"
+#include "lib/exec/writing.h"
 
 /*
- * Chunks in file order become entries. Small ones that touch share an entry, which is one task:
- * gathered into one buffer with all their frames and written at once. A chunk larger than the
- * buffer is an entry of its own, one task a slab; whoever finishes its last slab knows its checksum
- * and writes its frame:
+ * The units to be written become entries. Small chunks of a unit that touch share an entry, which
+ * is one task: gathered into one buffer with all their frames and written at once. A chunk larger
+ * than the buffer, or the part of one that is a unit, is an entry of its own, one task a slab;
+ * whoever finishes its last slab knows its checksum. A whole chunk's frame is written then, that of
+ * a chunk in parts at the end of all:
  *
- *   file    | lead data tail | lead data tail | lead data
- * ................................................ tail | entry   |               batch |      slab
- * 0       |    slab 1         |      slab 2             |
+ *   file    | lead data tail | lead data tail | lead data ....................... tail |
+ *   entry   |            batch 0              |      slab 0     |      slab 1       ... |
  */
 struct dcpk_entry {
     uint64_t first_task;
-    uint32_t first;   /* index into order */
-    uint32_t n_batch; /* chunks written at once; 0: one chunk in slabs */
+    uint32_t unit;
+    uint32_t first;        /* index into units.order */
+    uint32_t n_batch;      /* chunks written at once; 0: one chunk, or a part of it, in slabs */
+    uint32_t n_slabs_left; /* under the lock, as crc32 */
+    uint32_t crc32;        /* of the slabs so far, each shifted to its place */
 };
 
 /* Files are opened with their first byte and synced with their last: a few are open at any time. */
 struct dcpk_open_file {
     struct dcpk_sink *sink; /* NULL: not open */
-    uint64_t n_tasks_left;
+    size_t n_units_left;    /* of the run under way */
+    bool has_chunks;
     bool was_opened;
 };
 
-/* A chunk of which some slabs are written and some are not. */
-struct dcpk_half_written {
-    uint64_t n_slabs_left; /* 0: free slot */
-    uint32_t chunk;
-    uint32_t crc32; /* of the slabs so far, each shifted to its place */
+/* What is known of a unit. */
+struct dcpk_unit_state {
+    uint32_t n_tasks_left; /* of the run under way */
+    uint32_t crc32;        /* of a part, once it is done */
+    bool is_done;
 };
 
 struct dcpk_writing {
@@ -41,39 +45,47 @@ struct dcpk_writing {
     struct dcpk_output *out;
     struct dcpk_folder *folder;
     struct dcpk_worker *workers;
-    uint32_t *order; /* chunks as they lie in the files */
-    struct dcpk_entry *entries;
-    size_t n_entries;
-    uint64_t n_tasks;
+    struct dcpk_units units;
     struct dcpk_box_tree **trees; /* of the pieces of tensors that have many, else NULL */
-    pthread_mutex_t mutex;        /* of the two below */
+    struct dcpk_entry *entries;   /* of the run under way */
+    size_t n_entries, entries_capacity;
+    uint64_t n_tasks;
+    pthread_mutex_t mutex; /* of the two below and the entries' slabs */
     struct dcpk_open_file *files;
-    struct dcpk_half_written *half_written; /* n_threads + 1: one is being handed out, the others
-                                               wait for a thread each */
+    struct dcpk_unit_state *states; /* of units.n units */
     struct dcpk_meter meter;
+    bool meter_ended;
 };
 
+struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
+/*
+ * The slabs of an entry without a batch; *first_bytes: bytes of the chunk's data before the first
+ * one.
+ */
+void dcpk_write_cut(const struct dcpk_writing *w, const struct dcpk_entry *entry,
+                    struct dcpk_slabs *slabs, uint64_t *first_bytes);
 /* lead + data + tail. */
 uint64_t dcpk_write_item_bytes(const struct dcpk_out_chunk *chunk);
-struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
-/* The slabs of a chunk that is an entry of its own. */
-void dcpk_write_cut(const struct dcpk_writing *c, const struct dcpk_out_chunk *chunk,
-                    struct dcpk_slabs *slabs);
 
-/* Set order, entries, trees and n_tasks_left of the files. On failure the caller releases what is
- * there. */
-dcpk_status dcpk_write_prepare(struct dcpk_writing *c, struct dcpk_error *err);
+/* Set trees. On failure the caller releases what is there. */
+dcpk_status dcpk_write_make_trees(struct dcpk_writing *w, struct dcpk_error *err);
+/* Set entries and n_tasks, and count what units and files have left, for units first .. last - 1.
+ */
+dcpk_status dcpk_write_prepare(struct dcpk_writing *w, size_t first, size_t last,
+                               struct dcpk_error *err);
 
 /* The open file; made when this is its first byte. Thread-safe. */
-dcpk_status dcpk_write_open(struct dcpk_writing *c, uint32_t file, struct dcpk_sink **sink,
+dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_sink **sink,
                             struct dcpk_error *err);
 /* Write and count. */
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
                            uint64_t offset_bytes, const void *data, uint64_t n_bytes,
                            struct dcpk_error *err);
-/* Write all object payloads; by one thread, before the tasks. */
-dcpk_status dcpk_write_payloads(struct dcpk_writing *c, struct dcpk_error *err);
-/* A dcpk_task over a dcpk_conversion. */
-dcpk_status dcpk_write_task(void *conversion, int worker, uint64_t task, struct dcpk_error *err);
+/* The bytes around a chunk whose data is written; by way of the worker's buffer. */
+dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
+                             const struct dcpk_out_chunk *chunk, uint32_t crc32,
+                             struct dcpk_sink *sink, struct dcpk_error *err);
+/* A dcpk_task over a dcpk_writing. */
+dcpk_status dcpk_write_task(void *writing, int worker, uint64_t task, struct dcpk_error *err);
 
 #endif

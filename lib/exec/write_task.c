@@ -4,35 +4,41 @@
 
 #include "lib/exec/write_priv.h"
 
-dcpk_status dcpk_write_open(struct dcpk_writing *c, uint32_t file, struct dcpk_sink **sink,
+dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_sink **sink,
                             struct dcpk_error *err)
 {
-    struct dcpk_open_file *f = &c->files[file];
+    const struct dcpk_out_file *out = &w->out->files[file];
+    struct dcpk_open_file *f = &w->files[file];
     dcpk_status st = DCPK_OK;
 
-    pthread_mutex_lock(&c->mutex);
-    if (f->sink == NULL) {
-        st = dcpk_folder_create(c->folder, c->out->files[file].name, c->out->files[file].n_bytes,
-                                &f->sink, err);
-        f->was_opened = st == DCPK_OK;
-    }
+    pthread_mutex_lock(&w->mutex);
+    if (f->sink == NULL && f->was_opened)
+        st = dcpk_folder_reopen(w->folder, out->name, out->n_bytes, &f->sink, err);
+    else if (f->sink == NULL)
+        st = dcpk_folder_create(w->folder, out->name, out->n_bytes, &f->sink, err);
+    f->was_opened = f->was_opened || st == DCPK_OK;
     *sink = f->sink;
-    pthread_mutex_unlock(&c->mutex);
+    pthread_mutex_unlock(&w->mutex);
     return st;
 }
 
-/* A task of the file is done; the last one syncs and closes it while other threads go on. */
-static dcpk_status task_done(struct dcpk_writing *c, uint32_t file, struct dcpk_error *err)
+/* A task of the unit is done; the last one of a file's last unit syncs and closes the file while
+ * other threads go on. */
+static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_error *err)
 {
-    struct dcpk_open_file *f = &c->files[file];
+    struct dcpk_open_file *f = &w->files[dcpk_unit_file(&w->units, unit)];
+    struct dcpk_unit_state *state = &w->states[unit];
     struct dcpk_sink *last = NULL;
 
-    pthread_mutex_lock(&c->mutex);
-    if (--f->n_tasks_left == 0) {
-        last = f->sink;
-        f->sink = NULL;
+    pthread_mutex_lock(&w->mutex);
+    if (--state->n_tasks_left == 0) {
+        state->is_done = true;
+        if (--f->n_units_left == 0) {
+            last = f->sink;
+            f->sink = NULL;
+        }
     }
-    pthread_mutex_unlock(&c->mutex);
+    pthread_mutex_unlock(&w->mutex);
     return last == NULL ? DCPK_OK : dcpk_sink_close(last, err);
 }
 
@@ -47,59 +53,58 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
     return st;
 }
 
-static dcpk_status gather_box(struct dcpk_writing *c, struct dcpk_worker *worker,
+static dcpk_status gather_box(struct dcpk_writing *w, struct dcpk_worker *worker,
                               const struct dcpk_out_chunk *chunk, const struct dcpk_box *box,
                               void *out, struct dcpk_error *err)
 {
-    const struct dcpk_view view = dcpk_write_view(&c->out->tensors[chunk->tensor]);
+    const struct dcpk_view view = dcpk_write_view(&w->out->tensors[chunk->tensor]);
     struct dcpk_box_tree few;
     dcpk_status st;
 
-    if (c->trees[chunk->tensor] != NULL)
-        return dcpk_gather(c->exec, worker, &view, c->trees[chunk->tensor], box, out, err);
+    if (w->trees[chunk->tensor] != NULL)
+        return dcpk_gather(w->exec, worker, &view, w->trees[chunk->tensor], box, out, err);
     st = dcpk_piece_tree_build(&view, &few, err);
     if (st == DCPK_OK)
-        st = dcpk_gather(c->exec, worker, &view, &few, box, out, err);
+        st = dcpk_gather(w->exec, worker, &view, &few, box, out, err);
     dcpk_box_tree_release(&few);
     return st;
 }
 
 /* Put a whole item into memory: lead, data, tail. */
-static dcpk_status make_item(struct dcpk_writing *c, struct dcpk_worker *worker,
+static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint8_t *item,
                              struct dcpk_error *err)
 {
-    const struct dcpk_out_tensor *tensor = &c->out->tensors[chunk->tensor];
+    const struct dcpk_out_tensor *tensor = &w->out->tensors[chunk->tensor];
     uint8_t *data = item + chunk->lead_bytes;
     struct dcpk_box box;
     uint32_t crc32;
     dcpk_status st;
 
     dcpk_box_unpack(chunk->span, tensor->rank, &box);
-    st = gather_box(c, worker, chunk, &box, data, err);
+    st = gather_box(w, worker, chunk, &box, data, err);
     if (st == DCPK_OK) {
-        crc32 = c->exec->backend->crc32(0, data, (size_t)chunk->data_bytes);
-        st = c->out->format->frame(c->out, chunk, crc32, item, data + chunk->data_bytes, err);
+        crc32 = w->exec->backend->crc32(0, data, (size_t)chunk->data_bytes);
+        st = w->out->format->frame(w->out, chunk, crc32, item, data + chunk->data_bytes, err);
     }
     if (st != DCPK_OK)
         dcpk_context(err, "writing '%s'", tensor->keys[0]);
     return st;
 }
 
-static dcpk_status write_batch(struct dcpk_writing *c, struct dcpk_worker *worker,
+static dcpk_status write_batch(struct dcpk_writing *w, struct dcpk_worker *worker,
                                const struct dcpk_entry *entry, struct dcpk_sink *sink,
                                struct dcpk_error *err)
 {
-    const struct dcpk_out_chunk *chunks = c->out->chunks;
-    const uint64_t first = chunks[c->order[entry->first]].offset_bytes;
+    const uint64_t first = dcpk_units_chunk(&w->units, entry->first)->offset_bytes;
     uint64_t n_bytes = 0, data_bytes = 0;
     dcpk_status st = DCPK_OK;
 
     for (uint32_t i = 0; i < entry->n_batch && st == DCPK_OK; i++) {
-        const struct dcpk_out_chunk *chunk = &chunks[c->order[entry->first + i]];
+        const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, entry->first + i);
 
         assert(chunk->offset_bytes == first + n_bytes);
-        st = make_item(c, worker, chunk, worker->buffer + n_bytes, err);
+        st = make_item(w, worker, chunk, worker->buffer + n_bytes, err);
         n_bytes += dcpk_write_item_bytes(chunk);
         data_bytes += chunk->data_bytes;
     }
@@ -108,53 +113,38 @@ static dcpk_status write_batch(struct dcpk_writing *c, struct dcpk_worker *worke
     if (st != DCPK_OK)
         return st;
     dcpk_sink_flush(sink, first, n_bytes);
-    return dcpk_meter_add(&c->meter, data_bytes, err);
+    return dcpk_meter_add(&w->meter, data_bytes, err);
 }
 
 /*
- * Account for a slab whose checksum is crc32, with bytes_after bytes of its chunk behind it.
- * Returns whether it was the last one, *chunk_crc32 then the chunk's. CRC(A B) = shift(CRC(A),
- * bytes of B) ^ CRC(B), and combine(a, b, n) = shift(a, n) ^ b: so the chunk's checksum is the sum
- * of its slabs', each shifted by what follows, in any order.
+ * Account for a slab of `entry` whose checksum is crc32, with bytes_after of the entry's bytes
+ * behind it. Returns whether it was the last one, *entry_crc32 then the checksum of all. CRC(A B) =
+ * shift(CRC(A), bytes of B) ^ CRC(B), and combine(a, b, n) = shift(a, n) ^ b: so the checksum of
+ * the whole is the sum of its slabs', each shifted by what follows, in any order.
  */
-static bool slab_done(struct dcpk_writing *c, uint32_t chunk, uint64_t n_slabs, uint32_t crc32,
-                      uint64_t bytes_after, uint32_t *chunk_crc32)
+static bool slab_done(struct dcpk_writing *w, struct dcpk_entry *entry, uint32_t crc32,
+                      uint64_t bytes_after, uint32_t *entry_crc32)
 {
-    const uint32_t shifted = c->exec->backend->crc32_combine(crc32, 0, bytes_after);
-    struct dcpk_half_written *half = NULL;
+    const uint32_t shifted = w->exec->backend->crc32_combine(crc32, 0, bytes_after);
     bool is_last;
 
-    pthread_mutex_lock(&c->mutex);
-    for (int i = 0; i <= c->exec->n_threads; i++) {
-        struct dcpk_half_written *slot = &c->half_written[i];
-
-        if (slot->n_slabs_left > 0 && slot->chunk == chunk) {
-            half = slot;
-            break;
-        }
-        if (slot->n_slabs_left == 0)
-            half = slot;
-    }
-    assert(half != NULL);
-    if (half->n_slabs_left == 0)
-        *half = (struct dcpk_half_written){.n_slabs_left = n_slabs, .chunk = chunk};
-    half->crc32 ^= shifted;
-    *chunk_crc32 = half->crc32;
-    is_last = --half->n_slabs_left == 0;
-    pthread_mutex_unlock(&c->mutex);
+    pthread_mutex_lock(&w->mutex);
+    entry->crc32 ^= shifted;
+    *entry_crc32 = entry->crc32;
+    is_last = --entry->n_slabs_left == 0;
+    pthread_mutex_unlock(&w->mutex);
     return is_last;
 }
 
-/* The bytes around a chunk that was written in slabs. */
-static dcpk_status write_frame(struct dcpk_writing *c, struct dcpk_worker *worker,
-                               const struct dcpk_out_chunk *chunk, uint32_t crc32,
-                               struct dcpk_sink *sink, struct dcpk_error *err)
+dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
+                             const struct dcpk_out_chunk *chunk, uint32_t crc32,
+                             struct dcpk_sink *sink, struct dcpk_error *err)
 {
     uint8_t *lead = worker->buffer, *tail = lead + chunk->lead_bytes;
     dcpk_status st;
 
     assert((uint64_t)chunk->lead_bytes + chunk->tail_bytes <= worker->buffer_bytes);
-    st = c->out->format->frame(c->out, chunk, crc32, lead, tail, err);
+    st = w->out->format->frame(w->out, chunk, crc32, lead, tail, err);
     if (st == DCPK_OK)
         st = dcpk_write_out(worker, sink, chunk->offset_bytes, lead, chunk->lead_bytes, err);
     if (st == DCPK_OK)
@@ -164,36 +154,49 @@ static dcpk_status write_frame(struct dcpk_writing *c, struct dcpk_worker *worke
     return st;
 }
 
-static dcpk_status write_slab(struct dcpk_writing *c, struct dcpk_worker *worker,
-                              uint32_t chunk_number, uint64_t slab_number, struct dcpk_sink *sink,
-                              struct dcpk_error *err)
+/* All slabs of an entry are written; crc32 is that of its bytes. */
+static dcpk_status entry_done(struct dcpk_writing *w, struct dcpk_worker *worker,
+                              const struct dcpk_entry *entry, uint32_t crc32,
+                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    const struct dcpk_out_chunk *chunk = &c->out->chunks[chunk_number];
-    const struct dcpk_out_tensor *tensor = &c->out->tensors[chunk->tensor];
+    if (w->units.units[entry->unit].n_chunks > 0)
+        return dcpk_write_frame(w, worker, dcpk_units_chunk(&w->units, entry->first), crc32, sink,
+                                err);
+    w->states[entry->unit].crc32 = crc32;
+    return DCPK_OK;
+}
+
+static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker,
+                              struct dcpk_entry *entry, uint64_t slab_number,
+                              struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, entry->first);
+    const struct dcpk_out_tensor *tensor = &w->out->tensors[chunk->tensor];
     const size_t elem_bytes = dcpk_dtype_bytes(tensor->dtype);
+    uint64_t before, first, n_bytes, at;
     struct dcpk_slabs slabs;
     struct dcpk_box box;
-    uint64_t first, n_bytes, at;
     uint32_t crc32;
     dcpk_status st;
 
-    dcpk_write_cut(c, chunk, &slabs);
+    dcpk_write_cut(w, entry, &slabs, &before);
     dcpk_slabs_box(&slabs, slab_number, &box);
     first = dcpk_slabs_first(&slabs, slab_number) * elem_bytes;
     n_bytes = dcpk_slab_elems(&box) * elem_bytes;
-    at = chunk->offset_bytes + chunk->lead_bytes + first;
-    st = gather_box(c, worker, chunk, &box, worker->buffer, err);
+    at = chunk->offset_bytes + chunk->lead_bytes + before + first;
+    st = gather_box(w, worker, chunk, &box, worker->buffer, err);
     if (st != DCPK_OK)
         goto out;
-    crc32 = c->exec->backend->crc32(0, worker->buffer, (size_t)n_bytes);
+    crc32 = w->exec->backend->crc32(0, worker->buffer, (size_t)n_bytes);
     st = dcpk_write_out(worker, sink, at, worker->buffer, n_bytes, err);
     if (st != DCPK_OK)
         goto out;
     dcpk_sink_flush(sink, at, n_bytes);
-    if (slab_done(c, chunk_number, slabs.n, crc32, chunk->data_bytes - first - n_bytes, &crc32))
-        st = write_frame(c, worker, chunk, crc32, sink, err);
+    if (slab_done(w, entry, crc32, dcpk_slab_elems(&slabs.box) * elem_bytes - first - n_bytes,
+                  &crc32))
+        st = entry_done(w, worker, entry, crc32, sink, err);
     if (st == DCPK_OK)
-        st = dcpk_meter_add(&c->meter, n_bytes, err);
+        st = dcpk_meter_add(&w->meter, n_bytes, err);
 out:
     if (st != DCPK_OK)
         dcpk_context(err, "writing '%s'", tensor->keys[0]);
@@ -201,24 +204,24 @@ out:
 }
 
 /* The entry that holds a task. */
-static const struct dcpk_entry *find_entry(const struct dcpk_writing *c, uint64_t task)
+static struct dcpk_entry *find_entry(const struct dcpk_writing *w, uint64_t task)
 {
-    size_t low = 0, high = c->n_entries;
+    size_t low = 0, high = w->n_entries;
 
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
 
-        if (c->entries[middle].first_task <= task)
+        if (w->entries[middle].first_task <= task)
             low = middle;
         else
             high = middle;
     }
-    return &c->entries[low];
+    return &w->entries[low];
 }
 
 /* Let the system read what the task after the next one of each thread wants, while this one works.
  */
-static void advise_task(struct dcpk_writing *c, uint64_t task)
+static void advise_task(struct dcpk_writing *w, uint64_t task)
 {
     const struct dcpk_out_chunk *chunk;
     const struct dcpk_entry *entry;
@@ -227,40 +230,38 @@ static void advise_task(struct dcpk_writing *c, uint64_t task)
     struct dcpk_view view;
     struct dcpk_slabs slabs;
     struct dcpk_box box;
+    uint64_t before;
 
-    if (task >= c->n_tasks)
+    if (task >= w->n_tasks)
         return;
-    entry = find_entry(c, task);
-    chunk = &c->out->chunks[c->order[entry->first]];
-    if (entry->n_batch > 1 || c->trees[chunk->tensor] != NULL)
+    entry = find_entry(w, task);
+    chunk = dcpk_units_chunk(&w->units, entry->first);
+    if (entry->n_batch > 1 || w->trees[chunk->tensor] != NULL)
         return;
-    dcpk_write_cut(c, chunk, &slabs);
+    dcpk_write_cut(w, entry, &slabs, &before);
     if (entry->n_batch == 0)
         dcpk_slabs_box(&slabs, task - entry->first_task, &box);
     else
         box = slabs.box;
-    view = dcpk_write_view(&c->out->tensors[chunk->tensor]);
+    view = dcpk_write_view(&w->out->tensors[chunk->tensor]);
     if (dcpk_piece_tree_build(&view, &pieces, &ignored) == DCPK_OK)
-        dcpk_gather_advise(c->exec, &view, &pieces, &box);
+        dcpk_gather_advise(w->exec, &view, &pieces, &box);
     dcpk_box_tree_release(&pieces);
 }
 
-dcpk_status dcpk_write_task(void *conversion, int worker_number, uint64_t task,
-                            struct dcpk_error *err)
+dcpk_status dcpk_write_task(void *writing, int worker_number, uint64_t task, struct dcpk_error *err)
 {
-    struct dcpk_writing *c = conversion;
-    struct dcpk_worker *worker = &c->workers[worker_number];
-    const struct dcpk_entry *entry = find_entry(c, task);
-    const uint32_t chunk = c->order[entry->first];
-    const uint32_t file = c->out->chunks[chunk].file;
+    struct dcpk_writing *w = writing;
+    struct dcpk_worker *worker = &w->workers[worker_number];
+    struct dcpk_entry *entry = find_entry(w, task);
     struct dcpk_sink *sink;
     dcpk_status st;
 
-    st = dcpk_write_open(c, file, &sink, err);
+    st = dcpk_write_open(w, dcpk_unit_file(&w->units, entry->unit), &sink, err);
     if (st != DCPK_OK)
         return st;
-    advise_task(c, task + (uint64_t)c->exec->n_threads);
-    st = entry->n_batch > 0 ? write_batch(c, worker, entry, sink, err)
-                            : write_slab(c, worker, chunk, task - entry->first_task, sink, err);
-    return st == DCPK_OK ? task_done(c, file, err) : st;
+    advise_task(w, task + (uint64_t)w->exec->n_threads);
+    st = entry->n_batch > 0 ? write_batch(w, worker, entry, sink, err)
+                            : write_slab(w, worker, entry, task - entry->first_task, sink, err);
+    return st == DCPK_OK ? task_done(w, entry->unit, err) : st;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_convert_prop.c - random outputs made of random pieces: every byte as a naive loop says, for
  * any threads and memory. */
-#include "lib/exec/exec.h"
+#include "lib/exec/writing.h"
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
@@ -20,10 +20,12 @@ struct round {
 static const struct { /* how each round is run */
     int n_threads;
     uint64_t memory_bytes;
-    bool plain; /* which backend */
+    bool plain;          /* which backend */
+    uint64_t unit_bytes; /* 0: all in one go; else in units of this size, the second half first */
 } runs[] = {
-    {1, 16 << 20, true},  {1, 0, false},         {2, 16 << 20, false},
-    {7, 16 << 20, false}, {15, 16 << 20, false}, {4, UINT64_C(1) << 30, false},
+    {1, 16 << 20, true, 0},       {1, 0, false, 0},
+    {2, 16 << 20, false, 300000}, {7, 16 << 20, false, 0},
+    {15, 16 << 20, false, 5000},  {4, UINT64_C(1) << 30, false, 1 << 20},
 };
 
 /* bf16 to f32 and back, as IEEE 754 says: round to nearest, ties to even. */
@@ -244,7 +246,28 @@ static void check_file(const struct round *r, uint32_t file, const char *label)
     free(want);
 }
 
-static void check_convert(struct round *r, struct dcpk_exec *exec, const char *label)
+/* dcpk_exec_convert by its steps. */
+static dcpk_status convert_in_steps(struct dcpk_exec *exec, struct dcpk_output *out,
+                                    struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_writing *w = NULL;
+    dcpk_status st = dcpk_writing_new(exec, out, folder, &w, err);
+    const size_t n = st == DCPK_OK ? dcpk_writing_units(w)->n : 0;
+
+    if (st == DCPK_OK)
+        st = dcpk_writing_payloads(w, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_run(w, n / 2, n, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_run(w, 0, n, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_finish(w, stats, err);
+    dcpk_writing_free(w);
+    return st;
+}
+
+static void check_convert(struct round *r, struct dcpk_exec *exec, bool in_steps, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_plan_totals totals;
@@ -252,7 +275,8 @@ static void check_convert(struct round *r, struct dcpk_exec *exec, const char *l
     struct dcpk_folder *folder;
 
     CHECK_OK(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_REPLACE, &folder, &err), label);
-    CHECK_OK(dcpk_exec_convert(exec, r->out, folder, &stats, &err), label);
+    CHECK_OK((in_steps ? convert_in_steps : dcpk_exec_convert)(exec, r->out, folder, &stats, &err),
+             label);
     CHECK_OK(dcpk_folder_publish(folder, &err), label);
     for (uint32_t f = 0; f < r->out->n_files; f++)
         check_file(r, f, label);
@@ -332,7 +356,8 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
 static void run_round(struct round *r, size_t i)
 {
     const struct dcpk_exec_options options = {.n_threads = runs[i].n_threads,
-                                              .memory_bytes = runs[i].memory_bytes};
+                                              .memory_bytes = runs[i].memory_bytes,
+                                              .unit_bytes = runs[i].unit_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_view views[MAX_OUT], literals[MAX_OUT];
     struct dcpk_exec *exec;
@@ -343,7 +368,7 @@ static void run_round(struct round *r, size_t i)
     CHECK_OK(dcpk_exec_new(r->ckpt, runs[i].plain ? &dcpk_backend_cpu_plain : dcpk_backends[0],
                            &options, &exec, &err),
              label);
-    check_convert(r, exec, label);
+    check_convert(r, exec, runs[i].unit_bytes > 0, label);
     make_views(r, views, literals);
     check_hash(r, exec, views, label);
     check_compare(r, exec, views, literals, label);

@@ -107,6 +107,24 @@ static void folders_inside(void **state)
     CHECK(!scratch_has("other.dcpkit-partial"), "all of it is deleted");
 }
 
+static void reopens(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder = NULL;
+    struct dcpk_sink *sink = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
+    CHECK_OK(dcpk_folder_put(folder, "a/f", "0123", 4, &err), "put");
+    CHECK_OK(dcpk_folder_reopen(folder, "a/f", 4, &sink, &err), "reopen");
+    CHECK_OK(dcpk_sink_write(sink, 1, "xy", 2, &err), "write");
+    CHECK_OK(dcpk_sink_close(sink, &err), "close");
+    CHECK_FAILS(dcpk_folder_reopen(folder, "g", 4, &sink, &err), DCPK_EIO, "opening file '",
+                "no such file");
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
+    CHECK_EQ_STR(scratch_read("out/a/f"), "0xy3", "what was there stays");
+}
+
 static void abandons(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -339,19 +357,13 @@ static void every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(publishes),
-        TEST(relative_path),
-        TEST(names),
-        TEST(folders_inside),
-        TEST(abandons),
-        TEST(in_the_way),
-        TEST(replaces_and_abandons),
-        TEST(replaces_links),
-        TEST(appears_meanwhile),
-        TEST(moves_back),
-        TEST(parent_is_a_file),
-        TEST(no_space),
-        TEST(replaces_files),
+        TEST(publishes),      TEST(relative_path),
+        TEST(names),          TEST(folders_inside),
+        TEST(reopens),        TEST(abandons),
+        TEST(in_the_way),     TEST(replaces_and_abandons),
+        TEST(replaces_links), TEST(appears_meanwhile),
+        TEST(moves_back),     TEST(parent_is_a_file),
+        TEST(no_space),       TEST(replaces_files),
         TEST(every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writing.h - the writing of a planned output in steps, for callers that do only some of its units.
+ */
+#ifndef DCPK_LIB_EXEC_WRITING_H
+#define DCPK_LIB_EXEC_WRITING_H
+
+#include "lib/exec/exec.h"
+#include "lib/exec/units.h"
+
+/*
+ * The steps of dcpk_exec_convert (lib/exec/exec.h): new, payloads, run(0, n), finish, free. Units
+ * may be run in any order, in several calls, or elsewhere: what they came to is then set. Each step
+ * is called by one thread. After a failure only free, result and the counts may be used.
+ */
+struct dcpk_writing;
+
+/* Cut the output into units. exec, out, folder: borrowed. Errors: DCPK_ENOMEM; those of
+ * dcpk_folder_reserve. */
+dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
+                             struct dcpk_folder *folder, struct dcpk_writing **w,
+                             struct dcpk_error *err);
+void dcpk_writing_free(struct dcpk_writing *w); /* NULL is a no-op */
+
+const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
+
+/* Is the unit done? Then *crc32 is what it came to. */
+bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32);
+/* The unit is done, by another process: its bytes are in the folder, crc32 is what it came to. */
+void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32);
+
+/* Write all object payloads. */
+dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);
+/* Write those of the units first .. last - 1 that are not done yet. Their files are synced. */
+dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
+                             struct dcpk_error *err);
+/*
+ * When all units are done (asserted): the frames of chunks that lie in several units, files that
+ * nothing went into, then the format's finish. All files are synced. stats: of all steps; may be
+ * NULL.
+ */
+dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *stats,
+                                struct dcpk_error *err);
+
+#endif
