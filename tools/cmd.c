@@ -18,6 +18,7 @@
 
 #define MAX_OPTIONS 48
 #define MAX_COUNT   1000000
+#define MAX_LENGTH  (INT64_C(1) << 60)
 #define HELP_COLUMN 34
 
 int dcpk_cli_usage(const char *command, const char *fmt, ...)
@@ -182,16 +183,16 @@ static bool parse_size(const char *text, uint64_t *n_bytes)
     return true;
 }
 
-static bool parse_count(const char *text, int *count)
+static bool parse_count(const char *text, int64_t most, int64_t *count)
 {
     char *end;
-    long v;
+    long long v;
 
     errno = 0;
-    v = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || v < 1 || v > MAX_COUNT)
+    v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || v < 1 || v > most)
         return false;
-    *count = (int)v;
+    *count = v;
     return true;
 }
 
@@ -218,6 +219,8 @@ static bool append(struct dcpk_cli_list *list, const char *text)
 static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
                        char *argument)
 {
+    int64_t count;
+
     switch (option->kind) {
     case DCPK_CLI_FLAG:
         *(bool *)option->value = true;
@@ -231,10 +234,16 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
         return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
                               DCPK_CLI_MAX_LIST);
     case DCPK_CLI_COUNT:
-        if (parse_count(argument, option->value))
+        if (!parse_count(argument, MAX_COUNT, &count))
+            return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
+                                  argument, MAX_COUNT);
+        *(int *)option->value = (int)count;
+        return -1;
+    case DCPK_CLI_LENGTH:
+        if (parse_count(argument, MAX_LENGTH, option->value))
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
-                              argument, MAX_COUNT);
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to 2^60", option->name,
+                              argument);
     case DCPK_CLI_NUMBER:
         if (parse_number(argument, option->value))
             return -1;

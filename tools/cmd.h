@@ -37,6 +37,7 @@ enum dcpk_cli_kind {
     DCPK_CLI_TEXT,   /* value: const char **, borrowed from argv; the last one counts */
     DCPK_CLI_LIST,   /* value: struct dcpk_cli_list *, each time one more */
     DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
+    DCPK_CLI_LENGTH, /* value: int64_t *, 1 .. 2^60 */
     DCPK_CLI_NUMBER, /* value: double *, 0 or more, finite */
     DCPK_CLI_SIZE,   /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
                       */
@@ -66,6 +67,11 @@ struct dcpk_cli_option {
         "memory", 0, DCPK_CLI_SIZE, &(variable), "SIZE",                                           \
             "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least "    \
             "16M)"                                                                                 \
+    }
+#define DCPK_CLI_VOCAB_SIZE(variable)                                                              \
+    {                                                                                              \
+        "vocab-size", 0, DCPK_CLI_LENGTH, &(variable), "N",                                        \
+            "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"       \
     }
 /* Two rows; the variable is a struct dcpk_voice. */
 #define DCPK_CLI_VOICE(variable)                                                                   \

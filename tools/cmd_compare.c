@@ -56,6 +56,10 @@ int dcpk_cmd_compare(int argc, char **argv)
          "leave args, scheduler, parameter groups, RNG states and other objects out"},
         {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
          "key by key as stored (default: by the model's parameters, where both hold a model)"},
+        {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
+         "what says only how ranks share the model counts, too: sizes of the mesh, padding of the\n"
+         "vocabulary, RNG states of other ranks; and what a conversion leaves out of args"},
+        DCPK_CLI_VOCAB_SIZE(options.vocab_size),
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),

@@ -18,6 +18,7 @@ struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *format;
     bool as_json, weights_only;
+    int64_t vocab_size;
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
@@ -137,12 +138,24 @@ static void check_items(struct verify *v)
                         dcpk_cli_size(stats.read_bytes, size));
 }
 
+/* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
+static const char *vocab_text(const struct dcpk_prove_report *report, char text[128])
+{
+    const int64_t ours = report->vocab_rows, theirs = report->source_vocab_rows;
+
+    text[0] = '\0';
+    if (ours != theirs)
+        snprintf(text, 128, ", %" PRId64 " rows of vocabulary where it has %" PRId64 ", those %s",
+                 ours, theirs, ours > theirs ? "added are zero" : "cut are of no token");
+    return text;
+}
+
 /* Differences go to stderr, one a line: the list is long when the answer is a clear no. */
 static void record_proof(struct verify *v, const struct dcpk_prove_report *report)
 {
     const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char size[DCPK_SIZE_TEXT_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], vocab[128];
     dcpk_status st = DCPK_OK;
 
     if (!report->equal)
@@ -151,9 +164,10 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
                        report->differences == NULL ? "" : report->differences->text);
     dcpk_checks_add(&v->checks, "against", st, &err,
                     "equal to '%s': %" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
-                    " weights against their rounded masters, %" PRIu64 " values",
+                    " weights against their rounded masters, %" PRIu64 " values%s",
                     v->against, report->n_params, report->n_tensors,
-                    dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values);
+                    dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values,
+                    vocab_text(report, vocab));
     for (const struct dcpk_finding *f = report->differences; f != NULL && f->next != NULL;
          f = f->next)
         dcpk_cli_note(&result, "difference: %s", f->next->text);
@@ -161,14 +175,17 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
 
 static void check_against(struct verify *v)
 {
-    const unsigned flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
+    struct dcpk_prove_options options = {.flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0,
+                                         .vocab_size = v->vocab_size,
+                                         .backend = dcpk_backends[0],
+                                         .exec = v->options};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_prove_report report = {0};
     struct dcpk_bar bar;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
-    st = dcpk_prove(v->ckpt, v->source, flags, dcpk_backends[0], &v->options, &report, &err);
+    options.exec.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
+    st = dcpk_prove(v->ckpt, v->source, &options, &report, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         record_proof(v, &report);
@@ -224,6 +241,7 @@ int dcpk_cmd_verify(int argc, char **argv)
          "weights against their rounded masters, training state by value"},
         {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
          "with --against: DIR was converted without optimizer state"},
+        DCPK_CLI_VOCAB_SIZE(v.vocab_size),
         {"format", 0, DCPK_CLI_TEXT, &v.format, "NAME",
          "read DIR as this format (default: found by looking)"},
         DCPK_CLI_JSON(v.as_json),

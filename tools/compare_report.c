@@ -86,8 +86,7 @@ static void print_list(const char *title, const struct dcpk_differences *list, b
         print_difference(d);
     }
     if (n_left > 0)
-        printf("  %" PRIu64 " things that only one of the two formats keeps (--json lists them)\n",
-               n_left);
+        printf("  %" PRIu64 " things that only one of the two keeps (--json lists them)\n", n_left);
 }
 
 dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct dcpk_error *err)
@@ -95,6 +94,7 @@ dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct 
     char size[DCPK_SIZE_TEXT_BYTES];
 
     print_list("different", &report->differences, true);
+    print_list("layout differs", &report->layout, true);
     print_list("tolerated", &report->tolerated, false);
     if (report->is_logical)
         printf("compared    %" PRIu64 " parameters, ", report->n_params);
@@ -181,6 +181,7 @@ dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
     put_list(&j, "differences", &report->differences);
     dcpk_json_put_key(&j, "equal");
     dcpk_json_put_bool(&j, report->equal);
+    put_list(&j, "layout_differences", &report->layout);
     dcpk_json_put_key(&j, "logical");
     dcpk_json_put_bool(&j, report->is_logical);
     put_uint(&j, "n_differences", report->differences.n);

@@ -10,6 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/exec/compare_priv.h"
 #include "lib/exec/pairing.h"
+#include "lib/rules/mesh.h"
 
 dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
                                const struct dcpk_difference *d, struct dcpk_error *err)
@@ -78,7 +79,9 @@ dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, co
         return DCPK_OK;
     if (a == NULL || b == NULL) {
         d.kind = b == NULL ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
-        return add_tensor(c, may_lack ? &report->tolerated : &report->differences, &d, a, b, err);
+        return add_tensor(
+            c, may_lack && !c->options->strict ? &report->tolerated : &report->differences, &d, a,
+            b, err);
     }
     if (!dcpk_view_same_shape(a, b) || !is_comparable(c, a, b)) {
         d.kind = dcpk_view_same_shape(a, b) ? DCPK_DTYPE_DIFFERS : DCPK_SHAPE_DIFFERS;
@@ -252,7 +255,7 @@ static dcpk_status compare_object(struct dcpk_comparing *c, const struct dcpk_ob
     if (st == DCPK_OK && b != NULL)
         st = c->b->format->load_object(c->b, b, arena, &y, err);
     if (st == DCPK_OK)
-        st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, false, NULL, err);
+        st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, DCPK_COUNTS, NULL, err);
     dcpk_arena_free(arena);
     return st;
 }
@@ -357,6 +360,35 @@ static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *e
     return st == DCPK_OK && !c->options->tensors_only ? compare_objects(c, err) : st;
 }
 
+/*
+ * Give both as many rows of the vocabulary as the other: the tokens' alone where their number is
+ * known, else the shorter one gets zeros, which the longer one then must have.
+ */
+static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_model *a, struct dcpk_model *b,
+                               struct dcpk_error *err)
+{
+    const int64_t rows[2] = {dcpk_rules_vocab_rows(a), dcpk_rules_vocab_rows(b)};
+    const bool a_is_shorter = rows[0] < rows[1];
+    const int64_t least = rows[!a_is_shorter], most = rows[a_is_shorter];
+    struct dcpk_difference d = {.kind = DCPK_SHAPE_DIFFERS, .name = "rows of the vocabulary"};
+    int64_t size;
+    dcpk_status st = dcpk_rules_vocab_size(a, c->options->vocab_size, &size, err);
+
+    if (st == DCPK_OK && size == 0)
+        st = dcpk_rules_vocab_size(b, 0, &size, err);
+    if (st != DCPK_OK || least == most || least == 0)
+        return st;
+    d.a = dcpk_arena_printf(c->report->arena, err, "%" PRId64, rows[0]);
+    d.b = dcpk_arena_printf(c->report->arena, err, "%" PRId64, rows[1]);
+    if (d.a == NULL || d.b == NULL)
+        return err->status;
+    if (size > 0 && size <= least)
+        st = dcpk_rules_vocab_resize(a_is_shorter ? b : a, least, size, err);
+    else
+        st = dcpk_rules_vocab_resize(a_is_shorter ? a : b, most, 0, err);
+    return st == DCPK_OK ? dcpk_comparing_add(c, &c->report->layout, &d, err) : st;
+}
+
 static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
@@ -365,6 +397,8 @@ static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *
 
     if (st == DCPK_OK)
         st = dcpk_model_of(c->b, flags, &b, err);
+    if (st == DCPK_OK && !c->options->strict)
+        st = align_vocab(c, a, b, err);
     if (st == DCPK_OK)
         st = pair_models(c, a, b, err);
     if (st == DCPK_OK)
@@ -390,6 +424,7 @@ dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoin
     *report = (struct dcpk_compare_report){.equal = true};
     report->differences.end = &report->differences.first;
     report->tolerated.end = &report->tolerated.first;
+    report->layout.end = &report->layout.first;
     report->is_logical =
         !options->as_stored && a->format->to_model != NULL && b->format->to_model != NULL;
     report->arena = dcpk_arena_new(0, err);

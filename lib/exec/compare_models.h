@@ -39,6 +39,8 @@ struct dcpk_compare_options {
     bool weights_only; /* leave optimizer state out */
     bool tensors_only; /* leave training state (args, scheduler, groups, RNG, ...) out */
     bool as_stored;    /* key by key, not through the model */
+    bool strict;       /* nothing is tolerated but elements, and the layout counts */
+    int64_t vocab_size; /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
     const struct dcpk_backend *backend;
     struct dcpk_exec_options exec;
 };
@@ -54,21 +56,28 @@ struct dcpk_compare_report {
     struct dcpk_exec_stats stats;
     struct dcpk_differences differences;
     /*
-     * What differs and is no difference: elements within the tolerance; between two formats, what
-     * the other one has no place for (the bf16 twin of a master, attributes of args whose class it
-     * would have to import, fields of a group that one optimizer has).
+     * What differs and is no difference: elements within the tolerance; attributes of args that a
+     * conversion leaves out (of a class that another Megatron may not have) or that say what the
+     * folder holds; between two formats, what the other one has no place for (the bf16 twin of a
+     * master, fields of a group that one optimizer has).
      */
     struct dcpk_differences tolerated;
+    /*
+     * How the two runs are spread over ranks: attributes of args, RNG states of ranks that only one
+     * has, rows of the vocabulary's padding (which are zero, or of no token).
+     */
+    struct dcpk_differences layout;
 };
 
 /*
  * Compare a with b. Logically: every parameter by its canonical name, its value (fp32 master, else
  * weight), its weight where both have one beside the master, its moments and other states, its
  * parameter group; args attribute by attribute, scheduler, iteration, checkpoint_version, flops,
- * RNG states. A plain dcp folder on either side, or as_stored: tensors and objects by key. report:
- * filled also when the answer is no; release with dcpk_compare_release, also after a failure.
- * Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then
- * weights_only or as_stored).
+ * RNG states. Fields of a group that an optimizer fills in with a default are as if they were
+ * there, unless strict. A plain dcp folder on either side, or as_stored: tensors and objects by
+ * key. report: filled also when the answer is no; release with dcpk_compare_release, also after a
+ * failure. Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read
+ * (then weights_only or as_stored); DCPK_EMISMATCH for a vocab_size below args.vocab_size.
  */
 dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                 const struct dcpk_compare_options *options,

@@ -32,21 +32,30 @@ dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, co
                                   const struct dcpk_view *a, const struct dcpk_view *b,
                                   bool may_lack, struct dcpk_error *err);
 
-/* Compare two values now; NULL: that side has none, which is tolerated when may_lack. `equal`:
- * NULL: dcpk_value_equal. */
+/* What becomes of a value that differs, or that one side lacks; strict: it counts. */
+enum dcpk_weight {
+    DCPK_COUNTS,
+    DCPK_MAY_LACK,   /* tolerated where one side lacks it */
+    DCPK_MAY_DIFFER, /* tolerated */
+    DCPK_IS_LAYOUT,
+};
+
+/* Compare two values now; NULL: that side has none. `equal`: NULL: dcpk_value_equal. */
 typedef bool dcpk_values_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
-                                 bool may_lack, dcpk_values_equal *equal, struct dcpk_error *err);
+                                 enum dcpk_weight weight, dcpk_values_equal *equal,
+                                 struct dcpk_error *err);
 
 /*
- * The entries of two dicts by name, "prefix.key". may_lack: asked with the value that just one side
- * has; NULL: none may be lacking.
+ * The entries of two dicts by name, "prefix.key". weigh: asked with the key and one side's value;
+ * NULL: all count.
  */
-typedef bool dcpk_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value);
+typedef enum dcpk_weight dcpk_weigh(const struct dcpk_comparing *c, const char *key,
+                                    const struct dcpk_value *value);
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
-                                 dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                 dcpk_weigh *weigh, dcpk_values_equal *equal,
                                  struct dcpk_error *err);
 
 /* Training state of two models (compare_state.c). */

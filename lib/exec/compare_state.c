@@ -7,6 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/exec/compare_priv.h"
 #include "lib/exec/pairing.h"
+#include "lib/rules/rules.h"
 
 #define MOST_TEXT_BYTES 120 /* of a value in the answer */
 
@@ -34,9 +35,21 @@ static const char *value_text(struct dcpk_comparing *c, const struct dcpk_value 
     return text;
 }
 
+static struct dcpk_differences *list_for(struct dcpk_comparing *c, enum dcpk_weight weight,
+                                         bool is_lacking)
+{
+    if (!c->options->strict && weight == DCPK_IS_LAYOUT)
+        return &c->report->layout;
+    if (!c->options->strict &&
+        (weight == DCPK_MAY_DIFFER || (weight == DCPK_MAY_LACK && is_lacking)))
+        return &c->report->tolerated;
+    return &c->report->differences;
+}
+
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
-                                 bool may_lack, dcpk_values_equal *equal, struct dcpk_error *err)
+                                 enum dcpk_weight weight, dcpk_values_equal *equal,
+                                 struct dcpk_error *err)
 {
     const bool is_lacking = a == NULL || b == NULL;
     struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name};
@@ -52,8 +65,7 @@ dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
     d.b = value_text(c, b, err);
     if ((a != NULL && d.a == NULL) || (b != NULL && d.b == NULL))
         return err->status;
-    return dcpk_comparing_add(
-        c, is_lacking && may_lack ? &c->report->tolerated : &c->report->differences, &d, err);
+    return dcpk_comparing_add(c, list_for(c, weight, is_lacking), &d, err);
 }
 
 static const struct dcpk_value *dict_or_null(const struct dcpk_value *v)
@@ -64,7 +76,7 @@ static const struct dcpk_value *dict_or_null(const struct dcpk_value *v)
 /* The entries of `from` that are to be compared: all of A's, those of B that A lacks. */
 static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
                                    const struct dcpk_value *a, const struct dcpk_value *b,
-                                   bool from_a, dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                   bool from_a, dcpk_weigh *weigh, dcpk_values_equal *equal,
                                    struct dcpk_error *err)
 {
     const struct dcpk_value *from = from_a ? a : b;
@@ -80,27 +92,26 @@ static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
             continue;
         snprintf(name, sizeof name, "%s.%s", prefix, key);
         st = dcpk_comparing_value(c, name, from_a ? mine : NULL, from_a ? other : mine,
-                                  may_lack != NULL && may_lack(c, mine), equal, err);
+                                  weigh == NULL ? DCPK_COUNTS : weigh(c, key, mine), equal, err);
     }
     return st;
 }
 
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
-                                 dcpk_may_lack *may_lack, dcpk_values_equal *equal,
+                                 dcpk_weigh *weigh, dcpk_values_equal *equal,
                                  struct dcpk_error *err)
 {
     const struct dcpk_value *x = dict_or_null(a), *y = dict_or_null(b);
     dcpk_status st;
 
     if (x == NULL || y == NULL) /* one is missing, or no dict: as a whole */
-        return dcpk_comparing_value(c, prefix, a, b, false, equal, err);
-    st = compare_entries(c, prefix, x, y, true, may_lack, equal, err);
-    return st == DCPK_OK ? compare_entries(c, prefix, x, y, false, may_lack, equal, err) : st;
+        return dcpk_comparing_value(c, prefix, a, b, DCPK_COUNTS, equal, err);
+    st = compare_entries(c, prefix, x, y, true, weigh, equal, err);
+    return st == DCPK_OK ? compare_entries(c, prefix, x, y, false, weigh, equal, err) : st;
 }
 
-/* Does the value name a class that is neither Namespace nor a dtype? fsdp_dtensor's args do without
- * those. */
+/* Does the value name a class that is neither Namespace nor a dtype? */
 static bool names_class(const struct dcpk_value *v)
 {
     if (v->kind == DCPK_V_OBJECT)
@@ -108,21 +119,34 @@ static bool names_class(const struct dcpk_value *v)
     return v->kind == DCPK_V_GLOBAL && strcmp(v->as.global.module, "torch") != 0;
 }
 
-static bool arg_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value)
+/* Attributes that name a class are left out by a conversion. */
+static enum dcpk_weight weigh_arg(const struct dcpk_comparing *c, const char *key,
+                                  const struct dcpk_value *value)
 {
-    if (c->same_format)
-        return false;
+    (void)c;
+    if (dcpk_rules_is_layout_arg(key))
+        return DCPK_IS_LAYOUT;
+    if (dcpk_is_content_arg(key))
+        return DCPK_MAY_DIFFER;
     if (value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_SET)
         for (size_t i = 0; i < value->n; i++)
             if (names_class(value->as.items[i]))
-                return true;
-    return names_class(value);
+                return DCPK_MAY_LACK;
+    return names_class(value) ? DCPK_MAY_LACK : DCPK_COUNTS;
 }
 
-static bool field_may_lack(const struct dcpk_comparing *c, const struct dcpk_value *value)
+/* What only one of two formats has a place for. */
+static enum dcpk_weight weigh_by_format(const struct dcpk_comparing *c)
 {
+    return c->same_format ? DCPK_COUNTS : DCPK_MAY_LACK;
+}
+
+static enum dcpk_weight weigh_field(const struct dcpk_comparing *c, const char *key,
+                                    const struct dcpk_value *value)
+{
+    (void)key;
     (void)value;
-    return !c->same_format; /* a conversion completes the groups for every optimizer */
+    return weigh_by_format(c);
 }
 
 /* Compare the groups of one parameter, unless another one of the same two groups came before. */
@@ -141,7 +165,7 @@ static dcpk_status compare_group_pair(struct dcpk_comparing *c, const struct dcp
     if (st != DCPK_OK || existed)
         return st;
     snprintf(name, sizeof name, "param_groups[%" PRIu32 "]", g);
-    return dcpk_comparing_dicts(c, name, a->groups[g], b->groups[h], field_may_lack,
+    return dcpk_comparing_dicts(c, name, a->groups[g], b->groups[h], weigh_field,
                                 dcpk_group_field_equal, err);
 }
 
@@ -195,7 +219,8 @@ static dcpk_status compare_group_sets(struct dcpk_comparing *c, const struct dcp
         c->report->n_values++;
         if (!has_group(other, from->groups[g]))
             st = dcpk_comparing_value(c, name, from_a ? from->groups[g] : NULL,
-                                      from_a ? NULL : from->groups[g], !c->same_format, NULL, err);
+                                      from_a ? NULL : from->groups[g], weigh_by_format(c), NULL,
+                                      err);
     }
     return st;
 }
@@ -208,6 +233,10 @@ static dcpk_status compare_groups(struct dcpk_comparing *c, struct dcpk_model *a
 
     if (st == DCPK_OK)
         st = dcpk_model_group(b, &b_decided, err);
+    if (st == DCPK_OK && !c->options->strict)
+        st = dcpk_rules_complete_groups(a, err);
+    if (st == DCPK_OK && !c->options->strict)
+        st = dcpk_rules_complete_groups(b, err);
     if (st != DCPK_OK || c->options->weights_only)
         return st;
     if (a_decided && b_decided && a->n_groups > 0 && b->n_groups > 0)
@@ -224,8 +253,15 @@ static const struct dcpk_value *rng_of(const struct dcpk_model *model, int64_t p
     return NULL;
 }
 
-/* RNG states of each model-parallel rank; fsdp_dtensor has those of the first pipeline stage only.
- */
+/* RNG states belong to ranks, and fsdp_dtensor has those of the first pipeline stage only. */
+static enum dcpk_weight weigh_rng(const struct dcpk_comparing *c, const struct dcpk_model *a,
+                                  const struct dcpk_model *b, bool is_lacking)
+{
+    if (is_lacking && (a->layout.tp != b->layout.tp || a->layout.pp != b->layout.pp))
+        return DCPK_IS_LAYOUT;
+    return weigh_by_format(c);
+}
+
 static dcpk_status compare_rng(struct dcpk_comparing *c, const struct dcpk_model *a,
                                const struct dcpk_model *b, bool from_a, struct dcpk_error *err)
 {
@@ -241,7 +277,7 @@ static dcpk_status compare_rng(struct dcpk_comparing *c, const struct dcpk_model
             continue;
         snprintf(name, sizeof name, "rng_state[pp %" PRId64 ", tp %" PRId64 "]", r->pp, r->tp);
         st = dcpk_comparing_value(c, name, from_a ? r->states : NULL, from_a ? states : r->states,
-                                  !c->same_format, NULL, err);
+                                  weigh_rng(c, a, b, states == NULL), NULL, err);
     }
     return st;
 }
@@ -250,20 +286,20 @@ static dcpk_status compare_single(struct dcpk_comparing *c, const struct dcpk_mo
                                   const struct dcpk_model *b, struct dcpk_error *err)
 {
     dcpk_status st =
-        dcpk_comparing_value(c, "iteration", a->iteration, b->iteration, false, NULL, err);
+        dcpk_comparing_value(c, "iteration", a->iteration, b->iteration, DCPK_COUNTS, NULL, err);
 
     if (st == DCPK_OK)
-        st =
-            dcpk_comparing_value(c, "checkpoint_version", a->version, b->version, false, NULL, err);
+        st = dcpk_comparing_value(c, "checkpoint_version", a->version, b->version, DCPK_COUNTS,
+                                  NULL, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_value(c, "num_floating_point_operations_so_far", a->flops, b->flops,
-                                  false, NULL, err);
+                                  DCPK_COUNTS, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_dicts(c, "opt_param_scheduler", a->scheduler, b->scheduler, NULL, NULL,
                                   err);
     if (st == DCPK_OK)
         st = dcpk_comparing_dicts(c, "args", dcpk_value_attrs(a->args), dcpk_value_attrs(b->args),
-                                  arg_may_lack, NULL, err);
+                                  weigh_arg, NULL, err);
     return st;
 }
 

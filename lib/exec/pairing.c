@@ -70,3 +70,8 @@ bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value 
     return dcpk_value_equal(a, b) ||
            (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
 }
+
+bool dcpk_is_content_arg(const char *name)
+{
+    return strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0;
+}

@@ -29,4 +29,10 @@ uint32_t dcpk_model_state_of(const struct dcpk_model *model, uint32_t param, con
 /* Equal, where `step` may be an int in one and a float in the other. NULL equals nothing. */
 bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 
+/*
+ * Does the attribute of args say what the folder holds (no_save_rng, no_save_optim)? That is
+ * compared itself.
+ */
+bool dcpk_is_content_arg(const char *name);
+
 #endif

@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/exec/pairing.h"
+#include "lib/rules/mesh.h"
 
 /* One comparison to be made; left is of the first checkpoint named, right of the second. */
 struct pair {
@@ -259,23 +260,19 @@ static void compare_values(struct proof *p, const char *what, const struct dcpk_
 }
 
 /*
- * Attributes that a conversion sets: the target's mesh, and what says that the folder has no RNG or
- * optimizer state.
+ * Attributes that a conversion sets: the target's mesh and padding, and what says that the folder
+ * has no RNG or optimizer state.
  */
 static bool is_told(const char *name, const struct dcpk_value *ours)
 {
-    static const char *const sizes[] = {
-        "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
-        "context_parallel_size",      "data_parallel_size",           "world_size"};
     int64_t size;
     bool on = false;
 
-    for (size_t i = 0; name != NULL && i < sizeof sizes / sizeof sizes[0]; i++)
-        if (strcmp(name, sizes[i]) == 0)
-            return dcpk_value_as_int(ours, &size) && size > 0;
-    return name != NULL &&
-           (strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0) &&
-           dcpk_value_as_bool(ours, &on) && on;
+    if (name == NULL)
+        return false;
+    if (dcpk_rules_is_mesh_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
+        return dcpk_value_as_int(ours, &size) && size > 0;
+    return dcpk_is_content_arg(name) && dcpk_value_as_bool(ours, &on) && on;
 }
 
 /* Every attribute that ours carries must be the source's; which ones were left out the conversion's
@@ -319,14 +316,14 @@ static void compare_rng(struct proof *p)
         }
 }
 
-static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *backend,
-                                   const struct dcpk_exec_options *options, struct dcpk_error *err)
+static dcpk_status compare_tensors(struct proof *p, const struct dcpk_prove_options *options,
+                                   struct dcpk_error *err)
 {
     struct dcpk_exec *ours = NULL, *source = NULL;
-    dcpk_status st = dcpk_exec_new(p->ours->ckpt, backend, options, &ours, err);
+    dcpk_status st = dcpk_exec_new(p->ours->ckpt, options->backend, &options->exec, &ours, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_new(p->source->ckpt, backend, options, &source, err);
+        st = dcpk_exec_new(p->source->ckpt, options->backend, &options->exec, &source, err);
     if (st == DCPK_OK)
         st = compare_pairs(p, ours, p->ours, source, p->source, p->pairs, p->n_pairs, err);
     if (st == DCPK_OK)
@@ -342,31 +339,63 @@ static dcpk_status compare_tensors(struct proof *p, const struct dcpk_backend *b
     return st;
 }
 
-dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source, unsigned flags,
-                       const struct dcpk_backend *backend, const struct dcpk_exec_options *options,
-                       struct dcpk_prove_report *report, struct dcpk_error *err)
+/*
+ * Give the source the rows that ours has, as a conversion would: added ones are zero. Those that
+ * ours lacks must not be of tokens; else, and where that is not known, the shapes stay.
+ */
+static dcpk_status align_vocab(const struct dcpk_model *ours, struct dcpk_model *source,
+                               int64_t vocab_size, struct dcpk_prove_report *report,
+                               struct dcpk_error *err)
+{
+    const int64_t rows = dcpk_rules_vocab_rows(ours), old_rows = dcpk_rules_vocab_rows(source);
+    int64_t size;
+    dcpk_status st = dcpk_rules_vocab_size(source, vocab_size, &size, err);
+
+    if (st != DCPK_OK || rows == old_rows || rows == 0 || old_rows == 0)
+        return st;
+    if (rows < old_rows && (size == 0 || size > rows)) {
+        if (size == 0)
+            differ(report,
+                   "%" PRId64 " of %" PRId64 " rows of the vocabulary are missing, and the source "
+                   "does not say how many are of tokens (--vocab-size says)",
+                   old_rows - rows, old_rows);
+        else
+            differ(report, "the vocabulary has %" PRId64 " rows for %" PRId64 " tokens", rows,
+                   size);
+        return DCPK_OK;
+    }
+    report->vocab_rows = rows;
+    report->source_vocab_rows = old_rows;
+    return dcpk_rules_vocab_resize(source, rows, 0, err);
+}
+
+dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source,
+                       const struct dcpk_prove_options *options, struct dcpk_prove_report *report,
+                       struct dcpk_error *err)
 {
     struct dcpk_model *a = NULL, *b = NULL;
-    struct proof p = {.report = report, .flags = flags};
+    struct proof p = {.report = report, .flags = options->flags};
     dcpk_status st;
 
     *report = (struct dcpk_prove_report){.equal = true};
     report->differences_end = &report->differences;
     report->arena = dcpk_arena_new(0, err);
-    st = report->arena == NULL ? err->status : dcpk_model_of(ours, flags, &a, err);
+    st = report->arena == NULL ? err->status : dcpk_model_of(ours, options->flags, &a, err);
     if (st == DCPK_OK)
-        st = dcpk_model_of(source, flags, &b, err);
+        st = dcpk_model_of(source, options->flags, &b, err);
     if (st == DCPK_OK)
         st = dcpk_model_group(a, &p.has_our_groups, err);
     if (st == DCPK_OK)
         st = dcpk_model_group(b, &p.has_source_groups, err);
+    if (st == DCPK_OK)
+        st = align_vocab(a, b, options->vocab_size, report, err);
     if (st != DCPK_OK)
         goto out;
     p.ours = a;
     p.source = b;
     st = pair_all(&p, err);
     if (st == DCPK_OK)
-        st = compare_tensors(&p, backend, options, err);
+        st = compare_tensors(&p, options, err);
     if (st != DCPK_OK)
         goto out;
     compare_values(&p, "iteration", a->iteration, b->iteration);

@@ -3,6 +3,7 @@
 #include "lib/rules/mesh.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "lib/base/text.h"
@@ -76,22 +77,70 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
     return st;
 }
 
+/* The sizes of a mesh, as args call them. */
+static const struct {
+    const char *name;
+    size_t at; /* of an int64_t in struct dcpk_layout */
+} sizes[] = {
+    {"tensor_model_parallel_size", offsetof(struct dcpk_layout, tp)},
+    {"pipeline_model_parallel_size", offsetof(struct dcpk_layout, pp)},
+    {"expert_model_parallel_size", offsetof(struct dcpk_layout, ep)},
+    {"context_parallel_size", offsetof(struct dcpk_layout, cp)},
+    {"data_parallel_size", offsetof(struct dcpk_layout, dp)},
+    {"world_size", offsetof(struct dcpk_layout, world)},
+};
+#define N_SIZES (sizeof sizes / sizeof sizes[0])
+
+bool dcpk_rules_is_mesh_arg(const char *name)
+{
+    for (size_t i = 0; i < N_SIZES; i++)
+        if (strcmp(name, sizes[i].name) == 0)
+            return true;
+    return false;
+}
+
+bool dcpk_rules_is_layout_arg(const char *name)
+{
+    static const char *const names[] = {
+        "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split",
+        "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers",
+        "expert_tensor_parallel_size",
+        "hierarchical_context_parallel_sizes",
+        "local_rank",
+        "make_vocab_size_divisible_by",
+        "microbatch_group_size_per_vp_stage",
+        "num_distributed_optimizer_instances",
+        "num_layers_per_virtual_pipeline_stage",
+        "num_virtual_stages_per_pipeline_rank",
+        "padded_vocab_size",
+        "pipeline_model_parallel_layout",
+        "rank",
+        "sequence_parallel",
+        "transformer_pipeline_model_parallel_size",
+        "use_tp_pp_dp_mapping",
+        "virtual_pipeline_model_parallel_size",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return dcpk_rules_is_mesh_arg(name);
+}
+
 static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
                             struct dcpk_error *err)
 {
-    const struct {
-        const char *name;
-        int64_t size;
-    } sizes[] = {
-        {"tensor_model_parallel_size", mesh->tp}, {"pipeline_model_parallel_size", mesh->pp},
-        {"expert_model_parallel_size", mesh->ep}, {"context_parallel_size", mesh->cp},
-        {"data_parallel_size", mesh->dp},         {"world_size", mesh->world},
-    };
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && st == DCPK_OK; i++)
-        if (sizes[i].size > 0)
-            st = dcpk_model_set_arg(model, sizes[i].name, sizes[i].size, err);
+    for (size_t i = 0; i < N_SIZES && st == DCPK_OK; i++) {
+        int64_t size;
+
+        memcpy(&size, (const char *)mesh + sizes[i].at, sizeof size);
+        if (size > 0)
+            st = dcpk_model_set_arg(model, sizes[i].name, size, err);
+    }
     return st;
 }
 

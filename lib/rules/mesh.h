@@ -16,6 +16,16 @@
 dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *mesh,
                             struct dcpk_error *err);
 
+/* Does dcpk_rules_mesh set this attribute of args: the size of a dimension of the mesh? */
+bool dcpk_rules_is_mesh_arg(const char *name);
+
+/*
+ * Does the attribute only say how a run is spread over its ranks? Sizes of the mesh, where a
+ * pipeline is cut, and how the vocabulary is padded for tp. Source: the options of
+ * megatron/training/arguments.py @core_v0.15.3 and main, and what validate_args makes of them.
+ */
+bool dcpk_rules_is_layout_arg(const char *name);
+
 /* How the target pads its vocabulary; divisible_by 0: as the source does. */
 struct dcpk_vocab {
     int64_t size;         /* real rows, without padding; 0: args.vocab_size */
@@ -23,12 +33,30 @@ struct dcpk_vocab {
     int64_t tp;           /* of the target; 0 is 1 */
 };
 
+/* Rows of the word embeddings, else of the output layer, padding included; 0: there is neither. */
+int64_t dcpk_rules_vocab_rows(const struct dcpk_model *model);
+
 /*
- * Trim or zero-extend the rows of word embeddings and output layer (weights, masters, optimizer
- * state) to ceil(size / (divisible_by * tp)) * divisible_by * tp (MC/tokenizers
- * vocab_size_with_padding; fsdp_training.md 4.4); args.padded_vocab_size follows. Rows trimmed are
- * reported as dropped. Errors: DCPK_EMISMATCH when the source has fewer rows than `size`, or more
- * real ones; DCPK_EUSAGE when `size` is not known; DCPK_ERANGE past 2^63 rows.
+ * The number of tokens: `said` when it is not 0, else args.vocab_size; 0: not known. Errors:
+ * DCPK_EMISMATCH when args have more than what was said.
+ */
+dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, int64_t *size,
+                                  struct dcpk_error *err);
+
+/*
+ * Trim or zero-extend word embeddings and output layer (weights, masters, optimizer state) to
+ * n_rows; args.padded_vocab_size follows. Rows trimmed are reported as dropped. size: tokens, which
+ * are not trimmed (the caller's care); 0: not known. Errors: DCPK_EMISMATCH when there are fewer
+ * rows than `size`.
+ */
+dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, int64_t size,
+                                    struct dcpk_error *err);
+
+/*
+ * The same to ceil(size / (divisible_by * tp)) * divisible_by * tp rows (MC/tokenizers
+ * vocab_size_with_padding; fsdp_training.md 4.4). Errors: DCPK_EMISMATCH when the source has fewer
+ * rows than `size`, or more real ones; DCPK_EUSAGE when `size` is not known; DCPK_ERANGE past 2^63
+ * rows.
  */
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
                              struct dcpk_error *err);

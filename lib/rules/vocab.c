@@ -7,12 +7,13 @@
 #include "lib/rules/mesh.h"
 
 /* The only parameters that have a row for each token of the vocabulary. */
+static const char *const names[] = {"embedding.word_embeddings.weight", "output_layer.weight",
+                                    "output_layer.bias"};
+#define N_NAMES (sizeof names / sizeof names[0])
+
 static bool has_vocab_rows(const char *name)
 {
-    static const char *const names[] = {"embedding.word_embeddings.weight", "output_layer.weight",
-                                        "output_layer.bias"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < N_NAMES; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
     return false;
@@ -72,7 +73,8 @@ static dcpk_status resize(struct dcpk_model *model, struct dcpk_model_tensor *te
 static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
                                 int64_t size, int64_t padded, struct dcpk_error *err)
 {
-    const char *name = model->params[tensor->param].name;
+    const struct dcpk_param *param = &model->params[tensor->param];
+    const char *name = param->name;
     const int64_t old_rows = tensor->rank > 0 ? tensor->shape[0] : 0;
 
     if (tensor->rank == 0 || old_rows == padded) /* a step; or nothing to do */
@@ -81,7 +83,7 @@ static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tens
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' has %" PRId64 " rows, a vocabulary of %" PRId64 " was said", name,
                          old_rows, size);
-    if (old_rows > padded && tensor->role == DCPK_WEIGHT) {
+    if (old_rows > padded && tensor == dcpk_model_value(model, param)) {
         const char *rows = dcpk_arena_printf(model->arena, err, "%s[%" PRId64 ":%" PRId64 "]", name,
                                              padded, old_rows);
 
@@ -92,33 +94,67 @@ static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tens
     return resize(model, tensor, padded, err);
 }
 
+int64_t dcpk_rules_vocab_rows(const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const struct dcpk_model_tensor *value;
+        uint64_t param;
+
+        if (!dcpk_map_get(&model->param_by_name, names[i], strlen(names[i]), &param))
+            continue;
+        value = dcpk_model_value(model, &model->params[param]);
+        if (value != NULL && value->rank > 0)
+            return value->shape[0];
+    }
+    return 0;
+}
+
+dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, int64_t *size,
+                                  struct dcpk_error *err)
+{
+    int64_t real = 0;
+
+    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "vocab_size"), &real);
+    if (said > 0 && said < real)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "a vocabulary of %" PRId64 " would cut into the %" PRId64
+                         " tokens that args.vocab_size gives",
+                         said, real);
+    *size = said > 0 ? said : real;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, int64_t size,
+                                    struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t t = 0; t < model->n_tensors && st == DCPK_OK; t++)
+        if (has_vocab_rows(model->params[model->tensors[t].param].name))
+            st = resize_param(model, &model->tensors[t], size, n_rows, err);
+    return st == DCPK_OK && model->args != NULL
+               ? dcpk_model_set_arg(model, "padded_vocab_size", n_rows, err)
+               : st;
+}
+
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
                              struct dcpk_error *err)
 {
     struct dcpk_vocab v = *vocab;
-    int64_t real = 0, padded;
+    int64_t padded;
     dcpk_status st;
 
     if (v.divisible_by == 0)
         return DCPK_OK;
-    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "vocab_size"), &real);
-    if (v.size == 0)
-        v.size = real;
-    if (v.size == 0)
+    st = dcpk_rules_vocab_size(model, vocab->size, &v.size, err);
+    if (st == DCPK_OK && v.size == 0)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "the checkpoint's args have no vocab_size: give the tokenizer's number of "
                          "tokens as --vocab-size");
-    if (v.size < real)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "a vocabulary of %" PRId64 " would cut into the %" PRId64
-                         " tokens that args.vocab_size gives",
-                         v.size, real);
-    st = padded_size(&v, &padded, err);
-    for (size_t t = 0; t < model->n_tensors && st == DCPK_OK; t++)
-        if (has_vocab_rows(model->params[model->tensors[t].param].name))
-            st = resize_param(model, &model->tensors[t], v.size, padded, err);
-    if (st == DCPK_OK && model->args != NULL)
-        st = dcpk_model_set_arg(model, "padded_vocab_size", padded, err);
+    if (st == DCPK_OK)
+        st = padded_size(&v, &padded, err);
+    if (st == DCPK_OK)
+        st = dcpk_rules_vocab_resize(model, padded, v.size, err);
     if (st == DCPK_OK && model->args != NULL)
         st = dcpk_model_set_arg(model, "make_vocab_size_divisible_by", v.divisible_by, err);
     return st;

@@ -10,7 +10,7 @@ for pair in "in in" "in out" "out in" "out out/iter_0000004"; do
         echo "$pair: $(tail -n 3 said err)"
 done
 # What only one format keeps is told: 27 rounded weights, 27 steps, classes of args.
-compare in out | grep -c 'only one of the two formats keeps'
+compare in out | grep -c 'only one of the two keeps'
 
 cp -r in flipped
 # A byte of an element; it happens to be one of a master.
@@ -27,6 +27,16 @@ answers_no "one name" 'layers.3.mlp.linear_fc9.weight: only in B' compare in ren
 answers_no "another run" 'args\.' compare in "$SAMPLES/torch_dist_b_dense_tp2pp2"
 answers_no "no tensor equal" 'max abs .*max rel .*max ULP' \
     compare --tensors-only --weights-only in "$SAMPLES/torch_dist_b_dense_tp2pp2"
+# Another mesh and padding of the vocabulary is another layout; row 255 of 256 is of no token.
+"$DCPKIT" convert --to torch_dist --target-mesh tp=4 --make-vocab-size-divisible-by 100 in other >said
+compare in other | sed -n 's/ only in A: .*/ only in A/; /^layout/,/^tolerated/p; $p'
+answers_no "another layout, strictly" '^  args.tensor_model_parallel_size: A has 2, B 4$' compare --strict in other
+compare --json in other | grep -cE '"name": "(args.(tensor|pipeline)_model_parallel_size|rng_state.*)"'
+"$DCPKIT" convert --to torch_dist --target-mesh tp=1 --make-vocab-size-divisible-by 1 in fewer >said
+compare fewer other | tail -n 1
+answers_no "a row of a token" 'output_layer.weight weight bfloat16 \[400, 64\]: 64 elements differ, the first is number 16320;' \
+    compare --vocab-size 256 fewer other
+refuses "fewer tokens than args say" 3 '250 would cut into the 255 tokens' compare --vocab-size 250 in other
 # Plain containers: key by key.
 compare "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
 answers_no "other plain" 'local_experts.0.linear_fc1.weight: only in A' \

@@ -17,4 +17,31 @@ cp -r out renamed
     layers.3.mlp.linear_fc9.weight
 answers_no "one parameter's name" 'against.*FAILED.*layers\.3\.mlp\.linear_fc[29]' \
     "$DCPKIT" verify --against in renamed
+
+# Another padding: 256 rows for 255 tokens become 400, 255, and 400 again; row 255 holds more than zeros.
+convert_vocab() {
+    "$DCPKIT" convert --to torch_dist --target-mesh tp="$1" --make-vocab-size-divisible-by "$2" "${@:3}" >said 2>&1 ||
+        cat said
+}
+against() { "$DCPKIT" verify --against "$@" 2>said | grep -oE 'against     ok|[0-9]+ rows of vocab.*' || cat said; }
+convert_vocab 4 100 in more
+convert_vocab 1 1 in fewer
+convert_vocab 4 100 fewer again
+against in more
+against in fewer
+against more fewer
+against fewer again
+answers_no "a padding that is not zero" 'elements of the weight differ, the first is number 16320$' \
+    "$DCPKIT" verify --against fewer more
+answers_no "a row of a token cut" 'the vocabulary has 255 rows for 256 tokens$' \
+    "$DCPKIT" verify --vocab-size 256 --against in fewer
+answers_no "fewer tokens than args say" '250 would cut into the 255 tokens' \
+    "$DCPKIT" verify --vocab-size 250 --against in fewer
+# Without args nobody says how many tokens there are.
+sample fsdp_dtensor_telike_dp2_015 nameless
+convert_vocab 1 100 --vocab-size 200 nameless/iter_0000004 named
+grep -c 'dropped    2 x embedding.word_embeddings.weight\[200:256\], ...: padding' said
+answers_no "tokens not known" '56 of 256 rows of the vocabulary are missing.*\(--vocab-size says\)$' \
+    "$DCPKIT" verify --against nameless/iter_0000004 named
+against nameless/iter_0000004 named --vocab-size 200
 refuses "no source" 4 'nowhere' "$DCPKIT" verify --against nowhere out

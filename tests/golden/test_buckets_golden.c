@@ -27,7 +27,8 @@ static dcpk_status convert(const char *sample, const char *out, struct dcpk_erro
 /* Dense and expert optimizers, two model chunks on each of two stages, a tied embedding. */
 static void decoded_buckets_are_the_other_layout(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1};
+    const struct dcpk_prove_options options = {.backend = dcpk_backends[0],
+                                               .exec = {.n_threads = 1}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_prove_report report;
     struct dcpk_checkpoint *ours, *source;
@@ -38,7 +39,7 @@ static void decoded_buckets_are_the_other_layout(void **state)
     ours = open_at(scratch("out"));
     snprintf(path, sizeof path, "%s/%s/fully_reshardable", DCPK_SAMPLES, SAMPLE);
     source = open_at(path);
-    CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), "prove");
+    CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), "prove");
     if (!report.equal)
         fail_msg("%s", report.differences->text);
     CHECK_EQ_INT(report.n_params, N_PARAMS, "parameters");

@@ -53,7 +53,8 @@ static void conversions_are_proven(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_SAMPLES; i++) {
-        const struct dcpk_exec_options options = {.n_threads = 2};
+        const struct dcpk_prove_options options = {.backend = dcpk_backends[0],
+                                                   .exec = {.n_threads = 2}};
         const char *label = samples[i].name, *out = scratch(label);
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_prove_report report;
@@ -64,7 +65,7 @@ static void conversions_are_proven(void **state)
         source = open_at(sample_path(label));
         CHECK_EQ_STR(ours->format->name, "fsdp_dtensor", label);
         CHECK_OK(dcpk_checkpoint_check_cover(ours, &err), label);
-        CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), label);
+        CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), label);
         if (!report.equal)
             fail_msg("%s: %s", label, report.differences->text);
         CHECK_EQ_INT(report.n_params, samples[i].n_params, label);

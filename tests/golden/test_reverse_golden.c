@@ -264,13 +264,14 @@ static const struct {
 
 static void prove(const char *folder, uint64_t n_params, unsigned flags)
 {
-    const struct dcpk_exec_options options = {.n_threads = 2};
+    const struct dcpk_prove_options options = {
+        .flags = flags, .backend = dcpk_backends[0], .exec = {.n_threads = 2}};
     const bool weights_only = (flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ours = open_at(scratch("out")), *source = open_at(sample_path(folder));
     struct dcpk_prove_report report;
 
-    CHECK_OK(dcpk_prove(ours, source, flags, dcpk_backends[0], &options, &report, &err), folder);
+    CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), folder);
     if (!report.equal)
         fail_msg("%s: %s", folder, report.differences->text);
     CHECK_EQ_INT(report.n_params, n_params, folder);
@@ -448,7 +449,8 @@ static void older_layouts_become_todays(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct wish no_wish = {.to = "torch_dist"};
         const struct wish wish = {.to = "torch_dist", .generation = "B"};
-        const struct dcpk_exec_options options = {.n_threads = 2};
+        const struct dcpk_prove_options options = {.backend = dcpk_backends[0],
+                                                   .exec = {.n_threads = 2}};
         const char *label = cases[i].sample,
                    *shape_of = "optimizer.state.exp_avg.output_layer.weight";
         struct dcpk_error err = DCPK_ERROR_INIT;
@@ -462,7 +464,7 @@ static void older_layouts_become_todays(void **state)
         ours = open_at(scratch("out"));
         source = open_at(sample_path(label));
         CHECK_EQ_INT(ours->generation[0], 'B', label);
-        CHECK_OK(dcpk_prove(ours, source, 0, dcpk_backends[0], &options, &report, &err), label);
+        CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), label);
         if (!report.equal)
             fail_msg("%s: %s", label, report.differences->text);
         CHECK_EQ_INT(report.n_tensors, 3 * cases[i].n_params, label);
