@@ -232,15 +232,49 @@ dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out
     return st;
 }
 
+static dcpk_status count_piece(void *context, const void *data, size_t n_bytes,
+                               struct dcpk_error *err)
+{
+    uint64_t *total_bytes = context;
+
+    (void)data;
+    (void)err;
+    *total_bytes += n_bytes;
+    return DCPK_OK;
+}
+
+/* A file that is written from its first byte to its last. */
+struct sequence {
+    struct dcpk_sink *sink;
+    uint64_t at_bytes;
+};
+
+static dcpk_status write_piece(void *context, const void *data, size_t n_bytes,
+                               struct dcpk_error *err)
+{
+    struct sequence *file = context;
+    const dcpk_status st = dcpk_sink_write(file->sink, file->at_bytes, data, n_bytes, err);
+
+    file->at_bytes += n_bytes;
+    return st;
+}
+
+/* Written twice, the first time to be measured: files are made at their full length. */
 dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                             struct dcpk_error *err)
 {
-    struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st = dcpk_metadata_write(out, &bytes, err);
+    struct sequence file = {.sink = NULL};
+    uint64_t n_bytes = 0;
+    dcpk_status st = dcpk_metadata_write(out, count_piece, &n_bytes, err);
 
     if (st == DCPK_OK)
-        st = dcpk_folder_put(folder, METADATA_NAME, bytes.data, bytes.n_bytes, err);
-    dcpk_bytes_release(&bytes);
+        st = dcpk_folder_create(folder, METADATA_NAME, n_bytes, &file.sink, err);
+    if (st == DCPK_OK)
+        st = dcpk_metadata_write(out, write_piece, &file, err);
+    if (st == DCPK_OK)
+        st = dcpk_sink_close(file.sink, err);
+    else
+        dcpk_sink_abandon(file.sink);
     if (st != DCPK_OK)
         dcpk_context(err, "writing '" METADATA_NAME "'");
     return st;

@@ -45,9 +45,15 @@ dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
  */
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, const void *data, size_t n_bytes,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);
-/* The bytes of .metadata for an output that is laid out. */
-dcpk_status dcpk_metadata_write(const struct dcpk_output *out, struct dcpk_bytes *bytes,
-                                struct dcpk_error *err);
+/*
+ * The bytes of .metadata for an output that is laid out, in pieces of some MiB handed to `put` one
+ * after the other. The same output gives the same bytes. Memory: 4 bytes a key and one piece.
+ * Errors: those of `put`, which ends the writing, and DCPK_ENOMEM.
+ */
+typedef dcpk_status dcpk_metadata_put(void *context, const void *data, size_t n_bytes,
+                                      struct dcpk_error *err);
+dcpk_status dcpk_metadata_write(const struct dcpk_output *out, dcpk_metadata_put *put,
+                                void *context, struct dcpk_error *err);
 
 /* The plain container, any DCP folder: inspect, hash, verify; not converted. */
 extern const struct dcpk_format dcpk_format_dcp;

@@ -11,16 +11,18 @@
 #include "lib/base/alloc.h"
 
 /*
- * Written as a stream: no value tree, nothing kept for a chunk. Texts and class names go through
- * the pickle's memo, so a chunk costs about 60 bytes. Mutable objects are never shared between
- * keys: a loader may change one. Form: FORMAT.md ".metadata";
+ * Written as a stream: no value tree, nothing kept for a chunk. Every text and class is written
+ * once and taken from the pickle's memo after that, so a chunk costs about 60 bytes of file, and a
+ * key the 4 bytes of its memo number here: no text is ever looked up. Mutable objects are never
+ * shared between keys: a loader may change one. Form: FORMAT.md ".metadata";
  * torch/distributed/checkpoint/{metadata,filesystem}.py@2.11.0.
  */
 
 #define METADATA_MODULE "torch.distributed.checkpoint.metadata"
 #define BATCH           1000 /* items between SETITEMS or APPENDS, as CPython batches */
+#define PIECE_BYTES     (1u << 20)
 
-/* Globals that are written once and taken from the memo after that. */
+/* Globals that many entries name. */
 enum global {
     TENSOR_CLASS,
     BYTES_CLASS,
@@ -47,11 +49,54 @@ static const struct {
     [SIZE_CLASS] = {"torch", "Size"},
 };
 
+/* Names of attributes, and other texts that entries share. */
+enum word {
+    PROPERTIES,
+    SIZE,
+    CHUNKS,
+    OFFSETS,
+    SIZES,
+    STRIDED,
+    FQN,
+    INDEX,
+    OFFSET,
+    RELATIVE_PATH,
+    LENGTH,
+    MODEL_SHAPE,
+    N_WORDS
+};
+static const char *const words[N_WORDS] = {
+    [PROPERTIES] = "properties",
+    [SIZE] = "size",
+    [CHUNKS] = "chunks",
+    [OFFSETS] = "offsets",
+    [SIZES] = "sizes",
+    [STRIDED] = "torch.strided",
+    [FQN] = "fqn",
+    [INDEX] = "index",
+    [OFFSET] = "offset",
+    [RELATIVE_PATH] = "relative_path",
+    [LENGTH] = "length",
+    [MODEL_SHAPE] = "nd_reformulated_orig_global_shape",
+};
+
+/* The place of something in the memo. */
+struct memo {
+    uint32_t number_plus_1; /* 0: not there yet */
+};
+
 struct writing {
     const struct dcpk_output *out;
+    dcpk_metadata_put *put;
+    void *context;
+    struct dcpk_error *err;
+    dcpk_status st;          /* once it is a failure, nothing more is put */
+    struct dcpk_bytes piece; /* what is not put yet */
     struct dcpk_pickle_writer *w;
-    uint32_t memo[N_GLOBALS];
-    bool is_written[N_GLOBALS];
+    struct memo globals[N_GLOBALS];
+    struct memo words[N_WORDS];
+    struct memo *files; /* by number */
+    struct memo *keys;  /* of the tensors in their order, then of the objects */
 };
 
 /* A list or dict under way: how many items since the last SETITEMS or APPENDS. */
@@ -65,20 +110,36 @@ static void op(struct writing *m, uint8_t opcode)
     dcpk_pickle_put_op(m->w, opcode);
 }
 
+/* Text that is needed once. */
 static void text(struct writing *m, const char *s)
 {
     dcpk_pickle_put_text(m->w, s, strlen(s));
 }
 
+/* Text from the memo, or written and memoised. */
+static void shared_text(struct writing *m, const char *s, struct memo *memo)
+{
+    if (memo->number_plus_1 > 0)
+        dcpk_pickle_put_get(m->w, memo->number_plus_1 - 1);
+    else
+        memo->number_plus_1 = dcpk_pickle_put_new_text(m->w, s, strlen(s)) + 1;
+}
+
+static void word(struct writing *m, enum word which)
+{
+    shared_text(m, words[which], &m->words[which]);
+}
+
 static void global(struct writing *m, enum global which)
 {
-    if (m->is_written[which]) {
-        dcpk_pickle_put_get(m->w, m->memo[which]);
+    struct memo *memo = &m->globals[which];
+
+    if (memo->number_plus_1 > 0) {
+        dcpk_pickle_put_get(m->w, memo->number_plus_1 - 1);
         return;
     }
     dcpk_pickle_put_global(m->w, globals[which].module, globals[which].name);
-    m->memo[which] = dcpk_pickle_put_memo(m->w);
-    m->is_written[which] = true;
+    memo->number_plus_1 = dcpk_pickle_put_memo(m->w) + 1;
 }
 
 /* An empty instance of a class. */
@@ -102,6 +163,15 @@ static void end_state(struct writing *m)
     op(m, DCPK_OP_BUILD);
 }
 
+/* Put what has been written so far. */
+static void put_piece(struct writing *m)
+{
+    if (m->st == DCPK_OK)
+        m->st = dcpk_bytes_status(&m->piece, m->err);
+    if (m->st == DCPK_OK)
+        m->st = m->put(m->context, m->piece.data, m->piece.n_bytes, m->err);
+    m->piece.n_bytes = 0;
+}
 static struct batch begin_batch(struct writing *m, uint8_t open_op, uint8_t close_op)
 {
     op(m, open_op);
@@ -112,6 +182,8 @@ static struct batch begin_batch(struct writing *m, uint8_t open_op, uint8_t clos
 /* Before each item. */
 static void next_item(struct writing *m, struct batch *b)
 {
+    if (m->piece.n_bytes >= PIECE_BYTES)
+        put_piece(m);
     if (b->n++ == BATCH) {
         op(m, b->close_op);
         op(m, DCPK_OP_MARK);
@@ -143,7 +215,7 @@ static void properties(struct writing *m, enum dcpk_dtype dtype)
     op(m, DCPK_OP_MARK);
     dcpk_pickle_put_global(m->w, "torch", dcpk_dtype_name(dtype));
     global(m, GET_LAYOUT);
-    text(m, "torch.strided");
+    word(m, STRIDED);
     op(m, DCPK_OP_TUPLE1);
     op(m, DCPK_OP_REDUCE);
     op(m, DCPK_OP_NEWFALSE);
@@ -162,11 +234,11 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
 
     instance(m, TENSOR_CLASS);
     begin_state(m);
-    text(m, "properties");
+    word(m, PROPERTIES);
     properties(m, t->dtype);
-    text(m, "size");
+    word(m, SIZE);
     size(m, t->shape, t->rank);
-    text(m, "chunks");
+    word(m, CHUNKS);
     b = begin_batch(m, DCPK_OP_EMPTY_LIST, DCPK_OP_APPENDS);
     for (size_t i = 0; i < t->n_chunks; i++) {
         const int64_t *span = m->out->chunks[t->first_chunk + i].span;
@@ -174,9 +246,9 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
         next_item(m, &b);
         instance(m, CHUNK_CLASS);
         begin_state(m);
-        text(m, "offsets");
+        word(m, OFFSETS);
         size(m, span, t->rank);
-        text(m, "sizes");
+        word(m, SIZES);
         size(m, span + t->rank, t->rank);
         end_state(m);
     }
@@ -188,27 +260,28 @@ static void entries(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
+    struct memo *key = m->keys;
 
     for (size_t i = 0; i < out->n_tensors; i++)
         for (size_t k = 0; k < out->tensors[i].n_keys; k++) {
             next_item(m, &b);
-            text(m, out->tensors[i].keys[k]);
+            shared_text(m, out->tensors[i].keys[k], key++);
             tensor_entry(m, &out->tensors[i]);
         }
     for (size_t i = 0; i < out->n_objects; i++) {
         next_item(m, &b);
-        text(m, out->objects[i].key);
+        shared_text(m, out->objects[i].key, key++);
         instance(m, BYTES_CLASS);
     }
     end_batch(m, &b);
 }
 
 /* key -> (key,): what torch writes for a state dict that was flat. */
-static void path_entry(struct writing *m, struct batch *b, const char *key)
+static void path_entry(struct writing *m, struct batch *b, const char *key, struct memo *memo)
 {
     next_item(m, b);
-    text(m, key);
-    text(m, key);
+    shared_text(m, key, memo);
+    shared_text(m, key, memo);
     op(m, DCPK_OP_TUPLE1);
 }
 
@@ -216,12 +289,13 @@ static void planner_data(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
+    struct memo *key = m->keys;
 
     for (size_t i = 0; i < out->n_tensors; i++)
         for (size_t k = 0; k < out->tensors[i].n_keys; k++)
-            path_entry(m, &b, out->tensors[i].keys[k]);
+            path_entry(m, &b, out->tensors[i].keys[k], key++);
     for (size_t i = 0; i < out->n_objects; i++)
-        path_entry(m, &b, out->objects[i].key);
+        path_entry(m, &b, out->objects[i].key, key++);
     end_batch(m, &b);
 }
 
@@ -229,46 +303,46 @@ static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes
 {
     instance(m, INFO_CLASS);
     begin_state(m);
-    text(m, "relative_path");
-    text(m, m->out->files[file].name);
-    text(m, "offset");
+    word(m, RELATIVE_PATH);
+    shared_text(m, m->out->files[file].name, &m->files[file]);
+    word(m, OFFSET);
     dcpk_pickle_put_int(m->w, (int64_t)offset_bytes);
-    text(m, "length");
+    word(m, LENGTH);
     dcpk_pickle_put_int(m->w, (int64_t)n_bytes);
     end_state(m);
 }
 
 /* `number` is a hint that equality ignores: its place in the chunk list, None for an only chunk. */
 static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, const char *key,
-                        size_t number)
+                        struct memo *memo, size_t number)
 {
     const struct dcpk_out_chunk *chunk = &m->out->chunks[t->first_chunk + number];
 
     instance(m, INDEX_CLASS);
     begin_state(m);
-    text(m, "fqn");
-    text(m, key);
-    text(m, "index");
+    word(m, FQN);
+    shared_text(m, key, memo);
+    word(m, INDEX);
     if (t->n_chunks == 1)
         op(m, DCPK_OP_NONE);
     else
         dcpk_pickle_put_int(m->w, (int64_t)number);
-    text(m, "offset");
+    word(m, OFFSET);
     size(m, chunk->span, t->rank);
     end_state(m);
     storage_info(m, chunk->file, chunk->offset_bytes,
                  chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes);
 }
 
-static void object_place(struct writing *m, const struct dcpk_out_object *object)
+static void object_place(struct writing *m, const struct dcpk_out_object *object, struct memo *memo)
 {
     const struct dcpk_out_payload *payload = &m->out->payloads[object->payload];
 
     instance(m, INDEX_CLASS);
     begin_state(m);
-    text(m, "fqn");
-    text(m, object->key);
-    text(m, "index");
+    word(m, FQN);
+    shared_text(m, object->key, memo);
+    word(m, INDEX);
     op(m, DCPK_OP_NONE);
     end_state(m);
     storage_info(m, payload->file, payload->offset_bytes, payload->n_bytes);
@@ -278,19 +352,20 @@ static void storage_data(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
+    struct memo *key = m->keys;
 
     for (size_t i = 0; i < out->n_tensors; i++) {
         const struct dcpk_out_tensor *t = &out->tensors[i];
 
-        for (size_t k = 0; k < t->n_keys; k++)
+        for (size_t k = 0; k < t->n_keys; k++, key++)
             for (size_t c = 0; c < t->n_chunks; c++) {
                 next_item(m, &b);
-                chunk_place(m, t, t->keys[k], c);
+                chunk_place(m, t, t->keys[k], key, c);
             }
     }
     for (size_t i = 0; i < out->n_objects; i++) {
         next_item(m, &b);
-        object_place(m, &out->objects[i]);
+        object_place(m, &out->objects[i], key++);
     }
     end_batch(m, &b);
 }
@@ -338,18 +413,19 @@ static void mcore_data(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
+    struct memo *key = m->keys;
 
     for (size_t i = 0; i < out->n_tensors; i++) {
         const struct dcpk_out_tensor *t = &out->tensors[i];
 
         for (size_t k = 0; k < t->n_keys; k++) {
             next_item(m, &b);
-            text(m, t->keys[k]);
+            shared_text(m, t->keys[k], key++);
             op(m, DCPK_OP_EMPTY_DICT);
             if (t->model_shape == NULL)
                 continue;
             op(m, DCPK_OP_MARK);
-            text(m, "nd_reformulated_orig_global_shape");
+            word(m, MODEL_SHAPE);
             size(m, t->model_shape, t->model_rank);
             op(m, DCPK_OP_SETITEMS);
         }
@@ -392,16 +468,38 @@ static void root(struct writing *m)
     op(m, DCPK_OP_STOP);
 }
 
-dcpk_status dcpk_metadata_write(const struct dcpk_output *out, struct dcpk_bytes *bytes,
-                                struct dcpk_error *err)
+static size_t count_keys(const struct dcpk_output *out)
 {
-    struct writing m = {.out = out, .w = dcpk_pickle_writer_new(bytes, 2, err)};
-    dcpk_status st;
+    size_t n = out->n_objects;
 
-    if (m.w == NULL)
-        return err->status;
-    root(&m);
-    st = dcpk_bytes_status(bytes, err);
+    for (size_t i = 0; i < out->n_tensors; i++)
+        n += out->tensors[i].n_keys;
+    return n;
+}
+
+static dcpk_status write_all(struct writing *m)
+{
+    m->files = dcpk_alloc_array(m->out->n_files, sizeof *m->files, m->err);
+    if (m->files != NULL)
+        m->keys = dcpk_alloc_array(count_keys(m->out), sizeof *m->keys, m->err);
+    if (m->keys != NULL)
+        m->w = dcpk_pickle_writer_new(&m->piece, 2, m->err);
+    if (m->w == NULL)
+        return m->err->status;
+    root(m);
+    put_piece(m);
+    return m->st;
+}
+
+dcpk_status dcpk_metadata_write(const struct dcpk_output *out, dcpk_metadata_put *put,
+                                void *context, struct dcpk_error *err)
+{
+    struct writing m = {.out = out, .put = put, .context = context, .err = err};
+    const dcpk_status st = write_all(&m);
+
     dcpk_pickle_writer_free(m.w);
+    dcpk_bytes_release(&m.piece);
+    dcpk_free(m.files);
+    dcpk_free(m.keys);
     return st;
 }

@@ -83,6 +83,9 @@ void dcpk_pickle_put_op(struct dcpk_pickle_writer *w,
 void dcpk_pickle_put_int(struct dcpk_pickle_writer *w, int64_t v);
 void dcpk_pickle_put_float(struct dcpk_pickle_writer *w, double v);
 void dcpk_pickle_put_text(struct dcpk_pickle_writer *w, const char *text, size_t n);
+/* Text that is known not to be in the memo, without a look: stored there, its number. Later calls
+ * of put_text do not know of it. */
+uint32_t dcpk_pickle_put_new_text(struct dcpk_pickle_writer *w, const char *text, size_t n);
 void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, const char *name);
 /* Store the top of the stack in the memo; the number to get it back with. */
 uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w);

@@ -166,6 +166,18 @@ static void put_counted(struct dcpk_pickle_writer *w, uint8_t short_op, uint8_t 
     dcpk_bytes_put(w->out, data, n);
 }
 
+static void put_plain_text(struct dcpk_pickle_writer *w, const char *text, size_t n)
+{
+    put_counted(w, w->protocol >= 4 ? OP_SHORT_BINUNICODE : 0, OP_BINUNICODE, OP_BINUNICODE8, text,
+                n);
+}
+
+uint32_t dcpk_pickle_put_new_text(struct dcpk_pickle_writer *w, const char *text, size_t n)
+{
+    put_plain_text(w, text, n);
+    return dcpk_pickle_put_memo(w);
+}
+
 void dcpk_pickle_put_text(struct dcpk_pickle_writer *w, const char *text, size_t n)
 {
     uint64_t memo;
@@ -174,8 +186,7 @@ void dcpk_pickle_put_text(struct dcpk_pickle_writer *w, const char *text, size_t
         dcpk_pickle_put_get(w, (uint32_t)memo);
         return;
     }
-    put_counted(w, w->protocol >= 4 ? OP_SHORT_BINUNICODE : 0, OP_BINUNICODE, OP_BINUNICODE8, text,
-                n);
+    put_plain_text(w, text, n);
     if (n <= MAX_SHARED_TEXT)
         remember(w, &w->texts, text, n);
 }

@@ -296,6 +296,45 @@ static void check_places(const struct dcpk_checkpoint *ckpt, const struct dcpk_o
     }
 }
 
+static dcpk_status collect(void *context, const void *data, size_t n_bytes, struct dcpk_error *err)
+{
+    dcpk_bytes_put(context, data, n_bytes);
+    return dcpk_bytes_status(context, err);
+}
+
+/* Takes so many pieces, then fails. */
+static dcpk_status take_some(void *context, const void *data, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    int *n_left = context;
+
+    (void)data;
+    CHECK(n_bytes <= 2u << 20, "a piece is small");
+    CHECK(*n_left >= 0, "nothing is put after a failure");
+    return (*n_left)-- > 0 ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "no space");
+}
+
+static void writes_in_pieces(void **state)
+{
+    static int64_t n_bytes[40000]; /* some 9 MB of .metadata */
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_output *out;
+
+    (void)state;
+    for (size_t i = 0; i < 40000; i++)
+        n_bytes[i] = 1;
+    out = make_output(n_bytes, 40000);
+    for (int n_pieces = 0; n_pieces < 4; n_pieces++) {
+        int n_left = n_pieces;
+
+        CHECK_FAILS(dcpk_metadata_write(out, take_some, &n_left, &err), DCPK_EIO, "no space",
+                    "the error is that of put");
+        CHECK_EQ_INT(n_left, -1, "the piece after those was tried");
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+    }
+    dcpk_output_free(out);
+}
+
 /* More than one batch of chunks, of a size whose items torch and we measure in unit test_item. */
 static void reads_what_it_writes(void **state)
 {
@@ -311,8 +350,8 @@ static void reads_what_it_writes(void **state)
     for (size_t i = 0; i < 2500; i++)
         n_bytes[i] = 1 + (int64_t)(i % 7);
     out = make_output(n_bytes, 2500);
-    CHECK_OK(dcpk_metadata_write(out, &bytes, &err), "write");
-    CHECK_OK(dcpk_metadata_write(out, &again, &err), "write");
+    CHECK_OK(dcpk_metadata_write(out, collect, &bytes, &err), "write");
+    CHECK_OK(dcpk_metadata_write(out, collect, &again, &err), "write");
     CHECK(bytes.n_bytes == again.n_bytes && memcmp(bytes.data, again.data, again.n_bytes) == 0,
           "deterministic");
     zeros = calloc(1, (size_t)out->files[0].n_bytes);
@@ -344,7 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_generation),   cmocka_unit_test(refuses_metadata_that_lies),
         cmocka_unit_test(notes_what_it_leaves_out), cmocka_unit_test(lays_out_files),
-        cmocka_unit_test(reads_what_it_writes),
+        cmocka_unit_test(reads_what_it_writes),     cmocka_unit_test(writes_in_pieces),
     };
 
     return cmocka_run_group_tests(tests, load_sample, NULL);
