@@ -12,6 +12,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 
+#define AROUND_BYTES 2048u /* what an item has around its data, most often */
+
 /* data.pkl of a tensor: the opcodes and memo numbers of CPython's protocol 2, as torch.save leaves
  * them. */
 struct tensor_pickle {
@@ -27,7 +29,11 @@ static void put_memo(struct tensor_pickle *p)
 
 static void put_global(struct tensor_pickle *p, const char *module, const char *name)
 {
-    dcpk_bytes_printf(&p->bytes, "c%s\n%s\n", module, name);
+    dcpk_bytes_u8(&p->bytes, 'c'); /* GLOBAL */
+    dcpk_bytes_text(&p->bytes, module);
+    dcpk_bytes_u8(&p->bytes, '\n');
+    dcpk_bytes_text(&p->bytes, name);
+    dcpk_bytes_u8(&p->bytes, '\n');
     put_memo(p);
 }
 
@@ -167,6 +173,7 @@ static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
     struct dcpk_zip_writer zip;
     dcpk_status st;
 
+    (void)dcpk_bytes_reserve(out, AROUND_BYTES); /* a failure shows at the first append */
     dcpk_zip_writer_init(&zip, out, "archive");
     put_tensor_pickle(&pickle, form);
     st = add_leading(&zip, &pickle.bytes, err);

@@ -2,9 +2,8 @@
 /* zip_write.c - torch.save archives, byte for byte as torch 2.7 to 2.11 lays them out. */
 #include "formats/dcp/zip_priv.h"
 
-#include <inttypes.h>
+#include <assert.h>
 #include <libdeflate.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -82,6 +81,7 @@ static void put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *
     const unsigned n_wide = is_wide(r) ? 4u + wide_field_bytes(r) : 0;
     const uint64_t unpadded = r->header_offset_bytes + DCPK_ZIP_LOCAL_BYTES + n_name + n_wide + 4;
     const unsigned n_padding = (unsigned)(-unpadded % DCPK_ZIP_ALIGNMENT);
+    uint8_t *padding;
 
     dcpk_bytes_u32(out, DCPK_ZIP_LOCAL_MARK);
     dcpk_bytes_u16(out, 0);
@@ -95,8 +95,9 @@ static void put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *
     put_wide_field(out, r, 0);
     dcpk_bytes_u16(out, PADDING_ID);
     dcpk_bytes_u16(out, (uint16_t)n_padding);
-    for (unsigned i = 0; i < n_padding; i++)
-        dcpk_bytes_u8(out, PADDING);
+    padding = dcpk_bytes_extend(out, n_padding);
+    if (padding != NULL)
+        memset(padding, PADDING, n_padding);
 }
 
 static void put_descriptor(struct dcpk_bytes *out, const struct dcpk_zip_record *r)
@@ -125,7 +126,8 @@ static struct dcpk_zip_record *begin(struct dcpk_zip_writer *w, const char *name
     r = &w->records[w->n_records++];
     *r = (struct dcpk_zip_record){
         .crc32 = crc32, .header_offset_bytes = position(w), .n_bytes = n_bytes};
-    snprintf(r->name, sizeof r->name, "%s", name);
+    assert(strlen(name) < sizeof r->name);
+    memcpy(r->name, name, strlen(name) + 1);
     if (strncmp(name, "data/", 5) == 0)
         w->n_storages++;
     put_header(w, r);
@@ -186,18 +188,26 @@ static uint64_t names_hash(const struct dcpk_zip_writer *w)
     return hash;
 }
 
+/* The last n decimal digits of a number. */
+static void put_digits(char *text, size_t n, uint64_t number)
+{
+    for (; n > 0; number /= 10)
+        text[--n] = (char)('0' + number % 10);
+}
+
 /* The last 20 digits combine the CRCs of the records in their order, empty ones left out, as torch
  * does. */
 static dcpk_status add_serialization_id(struct dcpk_zip_writer *w, struct dcpk_error *err)
 {
     uint64_t crcs = 0;
-    char text[41];
+    char text[40];
 
     for (size_t i = 0; i < w->n_records; i++)
         if (w->records[i].n_bytes != 0)
             crcs = combine(crcs, w->records[i].crc32);
-    snprintf(text, sizeof text, "%020" PRIu64 "%020" PRIu64, names_hash(w), crcs);
-    return dcpk_zip_writer_add(w, ".data/serialization_id", text, 40, err);
+    put_digits(text, 20, names_hash(w));
+    put_digits(text + 20, 20, crcs);
+    return dcpk_zip_writer_add(w, ".data/serialization_id", text, sizeof text, err);
 }
 
 static void put_central(struct dcpk_zip_writer *w, const struct dcpk_zip_record *r)

@@ -18,8 +18,7 @@ void dcpk_bytes_release(struct dcpk_bytes *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Room for n more bytes; false when there is none, the status then says so. */
-static bool reserve(struct dcpk_bytes *b, size_t n)
+bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n)
 {
     struct dcpk_error err;
     size_t need, capacity;
@@ -48,10 +47,10 @@ static bool reserve(struct dcpk_bytes *b, size_t n)
 
 void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes)
 {
-    if (n_bytes == 0 || !reserve(b, n_bytes))
-        return;
-    memcpy(b->data + b->n_bytes, data, n_bytes);
-    b->n_bytes += n_bytes;
+    uint8_t *at = n_bytes == 0 ? NULL : dcpk_bytes_extend(b, n_bytes);
+
+    if (at != NULL)
+        memcpy(at, data, n_bytes);
 }
 
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text)
@@ -69,7 +68,7 @@ void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     va_end(args);
     if (n < 0)
         b->status = DCPK_ENOMEM; /* longer than INT_MAX */
-    if (n <= 0 || !reserve(b, (size_t)n + 1))
+    if (n <= 0 || !dcpk_bytes_reserve(b, (size_t)n + 1))
         return;
     va_start(args, fmt);
     vsnprintf((char *)b->data + b->n_bytes, (size_t)n + 1, fmt, args);
@@ -77,41 +76,36 @@ void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     b->n_bytes += (size_t)n; /* the NUL is room for the next append */
 }
 
-void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v)
-{
-    dcpk_bytes_put(b, &v, 1);
-}
-
 void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v)
 {
-    uint8_t le[sizeof v];
+    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
 
-    dcpk_store_u16le(le, v);
-    dcpk_bytes_put(b, le, sizeof le);
+    if (at != NULL)
+        dcpk_store_u16le(at, v);
 }
 
 void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
 {
-    uint8_t le[sizeof v];
+    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
 
-    dcpk_store_u32le(le, v);
-    dcpk_bytes_put(b, le, sizeof le);
+    if (at != NULL)
+        dcpk_store_u32le(at, v);
 }
 
 void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v)
 {
-    uint8_t le[sizeof v];
+    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
 
-    dcpk_store_u64le(le, v);
-    dcpk_bytes_put(b, le, sizeof le);
+    if (at != NULL)
+        dcpk_store_u64le(at, v);
 }
 
 void dcpk_bytes_zeros(struct dcpk_bytes *b, size_t n)
 {
-    if (n == 0 || !reserve(b, n))
-        return;
-    memset(b->data + b->n_bytes, 0, n);
-    b->n_bytes += n;
+    uint8_t *at = n == 0 ? NULL : dcpk_bytes_extend(b, n);
+
+    if (at != NULL)
+        memset(at, 0, n);
 }
 
 dcpk_status dcpk_bytes_status(const struct dcpk_bytes *b, struct dcpk_error *err)

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_BASE_BYTES_H
 #define DCPK_LIB_BASE_BYTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,11 +21,32 @@ struct dcpk_bytes {
 };
 
 void dcpk_bytes_release(struct dcpk_bytes *b);
+
+/* Make room for n more bytes. False when there is none; the status then says so. */
+bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n);
+
+/* n more bytes at the end, counted already, for the caller to fill before the next append. NULL
+ * when there is no room. Inline: encoders append byte by byte. */
+static inline uint8_t *dcpk_bytes_extend(struct dcpk_bytes *b, size_t n)
+{
+    if ((b->status != DCPK_OK || n > b->capacity - b->n_bytes) && !dcpk_bytes_reserve(b, n))
+        return NULL;
+    b->n_bytes += n;
+    return b->data + (b->n_bytes - n);
+}
+
+static inline void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v)
+{
+    uint8_t *at = dcpk_bytes_extend(b, 1);
+
+    if (at != NULL)
+        *at = v;
+}
+
 void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes);
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text);
 void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v);
 void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v); /* little-endian, as all below */
 void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v);
 void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v);

@@ -32,13 +32,48 @@ dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error 
 dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
                              struct dcpk_error *err);
 
-uint16_t dcpk_load_u16le(const uint8_t *p);
-uint32_t dcpk_load_u32le(const uint8_t *p);
-uint64_t dcpk_load_u64le(const uint8_t *p);
-uint64_t dcpk_load_u64be(const uint8_t *p);
-void dcpk_store_u16le(uint8_t *p, uint16_t v);
-void dcpk_store_u32le(uint8_t *p, uint32_t v);
-void dcpk_store_u64le(uint8_t *p, uint64_t v);
-void dcpk_store_u64be(uint8_t *p, uint64_t v);
+/* Inline: hashing and encoding call them for every few bytes. */
+static inline uint16_t dcpk_load_u16le(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline uint32_t dcpk_load_u32le(const uint8_t *p)
+{
+    return (uint32_t)dcpk_load_u16le(p) | (uint32_t)dcpk_load_u16le(p + 2) << 16;
+}
+
+static inline uint64_t dcpk_load_u64le(const uint8_t *p)
+{
+    return (uint64_t)dcpk_load_u32le(p) | (uint64_t)dcpk_load_u32le(p + 4) << 32;
+}
+
+static inline uint64_t dcpk_load_u64be(const uint8_t *p)
+{
+    return __builtin_bswap64(dcpk_load_u64le(p));
+}
+
+static inline void dcpk_store_u16le(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static inline void dcpk_store_u32le(uint8_t *p, uint32_t v)
+{
+    dcpk_store_u16le(p, (uint16_t)v);
+    dcpk_store_u16le(p + 2, (uint16_t)(v >> 16));
+}
+
+static inline void dcpk_store_u64le(uint8_t *p, uint64_t v)
+{
+    dcpk_store_u32le(p, (uint32_t)v);
+    dcpk_store_u32le(p + 4, (uint32_t)(v >> 32));
+}
+
+static inline void dcpk_store_u64be(uint8_t *p, uint64_t v)
+{
+    dcpk_store_u64le(p, __builtin_bswap64(v));
+}
 
 #endif
