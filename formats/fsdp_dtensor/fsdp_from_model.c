@@ -203,10 +203,9 @@ static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error
     if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR)
         st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG_SQ]], w->state_prefix,
                               ".exp_avg_sq", err);
-    for (size_t t = p->tensor[DCPK_STATE];
-         st == DCPK_OK && t < m->n_tensors && m->tensors[t].param == param; t++)
-        if (m->tensors[t].role == DCPK_STATE)
-            st = add_other_state(w, p, &m->tensors[t], err);
+    for (uint32_t t = p->tensor[DCPK_STATE]; st == DCPK_OK && t != DCPK_NO_TENSOR;
+         t = m->tensors[t].next_state)
+        st = add_other_state(w, p, &m->tensors[t], err);
     return st;
 }
 

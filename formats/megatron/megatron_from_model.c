@@ -34,21 +34,6 @@ static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
     return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
 }
 
-/* The member's tensor of a role; DCPK_STATE by name; DCPK_NO_TENSOR: it has none. */
-static uint32_t pick(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
-                     const char *state)
-{
-    uint32_t t = model->params[param].tensor[role];
-
-    if (role != DCPK_STATE)
-        return t;
-    for (; t < model->n_tensors; t++)
-        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
-            strcmp(model->tensors[t].state, state) == 0)
-            return t;
-    return DCPK_NO_TENSOR;
-}
-
 /* Put the pieces of one member behind the stacked axes: at (layer, expert) of them. */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
                               const struct dcpk_model_tensor *tensor, struct dcpk_out_tensor *out,
@@ -178,7 +163,7 @@ static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum
     int64_t n = 0;
 
     for (int64_t m = 0; m < n_members; m++) {
-        tensors[m] = pick(w->model, slot->members[m], role, state);
+        tensors[m] = dcpk_model_find(w->model, slot->members[m], role, state);
         n += tensors[m] != DCPK_NO_TENSOR;
     }
     *have = n == n_members;
@@ -306,10 +291,9 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
         st = add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err);
     if (st == DCPK_OK && m->has_optimizer)
         st = add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err);
-    for (size_t t = m->params[param].tensor[DCPK_STATE];
-         st == DCPK_OK && m->has_optimizer && t < m->n_tensors && m->tensors[t].param == param; t++)
-        if (m->tensors[t].role == DCPK_STATE)
-            st = add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
+    for (uint32_t t = m->params[param].tensor[DCPK_STATE];
+         st == DCPK_OK && m->has_optimizer && t != DCPK_NO_TENSOR; t = m->tensors[t].next_state)
+        st = add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
     if (st == DCPK_OK && !m->has_optimizer)
         tell_unwritten(w, slot);
     dcpk_free(tensors);

@@ -83,21 +83,14 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
     return DCPK_OK;
 }
 
-/* Another tensor of the same parameter, role and state, or DCPK_NO_TENSOR. */
-static uint32_t find_twin(const struct dcpk_model *model, const struct dcpk_model_tensor *tensor)
+uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
+                         const char *state)
 {
-    const uint32_t first = model->params[tensor->param].tensor[tensor->role];
+    uint32_t t = model->params[param].tensor[role];
 
-    if (tensor->role != DCPK_STATE || first == DCPK_NO_TENSOR)
-        return first;
-    for (uint32_t i = first; i < model->n_tensors; i++) {
-        const struct dcpk_model_tensor *other = &model->tensors[i];
-
-        if (other->param == tensor->param && other->role == DCPK_STATE &&
-            strcmp(other->state, tensor->state) == 0)
-            return i;
-    }
-    return DCPK_NO_TENSOR;
+    while (role == DCPK_STATE && t != DCPK_NO_TENSOR && strcmp(model->tensors[t].state, state) != 0)
+        t = model->tensors[t].next_state;
+    return t;
 }
 
 /* The source key that a model tensor starts in, for messages. */
@@ -112,8 +105,8 @@ static const char *source_key(const struct dcpk_model *model,
 dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor,
                            struct dcpk_error *err)
 {
-    uint32_t *slot = &model->params[tensor->param].tensor[tensor->role];
-    const uint32_t twin = find_twin(model, tensor);
+    uint32_t *link = &model->params[tensor->param].tensor[tensor->role];
+    const uint32_t twin = dcpk_model_find(model, tensor->param, tensor->role, tensor->state);
     dcpk_status st;
 
     if (twin != DCPK_NO_TENSOR)
@@ -124,9 +117,11 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
                    sizeof *model->tensors, err);
     if (st != DCPK_OK)
         return st;
-    if (*slot == DCPK_NO_TENSOR)
-        *slot = (uint32_t)model->n_tensors;
-    model->tensors[model->n_tensors++] = *tensor;
+    while (*link != DCPK_NO_TENSOR) /* other states of the parameter: a few */
+        link = &model->tensors[*link].next_state;
+    *link = (uint32_t)model->n_tensors;
+    model->tensors[model->n_tensors] = *tensor;
+    model->tensors[model->n_tensors++].next_state = DCPK_NO_TENSOR;
     return DCPK_OK;
 }
 

@@ -30,6 +30,8 @@ struct dcpk_model_tensor {
     const int64_t *shape;
     const struct dcpk_piece *pieces;
     size_t n_pieces;
+    uint32_t next_state; /* DCPK_STATE: the parameter's next one, or DCPK_NO_TENSOR; set by
+                            dcpk_model_add */
 };
 
 /* Tensors of a parameter are linked by index, UINT32_MAX where there is none. */
@@ -59,7 +61,7 @@ struct dcpk_param {
     const char *const
         *spellings; /* live names for the target, the first is the main one; NULL: `name` alone */
     size_t n_spellings;
-    uint32_t tensor[DCPK_N_ROLES]; /* DCPK_STATE: the first of them */
+    uint32_t tensor[DCPK_N_ROLES]; /* DCPK_STATE: the first of a list, see next_state */
 };
 
 /* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts.
@@ -128,6 +130,10 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
 /* Add a tensor; a second one of the same parameter, role and state is DCPK_EFORMAT naming both. */
 dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor,
                            struct dcpk_error *err);
+/* The tensor of that parameter and role, of DCPK_STATE the one called `state` (else NULL), or
+ * DCPK_NO_TENSOR. */
+uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
+                         const char *state);
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);

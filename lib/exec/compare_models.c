@@ -149,13 +149,13 @@ static dcpk_status pair_states(struct dcpk_comparing *c, const struct dcpk_model
 {
     dcpk_status st = DCPK_OK;
 
-    for (uint32_t t = a->params[i].tensor[DCPK_STATE]; t < a->n_tensors && st == DCPK_OK; t++)
-        if (a->tensors[t].param == i && a->tensors[t].role == DCPK_STATE)
-            st = pair_tensors(c, a, t, b, dcpk_model_state_of(b, j, a->tensors[t].state), false,
-                              err);
-    for (uint32_t t = b->params[j].tensor[DCPK_STATE]; t < b->n_tensors && st == DCPK_OK; t++)
-        if (b->tensors[t].param == j && b->tensors[t].role == DCPK_STATE &&
-            dcpk_model_state_of(a, i, b->tensors[t].state) == DCPK_NO_TENSOR)
+    for (uint32_t t = a->params[i].tensor[DCPK_STATE]; t != DCPK_NO_TENSOR && st == DCPK_OK;
+         t = a->tensors[t].next_state)
+        st = pair_tensors(c, a, t, b, dcpk_model_find(b, j, DCPK_STATE, a->tensors[t].state), false,
+                          err);
+    for (uint32_t t = b->params[j].tensor[DCPK_STATE]; t != DCPK_NO_TENSOR && st == DCPK_OK;
+         t = b->tensors[t].next_state)
+        if (dcpk_model_find(a, i, DCPK_STATE, b->tensors[t].state) == DCPK_NO_TENSOR)
             st = pair_tensors(c, a, DCPK_NO_TENSOR, b, t, false, err);
     return st;
 }

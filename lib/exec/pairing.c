@@ -52,15 +52,6 @@ uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_p
     return value == NULL ? DCPK_NO_TENSOR : (uint32_t)(value - model->tensors);
 }
 
-uint32_t dcpk_model_state_of(const struct dcpk_model *model, uint32_t param, const char *state)
-{
-    for (uint32_t t = model->params[param].tensor[DCPK_STATE]; t < model->n_tensors; t++)
-        if (model->tensors[t].param == param && model->tensors[t].role == DCPK_STATE &&
-            strcmp(model->tensors[t].state, state) == 0)
-            return t;
-    return DCPK_NO_TENSOR;
-}
-
 bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value *b)
 {
     double u, v;

@@ -23,8 +23,6 @@ dcpk_status dcpk_model_group(struct dcpk_model *model, bool *decided, struct dcp
 struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
 /* The number of a parameter's value (dcpk_model_value), or DCPK_NO_TENSOR. */
 uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_param *param);
-/* The number of another optimizer state by its name, or DCPK_NO_TENSOR. */
-uint32_t dcpk_model_state_of(const struct dcpk_model *model, uint32_t param, const char *state);
 
 /* Equal, where `step` may be an int in one and a float in the other. NULL equals nothing. */
 bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value *b);

@@ -186,11 +186,11 @@ static dcpk_status pair_param(struct proof *p, uint32_t s, struct dcpk_error *er
     for (size_t i = 0; i < 2 && st == DCPK_OK; i++)
         st = add_pair(p, source->name, moments[i], ours->tensor[moments[i]],
                       source->tensor[moments[i]], err);
-    for (uint32_t t = source->tensor[DCPK_STATE]; t < p->source->n_tensors && st == DCPK_OK; t++)
-        if (p->source->tensors[t].param == s && p->source->tensors[t].role == DCPK_STATE)
-            st = add_pair(p, source->name, DCPK_STATE,
-                          dcpk_model_state_of(p->ours, (uint32_t)o, p->source->tensors[t].state), t,
-                          err);
+    for (uint32_t t = source->tensor[DCPK_STATE]; t != DCPK_NO_TENSOR && st == DCPK_OK;
+         t = p->source->tensors[t].next_state)
+        st = add_pair(
+            p, source->name, DCPK_STATE,
+            dcpk_model_find(p->ours, (uint32_t)o, DCPK_STATE, p->source->tensors[t].state), t, err);
     if (st == DCPK_OK && p->ours->n_groups > 0 && p->source->n_groups > 0)
         compare_groups(p, source->name, ours->group, source->group);
     if (st == DCPK_OK)

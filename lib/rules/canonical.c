@@ -138,21 +138,6 @@ static bool is_alias(const struct dcpk_checkpoint *ckpt, const struct dcpk_model
     return true;
 }
 
-/* The tensor of that parameter, role and state that the model already has, or NULL. */
-static const struct dcpk_model_tensor *find_same_role(const struct dcpk_model *model,
-                                                      const struct dcpk_model_tensor *tensor)
-{
-    for (uint32_t i = model->params[tensor->param].tensor[tensor->role]; i < model->n_tensors;
-         i++) {
-        const struct dcpk_model_tensor *other = &model->tensors[i];
-
-        if (other->param == tensor->param && other->role == tensor->role &&
-            (tensor->role != DCPK_STATE || strcmp(other->state, tensor->state) == 0))
-            return other;
-    }
-    return NULL;
-}
-
 /* What the formats already know of a parameter goes over to its canonical one. */
 static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *from,
                               struct dcpk_error *err)
@@ -175,7 +160,7 @@ static dcpk_status move_tensor(struct dcpk_model *model, const struct dcpk_model
 {
     struct dcpk_model_tensor moved = old->tensors[tensor];
     const struct dcpk_param *from = &old->params[moved.param];
-    const struct dcpk_model_tensor *other;
+    uint32_t other;
     const char *name =
         dcpk_name_canonical(model->arena, from->name, layers_flags(layers, from->name), err);
     dcpk_status st;
@@ -187,8 +172,8 @@ static dcpk_status move_tensor(struct dcpk_model *model, const struct dcpk_model
         st = carry_over(&model->params[moved.param], from, err);
     if (st != DCPK_OK)
         return st;
-    other = find_same_role(model, &moved);
-    if (other != NULL && is_alias(model->ckpt, other, &moved)) {
+    other = dcpk_model_find(model, moved.param, moved.role, moved.state);
+    if (other != DCPK_NO_TENSOR && is_alias(model->ckpt, &model->tensors[other], &moved)) {
         for (size_t i = 0; i < moved.n_pieces; i++)
             dcpk_model_carry(model, model->ckpt->tensors[moved.pieces[i].src].key);
         return DCPK_OK;
