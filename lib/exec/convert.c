@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "lib/base/alloc.h"
 #include "lib/exec/prove_masters.h"
+#include "lib/exec/target.h"
 #include "lib/rules/inspector.h"
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -154,16 +154,6 @@ static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_err
     return st == DCPK_OK ? dcpk_inspector_map(c->out, common, &options, err) : st;
 }
 
-static dcpk_status check_target(struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    struct stat s;
-
-    if (lstat(c->target.folder, &s) == 0 && (c->options->flags & DCPK_CONVERT_FORCE) == 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
-                         c->target.folder);
-    return DCPK_OK;
-}
-
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
 static int64_t find_iteration(const struct dcpk_conversion *c)
 {
@@ -178,6 +168,11 @@ static int64_t find_iteration(const struct dcpk_conversion *c)
 static const char *impl_name(enum dcpk_impl impl)
 {
     return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
+}
+
+static unsigned folder_flags(const struct dcpk_convert_options *options)
+{
+    return (options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
 }
 
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
@@ -206,11 +201,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;
     }
-    st = dcpk_run_is_archive(options->out)
-             ? dcpk_run_target_archive(options->out, find_iteration(c), &c->target, err)
-             : dcpk_run_target(options->out, find_iteration(c), &c->target, err);
-    if (st == DCPK_OK)
-        st = check_target(c, err);
+    st = dcpk_target_find(options->out, find_iteration(c), folder_flags(options), &c->target, err);
     if (st == DCPK_OK)
         st = check_account(c, err);
     c->out->identity = dcpk_output_identity(c->out);
@@ -218,32 +209,6 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         st = dcpk_plan_build(c->out, err);
     if (st == DCPK_OK)
         dcpk_plan_totals(c->out, &c->totals);
-    return st;
-}
-
-static dcpk_status write_tracker(struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    if (!c->target.writes_tracker)
-        return DCPK_OK;
-    return dcpk_file_replace(c->target.tracker, c->target.tracker_text,
-                             strlen(c->target.tracker_text), err);
-}
-
-/* An archive holds what a run folder does: the tracker, and the iteration's folder. */
-static dcpk_status begin_target(const struct dcpk_conversion *c, struct dcpk_folder **folder,
-                                struct dcpk_error *err)
-{
-    const struct dcpk_run *target = &c->target;
-    const unsigned replace =
-        (c->options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
-    dcpk_status st = dcpk_folder_begin(
-        target->folder, replace | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
-
-    if (st == DCPK_OK && target->inner != NULL)
-        st = dcpk_folder_put(*folder, DCPK_TRACKER_NAME, target->tracker_text,
-                             strlen(target->tracker_text), err);
-    if (st == DCPK_OK && target->inner != NULL)
-        st = dcpk_folder_enter(*folder, target->inner, err);
     return st;
 }
 
@@ -260,7 +225,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
         if (st != DCPK_OK)
             return st;
     }
-    st = begin_target(c, &folder, err);
+    st = dcpk_target_begin(&c->target, folder_flags(c->options), &folder, err);
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
@@ -272,11 +237,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     if (st == DCPK_OK)
         st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
     if (st == DCPK_OK)
-        st = dcpk_folder_publish(folder, err);
-    if (st != DCPK_OK)
-        goto out;
-    folder = NULL; /* published and freed */
-    st = write_tracker(c, err);
+        st = dcpk_target_publish(&c->target, &folder, err);
 out:
     dcpk_exec_free(exec);
     dcpk_folder_abandon(folder);

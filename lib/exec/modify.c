@@ -4,12 +4,12 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/modify_priv.h"
+#include "lib/exec/target.h"
 
 /* Files beside the data that are not copied as they are. */
 #define METADATA_NAME  ".metadata"
@@ -62,24 +62,23 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
     return st;
 }
 
+static unsigned folder_flags(const struct dcpk_modification *m)
+{
+    return m->options->force ? DCPK_FOLDER_REPLACE : 0;
+}
+
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
 static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
 {
     int64_t iteration = m->source.iteration;
     struct dcpk_run_state state;
-    struct stat info;
-    dcpk_status st;
 
     if (iteration == DCPK_ITERATION_UNKNOWN) {
         dcpk_run_state_load(m->ckpt, m->out->arena, &state);
         if (!dcpk_value_as_int(state.iteration, &iteration) || iteration < 0)
             iteration = DCPK_ITERATION_UNKNOWN;
     }
-    st = dcpk_run_target(m->options->out, iteration, &m->target, err);
-    if (st == DCPK_OK && lstat(m->target.folder, &info) == 0 && !m->options->force)
-        st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
-                       m->target.folder);
-    return st;
+    return dcpk_target_find(m->options->out, iteration, folder_flags(m), &m->target, err);
 }
 
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
@@ -182,21 +181,15 @@ static dcpk_status rewrite(struct dcpk_modification *m, struct dcpk_folder *fold
 
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
-    const unsigned flags = m->options->force ? DCPK_FOLDER_REPLACE : 0;
     struct dcpk_folder *folder = NULL;
-    dcpk_status st = dcpk_folder_begin(m->target.folder, flags, &folder, err);
+    dcpk_status st = dcpk_target_begin(&m->target, folder_flags(m), &folder, err);
 
     if (st == DCPK_OK)
         st = copy_rest(m, folder, err);
     if (st == DCPK_OK)
         st = m->is_rewritten ? rewrite(m, folder, err) : link_files(m, folder, err);
     if (st == DCPK_OK)
-        st = dcpk_folder_publish(folder, err);
-    if (st == DCPK_OK)
-        folder = NULL; /* published and freed */
-    if (st == DCPK_OK && m->target.writes_tracker)
-        st = dcpk_file_replace(m->target.tracker, m->target.tracker_text,
-                               strlen(m->target.tracker_text), err);
+        st = dcpk_target_publish(&m->target, &folder, err);
     dcpk_folder_abandon(folder);
     if (st != DCPK_OK)
         dcpk_context(err, "writing '%s'", m->target.folder);

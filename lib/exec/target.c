@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* target.c - the way of an output: its place, its folder or archive, its tracker. */
+#include "lib/exec/target.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
+                             struct dcpk_run *target, struct dcpk_error *err)
+{
+    struct dcpk_run found = {0};
+    struct stat info;
+    dcpk_status st = dcpk_run_is_archive(out) ? dcpk_run_target_archive(out, iteration, &found, err)
+                                              : dcpk_run_target(out, iteration, &found, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (lstat(found.folder, &info) == 0 && (flags & DCPK_FOLDER_REPLACE) == 0) {
+        st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
+                       found.folder);
+        dcpk_run_release(&found);
+        return st;
+    }
+    *target = found;
+    return DCPK_OK;
+}
+
+/* An archive holds what a run folder does: the tracker, and the iteration's folder. */
+dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
+                              struct dcpk_folder **folder, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_folder_begin(
+        target->folder, flags | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
+
+    if (st == DCPK_OK && target->inner != NULL)
+        st = dcpk_folder_put(*folder, DCPK_TRACKER_NAME, target->tracker_text,
+                             strlen(target->tracker_text), err);
+    if (st == DCPK_OK && target->inner != NULL)
+        st = dcpk_folder_enter(*folder, target->inner, err);
+    return st;
+}
+
+dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,
+                                struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_folder_publish(*folder, err);
+
+    if (st != DCPK_OK)
+        return st;
+    *folder = NULL; /* published and freed */
+    if (!target->writes_tracker)
+        return DCPK_OK;
+    return dcpk_file_replace(target->tracker, target->tracker_text, strlen(target->tracker_text),
+                             err);
+}

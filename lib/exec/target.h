@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* target.h - the run folder or archive that a command writes: found, begun, published with its
+ * tracker. */
+#ifndef DCPK_LIB_EXEC_TARGET_H
+#define DCPK_LIB_EXEC_TARGET_H
+
+#include "lib/base/sink.h"
+#include "lib/ckpt/run.h"
+
+/*
+ * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
+ * touches nothing. flags: DCPK_FOLDER_REPLACE or 0. target: dcpk_run_release, set on success only.
+ * Errors: those of the two; DCPK_EUSAGE when it exists and is not to be replaced.
+ */
+dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
+                             struct dcpk_run *target, struct dcpk_error *err);
+
+/* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
+dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
+                              struct dcpk_folder **folder, struct dcpk_error *err);
+
+/* Publish the folder, then write the tracker; *folder is NULL once it is published. */
+dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,
+                                struct dcpk_error *err);
+
+#endif
