@@ -18,6 +18,7 @@ struct writer {
     const char *model_prefix, *state_prefix; /* with their last dot */
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
     bool *is_told;        /* by source tensor: that it was replaced by its master */
+    bool is_for_one_rank; /* the order of some rows is that of a run without tensor parallelism */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
 
@@ -58,39 +59,6 @@ static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, cons
     return DCPK_OK;
 }
 
-/* Rows [row, row + n_rows) of a model tensor as pieces of an output tensor of their own. */
-static dcpk_status slice_rows(struct writer *w, const struct dcpk_model_tensor *tensor, int64_t row,
-                              int64_t n_rows, struct dcpk_out_tensor *half, struct dcpk_error *err)
-{
-    struct dcpk_piece *pieces =
-        dcpk_arena_array(w->out->arena, tensor->n_pieces, sizeof *pieces, err);
-    int64_t *shape = dcpk_arena_array(w->out->arena, (size_t)tensor->rank, sizeof *shape, err);
-    struct dcpk_box region;
-    size_t n = 0;
-
-    if (pieces == NULL || shape == NULL)
-        return err->status;
-    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
-    shape[0] = n_rows;
-    dcpk_box_whole(shape, tensor->rank, &region);
-    region.offset[0] = row;
-    for (size_t i = 0; i < tensor->n_pieces; i++) {
-        struct dcpk_box from, to;
-        dcpk_status st;
-
-        if (!dcpk_piece_clip(&tensor->pieces[i], &region, &from, &to))
-            continue;
-        to.offset[0] -= row;
-        st = dcpk_piece_make(w->out->arena, tensor->pieces[i].src, &from, &to, &pieces[n++], err);
-        if (st != DCPK_OK)
-            return st;
-    }
-    half->shape = shape;
-    half->pieces = pieces;
-    half->n_pieces = n;
-    return DCPK_OK;
-}
-
 static struct dcpk_out_tensor whole_tensor(const struct dcpk_model_tensor *tensor)
 {
     return (struct dcpk_out_tensor){.dtype = tensor->dtype,
@@ -118,15 +86,17 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
     if (p->is_gated && (tensor->rank == 0 || tensor->shape[0] % 2 != 0))
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no two equal halves of rows", p->name);
     for (int part = 0; part < n_parts; part++) {
-        struct dcpk_out_tensor out = whole_tensor(tensor);
+        struct dcpk_model_tensor rows = *tensor;
+        struct dcpk_out_tensor out;
         struct keys keys;
         dcpk_status st = keys_begin(w, p->n_spellings, &keys, err);
 
         if (st == DCPK_OK)
             st = spell_keys(w, p, prefix, p->is_gated ? half_suffix[part] : "", end, &keys, err);
         if (st == DCPK_OK && p->is_gated)
-            st = slice_rows(w, tensor, part * (tensor->shape[0] / 2), tensor->shape[0] / 2, &out,
-                            err);
+            st = dcpk_model_rows(w->out->arena, tensor, part * (tensor->shape[0] / 2),
+                                 tensor->shape[0] / 2, &rows, err);
+        out = whole_tensor(&rows);
         if (st == DCPK_OK)
             st = dcpk_fsdp_shards_cut(&w->shards, tensor->param,
                                       !p->is_gated ? DCPK_FSDP_WHOLE
@@ -365,10 +335,17 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
     return st;
 }
 
+/* args, with the one tensor-parallel rank that the rows of joined projections are for. */
 static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
 {
+    const struct dcpk_value_pair one_rank = {
+        dcpk_value_str(w->out->arena, "tensor_model_parallel_size", err),
+        dcpk_value_int(w->out->arena, 1, err)};
     const struct dcpk_value *args;
-    dcpk_status st = dcpk_args_portable(w->out, w->model->args, NULL, 0, &args, err);
+    dcpk_status st = one_rank.key == NULL || one_rank.value == NULL ? err->status : DCPK_OK;
+
+    if (st == DCPK_OK)
+        st = dcpk_args_portable(w->out, w->model->args, &one_rank, w->is_for_one_rank, &args, err);
 
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
@@ -388,6 +365,10 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
         if (rng->pp != 0)
             dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
                               "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
+        else if (rng->tp != 0 && w->is_for_one_rank)
+            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                              "RNG state of another tensor-parallel rank than the one that this is "
+                              "written for");
         else
             st = add_flat(w, prefix, rng->states, err);
     }
@@ -425,22 +406,22 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
 }
 
 /*
- * Mamba's and Gated DeltaNet's projections, put together of parts: each tensor-parallel rank of
- * Megatron-FSDP holds its block of every part, so its order of rows is another for each TP.
+ * Mamba's and Gated DeltaNet's projections are joined of parts, of which each tensor-parallel rank
+ * of Megatron-FSDP holds a block: its order of rows is another for each TP. The view has that of
+ * one rank.
  */
-static void tell_order(const struct dcpk_model *model, struct dcpk_output *out)
+static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out)
 {
-    for (size_t i = 0; i < model->n_params; i++) {
-        const struct dcpk_param *p = &model->params[i];
-        const struct dcpk_model_tensor *value = dcpk_model_value(model, p);
-
-        if (value == NULL || value->n_pieces < 2 || !dcpk_ends_with(p->name, ".in_proj.weight"))
+    for (size_t i = 0; i < model->n_params && model->rows_tp <= 1; i++) {
+        if (!dcpk_ends_with(model->params[i].name, ".in_proj.weight"))
             continue;
-        dcpk_output_event(out, DCPK_EVENT_NOTE, p->name,
+        dcpk_output_event(out, DCPK_EVENT_NOTE, model->params[i].name,
                           "this projection and others like it have the rows of a run without "
-                          "tensor parallelism: load with --tensor-model-parallel-size 1");
-        return;
+                          "tensor parallelism, and args say so: load with "
+                          "--tensor-model-parallel-size 1");
+        return true;
     }
+    return false;
 }
 
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
@@ -466,7 +447,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         st = add_param(&w, i, err);
     dcpk_fsdp_shards_release(&w.shards);
     if (st == DCPK_OK)
-        tell_order(model, out);
+        w.is_for_one_rank = tell_order(model, out);
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
     return st == DCPK_OK ? add_training_state(&w, err) : st;

@@ -324,6 +324,7 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     if (st != DCPK_OK)
         return st;
     dcpk_model_read_layout(model);
+    model->rows_tp = model->layout.tp;
     model->optimizer_layout = model->has_optimizer ? "fsdp_dtensor" : "none";
     return DCPK_OK;
 }

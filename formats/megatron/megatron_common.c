@@ -77,12 +77,11 @@ static dcpk_status put_rng(const struct dcpk_model *model, struct dcpk_output *o
  * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
  * of its linear layers; a missing one fails the load, [None] says that there is none, and nobody
  * minds more of them (conversion.md 6.3). So each module that has a weight gets one, but for those
- * that no implementation asks for.
+ * that no implementation asks for. (GPTModel leaves out its output layer's, HybridModel does not.)
  */
 static bool has_extra_state(const char *module)
 {
-    static const char *const without[] = {"word_embeddings", "position_embeddings", "output_layer",
-                                          "router"};
+    static const char *const without[] = {"word_embeddings", "position_embeddings", "router"};
     const char *name = strrchr(module, '.');
 
     name = name == NULL ? module : name + 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_from_model.c - the canonical view -> keys of 3D-parallel checkpoints: layers stacked,
  * experts on their axis, masters and moments (conversion.md 6.2). */
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_spans.h"
@@ -107,36 +108,98 @@ static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
     return st;
 }
 
-/* Write one tensor of a slot: tensors[m] is that of member m. */
-static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
-                              const uint32_t *tensors, struct dcpk_out_tensor *out,
-                              struct dcpk_error *err)
+/* Write what the members' tensors make together under the keys of `out`. */
+static dcpk_status add_stacked(struct writer *w, const struct dcpk_slot *slot,
+                               const struct dcpk_model_tensor *members, struct dcpk_out_tensor *out,
+                               struct dcpk_error *err)
 {
     const int64_t n_members = slot->n_layers * slot->n_experts;
-    const struct dcpk_model_tensor *first = &w->model->tensors[tensors[0]];
     struct dcpk_piece *pieces;
     size_t n_pieces = 0;
-    dcpk_status st = stack_shape(w, slot, first, out, err);
+    dcpk_status st = stack_shape(w, slot, &members[0], out, err);
 
-    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++) {
-        const struct dcpk_model_tensor *t = &w->model->tensors[tensors[m]];
-
-        n_pieces += t->n_pieces;
-        if (!dcpk_model_same_shape(first, t))
-            st = dcpk_fail(err, DCPK_EMISMATCH, "'%s': the %s of layers or experts differ in shape",
-                           slot->keys[0], dcpk_role_name(t->role));
-    }
+    for (int64_t m = 0; m < n_members; m++)
+        n_pieces += members[m].n_pieces;
     if (st != DCPK_OK)
         return st;
     pieces = dcpk_arena_array(w->out->arena, n_pieces, sizeof *pieces, err);
     if (pieces == NULL)
         return err->status;
     for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
-        st = put_member(w, slot, m, &w->model->tensors[tensors[m]], out, pieces, err);
+        st = put_member(w, slot, m, &members[m], out, pieces, err);
     out->pieces = pieces;
     if (st == DCPK_OK)
         st = cut_tensor(w, slot, out, err);
     return st == DCPK_OK ? dcpk_output_add_tensor(w->out, out, err) : st;
+}
+
+/* "<key>.<part>" for every key. */
+static dcpk_status part_keys(struct writer *w, const struct dcpk_part *part,
+                             struct dcpk_out_tensor *out, struct dcpk_error *err)
+{
+    const char **keys = dcpk_arena_array(w->out->arena, out->n_keys, sizeof *keys, err);
+
+    for (size_t k = 0; keys != NULL && k < out->n_keys; k++) {
+        keys[k] = dcpk_arena_printf(w->out->arena, err, "%s.%s", out->keys[k], part->name);
+        if (keys[k] == NULL)
+            return err->status;
+    }
+    out->keys = keys;
+    return keys == NULL ? err->status : DCPK_OK;
+}
+
+/* Write each part of the members' tensors on its own: its rows of all of them. */
+static dcpk_status add_parts(struct writer *w, const struct dcpk_slot *slot,
+                             const struct dcpk_model_tensor *members,
+                             const struct dcpk_out_tensor *out, struct dcpk_error *err)
+{
+    const int64_t n_members = slot->n_layers * slot->n_experts;
+    struct dcpk_model_tensor *rows = dcpk_alloc_array((size_t)n_members, sizeof *rows, err);
+    dcpk_status st = rows == NULL ? err->status : DCPK_OK;
+    int64_t row = 0, n_rows = 0;
+
+    for (size_t i = 0; i < slot->n_parts; i++)
+        n_rows += slot->parts[i].n_rows;
+    if (st == DCPK_OK && (members[0].rank == 0 || members[0].shape[0] != n_rows))
+        st =
+            dcpk_fail(err, DCPK_EMISMATCH, "'%s': its %s has not the %" PRId64 " rows of its parts",
+                      slot->keys[0], dcpk_role_name(members[0].role), n_rows);
+    for (size_t i = 0; i < slot->n_parts && st == DCPK_OK; i++) {
+        const struct dcpk_part *part = &slot->parts[i];
+        struct dcpk_out_tensor stored = *out;
+
+        for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
+            st = dcpk_model_rows(w->out->arena, &members[m], row, part->n_rows, &rows[m], err);
+        if (st == DCPK_OK)
+            st = part_keys(w, part, &stored, err);
+        if (st == DCPK_OK)
+            st = add_stacked(w, slot, rows, &stored, err);
+        row += part->n_rows;
+    }
+    dcpk_free(rows);
+    return st;
+}
+
+/* Write one tensor of a slot: tensors[m] is that of member m. */
+static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
+                              const uint32_t *tensors, struct dcpk_out_tensor *out,
+                              struct dcpk_error *err)
+{
+    const int64_t n_members = slot->n_layers * slot->n_experts;
+    struct dcpk_model_tensor *members = dcpk_alloc_array((size_t)n_members, sizeof *members, err);
+    dcpk_status st = members == NULL ? err->status : DCPK_OK;
+
+    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++) {
+        members[m] = w->model->tensors[tensors[m]];
+        if (!dcpk_model_same_shape(&members[0], &members[m]))
+            st = dcpk_fail(err, DCPK_EMISMATCH, "'%s': the %s of layers or experts differ in shape",
+                           slot->keys[0], dcpk_role_name(members[m].role));
+    }
+    if (st == DCPK_OK)
+        st = slot->n_parts > 0 ? add_parts(w, slot, members, out, err)
+                               : add_stacked(w, slot, members, out, err);
+    dcpk_free(members);
+    return st;
 }
 
 /* Append the slot's keys with `prefix` before them. */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_parts.h"
 #include "formats/megatron/megatron_slots.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
@@ -100,11 +99,11 @@ static size_t find_mtp_layer(const char *name)
     return p == NULL ? 0 : (size_t)(p - name) + strlen(inner);
 }
 
-/* Has any layer multi-latent attention? */
-static bool has_mla(const struct dcpk_model *model)
+/* Has any layer such a module? */
+static bool has_module(const struct dcpk_model *model, const char *module)
 {
     for (size_t i = 0; i < model->n_params; i++)
-        if (strstr(model->params[i].name, ".self_attention.linear_kv_up_proj.") != NULL)
+        if (strstr(model->params[i].name, module) != NULL)
             return true;
     return false;
 }
@@ -125,6 +124,17 @@ static const char *stack_expert(struct dcpk_arena *arena, const char *rest, int6
     experts += strlen(EXPERTS);
     return dcpk_arena_printf(arena, err, "%.*sexperts.%.*s", (int)(experts - rest), rest,
                              (int)(number - experts), experts);
+}
+
+/* Mamba's convolution keeps the name of the module that it was before core 0.19: MambaMixer's
+ * sharded_state_dict, ssm/mamba_mixer.py@0.19.0 and main. */
+static const char *module_conv(struct dcpk_arena *arena, const char *rest, struct dcpk_error *err)
+{
+    static const char conv[] = "mixer.conv1d_";
+
+    return !dcpk_starts_with(rest, conv)
+               ? rest
+               : dcpk_arena_printf(arena, err, "mixer.conv1d.%s", rest + strlen(conv));
 }
 
 /* Both spellings of a key: one of them, or both as aliases, as the target wants. */
@@ -152,17 +162,6 @@ static dcpk_status spell(const struct finding *f, const char *head, const char *
     return DCPK_OK;
 }
 
-/* Parameters that torch_dist keeps in parts (torch_dist.md 4.7). */
-static dcpk_status check_kind(const char *name, struct dcpk_error *err)
-{
-    if (dcpk_megatron_is_in_parts(name))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s': Mamba and Gated DeltaNet projections, which torch_dist keeps in "
-                         "parts, are not written by this version",
-                         name);
-    return DCPK_OK;
-}
-
 static dcpk_status place_param(const struct finding *f, const char *name, bool stacked,
                                struct place *place, struct dcpk_error *err)
 {
@@ -170,11 +169,8 @@ static dcpk_status place_param(const struct finding *f, const char *name, bool s
     const char *rest = name, *head = "", *te;
     int64_t layer = -1;
     const size_t layers = find_layer(name, &layer, &rest);
-    dcpk_status st = check_kind(name, err);
 
     *place = (struct place){.layer = -1, .expert = -1};
-    if (st != DCPK_OK)
-        return st;
     if (layers > 0 && stacked) {
         place->layer = layer;
         head = dcpk_arena_strndup(arena, name, layers, err);
@@ -187,6 +183,8 @@ static dcpk_status place_param(const struct finding *f, const char *name, bool s
     if (head == NULL)
         return err->status;
     te = stack_expert(arena, rest, &place->expert, err);
+    if (te != NULL)
+        te = module_conv(arena, te, err);
     return te == NULL ? err->status : spell(f, head, te, place, err);
 }
 
@@ -338,6 +336,29 @@ static dcpk_status check_slots(const struct dcpk_model *model, const struct dcpk
     return DCPK_OK;
 }
 
+/* The parts of each slot: those of its first member, which looks like the others. */
+static dcpk_status find_parts(const struct finding *f, struct dcpk_slots *slots,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < slots->n && st == DCPK_OK; i++) {
+        struct dcpk_slot *slot = &slots->list[i];
+        struct dcpk_part found[DCPK_MAX_PARTS], *parts;
+
+        st = dcpk_megatron_parts_of(f->model, &f->model->params[slot->members[0]], found,
+                                    &slot->n_parts, err);
+        if (st != DCPK_OK || slot->n_parts == 0)
+            continue;
+        parts = dcpk_arena_array(f->out->arena, slot->n_parts, sizeof *parts, err);
+        if (parts == NULL)
+            return err->status;
+        memcpy(parts, found, slot->n_parts * sizeof *parts);
+        slot->parts = parts;
+    }
+    return st;
+}
+
 static dcpk_status find_with(struct finding *f, bool stacked, struct dcpk_slots *slots,
                              struct dcpk_error *err)
 {
@@ -385,7 +406,8 @@ static bool is_homogeneous(const struct dcpk_model *model)
                                            "hybrid_layer_pattern", "hybrid_override_pattern"};
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
 
-    if (is_frequency(attrs, "moe_layer_freq") || is_frequency(attrs, "linear_attention_freq"))
+    if (has_module(model, ".mixer.") || is_frequency(attrs, "moe_layer_freq") ||
+        is_frequency(attrs, "linear_attention_freq"))
         return false;
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
         if (is_given(attrs, switches[i]))
@@ -393,19 +415,33 @@ static bool is_homogeneous(const struct dcpk_model *model)
     return true;
 }
 
+/* Has the source kept layers apart that args would stack? Its loaders are told so, ours as well. */
+static bool keeps_layers_apart(const struct dcpk_model *model)
+{
+    bool apart = false;
+
+    return dcpk_value_as_bool(dcpk_value_get(model->content, "non_homogeneous_layers"), &apart) &&
+           apart;
+}
+
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err)
 {
-    struct finding f = {.model = model, .out = out, .is_mla = has_mla(model)};
+    const bool is_stacked = is_homogeneous(model) && !keeps_layers_apart(model);
+    struct finding f = {.model = model,
+                        .out = out,
+                        .is_mla = has_module(model, ".self_attention.linear_kv_up_proj.")};
     dcpk_status st;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};
     f.places = dcpk_alloc_array(model->n_params, sizeof *f.places, err);
-    st = f.places == NULL ? err->status : find_with(&f, slots->is_homogeneous_by_args, slots, err);
+    st = f.places == NULL ? err->status : find_with(&f, is_stacked, slots, err);
     if (st == DCPK_OK && slots->is_stacked && !layers_are_alike(model, slots))
         st = find_with(&f, false, slots, err);
     if (st == DCPK_OK)
         st = check_slots(model, slots, err);
+    if (st == DCPK_OK)
+        st = find_parts(&f, slots, err);
     dcpk_map_release(&f.slot_by_key);
     dcpk_free(f.places);
     return st;

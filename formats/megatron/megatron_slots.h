@@ -4,7 +4,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 
-#include "lib/ckpt/model.h"
+#include "formats/megatron/megatron_parts.h"
 #include "lib/ckpt/output.h"
 
 #define DCPK_MAX_STACKED   2 /* a layer axis and an expert axis */
@@ -22,6 +22,8 @@ struct dcpk_slot {
     bool has_layers, has_experts; /* the stacked axes, in this order, before the parameter's own */
     int64_t n_layers, n_experts;  /* 1 where the axis is not there */
     uint32_t *members;
+    const struct dcpk_part *parts; /* stored as "<key>.<part>" each; NULL: whole */
+    size_t n_parts;
 };
 
 /* All slots, in the order of the model's parameters. What they point to is in the output's arena;
@@ -41,7 +43,8 @@ static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
 
 /*
  * Find the slots: layers stacked where Megatron of these args stacks them and where they are alike.
- * Errors: DCPK_EMISMATCH for experts that are missing or differ in shape.
+ * Errors: DCPK_EMISMATCH for experts that are missing or differ in shape; those of
+ * dcpk_megatron_parts_of.
  */
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err);

@@ -2,6 +2,7 @@
 /* model.c - the tables of the canonical view. */
 #include "lib/ckpt/model.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -156,6 +157,40 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key)
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
 {
     return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
+}
+
+dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
+                            int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
+                            struct dcpk_error *err)
+{
+    struct dcpk_piece *pieces = dcpk_arena_array(arena, tensor->n_pieces, sizeof *pieces, err);
+    int64_t *shape = dcpk_arena_array(arena, (size_t)tensor->rank, sizeof *shape, err);
+    struct dcpk_box region;
+    size_t n = 0;
+
+    assert(tensor->rank > 0 && row + n_rows <= tensor->shape[0]);
+    if (pieces == NULL || shape == NULL)
+        return err->status;
+    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
+    shape[0] = n_rows;
+    dcpk_box_whole(shape, tensor->rank, &region);
+    region.offset[0] = row;
+    for (size_t i = 0; i < tensor->n_pieces; i++) {
+        struct dcpk_box from, to;
+        dcpk_status st;
+
+        if (!dcpk_piece_clip(&tensor->pieces[i], &region, &from, &to))
+            continue;
+        to.offset[0] -= row;
+        st = dcpk_piece_make(arena, tensor->pieces[i].src, &from, &to, &pieces[n++], err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    *rows = *tensor;
+    rows->shape = shape;
+    rows->pieces = pieces;
+    rows->n_pieces = n;
+    return DCPK_OK;
 }
 
 static int64_t int_attr(const struct dcpk_value *attrs, const char *name)

@@ -104,6 +104,11 @@ struct dcpk_model {
     struct dcpk_layout layout;
     const char
         *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
+    /*
+     * Projections that are joined of parts (Mamba's in_proj) have their rows in the order of so
+     * many tensor-parallel ranks; 0 or 1: in that of a run without tensor parallelism.
+     */
+    int64_t rows_tp;
     bool has_optimizer;
     /*
      * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before
@@ -140,6 +145,14 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
+
+/*
+ * Rows [row, row + n_rows) of a tensor as a tensor of their own; its shape and pieces are made in
+ * `arena`. The rows must be there: rank > 0, row + n_rows <= shape[0] (asserted).
+ */
+dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
+                            int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
+                            struct dcpk_error *err);
 
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);

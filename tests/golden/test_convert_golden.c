@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
+#include "lib/exec/pairing.h"
 #include "lib/exec/prove.h"
 #include "tests/golden/conversions.h"
 
@@ -202,6 +203,40 @@ static void an_fp32_run_has_its_own_prefix(void **state)
 }
 
 /*
+ * Megatron-FSDP orders the rows of Mamba's projections by tensor-parallel rank. What we join is for
+ * one rank, so args say one, whatever the source had, and only its RNG state is kept.
+ */
+static void joined_rows_are_for_one_rank(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *source = open_at(sample_path("torch_dist_c_mamba"));
+    struct dcpk_model *model = NULL;
+    struct dcpk_output *out = NULL;
+    int64_t tp = 0;
+
+    (void)state;
+    CHECK_OK(dcpk_model_of(source, 0, &model, &err), "model");
+    CHECK_OK(dcpk_model_set_arg(model, "tensor_model_parallel_size", 2, &err), "args");
+    dcpk_model_read_layout(model);
+    CHECK_EQ_INT(model->n_rng, 1, "RNG states");
+    model->rng[0].tp = 1;
+    CHECK_OK(dcpk_output_new(source, dcpk_format_find("fsdp_dtensor"), &out, &err), "output");
+    CHECK_OK(out->format->from_model(model, out, &err), "from_model");
+    for (size_t i = 0; i < out->n_objects; i++) {
+        const struct dcpk_value *value = out->payloads[out->objects[i].payload].value;
+
+        CHECK(strncmp(out->objects[i].key, "rng_state", strlen("rng_state")) != 0, "RNG state");
+        if (strcmp(out->objects[i].key, "args") == 0)
+            dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(value), "tensor_model_parallel_size"),
+                              &tp);
+    }
+    CHECK_EQ_INT(tp, 1, "args");
+    dcpk_output_free(out);
+    dcpk_model_free(model);
+    dcpk_checkpoint_close(source);
+}
+
+/*
  * Without enough memory an error, never a leak and never a folder that looks whole. (A probe that
  * runs out of memory says "not mine", and the conversion may still succeed: it ends when the n-th
  * allocation is never made.)
@@ -244,6 +279,7 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(an_fp32_run_has_its_own_prefix, scratch_setup,
                                         scratch_teardown),
+        cmocka_unit_test(joined_rows_are_for_one_rank),
         cmocka_unit_test_setup_teardown(every_failed_allocation_is_an_error, scratch_setup,
                                         scratch_teardown),
     };

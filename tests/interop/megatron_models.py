@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""megatron_models.py - Megatron itself, on CPU, saves a tiny model of a family as torch_dist, and loads it as fsdp_dtensor.
+"""megatron_models.py - Megatron itself, on CPU, saves a tiny model of a family as torch_dist, and loads its conversions.
 
     export MEGATRON_TREES=/where/the/releases/are OMP_NUM_THREADS=1
     python megatron_models.py save core_v0.19.0 FAMILY FOLDER
     dcpkit convert --to fsdp_dtensor FOLDER OUT
     python megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004
+    dcpkit convert --to torch_dist OUT BACK
+    python megatron_models.py load core_v0.19.0 FAMILY BACK/iter_0000004
 
-Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`: it loads strictly
-with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0". Megatron's local layer
-spec stands in for Transformer Engine's; where a module has no local form (Mamba, Gated DeltaNet) its kernels are stubs.
+Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
+strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
+zarr with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "CHECKED n bad 0". Megatron's local
+layer spec stands in for Transformer Engine's; where a module has no local form (Mamba, Gated DeltaNet) its kernels are stubs.
 """
 import argparse
 import contextlib
@@ -28,6 +31,7 @@ import torch.distributed as dist
 import typing_extensions
 
 ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
+IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 HIDDEN, VOCAB, ITERATION = 16, 32, 4
 
 MOE = dict(num_moe_experts=4, moe_ffn_hidden_size=12, moe_router_topk=2, moe_token_dispatcher_type="alltoall")
@@ -107,7 +111,7 @@ def cuda_type(self, *args, **kwargs):
     return found.replace("torch.", "torch.cuda.") if not args and not kwargs else found
 
 
-if ACTION == "save":
+if not IS_FSDP:
     torch.Tensor.type = torch.nn.Parameter.type = cuda_type
 
 
@@ -233,6 +237,8 @@ def mamba_model():
     parts.attention_layer.submodules.input_layernorm = local.input_layernorm
     parts.mlp_layer.submodules.mlp = local.mlp
     parts.mlp_layer.submodules.pre_mlp_layernorm = local.pre_mlp_layernorm
+    for layer in (parts.attention_layer, parts.mlp_layer):  # stored as Transformer Engine's fused norms
+        layer.submodules.sharded_state_dict_keys_map = local.sharded_state_dict_keys_map
     for module in {sys.modules[model.__module__], sys.modules[stack.module.__module__]}:
         if hasattr(module, "TENorm"):
             module.TENorm = WrappedTorchNorm
@@ -333,18 +339,18 @@ class Fused(torch.optim.Optimizer):
 optimizers.Adam = distrib_optimizer.Adam = Fused
 optimizers.USING_PYTORCH_OPTIMIZER = False
 for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APEX_OPTIMIZER=False).items():
-    if ACTION == "save" and hasattr(distrib_optimizer, name):
+    if not IS_FSDP and hasattr(distrib_optimizer, name):
         setattr(distrib_optimizer, name, value)
 optimizer_config = OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01, bf16=True,
                                    params_dtype=torch.bfloat16, use_distributed_optimizer=True)
 ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True)
-if ACTION == "load":
+if IS_FSDP:
     ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
 known = inspect.signature(DistributedDataParallelConfig.__init__).parameters
 ddp_config = DistributedDataParallelConfig(**{k: v for k, v in ddp.items() if k in known})
 args = argparse.Namespace(
-    ckpt_format="torch_dist" if ACTION == "save" else "fsdp_dtensor", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
+    ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
     dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
     distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=True, tensor_model_parallel_size=1,
@@ -364,6 +370,28 @@ def make_optimizer(chunk):
     return made, scheduler
 
 
+def rng_state(ckpt_format):
+    groups = mpu.get_tensor_model_parallel_group(), mpu.get_pipeline_model_parallel_group()
+    many = len(inspect.signature(checkpointing.get_rng_state).parameters) > 1
+    return checkpointing.get_rng_state(ckpt_format, *(groups if many else ()))
+
+
+def state_of(optimizer, scheduler, metadata, rng, **optimizer_kwargs):
+    """Everything that a run saves or asks for, as sharded tensors and objects."""
+    full = dict(metadata, dp_cp_group=mpu.get_data_parallel_group(with_context_parallel=True))
+    return checkpointing.generate_state_dict(args, [bare], optimizer, scheduler, rng, iteration=ITERATION,
+                                             optim_sd_kwargs=dict(metadata=full, **optimizer_kwargs),
+                                             model_sd_kwargs=dict(metadata=full))
+
+
+def each_master(optimizer, names):
+    """(name, shape, range of the flattened parameter, fp32 master, its optimizer state) of every trained parameter."""
+    for chained in optimizer.chained_optimizers:
+        for param, (group, order) in chained.model_param_group_index_map.items():
+            main = chained.optimizer.param_groups[group]["params"][order]
+            yield names[param], param.shape, chained._get_model_param_range_map(param)["param"], main, chained.optimizer.state
+
+
 def save():
     from megatron.core import dist_checkpointing
 
@@ -375,43 +403,72 @@ def save():
         if name.endswith("expert_bias"):
             buffer.data = value_of(name, buffer.shape, "")  # in fp32, as the first forward pass makes it
     optimizer, scheduler = make_optimizer(DistributedDataParallel(config, ddp_config, model))
-    for chained in optimizer.chained_optimizers:
-        for param, (group, order) in chained.model_param_group_index_map.items():
-            main = chained.optimizer.param_groups[group]["params"][order]
-            main.data.copy_(value_of(names[param], param.shape, "").flatten())
-            chained.optimizer.state[main] = {kind: value_of(names[param], param.shape, "." + kind).flatten()
-                                             for kind in ("exp_avg", "exp_avg_sq")}
-        for group in chained.optimizer.param_groups:
-            group["step"] = ITERATION
+    for name, shape, _, main, state in each_master(optimizer, names):
+        main.data.copy_(value_of(name, shape, "").flatten())
+        state[main] = {kind: value_of(name, shape, "." + kind).flatten() for kind in ("exp_avg", "exp_avg_sq")}
+    for group in optimizer.param_groups:
+        group["step"] = ITERATION
     metadata = dict(distrib_optim_sharding_type="fully_reshardable", distrib_optim_fully_reshardable_mem_efficient=False,
                     singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
-    full = dict(metadata, dp_cp_group=mpu.get_data_parallel_group(with_context_parallel=True))
-    groups = mpu.get_tensor_model_parallel_group(), mpu.get_pipeline_model_parallel_group()
-    many = len(inspect.signature(checkpointing.get_rng_state).parameters) > 1
-    rng = checkpointing.get_rng_state("torch_dist", *groups) if many else checkpointing.get_rng_state("torch_dist")
-    state = checkpointing.generate_state_dict(args, [bare], optimizer, scheduler, rng, iteration=ITERATION,
-                                              optim_sd_kwargs=dict(metadata=full), model_sd_kwargs=dict(metadata=full))
+    state = state_of(optimizer, scheduler, metadata, rng_state("torch_dist"))
     state["num_floating_point_operations_so_far"] = 1.0
     os.makedirs(FOLDER)
     dist_checkpointing.save(state, FOLDER, content_metadata=metadata)
     print("SAVED", len(names), "parameters")
 
 
-def load():
+def report(checked, bad):
+    print("CHECKED", checked, "bad", len(bad), *bad[:10], sep="\n  " if bad else " ")
+    return 1 if bad or not checked else 0
+
+
+def forget():
+    for kind in (bare.named_parameters(), bare.named_buffers()):
+        for _, tensor in kind:
+            tensor.data.fill_(-1)
+
+
+def load_3d():
+    """As Megatron loads torch_dist or zarr: the default strictness, then the model and the optimizer strictly."""
+    from megatron.core import dist_checkpointing
+
+    forget()
+    names = {param: name for name, param in bare.named_parameters()}
+    optimizer, scheduler = make_optimizer(DistributedDataParallel(config, ddp_config, model))
+    common = dist_checkpointing.load_common_state_dict(FOLDER)
+    request = state_of(optimizer, scheduler, common["content_metadata"], rng_state("torch_dist"), is_loading=True)
+    state = dist_checkpointing.load(request, FOLDER, strict="assume_ok_unexpected")
+    bare.load_state_dict(state["model"], strict=True)
+    optimizer.load_state_dict(state["optimizer"])
+    checked, bad = 0, []
+
+    def check(what, got, want):
+        nonlocal checked
+        checked += 1
+        if not torch.equal(got, want):
+            bad.append(what)
+
+    for name, tensor in [*bare.named_parameters(), *bare.named_buffers()]:
+        if not name.endswith("local_tokens_per_expert"):
+            check(name, tensor.data, weight_of(name, tensor))
+    for name, shape, span, main, state in each_master(optimizer, names):
+        for kind, got in (("", main.data), (".exp_avg", state[main]["exp_avg"]), (".exp_avg_sq", state[main]["exp_avg_sq"])):
+            check(name + (kind or ".master"), got.flatten(), value_of(name, shape, kind).flatten()[span.start:span.end])
+    check("step", torch.tensor([float(g["step"]) for g in optimizer.param_groups]),
+          torch.full((len(optimizer.param_groups),), float(ITERATION)))
+    return report(checked, bad)
+
+
+def load_fsdp():
     from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
     from torch.distributed.checkpoint import FileSystemReader, default_planner
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
-    for kind in (bare.named_parameters(), bare.named_buffers()):
-        for _, tensor in kind:
-            tensor.data.fill_(-1)
+    forget()
     chunk = FullyShardedDataParallel(config, ddp_config, model, device=torch.device("cpu"))
     optimizer, scheduler = make_optimizer(chunk)
     unwrapped = checkpointing.unwrap_model([chunk])
-    groups = mpu.get_tensor_model_parallel_group(), mpu.get_pipeline_model_parallel_group()
-    many = len(inspect.signature(checkpointing.get_rng_state).parameters) > 1
-    rng = checkpointing.get_rng_state("fsdp_dtensor", *groups) if many else checkpointing.get_rng_state("fsdp_dtensor")
-    state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng, iteration=1,
+    state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng_state("fsdp_dtensor"), iteration=1,
                                               optim_sd_kwargs=dict(metadata={}, is_loading=True))
     state["args"] = argparse.Namespace()
     live, moments = dict(state["model"]), dict(state["optimizer"]["state"])
@@ -438,10 +495,9 @@ def load():
     for name, entry in moments.items():
         for kind in ("exp_avg", "exp_avg_sq"):
             check(name.removeprefix("module.").removeprefix("module."), "." + kind, entry[kind])
-    print("CHECKED", checked, "bad", len(bad), *bad[:10], sep="\n  " if bad else " ")
-    return 1 if missing or bad or not checked else 0
+    return report(checked, bad) or int(bool(missing))
 
 
-code = save() if ACTION == "save" else load()
+code = save() if ACTION == "save" else load_fsdp() if IS_FSDP else load_3d()
 sys.stdout.flush()
 os._exit(code or 0)

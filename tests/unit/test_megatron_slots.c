@@ -76,7 +76,7 @@ static void slots_are_found(void **state)
         struct {
             const char *keys[2];
             int64_t n_layers, n_experts; /* 0: no such axis */
-        } slots[4];
+        } slots[5];
     } cases[] = {
         {"the local spec renames no norm of MLA",
          {.names = {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
@@ -129,6 +129,18 @@ static void slots_are_found(void **state)
          false,
          false,
          {{{"decoder.layers.0." EXPS}, 0, 2}}},
+        {"a Mamba mixer too, and its convolution is called as the module that it was",
+         {.names = {"decoder.layers.0.mixer.in_proj.weight", "decoder.layers.0.mixer.conv1d_weight",
+                    "decoder.layers.0.mixer.out_proj.weight", "decoder.layers.0.mixer.dt_bias",
+                    "decoder.layers.0.mixer.D"},
+          .rows = {2 * 2 + 2 * 1 + 3, 2 + 2 * 1}},
+         false,
+         false,
+         {{{"decoder.layers.0.mixer.in_proj.weight"}, 0, 0},
+          {{"decoder.layers.0.mixer.conv1d.weight"}, 0, 0},
+          {{"decoder.layers.0.mixer.out_proj.weight"}, 0, 0},
+          {{"decoder.layers.0.mixer.dt_bias"}, 0, 0},
+          {{"decoder.layers.0.mixer.D"}, 0, 0}}},
         {"a frequency of 1 does not",
          {.names = {"decoder.layers.0." QKV}, .arg = "moe_layer_freq", .value = 1},
          true,
@@ -192,7 +204,7 @@ static void slots_are_found(void **state)
         CHECK_OK(find(&cases[i].given, label, &model, &out, &slots, &err), label);
         CHECK_EQ_INT(slots.is_stacked, cases[i].is_stacked, label);
         CHECK_EQ_INT(slots.is_homogeneous_by_args, cases[i].is_homogeneous, label);
-        for (; n < 4 && cases[i].slots[n].keys[0] != NULL; n++) {
+        for (; n < 5 && cases[i].slots[n].keys[0] != NULL; n++) {
             const struct dcpk_slot *slot = &slots.list[n];
             const int64_t layers = cases[i].slots[n].n_layers,
                           experts = cases[i].slots[n].n_experts;
@@ -261,7 +273,7 @@ static void misfits_are_refused(void **state)
          {.names = {"decoder.layers.0." FC1 "2000000000"}},
          DCPK_EMISMATCH,
          "claim 1 layers of 2000000001 experts"},
-        {"Mamba",
+        {"a mixer without the parameters that tell its parts",
          {.names = {"decoder.layers.0.mixer.in_proj.weight"}},
          DCPK_EUNSUPPORTED,
          "in_proj"},
