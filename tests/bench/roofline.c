@@ -31,6 +31,13 @@ static bool read_block(int thread, off_t at)
     return pread(ground.in, ground.from[thread], BLOCK_BYTES, at) == (ssize_t)BLOCK_BYTES;
 }
 
+/* Asks for what comes later, as dcpk_gather_advise does. */
+static bool advise_read_block(int thread, off_t at)
+{
+    posix_fadvise(ground.in, at + 8 * (off_t)BLOCK_BYTES, BLOCK_BYTES, POSIX_FADV_WILLNEED);
+    return read_block(thread, at);
+}
+
 static bool write_block(int thread, off_t at)
 {
     return pwrite(ground.out, ground.from[thread], BLOCK_BYTES, at) == (ssize_t)BLOCK_BYTES;
@@ -62,6 +69,11 @@ static bool convert_block(int thread, off_t at)
     return read_block(thread, at) && crc_block(thread, at) && write_flush_block(thread, at);
 }
 
+static bool advise_convert_block(int thread, off_t at)
+{
+    return advise_read_block(thread, at) && crc_block(thread, at) && write_flush_block(thread, at);
+}
+
 static bool copy_range_block(int thread, off_t at)
 {
     off_t to = at;
@@ -86,6 +98,7 @@ static const struct way {
 } ways[] = {
     {"read, page cache", read_block, 0, -1, false},
     {"read, disk", read_block, 0, -1, true},
+    {"read, disk, advised", advise_read_block, 0, -1, true},
     {"read, disk, O_DIRECT", read_block, O_DIRECT, -1, true},
     {"memcpy", copy_block, -1, -1, false},
     {"CRC-32", crc_block, -1, -1, false},
@@ -94,6 +107,9 @@ static const struct way {
     {"write, O_DIRECT", write_block, -1, O_DIRECT, false},
     {"read, CRC, write, page cache", convert_block, 0, 0, false},
     {"read, CRC, write, disk", convert_block, 0, 0, true},
+    {"the same, advised", advise_convert_block, 0, 0, true},
+    {"the same, read O_DIRECT", convert_block, O_DIRECT, 0, true},
+    {"the same, both O_DIRECT", convert_block, O_DIRECT, O_DIRECT, true},
     {"copy_file_range, page cache", copy_range_block, 0, 0, false},
 };
 
