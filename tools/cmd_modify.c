@@ -6,7 +6,6 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/json.h"
-#include "lib/base/text.h"
 #include "lib/exec/modify.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
@@ -35,6 +34,19 @@ static void print_item(const struct dcpk_edit_item *item)
     putchar('\n');
 }
 
+/* "3 tensors written anew, 5 files linked, 0 copied" */
+static void print_data(const struct dcpk_modification *m, bool dry_run)
+{
+    fputs("data        ", stdout);
+    if (m->is_rewritten)
+        printf("%zu tensors %swritten anew, ", m->out->n_tensors, dry_run ? "to be " : "");
+    if (dry_run)
+        printf("%zu files to be %s\n", m->out->n_kept,
+               m->source.is_archive || m->target.is_archive ? "copied" : "linked");
+    else
+        printf("%" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked, m->n_copied);
+}
+
 static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
 {
     printf("%s ", dry_run ? "would write" : "wrote");
@@ -44,13 +56,7 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
         print_item(&m->items[i]);
     printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
            m->n_items, m->n_renamed, m->n_removed, m->n_cast);
-    if (m->is_rewritten)
-        printf("data        %s\n", dry_run ? "to be written anew" : "written anew");
-    else if (dry_run)
-        printf("data        %zu files to be linked\n", m->out->n_files);
-    else
-        printf("data        %" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked,
-               m->n_copied);
+    print_data(m, dry_run);
     return dcpk_cli_flush(err);
 }
 
@@ -125,7 +131,7 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         dcpk_cli_notes(voice, m.ckpt);
-    if (st == DCPK_OK && m.n_copied > 0)
+    if (st == DCPK_OK && m.n_copied > 0 && !m.source.is_archive && !m.target.is_archive)
         dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
     if (st == DCPK_OK)
@@ -139,7 +145,7 @@ int dcpk_cmd_modify(int argc, char **argv)
     const char *texts[DCPK_CLI_MAX_LIST];
     struct dcpk_cli_list edits = {texts, 0};
     struct dcpk_modify_options options = {
-        .formats = dcpk_formats, .container = dcpk_format_find("dcp"), .backend = dcpk_backends[0]};
+        .formats = dcpk_formats, .open_file = dcpk_archive_opener, .backend = dcpk_backends[0]};
     struct dcpk_voice voice = {.command = NAME};
     bool dry_run = false, as_json = false;
     const struct dcpk_cli_option rows[] = {
@@ -148,7 +154,9 @@ int dcpk_cmd_modify(int argc, char **argv)
          "  \"rename RE NEW\"  matches in a key become NEW; \\1 to \\9 are groups, '' is no text\n"
          "  \"remove RE\"      keys that match go\n"
          "  \"keep RE\"        keys that do not match go\n"
-         "  \"cast RE DTYPE\"  tensors that match become DTYPE (the data is written anew)"},
+         "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written anew: in zarr "
+         "they\n"
+         "                    alone, else all data)"},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
         DCPK_CLI_JSON(as_json),
@@ -159,8 +167,9 @@ int dcpk_cmd_modify(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
-        .summary = "Rename, remove or cast keys of a folder of .distcp files; IN is never touched, "
-                   "its data files are linked where nothing is cast.",
+        .summary = "Rename, remove or cast keys of a checkpoint; IN, a folder or an archive, is "
+                   "never touched, and its files are linked where nothing in them is cast. An "
+                   "OUT that ends in .tar is packed.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,
         .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
@@ -175,8 +184,6 @@ int dcpk_cmd_modify(int argc, char **argv)
         return code;
     if (edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
-    if (dcpk_ends_with(args[1], ".tar"))
-        return dcpk_cli_usage(NAME, "'%s' would be an archive: only folders are written", args[1]);
     options.in = args[0];
     options.out = args[1];
     options.edits = texts;

@@ -9,6 +9,7 @@
 #include "formats/dcp/item_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/text.h"
 
 #define METADATA_NAME      ".metadata"
 #define MAX_METADATA_BYTES ((uint64_t)UINT32_MAX) /* what the pickle reader takes */
@@ -280,6 +281,17 @@ dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
     return st;
 }
 
+/* A data file that no key needs belongs to the tensors all the same. */
+static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    if (strcmp(name, METADATA_NAME) == 0 || dcpk_ends_with(name, ".distcp"))
+        return true;
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        if (strcmp(dcpk_source_name(ckpt->files[i]), name) == 0)
+            return true;
+    return false;
+}
+
 static int probe(struct dcpk_store *store)
 {
     return dcpk_dcp_is_folder(store) ? 10 : 0;
@@ -302,4 +314,6 @@ const struct dcpk_format dcpk_format_dcp = {
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
     .finish = dcpk_dcp_finish,
+    .container = &dcpk_format_dcp,
+    .is_own = is_own,
 };

@@ -56,4 +56,5 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
     .finish = dcpk_dcp_finish,
+    .container = &dcpk_format_dcp,
 };

@@ -167,4 +167,5 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
     .finish = td_finish,
+    .container = &dcpk_format_dcp,
 };

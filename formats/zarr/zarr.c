@@ -81,4 +81,5 @@ const struct dcpk_format dcpk_format_zarr = {
     .frame = dcpk_zarr_frame,
     .encode = dcpk_zarr_encode,
     .finish = dcpk_zarr_finish,
+    .container = &dcpk_zarr_arrays,
 };

@@ -5,7 +5,8 @@
 
 #include "formats/zarr/zarr_array.h"
 
-#define DCPK_ZARR_COMMON_PT "common.pt"
+#define DCPK_ZARR_COMMON_PT     "common.pt"
+#define DCPK_ZARR_MAX_KEY_BYTES 1022
 
 /* How the chunks of one array are stored. */
 struct dcpk_zarr_layout {
@@ -29,6 +30,16 @@ dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
                              void *out, struct dcpk_error *err);
 void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);
 
+/*
+ * Are n bytes the name of an object's file without its ".pt": "shard_<offsets>_<shape>"? is_short:
+ * core 0.4 to 0.7 lost the last component of a shape of several axes (zarr.md section 5); such a
+ * name is kept as it is, its offsets say all that is needed.
+ */
+bool dcpk_zarr_is_shard(const char *name, size_t n, bool *is_short);
+
+/* What writes a zarr checkpoint of which arrays were changed: struct dcpk_format, `container`. */
+extern const struct dcpk_format dcpk_zarr_arrays;
+
 /* The writer's hooks. */
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err);
@@ -37,6 +48,9 @@ dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out
                             uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
 dcpk_status dcpk_zarr_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                              struct dcpk_bytes *bytes, struct dcpk_error *err);
+/* The .zarray of every tensor. */
+dcpk_status dcpk_zarr_finish_arrays(struct dcpk_output *out, struct dcpk_folder *folder,
+                                    struct dcpk_error *err);
 dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                              struct dcpk_error *err);
 

@@ -13,7 +13,7 @@
 
 #define ARRAY_JSON     ".zarray"
 #define MAX_JSON_BYTES (1u << 20)
-#define MAX_KEY_BYTES  1024
+#define MAX_KEY_BYTES  (DCPK_ZARR_MAX_KEY_BYTES + 2)
 #define MAX_NAME_BYTES (MAX_KEY_BYTES + 24 * DCPK_MAX_RANK) /* "<key>/<i>.<j>.<k>" */
 /*
  * Chunks that one array may leave out: each costs memory without a byte on disk. Megatron writes
@@ -280,21 +280,17 @@ static dcpk_status add_array(struct dcpk_checkpoint *ckpt, const char *key,
     return note_strays(ckpt, &l, err);
 }
 
-/*
- * "shard_<offsets>_<shape>.pt". Core 0.4 to 0.7 lost the last component of a shape of several axes
- * (zarr.md section 5): such a name is kept as it is, its offsets say all that is needed.
- */
-static bool is_shard_name(const char *name, bool *is_short)
+bool dcpk_zarr_is_shard(const char *name, size_t n, bool *is_short)
 {
     const char *offsets = name + strlen("shard_"), *shape;
     int n_dots[2] = {0, 0};
 
-    if (!dcpk_starts_with(name, "shard_") || !dcpk_ends_with(name, ".pt"))
+    if (!dcpk_starts_with(name, "shard_"))
         return false;
-    shape = strchr(offsets, '_');
+    shape = memchr(offsets, '_', n - strlen("shard_"));
     if (shape == NULL)
         return false;
-    for (const char *p = offsets; p < name + strlen(name) - strlen(".pt"); p++)
+    for (const char *p = offsets; p < name + n; p++)
         n_dots[p > shape] += *p == '.';
     *is_short = n_dots[0] > n_dots[1];
     return true;
@@ -332,7 +328,8 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        if (!is_shard_name(names[i], &is_short)) {
+        if (!dcpk_ends_with(names[i], ".pt") ||
+            !dcpk_zarr_is_shard(names[i], strlen(names[i]) - strlen(".pt"), &is_short)) {
             n_others++;
             continue;
         }
@@ -360,9 +357,9 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     size_t n = 0;
     dcpk_status st;
 
-    if (strlen(name) > MAX_KEY_BYTES - 2)
+    if (strlen(name) > DCPK_ZARR_MAX_KEY_BYTES)
         return dcpk_fail(err, DCPK_ERANGE, "'%.100s...': the name has %zu bytes, the limit is %d",
-                         name, strlen(name), MAX_KEY_BYTES - 2);
+                         name, strlen(name), DCPK_ZARR_MAX_KEY_BYTES);
     /* Locks of zarr's ProcessSynchronizer (zarr.md section 2): some hold an empty .zarray. */
     if (dcpk_ends_with(name, ".sync"))
         return DCPK_OK;

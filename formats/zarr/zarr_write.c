@@ -404,15 +404,23 @@ static dcpk_status put_common(const struct dcpk_output *out, struct dcpk_folder 
     return st;
 }
 
+dcpk_status dcpk_zarr_finish_arrays(struct dcpk_output *out, struct dcpk_folder *folder,
+                                    struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++)
+        st = put_array(folder, &out->tensors[t], err);
+    return st;
+}
+
 dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                              struct dcpk_error *err)
 {
     static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
                                "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = dcpk_zarr_finish_arrays(out, folder, err);
 
-    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++)
-        st = put_array(folder, &out->tensors[t], err);
     if (st == DCPK_OK)
         st = put_common(out, folder, err);
     return st == DCPK_OK

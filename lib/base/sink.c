@@ -21,16 +21,6 @@
 #define MAX_WRITE_BYTES ((size_t)1 << 30) /* of one pwrite: Linux cuts at 2 GiB - 4096 */
 #define WALK_FDS        16                /* descriptors that deleting a tree may use */
 
-int dcpk_folder_fd(const struct dcpk_folder *folder)
-{
-    return folder->dir_fd;
-}
-
-int dcpk_sink_fd(const struct dcpk_sink *sink)
-{
-    return sink->fd;
-}
-
 /* Owned copy of the first n bytes of text with a suffix. */
 static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
 {
@@ -270,9 +260,8 @@ static bool is_plain_name(const char *name)
     return is_plain_part(name, strlen(name));
 }
 
-/* Check "name" or "folder/name" and make the folder. */
-static dcpk_status make_inner_folder(struct dcpk_folder *folder, const char *name,
-                                     struct dcpk_error *err)
+dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
+                                   struct dcpk_error *err)
 {
     const char *slash = strchr(name, '/'), *last = slash == NULL ? name : slash + 1;
     const size_t n = slash == NULL ? 0 : (size_t)(slash - name);
@@ -372,7 +361,7 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    const dcpk_status st = make_inner_folder(folder, name, err);
+    const dcpk_status st = dcpk_folder_make_inner(folder, name, err);
 
     return st == DCPK_OK ? open_sink(folder, name, n_bytes, O_CREAT | O_EXCL, sink, err) : st;
 }

@@ -17,8 +17,8 @@ struct dcpk_folder;
 
 enum dcpk_folder_flags {
     DCPK_FOLDER_REPLACE = 1, /* what exists at <path> is moved aside, replaced, then deleted */
-    DCPK_FOLDER_TAR = 2,     /* <path> is a tar archive, files are its members (lib/base/tar.h); no
-                                links, no copies */
+    DCPK_FOLDER_TAR = 2, /* <path> is a tar archive, files are its members (lib/base/tar.h), none
+                            of them links */
 };
 
 /*
@@ -61,15 +61,16 @@ dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const 
                             size_t n_bytes, struct dcpk_error *err);
 
 /*
- * Put the file at `source` (a path) into the folder as `name`: as a further name of the same file
- * (hard link, both then share its bytes) where the file systems allow it, else as a copy. *linked:
- * which it was.
+ * Put a source into the folder as `name`: as a further name of the same file (hard link, both then
+ * share its bytes) where it is one and the file systems allow it, else as a copy. *linked: which it
+ * was.
  */
-dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name, const char *source,
-                             bool *linked, struct dcpk_error *err);
-/* A copy of the file at `source`, synced. */
-dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name, const char *source,
-                             struct dcpk_error *err);
+struct dcpk_source;
+dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
+                             struct dcpk_source *source, bool *linked, struct dcpk_error *err);
+/* A copy of the source, synced. */
+dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
+                             struct dcpk_source *source, struct dcpk_error *err);
 
 /* Sync the folder, rename it into place, sync its parent. Frees folder on success only. */
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);

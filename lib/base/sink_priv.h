@@ -29,8 +29,9 @@ struct dcpk_sink {
     char path[]; /* for messages */
 };
 
-int dcpk_folder_fd(const struct dcpk_folder *folder); /* of the folder under construction */
-int dcpk_sink_fd(const struct dcpk_sink *sink);
+/* Check "name" or "folder/name" and make the folder. */
+dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
+                                   struct dcpk_error *err);
 
 /* Write all n bytes; `path` is for the message. */
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,

@@ -74,6 +74,22 @@ struct dcpk_format {
     /* Write what makes the folder readable, last of all. */
     dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
                           struct dcpk_error *err);
+
+    /*
+     * What writes a checkpoint of this format again when its keys or dtypes are changed
+     * (lib/exec/modify.h): a format without conventions of its own, whose writing hooks above and
+     * the two below count. NULL: it cannot be changed.
+     */
+    const struct dcpk_format *container;
+    /* Of a container: does the entry `name` of the folder belong to its tensors and objects, so
+     * that it is not taken over as it is? */
+    bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);
+    /*
+     * Of a container that has files for each item: check the new keys, and list the files of the
+     * items that stay as they are (dcpk_output_keep). NULL: items share files.
+     */
+    dcpk_status (*keep)(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
+                        struct dcpk_error *err);
 };
 
 #endif

@@ -37,6 +37,7 @@ void dcpk_output_free(struct dcpk_output *out)
     dcpk_free(out->objects);
     dcpk_free(out->chunks);
     dcpk_free(out->files);
+    dcpk_free(out->kept);
     dcpk_arena_free(out->arena);
     dcpk_free(out);
 }
@@ -74,6 +75,17 @@ dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uin
 
     if (st == DCPK_OK)
         out->objects[out->n_objects++] = (struct dcpk_out_object){.key = key, .payload = payload};
+    return st;
+}
+
+dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
+                             struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_grow(&out->kept, &out->kept_capacity, out->n_kept, sizeof *out->kept, err);
+
+    if (st == DCPK_OK)
+        out->kept[out->n_kept++] = (struct dcpk_kept_file){.name = name, .source = source};
     return st;
 }
 

@@ -63,6 +63,20 @@ struct dcpk_out_file {
     uint64_t n_bytes;
 };
 
+/* A file of the source that is taken over as it is, under another name perhaps. */
+struct dcpk_kept_file {
+    const char *name;
+    struct dcpk_source *source;
+};
+
+/* A tensor or an object of the source that stays, by its new key. */
+struct dcpk_kept_item {
+    const char *name;
+    const struct dcpk_tensor *tensor; /* NULL: an object */
+    const struct dcpk_object *object; /* NULL: a tensor */
+    bool is_rewritten;                /* it gets another dtype: the output has it as a tensor */
+};
+
 /* What the report cannot read off the output itself. */
 enum dcpk_event_kind { DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE };
 
@@ -105,6 +119,8 @@ struct dcpk_output {
     size_t n_chunks, chunks_capacity;
     struct dcpk_out_file *files;
     size_t n_files, files_capacity;
+    struct dcpk_kept_file *kept;
+    size_t n_kept, kept_capacity;
     struct dcpk_out_event *events, **events_end;
     uint64_t
         identity; /* hash of input and options, for ids that must not depend on time or place */
@@ -122,6 +138,9 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
                                     struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
                                    struct dcpk_error *err);
+/* name: lives in out->arena or the source's. */
+dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
+                             struct dcpk_error *err);
 /* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of
  * paths, time or threads. */
 uint64_t dcpk_output_identity(const struct dcpk_output *out);

@@ -11,25 +11,23 @@
 #include "lib/exec/modify_priv.h"
 #include "lib/exec/target.h"
 
-/* Files beside the data that are not copied as they are. */
-#define METADATA_NAME  ".metadata"
-#define INTEGRITY_NAME "integrity.json" /* checksums of all files: torch_dist.md 1.3 */
+/* Checksums of all files (torch_dist.md 1.3). */
+#define INTEGRITY_NAME "integrity.json"
 
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *options = m->options;
     struct dcpk_store *store = NULL;
-    dcpk_status st = dcpk_run_find(options->in, &m->source, err);
+    dcpk_status st = dcpk_run_check_apart(options->in, options->out, err);
 
     if (st == DCPK_OK)
-        st = dcpk_run_check_apart(options->in, options->out, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_open(m->source.folder, &store, err);
+        st = dcpk_run_open(options->in, options->open_file, &options->exec.progress, &m->source,
+                           &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, options->formats, NULL, &m->ckpt, err);
-    if (st == DCPK_OK && m->ckpt->format->locate != options->container->locate)
+    if (st == DCPK_OK && m->ckpt->format->container == NULL)
         st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "'%s' is %s; only folders of .distcp files are modified (convert it first)",
+                       "'%s' is %s, whose keys are not changed (convert it first)",
                        m->source.folder, m->ckpt->format->name);
     return st;
 }
@@ -90,7 +88,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     m->options = options;
     st = open_source(m, err);
     if (st == DCPK_OK)
-        st = dcpk_output_new(m->ckpt, options->container, &m->out, err);
+        st = dcpk_output_new(m->ckpt, m->ckpt->format->container, &m->out, err);
     if (st == DCPK_OK)
         st = apply_edits(m, err);
     if (st == DCPK_OK)
@@ -102,39 +100,23 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (st != DCPK_OK)
         return st;
     m->out->identity = dcpk_output_identity(m->out);
-    if (m->ckpt->format == options->container)
+    if (m->ckpt->format == m->out->format)
         dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
                                       "from it (dcp_to_torch_save) gives the keys as they are");
     return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
 }
 
-/* "<folder of the source>/<name>", owned by the output's arena. */
-static const char *source_path(struct dcpk_modification *m, const char *name,
-                               struct dcpk_error *err)
-{
-    return dcpk_arena_printf(m->out->arena, err, "%s/%s", m->source.folder, name);
-}
-
-static bool is_data_file(const struct dcpk_checkpoint *ckpt, const char *name)
-{
-    for (size_t i = 0; i < ckpt->n_files; i++)
-        if (strcmp(dcpk_source_name(ckpt->files[i]), name) == 0)
-            return true;
-    return dcpk_ends_with(name, ".distcp"); /* one that no key needs */
-}
-
-/* Copy what lies beside the data. */
+/* Copy what lies beside the tensors and objects. */
 static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *folder,
                              struct dcpk_error *err)
 {
+    struct dcpk_source *source;
     char **names = NULL;
     size_t n = 0;
     dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        const char *path;
-
-        if (strcmp(names[i], METADATA_NAME) == 0 || is_data_file(m->ckpt, names[i]))
+        if (m->out->format->is_own(m->ckpt, names[i]))
             continue;
         if (strcmp(names[i], INTEGRITY_NAME) == 0 || !dcpk_store_has(m->ckpt->store, names[i])) {
             dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over%s", names[i],
@@ -143,28 +125,38 @@ static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *fo
                                      : ": it is no plain file");
             continue;
         }
-        path = source_path(m, names[i], err);
-        st = path == NULL ? err->status : dcpk_folder_copy(folder, names[i], path, err);
+        st = dcpk_store_find(m->ckpt->store, names[i], &source, err);
+        if (st == DCPK_OK)
+            st = dcpk_folder_copy(folder, names[i], source, err);
     }
     dcpk_free(names);
     return st;
 }
 
-/* The data files as they are, then .metadata with the places that they had. */
-static dcpk_status link_files(struct dcpk_modification *m, struct dcpk_folder *folder,
-                              struct dcpk_error *err)
+/* The data files that stay as they are. */
+static dcpk_status link_kept(struct dcpk_modification *m, struct dcpk_folder *folder,
+                             struct dcpk_error *err)
 {
+    const struct dcpk_progress *progress = &m->options->exec.progress;
+    uint64_t done_bytes = 0, total_bytes = 0;
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < m->out->n_files && st == DCPK_OK; i++) {
-        const char *name = m->out->files[i].name, *path = source_path(m, name, err);
+    for (size_t i = 0; i < m->out->n_kept; i++)
+        total_bytes += dcpk_source_bytes(m->out->kept[i].source);
+
+    for (size_t i = 0; i < m->out->n_kept && st == DCPK_OK; i++) {
+        const struct dcpk_kept_file *kept = &m->out->kept[i];
         bool linked = false;
 
-        st = path == NULL ? err->status : dcpk_folder_link(folder, name, path, &linked, err);
+        st = dcpk_folder_link(folder, kept->name, kept->source, &linked, err);
         m->n_linked += st == DCPK_OK && linked;
         m->n_copied += st == DCPK_OK && !linked;
+        done_bytes += dcpk_source_bytes(kept->source);
+        if (st == DCPK_OK && progress->update != NULL &&
+            !progress->update(progress->context, done_bytes, total_bytes))
+            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     }
-    return st == DCPK_OK ? m->out->format->finish(m->out, folder, err) : st;
+    return st;
 }
 
 static dcpk_status rewrite(struct dcpk_modification *m, struct dcpk_folder *folder,
@@ -187,7 +179,10 @@ dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error
     if (st == DCPK_OK)
         st = copy_rest(m, folder, err);
     if (st == DCPK_OK)
-        st = m->is_rewritten ? rewrite(m, folder, err) : link_files(m, folder, err);
+        st = link_kept(m, folder, err);
+    if (st == DCPK_OK)
+        st =
+            m->is_rewritten ? rewrite(m, folder, err) : m->out->format->finish(m->out, folder, err);
     if (st == DCPK_OK)
         st = dcpk_target_publish(&m->target, &folder, err);
     dcpk_folder_abandon(folder);

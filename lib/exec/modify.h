@@ -12,10 +12,10 @@
 /* Everything is borrowed until dcpk_modification_free. */
 struct dcpk_modify_options {
     const struct dcpk_format *const *formats; /* NULL-terminated */
-    const struct dcpk_format *container; /* what writes the folders that can be modified: dcp */
     const struct dcpk_backend *backend;
     struct dcpk_exec_options exec;
-    const char *in, *out;     /* run or iteration folders (lib/ckpt/run.h) */
+    dcpk_run_open_file *open_file; /* for archives; NULL: none can be read */
+    const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */
     const char *const *edits; /* operations (lib/rules/edit.h) */
     size_t n_edits;
     bool force; /* replace an output that exists */
@@ -30,16 +30,16 @@ struct dcpk_modification {
     struct dcpk_edit_item *items; /* every tensor, then every object of ckpt */
     size_t n_items;
     struct dcpk_output *out;
-    bool is_rewritten; /* something is cast: the data is written anew; else its files are linked */
+    bool is_rewritten; /* something is cast: what shares files with it is written anew */
     uint64_t n_renamed, n_removed, n_cast;
-    uint64_t n_linked, n_copied;  /* data files, after run; all zero when rewritten */
+    uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
     struct dcpk_exec_stats stats; /* after run, when rewritten */
 };
 
 /*
  * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
- * (lib/rules/edit.h), IN and OUT not apart, OUT existing without force; DCPK_EUNSUPPORTED for a
- * format that is not kept in the container.
+ * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
+ * force; DCPK_EUNSUPPORTED for a format without container.
  */
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,

@@ -135,14 +135,14 @@ static dcpk_status take_chunks(struct grouping *g, const struct dcpk_tensor *ten
 }
 
 /* One piece, the whole tensor, in the boxes that it had. */
-static dcpk_status take_elements(struct grouping *g, uint32_t item,
-                                 const struct dcpk_tensor *tensor, struct dcpk_out_tensor *t,
-                                 struct dcpk_error *err)
+static dcpk_status take_elements(const struct dcpk_modification *m, uint32_t item,
+                                 struct dcpk_out_tensor *t, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = g->m->out->arena;
+    const struct dcpk_tensor *tensor = tensor_of(m, item);
+    struct dcpk_arena *arena = m->out->arena;
     struct dcpk_view view;
     const int64_t **spans;
-    dcpk_status st = dcpk_view_stored(g->m->ckpt, item, arena, &view, err);
+    dcpk_status st = dcpk_view_stored(m->ckpt, item, arena, &view, err);
 
     if (st != DCPK_OK)
         return st;
@@ -154,10 +154,22 @@ static dcpk_status take_elements(struct grouping *g, uint32_t item,
     if (spans == NULL)
         return err->status;
     for (size_t i = 0; i < tensor->n_chunks; i++)
-        spans[i] = g->m->ckpt->chunks[tensor->first_chunk + i].span;
+        spans[i] = m->ckpt->chunks[tensor->first_chunk + i].span;
     t->spans = spans;
     t->n_spans = tensor->n_chunks;
     return DCPK_OK;
+}
+
+/* The tensor in the output, without keys and elements. */
+static struct dcpk_out_tensor out_tensor(const struct dcpk_modification *m, uint32_t item)
+{
+    const struct dcpk_tensor *tensor = tensor_of(m, item);
+
+    return (struct dcpk_out_tensor){.dtype = m->items[item].to,
+                                    .rank = tensor->rank,
+                                    .shape = tensor->shape,
+                                    .model_shape = tensor->model_shape,
+                                    .model_rank = tensor->model_rank};
 }
 
 /* All keys of a group. */
@@ -181,15 +193,11 @@ static dcpk_status take_keys(struct grouping *g, uint32_t first, struct dcpk_out
 static dcpk_status add_tensor(struct grouping *g, uint32_t first, struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = tensor_of(g->m, first);
-    struct dcpk_out_tensor t = {.dtype = g->m->items[first].to,
-                                .rank = tensor->rank,
-                                .shape = tensor->shape,
-                                .model_shape = tensor->model_shape,
-                                .model_rank = tensor->model_rank};
+    struct dcpk_out_tensor t = out_tensor(g->m, first);
     dcpk_status st = take_keys(g, first, &t, err);
 
     if (st == DCPK_OK)
-        st = g->m->is_rewritten ? take_elements(g, first, tensor, &t, err)
+        st = g->m->is_rewritten ? take_elements(g->m, first, &t, err)
                                 : take_chunks(g, tensor, &t, err);
     return st == DCPK_OK ? dcpk_output_add_tensor(g->m->out, &t, err) : st;
 }
@@ -215,8 +223,6 @@ static dcpk_status grouping_init(struct grouping *g, struct dcpk_error *err)
 {
     const size_t n = g->m->n_items;
 
-    if (n >= UINT32_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "%zu keys, the limit is %" PRIu32, n, UINT32_MAX - 1);
     g->first = dcpk_arena_array(g->m->out->arena, n, sizeof *g->first, err);
     g->last = dcpk_arena_array(g->m->out->arena, n, sizeof *g->last, err);
     g->next = dcpk_arena_array(g->m->out->arena, n, sizeof *g->next, err);
@@ -228,7 +234,8 @@ static dcpk_status grouping_init(struct grouping *g, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *err)
+/* Items that share files: the same bytes are kept once. */
+static dcpk_status keep_together(struct dcpk_modification *m, struct dcpk_error *err)
 {
     struct grouping g = {.m = m};
     dcpk_status st = grouping_init(&g, err);
@@ -241,6 +248,85 @@ dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *e
             continue;
         st = tensor_of(m, i) != NULL ? add_tensor(&g, i, err) : add_objects(&g, i, err);
     }
+    for (size_t f = 0; f < m->ckpt->n_files && st == DCPK_OK && !m->is_rewritten; f++)
+        if (g.file[f] != NO_FILE)
+            st = dcpk_output_keep(m->out, m->out->files[g.file[f]].name, m->ckpt->files[f], err);
     dcpk_map_release(&g.by_place);
     return st;
+}
+
+/*
+ * The boxes of a tensor become cells of one grid, as files of their own are: as they were, or where
+ * one at the edge is smaller, all of it in one.
+ */
+static dcpk_status make_grid(struct dcpk_modification *m, struct dcpk_out_tensor *t,
+                             struct dcpk_error *err)
+{
+    const size_t rank = (size_t)t->rank;
+    bool is_even = t->n_spans > 0;
+    const int64_t **spans;
+    int64_t *whole;
+
+    for (size_t i = 1; i < t->n_spans; i++)
+        is_even = is_even && same_numbers(t->spans[i] + rank, t->spans[0] + rank, t->rank);
+    if (is_even)
+        return DCPK_OK;
+    spans = dcpk_arena_array(m->out->arena, 1, sizeof *spans, err);
+    whole = dcpk_arena_array(m->out->arena, 2 * rank, sizeof *whole, err);
+    if (spans == NULL || whole == NULL)
+        return err->status;
+    for (size_t a = 0; a < rank; a++)
+        whole[rank + a] = t->shape[a];
+    spans[0] = whole;
+    t->spans = spans;
+    t->n_spans = t->n_spans > 0; /* an empty tensor has none */
+    return DCPK_OK;
+}
+
+/* A tensor of its own, under its new key and with its new dtype. */
+static dcpk_status rewrite_apart(struct dcpk_modification *m, uint32_t item, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor t = out_tensor(m, item);
+    const char **key = dcpk_arena_array(m->out->arena, 1, sizeof *key, err);
+    dcpk_status st = key == NULL ? err->status : take_elements(m, item, &t, err);
+
+    if (st == DCPK_OK)
+        st = make_grid(m, &t, err);
+    if (st != DCPK_OK)
+        return st;
+    *key = m->items[item].name;
+    t.keys = key;
+    t.n_keys = 1;
+    return dcpk_output_add_tensor(m->out, &t, err);
+}
+
+/* Items that have files of their own: only what is cast is written. */
+static dcpk_status keep_apart(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    struct dcpk_kept_item *kept = dcpk_arena_array(m->out->arena, m->n_items, sizeof *kept, err);
+    dcpk_status st = kept == NULL ? err->status : DCPK_OK;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_items && st == DCPK_OK; i++) {
+        const struct dcpk_edit_item *item = &m->items[i];
+        const struct dcpk_tensor *tensor = tensor_of(m, i);
+
+        if (item->removed_by != NULL)
+            continue;
+        kept[n] = (struct dcpk_kept_item){
+            .name = item->name, .tensor = tensor, .is_rewritten = item->to != item->dtype};
+        if (tensor == NULL)
+            kept[n].object = &m->ckpt->objects[i - m->ckpt->n_tensors];
+        if (kept[n++].is_rewritten)
+            st = rewrite_apart(m, i, err);
+    }
+    return st == DCPK_OK ? m->out->format->keep(m->out, kept, n, err) : st;
+}
+
+dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    if (m->n_items >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu keys, the limit is %" PRIu32, m->n_items,
+                         UINT32_MAX - 1);
+    return m->out->format->keep == NULL ? keep_together(m, err) : keep_apart(m, err);
 }

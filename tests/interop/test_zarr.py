@@ -3,7 +3,9 @@
 import glob
 import json
 import os
+import re
 import shutil
+import tarfile
 import tempfile
 import unittest
 
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 
 from dcp_folder import STUB_PICKLE, Folder
-from tool import dcpkit, iteration, sample
+from tool import dcpkit, dcpkit_fails, iteration, sample
 
 try:
     import ml_dtypes  # registers bfloat16 with numpy
@@ -197,6 +199,77 @@ class Foreign(Work):
                 zarr.open(path, mode="r+")[...] = data
             hashes = self.hashes()
             self.assertEqual(hashes["cut"], hashes["plain"], name)
+
+
+class Modified(Work):
+    """modify-state-dict on zarr folders and on archives of them, as zarr and torch read the result."""
+
+    def modify(self, source, name, *ops):
+        out = os.path.join(self.work, name)
+        dcpkit("modify-state-dict", *(word for op in ops for word in ("--op", op)), source, out)
+        return out
+
+    def check_renamed(self, out):
+        source = iteration(sample("zarr_dense_tp2dp2"))
+        names = {k: re.sub(r"\.linear_fc([12])\.", r".fc\1.", k) for k in arrays(source) if "exp_avg_sq" not in k}
+        self.assertEqual(arrays(out), sorted(names.values()))
+        for old, new in names.items():
+            want, got = (zarr.open(os.path.join(f, k), mode="r") for f, k in ((source, old), (out, new)))
+            self.assertEqual((got.shape, got.chunks, got.dtype), (want.shape, want.chunks, want.dtype), new)
+            np.testing.assert_array_equal(bits(got[...]), bits(want[...]), new)
+        files = glob.glob(os.path.join(source, "*", "*.pt"))
+        self.assertTrue(files)
+        for path in files:
+            new = re.sub(r"\.linear_fc([12])\.", r".fc\1.", os.path.relpath(path, source))
+            self.assertEqual(read(os.path.join(out, new)), read(path), new)
+            torch.load(os.path.join(out, new), weights_only=False, pickle_module=STUB_PICKLE)
+        for name in ("common.pt", "metadata.json"):
+            self.assertEqual(read(os.path.join(out, name)), read(os.path.join(source, name)))
+
+    def test_rename_and_remove(self):
+        """From folder and archive, to folder and archive."""
+        run, packed = sample("zarr_dense_tp2dp2"), os.path.join(self.work, "in.tar.gz")
+        with tarfile.open(packed, "w:gz") as tar:
+            tar.add(run, "run")
+        ops = (r"rename \.linear_fc([12])\. .fc\1.", "remove exp_avg_sq")
+        for i, source in enumerate((run, packed)):
+            self.check_renamed(iteration(self.modify(source, f"out{i}", *ops)))
+            with tarfile.open(self.modify(source, f"out{i}.tar", *ops)) as tar:
+                tar.extractall(os.path.join(self.work, f"unpacked{i}"))
+            self.check_renamed(iteration(os.path.join(self.work, f"unpacked{i}")))
+
+    def test_cast(self):
+        source = iteration(sample("zarr_dense_tp2dp2"))
+        out = iteration(self.modify(sample("zarr_dense_tp2dp2"), "cast", "cast ^decoder.*weight float32", "cast exp_avg float16"))
+        self.assertEqual(arrays(out), arrays(source))
+        for key in arrays(source):
+            want, got = (zarr.open(os.path.join(f, key), mode="r") for f in (source, out))
+            dtype = np.float16 if "exp_avg" in key else np.float32 if key.startswith("decoder") else want.dtype
+            self.assertEqual((got.shape, got.chunks, got.dtype), (want.shape, want.chunks, np.dtype(dtype)), key)
+            np.testing.assert_array_equal(bits(got[...]), bits(want[...].astype(dtype)), key)
+
+    def test_foreign(self):
+        """Edge chunks, compressors and left-out chunks, renamed and cast; chunks in folders are refused."""
+        source = os.path.join(self.work, "iter_0000001")
+        data = np.zeros((37, 53), dtype="<f4")
+        data[5:20, 7:40] = np.random.default_rng(2).normal(size=(15, 33))
+        cases = {"edge": {"chunks": (10, 16), "compressor": None}, "packed": {"chunks": (10, 16), "compressor": numcodecs.Zstd(3)},
+                 "sparse": {"chunks": (4, 5), "fill_value": 0, "write_empty_chunks": False, "compressor": None}}
+        for key, options in cases.items():
+            for name in (key, key + ".cast"):
+                zarr.open_array(os.path.join(source, name), mode="w", shape=data.shape, dtype=data.dtype, **options)[...] = data
+        with open(os.path.join(source, "metadata.json"), "w", encoding="ascii") as f:
+            json.dump(METADATA, f)
+        out = self.modify(source, "out/iter_0000001", "cast cast$ float64", "rename ^ new.")
+        for key in cases:
+            for name, dtype in ((key, np.float32), (key + ".cast", np.float64)):
+                got = zarr.open(os.path.join(out, "new." + name), mode="r")
+                self.assertEqual(got.dtype, np.dtype(dtype), name)
+                np.testing.assert_array_equal(got[...], data.astype(dtype), name)
+        zarr.open_array(os.path.join(source, "slash"), mode="w", shape=(4, 4), chunks=(2, 2), dimension_separator="/")[...] = 1
+        code, said = dcpkit_fails("modify-state-dict", "--op", "rename ^ x.", source, os.path.join(self.work, "no/iter_0000001"))
+        self.assertEqual(code, 3)
+        self.assertIn("dimension_separator", said)
 
 
 if __name__ == "__main__":

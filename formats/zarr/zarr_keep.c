@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zarr_keep.c - a zarr checkpoint under other keys: every array and object keeps its files. */
+#include <string.h>
+
+#include "formats/megatron/megatron.h"
+#include "formats/zarr/zarr_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+/* A key is the name of a folder, beside which lie the files and locks of the checkpoint. */
+static dcpk_status check_folder(const char *name, size_t n, struct dcpk_error *err)
+{
+    static const char *const taken[] = {".", "..", DCPK_ZARR_COMMON_PT,
+                                        DCPK_MEGATRON_METADATA_JSON};
+    bool is_taken = n == 0 || memchr(name, '/', n) != NULL ||
+                    (n >= strlen(".sync") && memcmp(name + n - 5, ".sync", 5) == 0);
+
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        is_taken = is_taken || (n == strlen(taken[i]) && memcmp(name, taken[i], n) == 0);
+    if (is_taken)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%.*s' cannot be a key in zarr: it names a folder beside the "
+                         "checkpoint's files and locks",
+                         (int)n, name);
+    if (n > DCPK_ZARR_MAX_KEY_BYTES)
+        return dcpk_fail(err, DCPK_EUSAGE, "'%.100s...' has %zu bytes, a key has at most %d", name,
+                         n, DCPK_ZARR_MAX_KEY_BYTES);
+    return DCPK_OK;
+}
+
+/* The key of an object is "<folder>/shard_<offsets>_<shape>", and the folder holds no array. */
+static dcpk_status check_object(const char *name, const struct dcpk_map *arrays,
+                                struct dcpk_error *err)
+{
+    const char *slash = strchr(name, '/');
+    uint64_t other;
+    bool is_short;
+
+    if (slash == NULL || !dcpk_zarr_is_shard(slash + 1, strlen(slash + 1), &is_short))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "an object's key in zarr is <name>/shard_<offsets>_<shape>, not '%s'",
+                         name);
+    if (dcpk_map_get(arrays, name, (size_t)(slash - name), &other))
+        return dcpk_fail(err, DCPK_EUSAGE, "the folder of '%s' would hold an array, too", name);
+    return check_folder(name, (size_t)(slash - name), err);
+}
+
+static dcpk_status check_keys(const struct dcpk_kept_item *items, size_t n, struct dcpk_error *err)
+{
+    struct dcpk_map arrays = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        bool existed;
+        uint64_t found;
+
+        if (items[i].tensor == NULL)
+            continue;
+        st = check_folder(items[i].name, strlen(items[i].name), err);
+        if (st == DCPK_OK)
+            st = dcpk_map_put(&arrays, items[i].name, strlen(items[i].name), i, &existed, &found,
+                              err);
+    }
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        if (items[i].object != NULL)
+            st = check_object(items[i].name, &arrays, err);
+    dcpk_map_release(&arrays);
+    return st;
+}
+
+/* All that the array's folder holds: .zarray, chunks, and what somebody put beside them. */
+static dcpk_status keep_array(struct dcpk_output *out, const char *key, const char *name,
+                              struct dcpk_error *err)
+{
+    struct dcpk_store *store = out->source->store;
+    char **files = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_store_list_in(store, key, &files, &n, err);
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const char *from = dcpk_arena_printf(out->arena, err, "%s/%s", key, files[i]);
+        const char *to = dcpk_arena_printf(out->arena, err, "%s/%s", name, files[i]);
+        struct dcpk_source *source;
+
+        if (from == NULL || to == NULL)
+            st = err->status;
+        else if (!dcpk_store_has(store, from))
+            st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                           "'%s' is no plain file: an array whose chunks lie in folders "
+                           "(dimension_separator \"/\") is not taken over",
+                           from);
+        else
+            st = dcpk_store_find(store, from, &source, err);
+        if (st == DCPK_OK)
+            st = dcpk_output_keep(out, to, source, err);
+    }
+    dcpk_free(files);
+    return st;
+}
+
+static dcpk_status keep_object(struct dcpk_output *out, const struct dcpk_object *object,
+                               const char *name, struct dcpk_error *err)
+{
+    const char *to = dcpk_arena_printf(out->arena, err, "%s.pt", name);
+
+    return to == NULL ? err->status
+                      : dcpk_output_keep(out, to, out->source->files[object->place.file], err);
+}
+
+static dcpk_status keep(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
+                        struct dcpk_error *err)
+{
+    dcpk_status st = check_keys(items, n, err);
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        if (items[i].object != NULL)
+            st = keep_object(out, items[i].object, items[i].name, err);
+        else if (!items[i].is_rewritten)
+            st = keep_array(out, items[i].tensor->key, items[i].name, err);
+    }
+    return st;
+}
+
+/* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */
+static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    return !dcpk_store_has(ckpt->store, name);
+}
+
+static dcpk_status lay_out(struct dcpk_output *out, struct dcpk_error *err)
+{
+    for (size_t t = 0; t < out->n_tensors; t++)
+        if (dcpk_zarr_dtype_name(out->tensors[t].dtype) == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': zarr has no dtype for %s",
+                             out->tensors[t].keys[0], dcpk_dtype_name(out->tensors[t].dtype));
+    return dcpk_zarr_lay_out(out, err);
+}
+
+const struct dcpk_format dcpk_zarr_arrays = {
+    .name = "zarr arrays",
+    .summary = "arrays in folders, beside what they are kept with",
+    .lay_out = lay_out,
+    .frame = dcpk_zarr_frame,
+    .finish = dcpk_zarr_finish_arrays,
+    .is_own = is_own,
+    .keep = keep,
+};
