@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_hash.c - hashes of views: a tensor is hashed in row-major order by one thread, many tensors
- * at once. */
+ * at once, and what has several names once. */
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
 #include "lib/exec/pool.h"
@@ -15,7 +15,10 @@ struct hashing {
     struct dcpk_worker *workers;
     struct dcpk_hasher **hashers; /* one a worker */
     const struct dcpk_view *views;
-    size_t *order;
+    size_t n;
+    size_t *first; /* by view: the one that it is another name of, or itself */
+    size_t *order; /* views to be hashed */
+    size_t n_tasks;
     struct dcpk_hash *hashes;
     struct dcpk_meter meter;
 };
@@ -74,9 +77,20 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
     return st;
 }
 
-static dcpk_status hashing_init(struct hashing *h, size_t n, struct dcpk_error *err)
+/* The views that are their first name, large ones first. */
+static void order_views(struct hashing *h)
 {
-    size_t at = 0;
+    for (int small = 0; small < 2; small++)
+        for (size_t i = 0; i < h->n; i++)
+            if (h->first[i] == i && (view_bytes(&h->views[i]) < LARGE_BYTES) == small)
+                h->order[h->n_tasks++] = i;
+    for (size_t i = 0; i < h->n_tasks; i++)
+        h->meter.total_bytes += view_bytes(&h->views[h->order[i]]);
+}
+
+static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
+{
+    dcpk_status st;
 
     h->workers = dcpk_workers_new(h->exec, err);
     if (h->workers == NULL)
@@ -84,40 +98,39 @@ static dcpk_status hashing_init(struct hashing *h, size_t n, struct dcpk_error *
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
         return err->status;
-    h->order = dcpk_alloc_array(n, sizeof *h->order, err);
-    if (h->order == NULL)
+    h->order = dcpk_alloc_array(h->n, sizeof *h->order, err);
+    if (h->order != NULL)
+        h->first = dcpk_alloc_array(h->n, sizeof *h->first, err);
+    if (h->first == NULL)
         return err->status;
     for (int i = 0; i < h->exec->n_threads; i++)
         if (h->exec->backend->hasher_new(&h->hashers[i], err) != DCPK_OK)
             return err->status;
-    for (size_t i = 0; i < n; i++)
-        if (view_bytes(&h->views[i]) >= LARGE_BYTES)
-            h->order[at++] = i;
-    for (size_t i = 0; i < n; i++)
-        if (view_bytes(&h->views[i]) < LARGE_BYTES)
-            h->order[at++] = i;
-    return DCPK_OK;
+    st = dcpk_views_fold(h->exec->ckpt, h->views, h->n, h->first, err);
+    if (st == DCPK_OK)
+        order_views(h);
+    return st;
 }
 
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err)
 {
-    struct hashing h = {.exec = exec, .views = views, .hashes = hashes};
-    uint64_t total_bytes = 0;
+    struct hashing h = {.exec = exec, .views = views, .n = n, .hashes = hashes};
     dcpk_status st;
 
-    for (size_t i = 0; i < n; i++)
-        total_bytes += view_bytes(&views[i]);
-    dcpk_meter_begin(&h.meter, exec, total_bytes);
-    st = hashing_init(&h, n, err);
+    dcpk_meter_begin(&h.meter, exec, 0);
+    st = hashing_init(&h, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(exec->n_threads, n, hash_task, &h, err);
+        st = dcpk_pool_run(exec->n_threads, h.n_tasks, hash_task, &h, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        hashes[i] = hashes[h.first[i]];
     st = dcpk_meter_end(&h.meter, exec, h.workers, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
         exec->backend->hasher_free(h.hashers[i]);
     dcpk_free(h.hashers);
     dcpk_free(h.order);
+    dcpk_free(h.first);
     dcpk_workers_free(exec, h.workers);
     return st;
 }

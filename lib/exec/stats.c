@@ -23,6 +23,7 @@ struct surveying {
     struct dcpk_worker *workers;
     const struct dcpk_view *views;
     size_t n;
+    size_t *first;               /* by view: the one that it is another name of, or itself */
     uint64_t *first_task;        /* of each view, and behind them how many there are */
     struct dcpk_stats *segments; /* one a task */
     struct dcpk_meter meter;
@@ -179,22 +180,28 @@ static dcpk_status survey_task(void *context, int worker, uint64_t task, struct 
     return survey_segment(s, &s->workers[worker], &s->views[v], &segment, &s->segments[task], err);
 }
 
-/* Number the tasks; views without numbers have none. */
+/* Number the tasks; views without numbers have none, nor have further names of a view. */
 static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
 {
     uint64_t n_tasks = 0;
+    dcpk_status st;
 
     s->workers = dcpk_workers_new(s->exec, err);
     if (s->workers == NULL)
         return err->status;
     s->first_task = dcpk_alloc_array(s->n + 1, sizeof *s->first_task, err);
-    if (s->first_task == NULL)
+    if (s->first_task != NULL)
+        s->first = dcpk_alloc_array(s->n, sizeof *s->first, err);
+    if (s->first == NULL)
         return err->status;
+    st = dcpk_views_fold(s->exec->ckpt, s->views, s->n, s->first, err);
+    if (st != DCPK_OK)
+        return st;
     for (size_t v = 0; v < s->n; v++) {
         struct dcpk_slabs segments;
 
         s->first_task[v] = n_tasks;
-        if (!has_numbers(s->views[v].dtype))
+        if (!has_numbers(s->views[v].dtype) || s->first[v] != v)
             continue;
         cut_view(&s->views[v], &segments);
         n_tasks += segments.n;
@@ -211,6 +218,10 @@ static void add_up(const struct surveying *s, struct dcpk_stats *stats)
     for (size_t v = 0; v < s->n; v++) {
         struct dcpk_box whole;
 
+        if (s->first[v] != v) {
+            stats[v] = stats[s->first[v]];
+            continue;
+        }
         stats[v] = (struct dcpk_stats){.has_numbers = has_numbers(s->views[v].dtype)};
         for (uint64_t t = s->first_task[v]; t < s->first_task[v + 1]; t++)
             merge(&stats[v], &s->segments[t]);
@@ -233,6 +244,7 @@ dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *v
     if (st == DCPK_OK)
         add_up(&s, stats);
     dcpk_free(s.segments);
+    dcpk_free(s.first);
     dcpk_free(s.first_task);
     dcpk_workers_free(exec, s.workers);
     return st;

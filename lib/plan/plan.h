@@ -33,6 +33,15 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
                              struct dcpk_error *err);
 
 /*
+ * Find the views of one checkpoint that are the same elements of the same bytes, as further names
+ * of a tensor are. first[i]: the first view that view i is the same as, i itself where there is
+ * none before it. O(n log n): only views that begin with the same bytes are compared, neighbours of
+ * them, so one may be missed. Fills and literals are nobody's bytes.
+ */
+dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *views,
+                            size_t n, size_t *first, struct dcpk_error *err);
+
+/*
  * An index of a checkpoint's chunks by box, so that "which chunks of tensor t meet this box" is
  * found without looking at all of them. Built once, O(n log n); then read-only and thread-safe.
  */

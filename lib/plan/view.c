@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c - stored tensors as views; the index of a checkpoint's chunks. */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/alias.h"
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"
 
@@ -33,6 +35,74 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
         .pieces = piece,
         .n_pieces = 1,
     };
+    return DCPK_OK;
+}
+
+/* Where the first bytes of a view lie: views that are the same have the same. */
+struct view_ref {
+    uint32_t file;
+    uint64_t offset_bytes;
+    size_t view;
+};
+
+static int compare_refs(const void *left, const void *right)
+{
+    const struct view_ref *a = left, *b = right;
+
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    return a->view < b->view ? -1 : a->view > b->view;
+}
+
+/* Returns false for a view without bytes of the checkpoint. */
+static bool make_ref(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *view,
+                     struct view_ref *ref)
+{
+    const struct dcpk_tensor *tensor;
+    const struct dcpk_place *place;
+
+    if (view->literal != NULL || view->n_pieces == 0 || view->pieces[0].src == DCPK_PIECE_FILL)
+        return false;
+    tensor = &ckpt->tensors[view->pieces[0].src];
+    if (tensor->n_chunks == 0)
+        return false;
+    place = &ckpt->chunks[tensor->first_chunk].place;
+    ref->file = place->file;
+    ref->offset_bytes = place->offset_bytes;
+    return true;
+}
+
+static bool same_view(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *a,
+                      const struct dcpk_view *b)
+{
+    return a->dtype == b->dtype && dcpk_view_same_shape(a, b) &&
+           dcpk_pieces_are_aliases(ckpt, a->pieces, a->n_pieces, b->pieces, b->n_pieces);
+}
+
+dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *views,
+                            size_t n, size_t *first, struct dcpk_error *err)
+{
+    struct view_ref *refs = dcpk_alloc_array(n, sizeof *refs, err);
+    size_t n_refs = 0;
+
+    if (refs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        first[i] = i;
+        refs[n_refs].view = i;
+        n_refs += make_ref(ckpt, &views[i], &refs[n_refs]);
+    }
+    qsort(refs, n_refs, sizeof *refs, compare_refs);
+    for (size_t i = 1; i < n_refs; i++) {
+        const size_t before = first[refs[i - 1].view];
+
+        if (refs[i].file == refs[i - 1].file && refs[i].offset_bytes == refs[i - 1].offset_bytes &&
+            same_view(ckpt, &views[before], &views[refs[i].view]))
+            first[refs[i].view] = before;
+    }
+    dcpk_free(refs);
     return DCPK_OK;
 }
 

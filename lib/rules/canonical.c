@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/alias.h"
 #include "lib/rules/rules.h"
 
 /* The flags of all layers, by the bytes that name the layer. */
@@ -99,45 +100,6 @@ static int compare_ranks(const void *left, const void *right)
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-/* Do two stored tensors lie at the same places? */
-static bool same_places(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b)
-{
-    const struct dcpk_tensor *x = &ckpt->tensors[a], *y = &ckpt->tensors[b];
-
-    if (a == b)
-        return true;
-    if (x->dtype != y->dtype || x->rank != y->rank || x->n_chunks != y->n_chunks)
-        return false;
-    for (size_t i = 0; i < x->n_chunks; i++) {
-        const struct dcpk_chunk *c = &ckpt->chunks[x->first_chunk + i],
-                                *d = &ckpt->chunks[y->first_chunk + i];
-        const size_t span_bytes = 2 * (size_t)x->rank * sizeof *c->span;
-
-        if (c->place.file != d->place.file || c->place.offset_bytes != d->place.offset_bytes ||
-            c->is_run != d->is_run || c->run_first != d->run_first ||
-            memcmp(c->span, d->span, span_bytes) != 0)
-            return false;
-    }
-    return true;
-}
-
-static bool is_alias(const struct dcpk_checkpoint *ckpt, const struct dcpk_model_tensor *a,
-                     const struct dcpk_model_tensor *b)
-{
-    if (a->n_pieces != b->n_pieces)
-        return false;
-    for (size_t i = 0; i < a->n_pieces; i++) {
-        const struct dcpk_piece *p = &a->pieces[i], *q = &b->pieces[i];
-        const size_t span_bytes = 2 * ((size_t)p->src_rank + p->dst_rank) * sizeof *p->span;
-
-        if (p->src == DCPK_PIECE_FILL || q->src == DCPK_PIECE_FILL || p->src_rank != q->src_rank ||
-            p->dst_rank != q->dst_rank || memcmp(p->span, q->span, span_bytes) != 0 ||
-            !same_places(ckpt, p->src, q->src))
-            return false;
-    }
-    return true;
-}
-
 /* What the formats already know of a parameter goes over to its canonical one. */
 static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *from,
                               struct dcpk_error *err)
@@ -152,6 +114,12 @@ static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *fr
                          from->name);
     to->group = from->group;
     return DCPK_OK;
+}
+
+static bool same_bytes(const struct dcpk_model *model, const struct dcpk_model_tensor *a,
+                       const struct dcpk_model_tensor *b)
+{
+    return dcpk_pieces_are_aliases(model->ckpt, a->pieces, a->n_pieces, b->pieces, b->n_pieces);
 }
 
 /* Move one tensor of `old` into `model` under its canonical name. */
@@ -173,7 +141,7 @@ static dcpk_status move_tensor(struct dcpk_model *model, const struct dcpk_model
     if (st != DCPK_OK)
         return st;
     other = dcpk_model_find(model, moved.param, moved.role, moved.state);
-    if (other != DCPK_NO_TENSOR && is_alias(model->ckpt, &model->tensors[other], &moved)) {
+    if (other != DCPK_NO_TENSOR && same_bytes(model, &model->tensors[other], &moved)) {
         for (size_t i = 0; i < moved.n_pieces; i++)
             dcpk_model_carry(model, model->ckpt->tensors[moved.pieces[i].src].key);
         return DCPK_OK;

@@ -427,12 +427,60 @@ static void test_view_and_index(void **state)
     fake_release(&fake);
 }
 
+/* Views of tensors of which some lie where another one does. */
+static void test_views_fold(void **state)
+{
+    static const int64_t tall[] = {10, 8}, wide[] = {8, 10};
+    static const struct {
+        const char *label;
+        enum dcpk_dtype dtype;
+        const int64_t *shape;
+        size_t place_of; /* tensor */
+        size_t first;
+    } tensors[] = {
+        {"a tensor", DCPK_I64, tall, 0, 0},
+        {"another name of it", DCPK_I64, tall, 0, 0},
+        {"another tensor", DCPK_I64, tall, 2, 2},
+        {"another name of that", DCPK_I64, tall, 2, 2},
+        {"its bytes in another shape", DCPK_I64, wide, 2, 4},
+        {"its bytes in another dtype", DCPK_F64, wide, 2, 5},
+        {"without bytes", DCPK_I64, tall, 6, 6},
+        {"without bytes too", DCPK_I64, tall, 6, 7},
+    };
+    enum { N = sizeof tensors / sizeof tensors[0] };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_view views[N + 1];
+    size_t first[N + 1];
+    uint64_t seed = 3;
+
+    (void)state;
+    for (size_t t = 0; t < N; t++) {
+        fake_add(&fake, tensors[t].dtype, 2, tensors[t].shape, 0, &seed);
+        fake.chunks[t].place = fake.chunks[tensors[t].place_of].place;
+    }
+    fake.chunks[6].place.n_bytes = fake.chunks[7].place.n_bytes = 0;
+    ckpt = fake_open(&fake, "fold");
+    for (uint32_t t = 0; t < N; t++)
+        CHECK_OK(dcpk_view_stored(ckpt, t, arena, &views[t], &err), tensors[t].label);
+    views[N] = views[0];
+    views[N].literal = &seed;
+    CHECK_OK(dcpk_views_fold(ckpt, views, N + 1, first, &err), "fold");
+    for (size_t t = 0; t < N; t++)
+        CHECK_EQ_INT(first[t], tensors[t].first, tensors[t].label);
+    CHECK_EQ_INT(first[N], N, "a literal");
+    dcpk_arena_free(arena);
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_build),          cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_tree),           cmocka_unit_test(test_tree_is_fast),
-        cmocka_unit_test(test_view_and_index),
+        cmocka_unit_test(test_view_and_index), cmocka_unit_test(test_views_fold),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

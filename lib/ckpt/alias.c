@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alias.c - two names for the same stored bytes. */
+#include "lib/ckpt/alias.h"
+
+#include <string.h>
+
+bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b)
+{
+    const struct dcpk_tensor *x = &ckpt->tensors[a], *y = &ckpt->tensors[b];
+
+    if (a == b)
+        return true;
+    if (x->dtype != y->dtype || x->rank != y->rank || x->n_chunks != y->n_chunks)
+        return false;
+    for (size_t i = 0; i < x->n_chunks; i++) {
+        const struct dcpk_chunk *c = &ckpt->chunks[x->first_chunk + i],
+                                *d = &ckpt->chunks[y->first_chunk + i];
+        const size_t span_bytes = 2 * (size_t)x->rank * sizeof *c->span;
+
+        if (c->place.n_bytes == 0 || c->place.file != d->place.file ||
+            c->place.offset_bytes != d->place.offset_bytes || c->is_run != d->is_run ||
+            c->run_first != d->run_first || memcmp(c->span, d->span, span_bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool dcpk_pieces_are_aliases(const struct dcpk_checkpoint *ckpt, const struct dcpk_piece *a,
+                             size_t n_a, const struct dcpk_piece *b, size_t n_b)
+{
+    if (n_a != n_b)
+        return false;
+    for (size_t i = 0; i < n_a; i++) {
+        const struct dcpk_piece *p = &a[i], *q = &b[i];
+        const size_t span_bytes = 2 * ((size_t)p->src_rank + p->dst_rank) * sizeof *p->span;
+
+        if (p->src == DCPK_PIECE_FILL || q->src == DCPK_PIECE_FILL || p->src_rank != q->src_rank ||
+            p->dst_rank != q->dst_rank || memcmp(p->span, q->span, span_bytes) != 0 ||
+            !dcpk_tensors_are_aliases(ckpt, p->src, q->src))
+            return false;
+    }
+    return true;
+}
