@@ -16,10 +16,11 @@
 #include "lib/base/alloc.h"
 #include "tools/bar.h"
 
-#define MAX_OPTIONS 48
-#define MAX_COUNT   1000000
-#define MAX_LENGTH  (INT64_C(1) << 60)
-#define HELP_COLUMN 34
+#define MAX_OPTIONS    48
+#define MAX_COUNT      1000000
+#define MAX_LENGTH     (INT64_C(1) << 60)
+#define HELP_COLUMN    34
+#define MAX_FILE_BYTES (UINT64_C(1) << 30) /* of a file that an option names */
 
 int dcpk_cli_usage(const char *command, const char *fmt, ...)
 {
@@ -365,6 +366,30 @@ bool dcpk_cli_interrupted(void)
 }
 
 /* ---- opening ---- */
+
+dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct dcpk_error *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    char *folder = dcpk_alloc(strlen(path) + 2, err);
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source;
+    dcpk_status st;
+
+    if (folder == NULL)
+        return err->status;
+    if (slash == NULL)
+        folder[0] = '.';
+    else
+        memcpy(folder, path, (size_t)(slash - path) + 1);
+    st = dcpk_store_open(folder, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_store_find(store, name, &source, err);
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, MAX_FILE_BYTES, text, n, err);
+    dcpk_store_close(store);
+    dcpk_free(folder);
+    return st;
+}
 
 dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
                           struct dcpk_checkpoint **ckpt, struct dcpk_run *run,

@@ -142,6 +142,10 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
+/* Read the file at `path`, at most 1 GiB of it, whole, with a NUL behind it; owned: dcpk_free. */
+dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n_bytes,
+                               struct dcpk_error *err);
+
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
  * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;

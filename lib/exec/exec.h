@@ -100,6 +100,18 @@ void dcpk_view_reader_free(struct dcpk_view_reader *reader); /* NULL is a no-op 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err);
 
+/*
+ * Megatron's integrity.json (lib/ckpt/integrity.h), which the checkpoint's folder has: every file
+ * in it must be there and have its SHA-256. *n_files: how many. Errors: DCPK_EFORMAT naming the
+ * first file that is not as listed and how many are not; those of reading.
+ */
+dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
+                                      struct dcpk_exec_stats *stats, struct dcpk_error *err);
+/* Write it for the files of the checkpoint's folder, into `folder`, which is that one under
+ * construction. */
+dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
+                                    struct dcpk_error *err);
+
 /* The number of threads that will run. */
 int dcpk_exec_threads(const struct dcpk_exec *exec);
 

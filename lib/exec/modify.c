@@ -7,12 +7,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/integrity.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/modify_priv.h"
 #include "lib/exec/target.h"
-
-/* Checksums of all files (torch_dist.md 1.3). */
-#define INTEGRITY_NAME "integrity.json"
 
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
@@ -118,9 +116,10 @@ static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *fo
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         if (m->out->format->is_own(m->ckpt, names[i]))
             continue;
-        if (strcmp(names[i], INTEGRITY_NAME) == 0 || !dcpk_store_has(m->ckpt->store, names[i])) {
+        if (strcmp(names[i], DCPK_INTEGRITY_NAME) == 0 ||
+            !dcpk_store_has(m->ckpt->store, names[i])) {
             dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over%s", names[i],
-                                 strcmp(names[i], INTEGRITY_NAME) == 0
+                                 strcmp(names[i], DCPK_INTEGRITY_NAME) == 0
                                      ? ": its checksums no longer hold"
                                      : ": it is no plain file");
             continue;

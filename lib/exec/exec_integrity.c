@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec_integrity.c - the SHA-256 of whole files: a file is read by one thread, many files at once.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/hex.h"
+#include "lib/ckpt/integrity.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/pool.h"
+
+/* A file to be read; sources are borrowed from the store. */
+struct file {
+    struct dcpk_source *source;
+    struct dcpk_file_sum *sum;
+};
+
+struct summing {
+    struct dcpk_exec *exec;
+    struct dcpk_worker *workers;
+    struct dcpk_sha256 **hashes; /* one a worker */
+    struct file *files;          /* the longest first: one begun last would keep a thread busy */
+    size_t n_files;
+    struct dcpk_meter meter;
+};
+
+static int compare_lengths(const void *a, const void *b)
+{
+    const uint64_t m = dcpk_source_bytes(((const struct file *)a)->source);
+    const uint64_t n = dcpk_source_bytes(((const struct file *)b)->source);
+
+    return (m < n) - (m > n);
+}
+
+static dcpk_status sum_task(void *context, int worker_number, uint64_t task, struct dcpk_error *err)
+{
+    struct summing *s = context;
+    struct dcpk_worker *worker = &s->workers[worker_number];
+    struct dcpk_sha256 *hash = s->hashes[worker_number];
+    struct dcpk_source *source = s->files[task].source;
+    const uint64_t n_bytes = dcpk_source_bytes(source);
+    dcpk_status st = DCPK_OK;
+
+    for (uint64_t at = 0; at < n_bytes && st == DCPK_OK; at += worker->buffer_bytes) {
+        const uint64_t left = n_bytes - at;
+        const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
+
+        dcpk_source_advise(source, at + n, worker->buffer_bytes, DCPK_WILL_NEED);
+        st = dcpk_worker_read(worker, source, at, worker->buffer, n, err);
+        if (st != DCPK_OK)
+            break;
+        dcpk_sha256_update(hash, worker->buffer, n);
+        st = dcpk_meter_add(&s->meter, n, err);
+    }
+    if (st == DCPK_OK)
+        dcpk_sha256_digest(hash, s->files[task].sum->sha256);
+    return st;
+}
+
+/* The sources of all files in the order of the work; sums: of as many files. */
+static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
+                                struct dcpk_error *err)
+{
+    const size_t n_threads = (size_t)s->exec->n_threads;
+    dcpk_status st = DCPK_OK;
+
+    s->workers = dcpk_workers_new(s->exec, err);
+    if (s->workers == NULL)
+        return err->status;
+    s->hashes = dcpk_alloc_array(n_threads, sizeof *s->hashes, err);
+    if (s->hashes == NULL)
+        return err->status;
+    s->files = dcpk_alloc_array(s->n_files, sizeof *s->files, err);
+    if (s->files == NULL)
+        return err->status;
+    for (size_t i = 0; i < n_threads && st == DCPK_OK; i++)
+        st = dcpk_sha256_new(&s->hashes[i], err);
+    for (size_t i = 0; i < s->n_files && st == DCPK_OK; i++) {
+        s->files[i].sum = &sums[i];
+        st = dcpk_store_find(s->exec->ckpt->store, sums[i].name, &s->files[i].source, err);
+        if (st == DCPK_OK)
+            s->meter.total_bytes += dcpk_source_bytes(s->files[i].source);
+    }
+    if (st == DCPK_OK)
+        qsort(s->files, s->n_files, sizeof *s->files, compare_lengths);
+    return st;
+}
+
+/* Set the sums of n files of the checkpoint's store. */
+static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums, size_t n,
+                             struct dcpk_exec_stats *stats, struct dcpk_error *err)
+{
+    struct summing s = {.exec = exec, .n_files = n};
+    dcpk_status st;
+
+    dcpk_meter_begin(&s.meter, exec, 0);
+    st = summing_init(&s, sums, err);
+    if (st == DCPK_OK)
+        st = dcpk_pool_run(exec->n_threads, n, sum_task, &s, err);
+    st = dcpk_meter_end(&s.meter, exec, s.workers, stats, st);
+    for (int i = 0; s.hashes != NULL && i < exec->n_threads; i++)
+        dcpk_sha256_free(s.hashes[i]);
+    dcpk_free(s.hashes);
+    dcpk_free(s.files);
+    dcpk_workers_free(exec, s.workers);
+    return st;
+}
+
+/* What is listed must be there: a missing file is an answer, no failure to read. */
+static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_integrity *list,
+                                 struct dcpk_error *err)
+{
+    for (size_t i = 0; i < list->n_files; i++)
+        if (!dcpk_store_has(store, list->files[i].name))
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%.200s' is listed in '" DCPK_INTEGRITY_NAME
+                             "' and is no file of '%s'",
+                             list->files[i].name, dcpk_store_path(store));
+    return DCPK_OK;
+}
+
+static dcpk_status compare_sums(const struct dcpk_integrity *list, const struct dcpk_file_sum *got,
+                                struct dcpk_error *err)
+{
+    char digits[2][2 * DCPK_SHA256_BYTES + 1];
+    size_t n_bad = 0, first = 0;
+
+    for (size_t i = list->n_files; i-- > 0;)
+        if (memcmp(list->files[i].sha256, got[i].sha256, DCPK_SHA256_BYTES) != 0) {
+            first = i;
+            n_bad++;
+        }
+    if (n_bad == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "'%.200s' has SHA-256 %s, '" DCPK_INTEGRITY_NAME
+                     "' says %s; %zu of %zu files differ from it (damaged, or changed since)",
+                     list->files[first].name,
+                     dcpk_hex_put(got[first].sha256, DCPK_SHA256_BYTES, digits[0]),
+                     dcpk_hex_put(list->files[first].sha256, DCPK_SHA256_BYTES, digits[1]), n_bad,
+                     list->n_files);
+}
+
+dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
+                                      struct dcpk_exec_stats *stats, struct dcpk_error *err)
+{
+    struct dcpk_store *store = exec->ckpt->store;
+    struct dcpk_integrity list = {0};
+    struct dcpk_file_sum *got = NULL;
+    dcpk_status st = dcpk_integrity_read(store, &list, err);
+
+    if (st == DCPK_OK)
+        st = check_present(store, &list, err);
+    if (st != DCPK_OK)
+        goto out;
+    got = dcpk_arena_array(list.arena, list.n_files, sizeof *got, err);
+    st = got == NULL ? err->status : DCPK_OK;
+    for (size_t i = 0; i < list.n_files && st == DCPK_OK; i++)
+        got[i].name = list.files[i].name;
+    if (st == DCPK_OK)
+        st = sum_files(exec, got, list.n_files, stats, err);
+    if (st == DCPK_OK)
+        st = compare_sums(&list, got, err);
+    if (st == DCPK_OK)
+        *n_files = list.n_files;
+out:
+    dcpk_integrity_release(&list);
+    return st;
+}
+
+dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_integrity list = {0};
+    struct dcpk_bytes text = {0};
+    dcpk_status st = dcpk_integrity_collect(exec->ckpt->store, &list, err);
+
+    if (st == DCPK_OK)
+        st = sum_files(exec, list.files, list.n_files, NULL, err);
+    if (st == DCPK_OK) {
+        dcpk_integrity_put(&list, &text);
+        st = dcpk_bytes_status(&text, err);
+    }
+    if (st == DCPK_OK)
+        st = dcpk_folder_put(folder, DCPK_INTEGRITY_NAME, text.data, text.n_bytes, err);
+    dcpk_bytes_release(&text);
+    dcpk_integrity_release(&list);
+    return st;
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# hash_check.sh - hashes recorded by PyTorch hold; a changed byte, a missing and an added tensor do not pass.
+n=0
+for manifest in "$SAMPLES"/torch_dist_[bc]_*/MANIFEST.iter_*.json; do
+    folder=$(dirname "$manifest")/$(basename "$manifest" .json | sed 's/^MANIFEST\.//')
+    "$DCPKIT" hash --check "$manifest" "$folder" >said 2>&1 || echo "$folder: exit $?: $(cat said)"
+    n=$((n + 1))
+done
+[ "$n" -gt 3 ] && echo "recorded by PyTorch: ok"
+
+sample torch_dist_c_dense_tp2pp2 c
+"$DCPKIT" hash --json c >c.json
+"$DCPKIT" hash --check c.json c
+"$MANGLE" flip c/iter_0000004/__1_0.distcp 300000
+answers_no "a flipped bit" '^verdict +NOT ok: 36 tensors recorded, 36 found, 1 differ' "$DCPKIT" hash --check c.json c
+sed 's/"output_layer.weight"/"x"/' c.json >renamed.json
+answers_no "another key" '^differs +output_layer.weight$' "$DCPKIT" hash --check renamed.json "$SAMPLES/torch_dist_c_dense_tp2pp2"
+"$DCPKIT" hash --check renamed.json "$SAMPLES/torch_dist_c_dense_tp2pp2"
+refuses "no list" 3 "reading the hashes in 'c/iter_0000004/metadata.json'.*tensors" \
+    "$DCPKIT" hash --check c/iter_0000004/metadata.json c
+refuses "no file" 4 "nowhere" "$DCPKIT" hash --check nowhere c
+refuses "as JSON" 2 "prints text" "$DCPKIT" hash --json --check c.json c

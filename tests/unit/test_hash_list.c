@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hash_list.c - documents of hashes: read, compared. (Made and printed: tests/cli/hash_*.sh,
+ * against PyTorch's manifests.) */
+#include "lib/exec/hash_list.h"
+
+#include <stdio.h>
+
+#include "tests/check.h"
+
+#define FOUND_BYTES 64
+#define H0          "00000000000000000000000000000000"
+#define H1          "00000000000000000000000000000001"
+#define T(key, dtype, shape, hash)                                                                 \
+    "\"" key "\": {\"dtype\": \"" dtype "\", \"shape\": " shape ", \"xxh3_128\": \"" hash "\"}"
+
+static void parse(const char *text, struct dcpk_hash_list *list)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    CHECK_OK(dcpk_hash_list_parse(text, strlen(text), list, &err), text);
+}
+
+static void collect(void *context, const struct dcpk_hashed *a, const struct dcpk_hashed *b)
+{
+    char *text = context;
+    const size_t n = strlen(text);
+
+    snprintf(text + n, FOUND_BYTES - n, "%s%s", a == NULL ? b->key : a->key,
+             a == NULL   ? ">"
+             : b == NULL ? "<"
+                         : "!");
+}
+
+/* Order in the documents does not matter; differences come in key order. */
+static void test_compare(void **state)
+{
+    struct dcpk_hash_list a = {0}, b = {0};
+    char found[FOUND_BYTES] = "";
+
+    (void)state;
+    parse("{\"tensors\": {" T("same", "float32", "[2, 3]", H0) ", " T(
+              "hash", "int8", "[]", H0) ", " T("shape", "int8", "[6]",
+                                               H0) ", " T("dtype", "int8", "[1]",
+                                                          H0) ", " T("a", "int8", "[1]", H0) "}}",
+          &a);
+    parse("{\"version\": 1, \"tensors\": {" T("hash", "int8", "[]", H1) ", " T(
+              "shape", "int8", "[2, 3]",
+              H0) ", " T("z", "int8", "[1]", H0) ", " T("dtype", "uint8", "[1]",
+                                                        H0) ", " T("same", "float32", "[2, 3]",
+                                                                   H0) "}}",
+          &b);
+    CHECK_EQ_INT(dcpk_hash_list_compare(&a, &b, collect, found), 5, "differences");
+    CHECK_EQ_STR(found, "a<dtype!hash!shape!z>", "which");
+    found[0] = '\0';
+    CHECK_EQ_INT(dcpk_hash_list_compare(&a, &a, collect, found), 0, "with itself");
+    dcpk_hash_list_release(&a);
+    dcpk_hash_list_release(&b);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        dcpk_status status;
+        const char *message;
+    } cases[] = {
+        {"", DCPK_EFORMAT, ""},
+        {"{}", DCPK_EFORMAT, "no object 'tensors'"},
+        {"{\"tensors\": [1]}", DCPK_EFORMAT, "no object 'tensors'"},
+        {"{\"tensors\": {\"k\": 1}}", DCPK_EFORMAT, "'k' has no dtype"},
+        {"{\"tensors\": {" T("k", "int8", "[1]", "00") "}}", DCPK_EFORMAT, "xxh3_128 of 32"},
+        {"{\"tensors\": {" T("k", "int9", "[1]", H0) "}}", DCPK_EUNSUPPORTED, "'int9'"},
+        {"{\"tensors\": {" T("k", "int8", "1", H0) "}}", DCPK_EFORMAT, "'k' has no shape"},
+        {"{\"tensors\": {" T("k", "int8", "[-1]", H0) "}}", DCPK_EFORMAT, "'k' has no shape"},
+        {"{\"tensors\": {" T("k", "int8", "[1.5]", H0) "}}", DCPK_EFORMAT, "'k' has no shape"},
+        {"{\"tensors\": {" T("k", "int8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", H0) "}}",
+         DCPK_EFORMAT, "'k' has no shape"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_hash_list list = {0};
+
+        CHECK_FAILS(dcpk_hash_list_parse(cases[i].text, strlen(cases[i].text), &list, &err),
+                    cases[i].status, cases[i].message, cases[i].text);
+        dcpk_hash_list_release(&list);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare),
+                                       cmocka_unit_test(test_refused)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
