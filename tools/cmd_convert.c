@@ -21,12 +21,23 @@ static void remark(const struct dcpk_convert_args *a)
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
+static dcpk_status check_paths(const struct dcpk_convert_args *a, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (a->report_path != NULL)
+        st = dcpk_check_file_path("report", a->report_path, err);
+    if (st == DCPK_OK && a->hashes_path != NULL)
+        st = dcpk_check_file_path("list of hashes", a->hashes_path, err);
+    return st;
+}
+
 /* Plan, run, tell. */
 static dcpk_status convert(const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
-    dcpk_status st = a->report_path == NULL ? DCPK_OK : dcpk_check_report_path(a->report_path, err);
+    dcpk_status st = check_paths(a, err);
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
@@ -34,6 +45,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
+    if (st == DCPK_OK && a->hashes_path != NULL && !a->dry_run)
+        st = dcpk_file_replace(a->hashes_path, c.hashes.data, c.hashes.n_bytes, err);
     if (st == DCPK_OK && a->report_path != NULL)
         st = dcpk_write_conversion(&c, a->report_path, err);
     if (st == DCPK_OK && a->json)

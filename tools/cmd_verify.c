@@ -4,13 +4,14 @@
 
 #include "formats/dcp/pickle.h"
 #include "kernels/kernels.h"
-#include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/integrity.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/prove.h"
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
+#include "tools/convert_report.h"
 
 #define NAME "verify"
 
@@ -54,60 +55,11 @@ static void check_places(struct verify *v)
                     "no two items share bytes, but for exact aliases");
 }
 
-/* Load one object (NULL: the common state) and look through it. */
-static dcpk_status check_value(struct verify *v, const struct dcpk_object *object,
-                               struct dcpk_error *err)
-{
-    const char *what = object == NULL ? "common state" : object->key;
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    const struct dcpk_value *value = NULL;
-    const char *module, *name;
-    bool found = false;
-    dcpk_status st;
-
-    if (arena == NULL)
-        return err->status;
-    if (object == NULL)
-        st = v->ckpt->format->load_common(v->ckpt, arena, &value, err);
-    else
-        st = v->ckpt->format->load_object(v->ckpt, object, arena, &value, err);
-    if (st == DCPK_OK && value != NULL)
-        st = dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err);
-    if (st == DCPK_OK && found)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "'%s.%s' is no class or function that checkpoints hold; Python would "
-                       "import it on loading",
-                       module, name);
-    if (st != DCPK_OK)
-        dcpk_context(err, "'%s'", what);
-    dcpk_arena_free(arena);
-    return st;
-}
-
-/* Every object, aliases once, and the common state. */
-static dcpk_status check_values(struct verify *v, struct dcpk_error *err)
-{
-    const struct dcpk_checkpoint *ckpt = v->ckpt;
-    bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
-    dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
-
-    if (st == DCPK_OK && ckpt->format->load_common != NULL)
-        st = check_value(v, NULL, err);
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
-        if (is_alias[ckpt->n_chunks + i])
-            continue;
-        st = check_value(v, &ckpt->objects[i], err);
-        if (st == DCPK_OK && dcpk_cli_interrupted())
-            st = dcpk_fail(err, DCPK_ECANCELLED, "interrupted");
-    }
-    dcpk_free(is_alias);
-    return st;
-}
-
 static void check_pickles(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st = check_values(v, &err);
+    const dcpk_status st =
+        dcpk_check_values(v->ckpt, dcpk_pickle_is_known, dcpk_cli_interrupted, &err);
 
     dcpk_checks_add(&v->checks, "pickles", st, &err,
                     "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
@@ -138,16 +90,23 @@ static void check_items(struct verify *v)
                         dcpk_cli_size(stats.read_bytes, size));
 }
 
-/* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
-static const char *vocab_text(const struct dcpk_prove_report *report, char text[128])
+/* Megatron's own list of checksums, where the folder has one. */
+static void check_integrity(struct verify *v)
 {
-    const int64_t ours = report->vocab_rows, theirs = report->source_vocab_rows;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_bar bar;
+    size_t n_files = 0;
+    dcpk_status st;
 
-    text[0] = '\0';
-    if (ours != theirs)
-        snprintf(text, 128, ", %" PRId64 " rows of vocabulary where it has %" PRId64 ", those %s",
-                 ours, theirs, ours > theirs ? "added are zero" : "cut are of no token");
-    return text;
+    v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
+    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_check_integrity(exec, &n_files, NULL, &err);
+    dcpk_bar_end(&bar);
+    dcpk_exec_free(exec);
+    dcpk_checks_add(&v->checks, "integrity", st, &err,
+                    "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
 }
 
 /* Differences go to stderr, one a line: the list is long when the answer is a clear no. */
@@ -155,19 +114,15 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
 {
     const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char size[DCPK_SIZE_TEXT_BYTES], vocab[128];
+    char text[DCPK_PROOF_TEXT_BYTES];
     dcpk_status st = DCPK_OK;
 
     if (!report->equal)
         st = dcpk_fail(&err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
                        report->n_differences, v->against,
                        report->differences == NULL ? "" : report->differences->text);
-    dcpk_checks_add(&v->checks, "against", st, &err,
-                    "equal to '%s': %" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
-                    " weights against their rounded masters, %" PRIu64 " values%s",
-                    v->against, report->n_params, report->n_tensors,
-                    dcpk_cli_size(report->tensor_bytes, size), report->n_masters, report->n_values,
-                    vocab_text(report, vocab));
+    dcpk_checks_add(&v->checks, "against", st, &err, "equal to '%s': %s", v->against,
+                    dcpk_proof_text(report, text));
     for (const struct dcpk_finding *f = report->differences; f != NULL && f->next != NULL;
          f = f->next)
         dcpk_cli_note(&result, "difference: %s", f->next->text);
@@ -205,6 +160,8 @@ static int check(struct verify *v)
     check_places(v);
     check_pickles(v);
     check_items(v);
+    if (dcpk_store_has(v->ckpt->store, DCPK_INTEGRITY_NAME))
+        check_integrity(v);
     if (v->source != NULL)
         check_against(v);
     dcpk_cli_notes(&v->voice, v->ckpt);

@@ -7,8 +7,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
-#define MAX_MAP_BYTES (UINT64_C(1) << 30)
-
 static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
 {
     static const char *const names[] = {
@@ -44,31 +42,6 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
         p->modules[p->n_modules++] = name;
     }
     return DCPK_OK;
-}
-
-/* Read the file at `path` whole; owned by the caller. */
-static dcpk_status read_file(const char *path, char **text, size_t *n, struct dcpk_error *err)
-{
-    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
-    char *folder = dcpk_alloc(strlen(path) + 2, err);
-    struct dcpk_store *store = NULL;
-    struct dcpk_source *source;
-    dcpk_status st;
-
-    if (folder == NULL)
-        return err->status;
-    if (slash == NULL)
-        folder[0] = '.';
-    else
-        memcpy(folder, path, (size_t)(slash - path) + 1);
-    st = dcpk_store_open(folder, &store, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_find(store, name, &source, err);
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_MAP_BYTES, text, n, err);
-    dcpk_store_close(store);
-    dcpk_free(folder);
-    return st;
 }
 
 static dcpk_status check_arguments(const struct dcpk_convert_args *a, const char *in,
@@ -127,11 +100,13 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->exec.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;
     options->state_prefix = a->state_prefix;
-    options->flags = (a->force ? DCPK_CONVERT_FORCE : 0u) |
-                     (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
-                     (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
-                     (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
-                     (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
+    options->flags =
+        (a->force ? DCPK_CONVERT_FORCE : 0u) | (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
+        (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) | (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
+        (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
+        (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u) |
+        (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
+        (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
     if (st == DCPK_OK)
@@ -147,7 +122,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         options->rules.n_swiglu_modules = parsed->n_modules;
     }
     if (st == DCPK_OK && a->map_path != NULL) {
-        st = read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
+        st = dcpk_cli_read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
         options->rules.group_map_name = a->map_path;
         options->rules.group_map = parsed->map;
         options->rules.group_map_bytes = parsed->map_bytes;

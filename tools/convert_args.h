@@ -11,10 +11,10 @@
 
 /* What the command line says. */
 struct dcpk_convert_args {
-    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *model_prefix,
-        *state_prefix;
-    bool swiglu, no_swiglu, weights_only, check_input, like_inspector, rename_mtp, dry_run, force,
-        json;
+    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
+        *model_prefix, *state_prefix;
+    bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
+        rename_mtp, dry_run, force, json;
     struct dcpk_voice voice;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
@@ -84,8 +84,31 @@ struct dcpk_convert_parsed {
          "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
         DCPK_TARGET_OPTIONS((a).target),                                                           \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
-        {"check-input",    0,    DCPK_CLI_FLAG,                                                    \
-         &(a).check_input, NULL, "check every checksum of IN first (reads it twice)"},             \
+        {"check-input",                                                                            \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).check_input,                                                                         \
+         NULL,                                                                                     \
+         "check every checksum of IN first, and its integrity.json (reads it twice)"},             \
+        {"verify",                                                                                 \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).verify,                                                                              \
+         NULL,                                                                                     \
+         "read the output back, past the page cache where the system lets it go, and prove it\n"   \
+         "against IN as 'verify --against' does; only then is it published"},                      \
+        {"hashes",                                                                                 \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).hashes_path,                                                                         \
+         "FILE",                                                                                   \
+         "read the output back and write the hashes of its tensors, for 'hash --check'"},          \
+        {"integrity",                                                                              \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).integrity,                                                                           \
+         NULL,                                                                                     \
+         "add integrity.json, which Megatron's --verify-integrity and 'verify' check"},            \
         {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
         {"report",         0,      DCPK_CLI_TEXT,                                                  \

@@ -63,11 +63,36 @@ static void print_notes(const struct dcpk_conversion *c)
             printf("  note       %s\n", event->text);
 }
 
+/* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
+static const char *vocab_text(const struct dcpk_prove_report *report, char text[128])
+{
+    const int64_t ours = report->vocab_rows, theirs = report->source_vocab_rows;
+
+    text[0] = '\0';
+    if (ours != theirs)
+        snprintf(text, 128, ", %" PRId64 " rows of vocabulary where it has %" PRId64 ", those %s",
+                 ours, theirs, ours > theirs ? "added are zero" : "cut are of no token");
+    return text;
+}
+
+const char *dcpk_proof_text(const struct dcpk_prove_report *report,
+                            char text[DCPK_PROOF_TEXT_BYTES])
+{
+    char size[DCPK_SIZE_TEXT_BYTES], vocab[128];
+
+    snprintf(text, DCPK_PROOF_TEXT_BYTES,
+             "%" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
+             " weights against their rounded masters, %" PRIu64 " values%s",
+             report->n_params, report->n_tensors, dcpk_cli_size(report->tensor_bytes, size),
+             report->n_masters, report->n_values, vocab_text(report, vocab));
+    return text;
+}
+
 void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
 {
     const struct dcpk_plan_totals *t = &c->totals;
     struct dcpk_report_counts n;
-    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
+    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
 
     dcpk_report_count(c, &n);
     printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
@@ -96,6 +121,8 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
     printf("  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
            " cast, %" PRIu64 " aliased, %" PRIu64 " dropped\n",
            n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
+    if (c->proof.n_params > 0)
+        printf("  verified   equal to the input: %s\n", dcpk_proof_text(&c->proof, proof));
     print_dropped(c);
     print_notes(c);
 }
@@ -119,16 +146,16 @@ dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *p
     return st;
 }
 
-dcpk_status dcpk_check_report_path(const char *path, struct dcpk_error *err)
+dcpk_status dcpk_check_file_path(const char *what, const char *path, struct dcpk_error *err)
 {
     const char *slash = strrchr(path, '/');
     char folder[PATH_MAX];
 
     if (strlen(path) >= sizeof folder)
-        return dcpk_fail(err, DCPK_EUSAGE, "the path of the report is too long");
+        return dcpk_fail(err, DCPK_EUSAGE, "the path of the %s is too long", what);
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
              slash == NULL ? "." : path);
     if (access(folder, W_OK | X_OK) != 0)
-        return dcpk_fail_errno(err, errno, "the report '%s' cannot be written", path);
+        return dcpk_fail_errno(err, errno, "the %s '%s' cannot be written", what, path);
     return DCPK_OK;
 }

@@ -12,8 +12,13 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run);
 dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
                                   struct dcpk_error *err);
 
-/* Can a report be written at `path`? Asked before a conversion, so that its end does not fail for
- * that. */
-dcpk_status dcpk_check_report_path(const char *path, struct dcpk_error *err);
+/* Can a file be written at `path`? what: "report", for the message. Asked before a conversion, so
+ * that its end does not fail for that. */
+dcpk_status dcpk_check_file_path(const char *what, const char *path, struct dcpk_error *err);
+
+/* "27 parameters, 81 tensors, ...": what a proof compared. Returns text. */
+#define DCPK_PROOF_TEXT_BYTES 384
+const char *dcpk_proof_text(const struct dcpk_prove_report *report,
+                            char text[DCPK_PROOF_TEXT_BYTES]);
 
 #endif

@@ -484,6 +484,11 @@ static int sync_entry(const char *path, const struct stat *info, int kind, struc
     return rc;
 }
 
+const char *dcpk_folder_partial(const struct dcpk_folder *folder)
+{
+    return folder->partial;
+}
+
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     dcpk_status st;

@@ -72,6 +72,9 @@ dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
 dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, struct dcpk_error *err);
 
+/* The path of the folder until it is published; borrowed. */
+const char *dcpk_folder_partial(const struct dcpk_folder *folder);
+
 /* Sync the folder, rename it into place, sync its parent. Frees folder on success only. */
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Delete what was written and free; NULL is a no-op. */

@@ -80,6 +80,14 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
                                     struct dcpk_error *err);
 
 /*
+ * Load every object, aliases once, and the common state, and look through them: DCPK_EFORMAT names
+ * the first thing that is_known refuses. stopped: asked after each; DCPK_ECANCELLED when it says
+ * so.
+ */
+dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
+                              bool (*stopped)(void), struct dcpk_error *err);
+
+/*
  * What is known of the run, from common state (format->load_common) or, where there is none, the
  * objects args, iteration, checkpoint_version. Values live in `arena`. A failing read becomes a
  * note of the checkpoint, the fields stay empty: a checkpoint that cannot be converted can still be

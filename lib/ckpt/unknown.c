@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unknown.c - look through a value for classes and functions that nobody vouches for. */
+/* unknown.c - look through values for classes and functions that nobody vouches for. */
 #include "lib/base/alloc.h"
+#include "lib/ckpt/format.h"
 #include "lib/ckpt/summary.h"
 
 #define MAX_NODES 10000000
@@ -83,4 +84,53 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
     }
     dcpk_free(todo.values);
     return todo.status;
+}
+
+/* Load one object (NULL: the common state) and look through it. */
+static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                               dcpk_is_known *is_known, struct dcpk_error *err)
+{
+    const char *what = object == NULL ? "common state" : object->key;
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *value = NULL;
+    const char *module, *name;
+    bool found = false;
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    if (object == NULL)
+        st = ckpt->format->load_common(ckpt, arena, &value, err);
+    else
+        st = ckpt->format->load_object(ckpt, object, arena, &value, err);
+    if (st == DCPK_OK && value != NULL)
+        st = dcpk_value_find_unknown(value, is_known, &found, &module, &name, err);
+    if (st == DCPK_OK && found)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "'%s.%s' is no class or function that checkpoints hold; Python would "
+                       "import it on loading",
+                       module, name);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", what);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
+                              bool (*stopped)(void), struct dcpk_error *err)
+{
+    bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
+    dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
+
+    if (st == DCPK_OK && ckpt->format->load_common != NULL)
+        st = check_value(ckpt, NULL, is_known, err);
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        if (is_alias[ckpt->n_chunks + i])
+            continue;
+        st = check_value(ckpt, &ckpt->objects[i], is_known, err);
+        if (st == DCPK_OK && stopped())
+            st = dcpk_fail(err, DCPK_ECANCELLED, "interrupted");
+    }
+    dcpk_free(is_alias);
+    return st;
 }

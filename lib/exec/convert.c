@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/integrity.h"
+#include "lib/exec/convert_check.h"
 #include "lib/exec/prove_masters.h"
 #include "lib/exec/target.h"
 #include "lib/rules/inspector.h"
@@ -208,7 +210,23 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     if (st == DCPK_OK)
         st = dcpk_plan_build(c->out, err);
     if (st == DCPK_OK)
+        st = dcpk_conversion_can_check(c, err);
+    if (st == DCPK_OK)
         dcpk_plan_totals(c->out, &c->totals);
+    return st;
+}
+
+/* Its own checksums, and those of Megatron's list where there is one. */
+static dcpk_status check_input(const struct dcpk_conversion *c, struct dcpk_exec *exec,
+                               struct dcpk_error *err)
+{
+    size_t n_files;
+    dcpk_status st;
+
+    dcpk_progress_begin(&c->options->exec.progress, "checking the input");
+    st = dcpk_exec_check_items(exec, NULL, err);
+    if (st == DCPK_OK && dcpk_store_has(c->ckpt->store, DCPK_INTEGRITY_NAME))
+        st = dcpk_exec_check_integrity(exec, &n_files, NULL, err);
     return st;
 }
 
@@ -229,13 +247,13 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     if (st != DCPK_OK)
         goto out;
     st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
-    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0) {
-        dcpk_progress_begin(progress, "checking the input");
-        st = dcpk_exec_check_items(exec, NULL, err);
-    }
+    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
+        st = check_input(c, exec, err);
     dcpk_progress_begin(progress, "converting");
     if (st == DCPK_OK)
         st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
+    if (st == DCPK_OK)
+        st = dcpk_conversion_check(c, folder, err);
     if (st == DCPK_OK)
         st = dcpk_target_publish(&c->target, &folder, err);
 out:
@@ -248,6 +266,8 @@ out:
 
 void dcpk_conversion_free(struct dcpk_conversion *c)
 {
+    dcpk_prove_release(&c->proof);
+    dcpk_bytes_release(&c->hashes);
     dcpk_output_free(c->out);
     dcpk_model_free(c->model);
     dcpk_checkpoint_close(c->ckpt);

@@ -8,6 +8,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
+#include "lib/exec/prove.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
@@ -18,6 +19,10 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_RENAME_MTP = 8, /* that tool's --rename-mtp-keys */
     DCPK_CONVERT_CHECK_INPUT =
         16, /* check every checksum of the source first, which reads it twice */
+    /* Read the output back before it is published (lib/exec/convert_check.h), and */
+    DCPK_CONVERT_VERIFY = 32,     /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 64,     /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 128, /* add Megatron's integrity.json. */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -44,7 +49,9 @@ struct dcpk_conversion {
     struct dcpk_model *model; /* NULL under LIKE_INSPECTOR */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
-    struct dcpk_exec_stats stats; /* after run */
+    struct dcpk_exec_stats stats;   /* after run */
+    struct dcpk_prove_report proof; /* after run, with VERIFY; else zero */
+    struct dcpk_bytes hashes;       /* the same with HASHES: lib/exec/hash_list.h */
 };
 
 /*
@@ -58,7 +65,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
 /*
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole. Where the model needs a proof (lib/exec/prove_masters.h) that comes first: DCPK_EMISMATCH
- * when it fails.
+ * when it fails. What reads the output back comes before it is published: nothing is when that
+ * fails.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

@@ -153,6 +153,23 @@ static void put_notes(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_end_array(j);
 }
 
+/* What --verify compared; null without it. */
+static void put_proof(const struct dcpk_conversion *c, struct dcpk_json_out *j)
+{
+    dcpk_json_put_key(j, "verified");
+    if (c->proof.n_params == 0) {
+        dcpk_json_put_null(j);
+        return;
+    }
+    dcpk_json_begin_object(j);
+    put_uint(j, "masters", c->proof.n_masters);
+    put_uint(j, "parameters", c->proof.n_params);
+    put_uint(j, "tensor_bytes", c->proof.tensor_bytes);
+    put_uint(j, "tensors", c->proof.n_tensors);
+    put_uint(j, "values", c->proof.n_values);
+    dcpk_json_end_object(j);
+}
+
 void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
 {
     dcpk_json_begin_object(j);
@@ -178,6 +195,7 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
         put_tensor(c, &c->out->tensors[i], j);
     dcpk_json_end_array(j);
     put_text(j, "to", c->options->to->name);
+    put_proof(c, j);
     dcpk_json_put_key(j, "version");
     dcpk_json_put_int(j, 1);
     put_uint(j, "written_bytes", c->stats.written_bytes);
