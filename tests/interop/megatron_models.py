@@ -8,6 +8,10 @@
     dcpkit convert --to torch_dist OUT BACK
     python megatron_models.py load core_v0.19.0 FAMILY BACK/iter_0000004
 
+The same state, cut over ranks, in another optimizer layout (settings: see LAYOUT):
+
+    torchrun --standalone --nproc-per-node 4 megatron_models.py save core_v0.19.0 FAMILY FOLDER tp=2 layout=dp_reshardable
+
 Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
 strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
 zarr with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "CHECKED n bad 0". Megatron's local
@@ -32,6 +36,11 @@ import typing_extensions
 
 ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
+# Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket.
+LAYOUT = dict(tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", layout="fully_reshardable")
+LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
+TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
+WORLD = int(os.environ.get("WORLD_SIZE", 1))
 HIDDEN, VOCAB, ITERATION = 16, 32, 4
 
 MOE = dict(num_moe_experts=4, moe_ffn_hidden_size=12, moe_router_topk=2, moe_token_dispatcher_type="alltoall")
@@ -168,13 +177,17 @@ if "experimental_attention_variant" in family["config"]:
     stub("fla.modules.l2norm", l2norm=kernel)
     stub("fla.ops.gated_delta_rule", chunk_gated_delta_rule=kernel)
 
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+if WORLD > 1:
+    dist.init_process_group("gloo")
+else:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 # --- the model ---
 import torch.nn.functional as F  # noqa: E402
 
 import megatron.core.parallel_state as mpu  # noqa: E402
 from megatron.core import tensor_parallel  # noqa: E402
+from megatron.core.models.common.language_module.language_module import LanguageModule  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt import gpt_layer_specs as specs  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
@@ -194,7 +207,9 @@ class Tracker:
         return contextlib.nullcontext()
 
 
-mpu.initialize_model_parallel()
+LanguageModule._is_in_embd_group = lambda self: False  # stages need not agree on an embedding that save() sets
+mpu.initialize_model_parallel(TP, PP, VPP if VPP > 1 else None, expert_model_parallel_size=EP,
+                              expert_tensor_parallel_size=ETP)
 tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 swiglu = family.get("swiglu", True)
 settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
@@ -203,15 +218,25 @@ settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_h
                 bf16=True, gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
                 persist_layer_norm=False, pipeline_dtype=torch.bfloat16, hidden_dropout=0.0, attention_dropout=0.0)
 settings.update(family["config"])
+cut = dict(tensor_model_parallel_size=TP, pipeline_model_parallel_size=PP, expert_model_parallel_size=EP,
+           virtual_pipeline_model_parallel_size=VPP if VPP > 1 else None, expert_tensor_parallel_size=ETP,
+           pipeline_model_parallel_layout=LAYOUT["stages"] or None)
 is_mla = settings.get("multi_latent_attention")
 if is_mla:
     del settings["num_query_groups"]
 config_class = MLATransformerConfig if is_mla else TransformerConfig
-config = config_class(**{k: v for k, v in settings.items() if k in inspect.signature(config_class).parameters})
+config = config_class(**{k: v for k, v in {**settings, **cut}.items() if k in inspect.signature(config_class).parameters})
 with_experts = settings.get("num_moe_experts")
 
 
-def mamba_model():
+def ends(chunk):
+    """Where a pipeline's model chunk lies."""
+    at = dict(ignore_virtual=False, vp_stage=chunk if VPP > 1 else None)
+    return dict(pre_process=mpu.is_pipeline_first_stage(**at), post_process=mpu.is_pipeline_last_stage(**at),
+                vp_stage=at["vp_stage"])
+
+
+def mamba_model(chunk):
     """A hybrid stack of local modules; Megatron has Transformer Engine's only."""
     import importlib
 
@@ -245,7 +270,8 @@ def mamba_model():
     names = inspect.signature(model).parameters
     pattern = {"hybrid_layer_pattern": family["pattern"]} if "hybrid_layer_pattern" in names else {
         "hybrid_override_pattern": family["pattern"]}
-    return model(config, stack, vocab_size=VOCAB, max_sequence_length=32, **pattern)
+    place = {k: v for k, v in ends(chunk).items() if k in names}
+    return model(config, stack, vocab_size=VOCAB, max_sequence_length=32, **pattern, **place)
 
 
 def gdn_spec():
@@ -275,14 +301,15 @@ def take_mla_channels():
     DotProductAttention.__init__ = init
 
 
-def gpt_model():
-    kwargs = {}
+def gpt_model(chunk):
+    kwargs = ends(chunk)
     if is_mla:
         take_mla_channels()
     if "experimental_attention_variant" in settings:
         spec = gdn_spec()
     elif with_experts:
-        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
+        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm",
+                                                vp_stage=kwargs["vp_stage"])
     else:
         spec = specs.get_gpt_layer_local_spec(normalization=settings["normalization"], multi_latent_attention=is_mla,
                                               qk_layernorm=settings.get("qk_layernorm", False))
@@ -291,7 +318,12 @@ def gpt_model():
 
         # Without Transformer Engine main's test for its inference layers fails.
         multi_token_prediction.is_inference_column_parallel_linear = lambda _module: False
-        kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
+        if getattr(spec, "layer_specs", None) == []:  # a stage for these layers alone: they are like the last
+            inner = specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, normalization="RMSNorm")[-1]
+        else:
+            inner = spec
+        kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, inner, use_transformer_engine=False,
+                                                                vp_stage=kwargs["vp_stage"])
     return GPTModel(config, spec, vocab_size=VOCAB, max_sequence_length=32,
                     position_embedding_type=family.get("positions", "rope"),
                     share_embeddings_and_output_weights=family.get("tied", False), **kwargs)
@@ -310,9 +342,55 @@ def weight_of(name, tensor):
     return value_of(name, tensor.shape, "").to(tensor.dtype)
 
 
+def whole_name(chunk, name):
+    """The parameter's name in a run on one rank."""
+    parts = name.split(".")
+    if parts[:2] == ["decoder", "layers"]:
+        parts[2] = str(chunk.decoder.layers[int(parts[2])].layer_number - 1)
+    if "local_experts" in parts:
+        at = parts.index("local_experts") + 1
+        parts[at] = str(int(parts[at]) + mpu.get_expert_model_parallel_rank() * (with_experts // EP))
+    if parts[0] == "output_layer" and family.get("tied", False):
+        parts[0] = "embedding.word_embeddings"  # a pipeline's copy
+    return ".".join(parts)
+
+
+def local_rows(chunk, name, n_rows):
+    """What lies one behind the other in a rank's part of a parameter; each is cut by itself."""
+    module = chunk.get_submodule(name.rpartition(".")[0].removesuffix(".in_proj").removesuffix(".conv1d"))
+    if swiglu and "linear_fc1" in name:
+        return [n_rows // 2] * 2
+    if "mixer." in name and ".in_proj." in name:
+        groups = module.ngroups_local_tp * module.d_state
+        return [module.d_inner_local_tp] * 2 + [groups] * 2 + [module.nheads_local_tp]
+    if "mixer." in name and ".conv1d" in name:
+        return [module.d_inner_local_tp] + [module.ngroups_local_tp * module.d_state] * 2
+    if "attention.in_proj" in name or "attention.conv1d" in name:
+        rows = [module.qk_dim // TP] * 2 + [module.v_dim // TP] * 2 + [module.num_value_heads // TP] * 2
+        return rows[:3] if "conv1d" in name else rows
+    return [n_rows]
+
+
+def local_value(chunk, name, param, kind):
+    """This rank's part of what `kind` of a parameter holds."""
+    whole = whole_name(chunk, name)
+    n_ranks, rank = TP, mpu.get_tensor_model_parallel_rank()
+    if "local_experts" in name:
+        n_ranks, rank = ETP, mpu.get_expert_tensor_parallel_rank()
+    is_cut = getattr(param, "tensor_model_parallel", False) or ".mixer.norm." in name  # old releases do not flag it
+    if n_ranks == 1 or not is_cut:
+        return value_of(whole, param.shape, kind)
+    axis, shape = max(getattr(param, "partition_dim", 0), 0), list(param.shape)
+    rows = local_rows(chunk, name, shape[axis])
+    shape[axis] *= n_ranks
+    parts = value_of(whole, shape, kind).split([n * n_ranks for n in rows], axis)
+    return torch.cat([part.chunk(n_ranks, axis)[rank] for part in parts], axis)
+
+
 torch.manual_seed(1)
-bare = mamba_model() if "pattern" in family else gpt_model()
-model = Float16Module(config, bare)
+chunks = [(mamba_model if "pattern" in family else gpt_model)(chunk) for chunk in range(VPP)]
+bare = chunks[0]
+models = [Float16Module(config, chunk) for chunk in chunks]
 
 from megatron.core import optimizer as optimizers  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
@@ -343,7 +421,7 @@ for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APE
         setattr(distrib_optimizer, name, value)
 optimizer_config = OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01, bf16=True,
                                    params_dtype=torch.bfloat16, use_distributed_optimizer=True)
-ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True)
+ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True, bucket_size=BUCKET or None)
 if IS_FSDP:
     ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
@@ -353,17 +431,17 @@ args = argparse.Namespace(
     ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
     dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
-    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=True, tensor_model_parallel_size=1,
-    pipeline_model_parallel_size=1, expert_model_parallel_size=1, data_parallel_size=1, world_size=1, bf16=True, fp16=False,
+    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=True, data_parallel_size=WORLD // TP // PP,
+    world_size=WORLD, bf16=True, fp16=False,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
-    **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
+    **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
        if k not in ("bf16", "num_moe_experts")})
 checkpointing.get_args = lambda: args
 
 
-def make_optimizer(chunk):
-    made = get_megatron_optimizer(optimizer_config, [chunk])
+def make_optimizer(wrapped):
+    made = get_megatron_optimizer(optimizer_config, wrapped)
     scheduler = OptimizerParamScheduler(made, init_lr=0, max_lr=1e-3, min_lr=1e-4, lr_warmup_steps=0, lr_decay_steps=16,
                                         lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=16,
                                         wd_incr_style="constant")
@@ -379,42 +457,51 @@ def rng_state(ckpt_format):
 def state_of(optimizer, scheduler, metadata, rng, **optimizer_kwargs):
     """Everything that a run saves or asks for, as sharded tensors and objects."""
     full = dict(metadata, dp_cp_group=mpu.get_data_parallel_group(with_context_parallel=True))
-    return checkpointing.generate_state_dict(args, [bare], optimizer, scheduler, rng, iteration=ITERATION,
+    return checkpointing.generate_state_dict(args, chunks, optimizer, scheduler, rng, iteration=ITERATION,
                                              optim_sd_kwargs=dict(metadata=full, **optimizer_kwargs),
                                              model_sd_kwargs=dict(metadata=full))
 
 
-def each_master(optimizer, names):
-    """(name, shape, range of the flattened parameter, fp32 master, its optimizer state) of every trained parameter."""
+def live_parameters():
+    """The model chunk and the name there of each parameter of this rank."""
+    return {param: (chunk, name) for chunk in chunks for name, param in chunk.named_parameters()}
+
+
+def each_master(optimizer):
+    """(parameter, range of it flattened, fp32 master of that, the optimizer's state) of all that are trained on this rank."""
     for chained in optimizer.chained_optimizers:
         for param, (group, order) in chained.model_param_group_index_map.items():
             main = chained.optimizer.param_groups[group]["params"][order]
-            yield names[param], param.shape, chained._get_model_param_range_map(param)["param"], main, chained.optimizer.state
+            yield param, chained._get_model_param_range_map(param)["param"], main, chained.optimizer.state
 
 
 def save():
     from megatron.core import dist_checkpointing
 
-    names = {}
-    for name, param in bare.named_parameters():
-        names[param] = name
-        param.data.copy_(weight_of(name, param))
-    for name, buffer in bare.named_buffers():
-        if name.endswith("expert_bias"):
-            buffer.data = value_of(name, buffer.shape, "")  # in fp32, as the first forward pass makes it
-    optimizer, scheduler = make_optimizer(DistributedDataParallel(config, ddp_config, model))
-    for name, shape, _, main, state in each_master(optimizer, names):
-        main.data.copy_(value_of(name, shape, "").flatten())
-        state[main] = {kind: value_of(name, shape, "." + kind).flatten() for kind in ("exp_avg", "exp_avg_sq")}
+    live = live_parameters()
+    for param, (chunk, name) in live.items():
+        param.data.copy_(local_value(chunk, name, param, "").to(param.dtype))
+    for chunk in chunks:
+        for name, buffer in chunk.named_buffers():
+            if name.endswith("expert_bias"):  # in fp32, as the first forward pass makes it
+                buffer.data = value_of(whole_name(chunk, name), buffer.shape, "")
+    optimizer, scheduler = make_optimizer([DistributedDataParallel(config, ddp_config, model) for model in models])
+    for param, span, main, state in each_master(optimizer):
+        values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end]
+                  for kind in ("", ".exp_avg", ".exp_avg_sq")}
+        main.data.copy_(values.pop(""))
+        state[main] = {kind[1:]: value for kind, value in values.items()}
     for group in optimizer.param_groups:
         group["step"] = ITERATION
-    metadata = dict(distrib_optim_sharding_type="fully_reshardable", distrib_optim_fully_reshardable_mem_efficient=False,
+    metadata = dict(distrib_optim_sharding_type=LAYOUT["layout"], distrib_optim_fully_reshardable_mem_efficient=False,
                     singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
     state = state_of(optimizer, scheduler, metadata, rng_state("torch_dist"))
     state["num_floating_point_operations_so_far"] = 1.0
-    os.makedirs(FOLDER)
+    os.makedirs(FOLDER, exist_ok=WORLD > 1)
+    dist.barrier()
     dist_checkpointing.save(state, FOLDER, content_metadata=metadata)
-    print("SAVED", len(names), "parameters")
+    print("SAVED", len(live), "parameters")
+    dist.barrier()
 
 
 def report(checked, bad):
@@ -433,8 +520,8 @@ def load_3d():
     from megatron.core import dist_checkpointing
 
     forget()
-    names = {param: name for name, param in bare.named_parameters()}
-    optimizer, scheduler = make_optimizer(DistributedDataParallel(config, ddp_config, model))
+    live = live_parameters()
+    optimizer, scheduler = make_optimizer([DistributedDataParallel(config, ddp_config, model) for model in models])
     common = dist_checkpointing.load_common_state_dict(FOLDER)
     request = state_of(optimizer, scheduler, common["content_metadata"], rng_state("torch_dist"), is_loading=True)
     state = dist_checkpointing.load(request, FOLDER, strict="assume_ok_unexpected")
@@ -451,9 +538,11 @@ def load_3d():
     for name, tensor in [*bare.named_parameters(), *bare.named_buffers()]:
         if not name.endswith("local_tokens_per_expert"):
             check(name, tensor.data, weight_of(name, tensor))
-    for name, shape, span, main, state in each_master(optimizer, names):
+    for param, span, main, state in each_master(optimizer):
         for kind, got in (("", main.data), (".exp_avg", state[main]["exp_avg"]), (".exp_avg_sq", state[main]["exp_avg_sq"])):
-            check(name + (kind or ".master"), got.flatten(), value_of(name, shape, kind).flatten()[span.start:span.end])
+            chunk, name = live[param]
+            want = local_value(chunk, name, param, kind).flatten()[span.start:span.end]
+            check(name + (kind or ".master"), got.flatten(), want)
     check("step", torch.tensor([float(g["step"]) for g in optimizer.param_groups]),
           torch.full((len(optimizer.param_groups),), float(ITERATION)))
     return report(checked, bad)
@@ -465,8 +554,8 @@ def load_fsdp():
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
     forget()
-    chunk = FullyShardedDataParallel(config, ddp_config, model, device=torch.device("cpu"))
-    optimizer, scheduler = make_optimizer(chunk)
+    chunk = FullyShardedDataParallel(config, ddp_config, models[0], device=torch.device("cpu"))
+    optimizer, scheduler = make_optimizer([chunk])
     unwrapped = checkpointing.unwrap_model([chunk])
     state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng_state("fsdp_dtensor"), iteration=1,
                                               optim_sd_kwargs=dict(metadata={}, is_loading=True))
