@@ -57,6 +57,7 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
                              struct dcpk_error *err)
 {
     struct cut_seen seen = {-1, 1};
+    bool is_gated;
 
     for (size_t c = stored->first_chunk; c < stored->first_chunk + stored->n_chunks; c++) {
         const dcpk_status st = see_chunk(stored, n_lead, ckpt->chunks[c].span, &seen, err);
@@ -68,34 +69,48 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%s': some of its chunks are cut by tensor parallelism and some are not",
                          stored->key);
-    *blocks = (struct dcpk_blocks){-1, 1, false};
+    *blocks = (struct dcpk_blocks){.axis = -1, .n_ranks = 1, .n_parts = 1};
     if (seen.axis < 0)
         return DCPK_OK;
     /* Gate and up halves are stored apart: twice as many blocks, on axis 0 (torch_dist.md 4.4). */
-    blocks->is_gated = seen.n_blocks == 2 * tp && seen.axis == n_lead;
-    if (seen.n_blocks != tp && !blocks->is_gated)
+    is_gated = seen.n_blocks == 2 * tp && seen.axis == n_lead;
+    if (seen.n_blocks != tp && !is_gated)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%s' is stored in %" PRId64 " blocks; expected 1, %" PRId64
                          " (tensor-parallel ranks) or twice as many (gate and up rows)",
                          stored->key, seen.n_blocks, tp);
     blocks->axis = seen.axis - n_lead;
     blocks->n_ranks = tp;
+    blocks->n_parts = is_gated ? 2 : 1;
+    blocks->ends[0] = stored->shape[seen.axis] / blocks->n_parts;
+    blocks->ends[1] = stored->shape[seen.axis];
     return DCPK_OK;
 }
 
-int dcpk_blocks_per_rank(const struct dcpk_blocks *blocks)
+dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blocks *part,
+                               struct dcpk_error *err)
 {
-    return blocks->is_gated ? 2 : 1;
+    const int64_t first = blocks->ends[blocks->n_parts - 1];
+
+    if (blocks->axis > 0 || part->axis != blocks->axis || part->n_ranks != blocks->n_ranks ||
+        blocks->n_parts + part->n_parts > DCPK_MAX_PARTS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "its parts are not cut alike by tensor parallelism");
+    if (blocks->axis < 0) /* the parameter as it is */
+        return DCPK_OK;
+    for (int i = 0; i < part->n_parts; i++)
+        blocks->ends[blocks->n_parts++] = first + part->ends[i];
+    return DCPK_OK;
 }
 
 void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int rank, int64_t r,
-                     int half, struct dcpk_box *box)
+                     int part, struct dcpk_box *box)
 {
-    const int64_t n = blocks->n_ranks * dcpk_blocks_per_rank(blocks);
+    const int64_t first = part > 0 ? blocks->ends[part - 1] : 0;
 
     dcpk_box_whole(shape, rank, box);
     if (blocks->axis < 0)
         return;
-    box->extent[blocks->axis] = shape[blocks->axis] / n;
-    box->offset[blocks->axis] = (half * blocks->n_ranks + r) * box->extent[blocks->axis];
+    box->extent[blocks->axis] = (blocks->ends[part] - first) / blocks->n_ranks;
+    box->offset[blocks->axis] = first + r * box->extent[blocks->axis];
 }

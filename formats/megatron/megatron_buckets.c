@@ -23,22 +23,49 @@ static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
     return low;
 }
 
-/* Elements [first, first + n) of a bucket are all of `block` of the last view added. */
-static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct dcpk_bucket *bucket,
-                             size_t state, int64_t first, int64_t n, const struct dcpk_box *block,
-                             struct dcpk_error *err)
+/* One state of a bucket, from element `first` on. */
+struct stretch {
+    const struct dcpk_bucket *bucket;
+    size_t state;
+    int64_t first;
+};
+
+/* The first n elements of it are all of `block` of the last view added. */
+static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch *from, int64_t n,
+                             const struct dcpk_box *block, struct dcpk_error *err)
 {
+    const struct dcpk_bucket *bucket = from->bucket;
     dcpk_status st = DCPK_OK;
     int64_t done = 0;
 
-    for (size_t c = find_chunk(bucket, first); done < n && st == DCPK_OK; c++) {
-        const int64_t at = first + done;
+    for (size_t c = find_chunk(bucket, from->first); done < n && st == DCPK_OK; c++) {
+        const int64_t at = from->first + done;
         const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_elems;
         const int64_t here = end - at < n - done ? end - at : n - done;
 
-        st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[state][c],
+        st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
                                      at - bucket->cuts[c], err);
         done += here;
+    }
+    return st;
+}
+
+/* It begins with what rank r has of the last view added. view: the shape of that. */
+static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *view,
+                            const struct dcpk_blocks *blocks, int64_t r, struct stretch from,
+                            struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (int part = 0; part < blocks->n_parts && st == DCPK_OK; part++) {
+        struct dcpk_box block;
+        int64_t n = 0;
+
+        dcpk_blocks_box(blocks, view->shape, view->rank, r, part, &block);
+        st = dcpk_box_count(&block, &n, err);
+        if (st == DCPK_OK)
+            st = add_block(ckpt, &from, n, &block, err);
+        from.first += n;
     }
     return st;
 }
@@ -52,8 +79,6 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
     const struct dcpk_slot_place *places = &replay->places[s * (size_t)replay->n_ranks];
-    const int per_rank = dcpk_blocks_per_rank(slot->blocks);
-    const int64_t n = slot->n_elems / per_rank;
     int64_t *shape =
         dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
     struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};
@@ -67,14 +92,10 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
     /* The view outlives the model: its shape must too. */
     memcpy(shape, weight->shape, (size_t)view.rank * sizeof *shape);
     st = dcpk_checkpoint_add_view(model->ckpt, &view, index, err);
-    for (int64_t r = 0; r < slot->blocks->n_ranks; r++)
-        for (int half = 0; half < per_rank && st == DCPK_OK; half++) {
-            struct dcpk_box block;
-
-            dcpk_blocks_box(slot->blocks, view.shape, view.rank, r, half, &block);
-            st = add_block(model->ckpt, &list->buckets[places[r].bucket], state,
-                           places[r].first + half * n, n, &block, err);
-        }
+    for (int64_t r = 0; r < slot->blocks->n_ranks && st == DCPK_OK; r++)
+        st = add_rank(model->ckpt, &view, slot->blocks, r,
+                      (struct stretch){&list->buckets[places[r].bucket], state, places[r].first},
+                      err);
     return st;
 }
 

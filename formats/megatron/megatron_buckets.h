@@ -5,6 +5,8 @@
 #define DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
 
 #include "formats/megatron/megatron.h"
+#include "formats/megatron/megatron_parts.h"
+#include "lib/ckpt/registered.h"
 
 /* --- megatron_to_model.c --- */
 
@@ -16,75 +18,67 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
 
 /* --- megatron_cut.c: how args say that the model was cut --- */
 
-/* Sizes are at least 1. */
+/*
+ * A model chunk is called by its place in the order in which layers run through them: chunk * pp +
+ * stage. Sizes are at least 1.
+ */
 struct dcpk_cut {
-    int64_t tp, pp, vpp;                /* vpp: model chunks on each pipeline stage */
-    int64_t ep, etp;                    /* of routed experts */
-    int64_t n_slices, n_expert_slices;  /* data-parallel ranks that share a bucket */
-    int64_t n_layers, n_experts;        /* n_experts: 0 in a dense model */
-    int64_t first_layers, last_layers;  /* of the first and last stage, -1: as the others */
-    bool counts_embedding, counts_loss; /* as a layer of the first and last stage */
-    bool is_tied;                       /* the output layer's weight is the embedding's */
-    bool is_te,
-        is_grouped; /* order of registration: Transformer Engine's; experts in grouped linears */
+    int64_t tp, pp, vpp;               /* vpp: model chunks on each pipeline stage */
+    int64_t ep, etp;                   /* of routed experts */
+    int64_t n_slices, n_expert_slices; /* data-parallel ranks that share a bucket */
+    int64_t n_layers, n_experts;       /* n_experts: 0 in a dense model */
+    const int64_t *layer_ends;         /* of chunk c: decoder layers on chunks 0 to c */
+    int64_t norm_chunk, mtp_chunk;     /* with the decoder's final norm; multi-token prediction */
+    bool has_mtp;
+    bool is_tied;  /* the output layer's weight is the embedding's */
+    unsigned spec; /* enum dcpk_spec, as far as args tell */
 };
 
 /*
- * Read args (an argparse.Namespace). Errors: DCPK_EUNSUPPORTED for a layout that cannot be
- * replayed, or when args lack a fact, naming it; DCPK_EFORMAT for numbers that do not fit together.
+ * Read args (an argparse.Namespace). What cut points to is in `arena`. Errors: DCPK_EUNSUPPORTED
+ * for a layout that cannot be replayed, or when args lack a fact, naming it; DCPK_EFORMAT for
+ * numbers that do not fit together.
  */
-dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_cut *cut,
-                          struct dcpk_error *err);
+dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
+                          struct dcpk_cut *cut, struct dcpk_error *err);
 
 /*
- * The pipeline stage and model chunk that hold decoder layer `layer`, 0 <= layer < n_layers. Chunk
- * 0 of all stages holds the first layers, chunk 1 the next
- * (MC/transformer/transformer_layer.py@0.19.0 get_transformer_layer_offset).
+ * The model chunk that holds a parameter. Chunk 0 of all stages holds the first layers, chunk 1 the
+ * next (MC/transformer/transformer_layer.py@0.19.0 get_transformer_layer_offset). Errors:
+ * DCPK_EFORMAT for a layer or expert past those of args.
  */
-dcpk_status dcpk_cut_find_layer(const struct dcpk_cut *cut, int64_t layer, int64_t *stage,
-                                int64_t *chunk, struct dcpk_error *err);
-
-/* --- megatron_order.c: the order in which modules register parameters --- */
-
-/* A parameter's place among all of its model, ascending by (major, minor); and what its name tells.
- */
-struct dcpk_registered {
-    uint64_t major, minor;
-    int64_t layer;  /* of the decoder, -1 outside */
-    int64_t expert; /* routed, -1 for all others */
-    bool is_buffer; /* no parameter: in no bucket */
-    bool is_first;  /* outside the decoder: on the first stage; else on the last */
-};
-
-/*
- * name: unstacked, as to_model calls it ("decoder.layers.3.mlp.experts.linear_fc1.weight7"), in the
- * spelling of either spec. Returns false when no order is known for it.
- */
-bool dcpk_registered_find(const char *name, bool is_te, bool is_grouped,
-                          struct dcpk_registered *reg);
+dcpk_status dcpk_cut_find(const struct dcpk_cut *cut, const struct dcpk_registered *reg,
+                          int64_t *chunk, struct dcpk_error *err);
 
 /* --- megatron_blocks.c: how tensor parallelism cut a weight --- */
 
 /*
- * Read off the chunks that the weight is stored in: Megatron stores each rank's block as a chunk,
- * of a gated fc1 the gate and the up half as one each (torch_dist.md 4.3, 4.4).
+ * A parameter is made of parts, rows of it one behind the other, each cut into as many blocks as
+ * there are ranks: a rank holds its block of every part in that order. Most have one part; a gated
+ * fc1 has the gate and the up rows (torch_dist.md 4.4), megatron_parts.h has the others.
  */
 struct dcpk_blocks {
     int axis;        /* that is cut, -1: every rank holds all of it */
     int64_t n_ranks; /* that hold different blocks; 1 when axis is -1 */
-    bool is_gated;   /* rank r holds block r and, behind it, block n_ranks + r */
+    int n_parts;
+    int64_t ends[DCPK_MAX_PARTS]; /* of the parts, on that axis */
 };
 
-/* n_lead: stacked axes (layers, experts) in front of the parameter's own. tp: the size of the group
- * that may cut it. */
+/*
+ * Read them off the chunks that a weight is stored in: Megatron stores each rank's block of a part
+ * as a chunk. n_lead: stacked axes (layers, experts) in front of the parameter's own. tp: the size
+ * of the group that may cut it. Errors: DCPK_EUNSUPPORTED for chunks that are no such blocks.
+ */
 dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
                              int n_lead, int64_t tp, struct dcpk_blocks *blocks,
                              struct dcpk_error *err);
-/* Blocks that each rank holds, one behind the other. */
-int dcpk_blocks_per_rank(const struct dcpk_blocks *blocks);
-/* Block `half` of rank `r` in a parameter of that shape. */
+/* Put the rows of `part` behind those of `blocks`. Errors: DCPK_EUNSUPPORTED when they are not cut
+ * alike. */
+dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blocks *part,
+                               struct dcpk_error *err);
+/* Rank r's block of a part, in a parameter of that shape. */
 void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int rank, int64_t r,
-                     int half, struct dcpk_box *box);
+                     int part, struct dcpk_box *box);
 
 /* --- megatron_bucket_list.c: the stored buckets --- */
 
@@ -128,10 +122,10 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_buck
 struct dcpk_slot {
     uint32_t param;
     struct dcpk_registered reg;
-    int64_t stage, chunk; /* that hold it */
-    bool has_own_bucket;  /* tied embeddings of a pipeline */
-    bool is_copy; /* the output layer's copy of a tied embedding: in a bucket, but not carried over
-                   */
+    int64_t chunk;       /* of the model, that holds it */
+    bool has_own_bucket; /* word embeddings that stages of a pipeline share */
+    bool is_copy;        /* of an embedding, in a later chunk: in a bucket, but not carried over */
+    bool is_output;      /* the copy is a tied output layer */
     enum dcpk_dtype dtype;
     const struct dcpk_blocks *blocks;
     int64_t n_elems; /* of one rank's part */
@@ -157,10 +151,6 @@ struct dcpk_replay {
  */
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                             struct dcpk_replay *replay, struct dcpk_error *err);
-/* One order of registration, for replay_run and its tests: sort the slots and place them. */
-dcpk_status dcpk_replay_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                              bool is_te, bool is_grouped, struct dcpk_replay *replay,
-                              struct dcpk_error *err);
 
 /* --- megatron_buckets.c --- */
 

@@ -4,9 +4,13 @@
 #include <string.h>
 
 #include "formats/megatron/megatron_buckets.h"
+#include "lib/base/text.h"
 
 #define MAX_SIZE   (INT64_C(1) << 20) /* of any parallel size or count: products fit 64 bits */
 #define MAX_CHUNKS (INT64_C(1) << 16) /* of all pipeline stages: they are walked for each layer */
+#define MAX_LAYOUT (1 << 20)          /* characters of a pipeline layout, written out */
+
+#define MTP_SEPARATOR '/' /* behind the decoder's layers of a hybrid model */
 
 static bool is_set(const struct dcpk_value *attrs, const char *name)
 {
@@ -49,12 +53,8 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
     static const struct {
         const char *name, *what;
     } unset[] = {
-        {"pipeline_model_parallel_layout", "a pipeline layout of its own"},
         {"pipeline_model_parallel_split_rank", "an encoder on pipeline stages of its own"},
         {"heterogeneous_layers_config_path", "layers of different kinds"},
-        {"hybrid_override_pattern", "a hybrid model"},
-        {"hybrid_layer_pattern", "a hybrid model"},
-        {"mtp_num_layers", "multi-token prediction"},
     };
     static const struct {
         const char *name, *what;
@@ -64,7 +64,6 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
         {"overlap_param_gather_with_optimizer_step", "an optimizer for each model chunk"},
         {"standalone_embedding_stage", "a pipeline stage for the embedding alone"},
         {"moe_use_legacy_grouped_gemm", "experts in legacy GroupedMLP"},
-        {"multi_latent_attention", "multi-latent attention"},
     };
 
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
@@ -124,37 +123,253 @@ static dcpk_status read_experts(const struct dcpk_value *attrs, struct dcpk_cut 
     return st;
 }
 
-static dcpk_status read_pipeline(const struct dcpk_value *attrs, struct dcpk_cut *cut,
-                                 struct dcpk_error *err)
+/* --- layers on model chunks --- */
+
+/* How many layers each chunk of all has; first becomes ends when all are there. */
+struct chunks {
+    int64_t *layers;
+    size_t n;
+};
+
+/* Of an even cut, before the embedding and the loss take their places; -1: not even. */
+struct even {
+    int64_t layers, pp, vpp;
+    int64_t first, last; /* layers of the first and last stage, -1: as the others */
+};
+
+static int64_t layers_per_chunk(const struct even *even, int64_t stage)
 {
-    int64_t stage, chunk;
+    int64_t layers = even->layers, stages = even->pp;
+
+    if (stage == 0 && even->first >= 0) {
+        layers = even->first;
+        stages = 1;
+    } else if (stage == even->pp - 1 && even->last >= 0) {
+        layers = even->last;
+        stages = 1;
+    } else {
+        if (even->first >= 0) {
+            layers -= even->first;
+            stages--;
+        }
+        if (even->last >= 0) {
+            layers -= even->last;
+            stages--;
+        }
+    }
+    if (layers < 0 || stages < 1 || layers % stages != 0 || layers / stages % even->vpp != 0)
+        return -1;
+    return layers / stages / even->vpp;
+}
+
+/* The same number on each stage, but for the ends (MC/transformer/transformer_block.py@0.19.0
+ * get_num_layers_to_build). */
+static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk_cut *cut,
+                               struct chunks *chunks, struct dcpk_error *err)
+{
+    const bool counts_embedding = is_true(attrs, "account_for_embedding_in_pipeline_split");
+    const bool counts_loss = is_true(attrs, "account_for_loss_in_pipeline_split");
+    struct even even = {cut->n_layers + counts_embedding + counts_loss, cut->pp, cut->vpp, -1, -1};
+    dcpk_status st = DCPK_OK;
+
+    if (is_set(attrs, "decoder_first_pipeline_num_layers"))
+        st = read_size(attrs, "decoder_first_pipeline_num_layers", 0, 0, &even.first, err);
+    if (st == DCPK_OK && is_set(attrs, "decoder_last_pipeline_num_layers"))
+        st = read_size(attrs, "decoder_last_pipeline_num_layers", 0, 0, &even.last, err);
+    for (size_t c = 0; c < chunks->n && st == DCPK_OK; c++) {
+        chunks->layers[c] = layers_per_chunk(&even, (int64_t)c % cut->pp) -
+                            (counts_embedding && c == 0) - (counts_loss && c == chunks->n - 1);
+        if (chunks->layers[c] < 0)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "args: %" PRId64 " layers do not come out even on %" PRId64
+                             " pipeline stages of %" PRId64 " chunks",
+                             cut->n_layers, cut->pp, cut->vpp);
+    }
+    return st;
+}
+
+/* The text at *p as a repeated part, "x*3" or with `groups` "(xy)*3", or as one character; *p then
+ * points behind it. */
+static int64_t take_part(const char **p, bool groups, size_t *n_part)
+{
+    const char *close = groups && **p == '(' ? strchr(*p, ')') : NULL;
+    const char *behind = close != NULL ? close + 1 : *p + 1;
+    int64_t times = -1;
+
+    *n_part = close != NULL ? (size_t)(close - *p) - 1 : 1;
+    if (*behind == '*' && *n_part > 0 && (close != NULL || !groups)) {
+        behind++;
+        times = dcpk_take_number(&behind);
+    }
+    if (times < 0) {
+        *n_part = 1;
+        behind = *p + 1;
+    }
+    *p = behind;
+    return times;
+}
+
+/*
+ * Write the parts of a layout out as often as it says, into `to` unless that is NULL. Returns how
+ * many characters there are, or more than MAX_LAYOUT.
+ */
+static size_t unroll(const char *text, bool groups, char *to)
+{
+    size_t n = 0, n_part;
+
+    while (*text != '\0' && n <= MAX_LAYOUT) {
+        const char *part = text;
+        int64_t times = take_part(&text, groups, &n_part);
+
+        part += times >= 0 && groups; /* behind the parenthesis */
+        for (times = times < 0 ? 1 : times; times > 0 && n <= MAX_LAYOUT; times--) {
+            if (to != NULL)
+                memcpy(to + n, part, n_part);
+            n += n_part;
+        }
+    }
+    return n;
+}
+
+/* Groups first, then single characters (MC/transformer/pipeline_parallel_layer_layout.py@0.19.0
+ * parse_str_to_list). */
+static const char *unroll_all(struct dcpk_arena *arena, const char *text, struct dcpk_error *err)
+{
+    for (int groups = 1; groups >= 0 && text != NULL; groups--) {
+        const size_t n = unroll(text, groups != 0, NULL);
+        char *to;
+
+        if (n > MAX_LAYOUT) {
+            dcpk_fail(err, DCPK_ERANGE, "args: a pipeline layout of more than %d characters",
+                      MAX_LAYOUT);
+            return NULL;
+        }
+        to = dcpk_arena_array(arena, n + 1, 1, err);
+        if (to != NULL) {
+            unroll(text, groups != 0, to);
+            to[n] = '\0';
+        }
+        text = to;
+    }
+    return text;
+}
+
+/*
+ * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. What no layer stands for
+ * takes no room; `layers`: the characters that are decoder layers, NULL: all of them.
+ */
+static dcpk_status fill_from_text(const char *text, const char *layers, struct dcpk_cut *cut,
+                                  struct chunks *chunks, struct dcpk_error *err)
+{
+    size_t c = 0;
+
+    for (; *text != '\0' && *text != MTP_SEPARATOR; text++) {
+        if (*text == '|')
+            c++;
+        else if (c < chunks->n && (layers == NULL || strchr(layers, *text) != NULL))
+            chunks->layers[c]++;
+        else if (c < chunks->n && *text == 'm')
+            cut->mtp_chunk = (int64_t)c;
+        else if (strchr("EL,", *text) == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "args: '%c' in the layout of the pipeline is not known", *text);
+    }
+    if (c + 1 != chunks->n)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args: the layout of the pipeline has %zu parts for %" PRId64
+                         " stages of %" PRId64 " chunks",
+                         c + 1, cut->pp, cut->vpp);
+    return DCPK_OK;
+}
+
+/* args.<name>, when it is a text. */
+static const char *read_text(const struct dcpk_value *attrs, const char *name)
+{
+    return dcpk_value_as_str(dcpk_value_get(attrs, name));
+}
+
+static dcpk_status fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                               struct dcpk_cut *cut, struct chunks *chunks, struct dcpk_error *err)
+{
+    const char *layout = read_text(attrs, "pipeline_model_parallel_layout");
+    const char *hybrid = read_text(attrs, "hybrid_layer_pattern");
+
+    if (layout != NULL) {
+        layout = unroll_all(arena, layout, err);
+        return layout == NULL ? err->status : fill_from_text(layout, "t", cut, chunks, err);
+    }
+    if (is_set(attrs, "pipeline_model_parallel_layout"))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args.pipeline_model_parallel_layout is no text: what it says of the "
+                         "buckets is not known");
+    if (hybrid != NULL && memchr(hybrid, '|', strcspn(hybrid, "/")) != NULL)
+        return fill_from_text(hybrid, NULL, cut, chunks, err);
+    return fill_evenly(attrs, cut, chunks, err);
+}
+
+/* Model chunks, and what each of them holds. */
+static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                               struct dcpk_cut *cut, struct dcpk_error *err)
+{
+    struct chunks chunks = {.n = (size_t)(cut->pp * cut->vpp)};
+    int64_t end = 0;
+    dcpk_status st;
+
+    chunks.layers = dcpk_arena_array(arena, chunks.n, sizeof *chunks.layers, err);
+    if (chunks.layers == NULL)
+        return err->status;
+    memset(chunks.layers, 0, chunks.n * sizeof *chunks.layers);
+    cut->has_mtp = is_set(attrs, "mtp_num_layers");
+    cut->norm_chunk = cut->mtp_chunk = (int64_t)chunks.n - 1;
+    st = fill_chunks(attrs, arena, cut, &chunks, err);
+    for (size_t c = 0; c < chunks.n && st == DCPK_OK; c++) {
+        /* With multi-token prediction the norm is where the decoder ends
+         * (MC/transformer/transformer_block.py@0.19.0 has_final_layernorm_in_this_stage). */
+        if (chunks.layers[c] > 0 && cut->has_mtp)
+            cut->norm_chunk = (int64_t)c;
+        end += chunks.layers[c];
+        chunks.layers[c] = end;
+    }
+    if (st == DCPK_OK && end != cut->n_layers)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "args: %" PRId64 " layers, the pipeline's stages hold %" PRId64,
+                       cut->n_layers, end);
+    cut->layer_ends = chunks.layers;
+    return st;
+}
+
+static dcpk_status read_pipeline(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                                 struct dcpk_cut *cut, struct dcpk_error *err)
+{
     dcpk_status st = read_size(attrs, "pipeline_model_parallel_size", 1, -1, &cut->pp, err);
 
     if (st == DCPK_OK)
         st = read_size(attrs, "virtual_pipeline_model_parallel_size", 1, 1, &cut->vpp, err);
     if (st == DCPK_OK)
         st = read_size(attrs, "num_layers", 1, -1, &cut->n_layers, err);
-    cut->first_layers = cut->last_layers = -1;
-    if (st == DCPK_OK && is_set(attrs, "decoder_first_pipeline_num_layers"))
-        st = read_size(attrs, "decoder_first_pipeline_num_layers", 0, 0, &cut->first_layers, err);
-    if (st == DCPK_OK && is_set(attrs, "decoder_last_pipeline_num_layers"))
-        st = read_size(attrs, "decoder_last_pipeline_num_layers", 0, 0, &cut->last_layers, err);
     if (st != DCPK_OK)
         return st;
     if (cut->pp * cut->vpp > MAX_CHUNKS)
         return dcpk_fail(err, DCPK_ERANGE,
                          "args: %" PRId64 " pipeline stages of %" PRId64 " chunks", cut->pp,
                          cut->vpp);
-    cut->counts_embedding = is_true(attrs, "account_for_embedding_in_pipeline_split");
-    cut->counts_loss = is_true(attrs, "account_for_loss_in_pipeline_split");
-    return dcpk_cut_find_layer(cut, cut->n_layers - 1, &stage, &chunk, err);
+    return read_chunks(attrs, arena, cut, err);
 }
 
-dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_cut *cut,
-                          struct dcpk_error *err)
+/* The order of registration that the run's options give; replay tries others too. */
+static unsigned read_spec(const struct dcpk_value *attrs)
+{
+    const char *impl = read_text(attrs, "transformer_impl");
+
+    if (impl != NULL && strcmp(impl, "local") == 0)
+        return 0;
+    return DCPK_SPEC_TE | (is_true(attrs, "moe_grouped_gemm") ? DCPK_SPEC_GROUPED : 0);
+}
+
+dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
+                          struct dcpk_cut *cut, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
-    const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
     struct dcpk_cut c = {0};
     dcpk_status st;
 
@@ -165,7 +380,7 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_cut *cut,
     if (st == DCPK_OK)
         st = read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err);
     if (st == DCPK_OK)
-        st = read_pipeline(attrs, &c, err);
+        st = read_pipeline(attrs, arena, &c, err);
     if (st == DCPK_OK)
         st = read_experts(attrs, &c, err);
     if (st == DCPK_OK)
@@ -174,66 +389,36 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_cut *cut,
         return st;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !is_true(attrs, "untie_embeddings_and_output_weights");
-    c.is_te = impl == NULL || strcmp(impl, "local") != 0;
-    c.is_grouped = c.is_te && is_true(attrs, "moe_grouped_gemm");
+    c.spec = read_spec(attrs);
     *cut = c;
     return DCPK_OK;
 }
 
-/* Layers on each chunk of a stage, before the embedding and the loss take their places; -1: they do
- * not come out even. */
-static int64_t chunk_layers(const struct dcpk_cut *cut, int64_t stage)
+dcpk_status dcpk_cut_find(const struct dcpk_cut *cut, const struct dcpk_registered *reg,
+                          int64_t *chunk, struct dcpk_error *err)
 {
-    const bool is_first = stage == 0, is_last = stage == cut->pp - 1;
-    int64_t layers = cut->n_layers + cut->counts_embedding + cut->counts_loss, stages = cut->pp;
-
-    if (is_first && cut->first_layers >= 0) {
-        layers = cut->first_layers;
-        stages = 1;
-    } else if (is_last && cut->last_layers >= 0) {
-        layers = cut->last_layers;
-        stages = 1;
-    } else {
-        if (cut->first_layers >= 0) {
-            layers -= cut->first_layers;
-            stages--;
-        }
-        if (cut->last_layers >= 0) {
-            layers -= cut->last_layers;
-            stages--;
-        }
+    if (reg->expert >= cut->n_experts ||
+        (reg->section == DCPK_DECODER_LAYERS && reg->layer >= cut->n_layers))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args say that there are %" PRId64 " layers and %" PRId64 " experts",
+                         cut->n_layers, cut->n_experts);
+    switch (reg->section) {
+    case DCPK_DECODER_LAYERS:
+        for (*chunk = 0; cut->layer_ends[*chunk] <= reg->layer; (*chunk)++)
+            ;
+        break;
+    case DCPK_FINAL_NORM:
+        *chunk = cut->norm_chunk;
+        break;
+    case DCPK_MTP_LAYERS:
+        *chunk = cut->mtp_chunk;
+        break;
+    case DCPK_OUTPUT_LAYER:
+        *chunk = cut->pp * cut->vpp - 1;
+        break;
+    case DCPK_EMBEDDING:
+    case DCPK_NO_SECTION:
+        *chunk = 0;
     }
-    if (layers < 0 || stages < 1 || layers % stages != 0 || layers / stages % cut->vpp != 0)
-        return -1;
-    return layers / stages / cut->vpp;
-}
-
-dcpk_status dcpk_cut_find_layer(const struct dcpk_cut *cut, int64_t layer, int64_t *stage,
-                                int64_t *chunk, struct dcpk_error *err)
-{
-    int64_t first = 0;
-
-    for (int64_t v = 0; v < cut->vpp; v++)
-        for (int64_t p = 0; p < cut->pp; p++) {
-            int64_t n = chunk_layers(cut, p);
-
-            if (n >= 0)
-                n -= (cut->counts_embedding && p == 0 && v == 0) +
-                     (cut->counts_loss && p == cut->pp - 1 && v == cut->vpp - 1);
-            if (n < 0)
-                return dcpk_fail(err, DCPK_EFORMAT,
-                                 "args: %" PRId64 " layers do not come out even on %" PRId64
-                                 " pipeline stages of %" PRId64 " chunks",
-                                 cut->n_layers, cut->pp, cut->vpp);
-            if (layer < first + n) {
-                *stage = p;
-                *chunk = v;
-                return DCPK_OK;
-            }
-            first += n;
-        }
-    return dcpk_fail(err, DCPK_EFORMAT,
-                     "decoder layer %" PRId64
-                     " is on no pipeline stage: args say that they hold %" PRId64,
-                     layer, first);
+    return DCPK_OK;
 }

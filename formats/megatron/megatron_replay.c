@@ -10,83 +10,98 @@
 
 #define START_ALIGNMENT 64 /* elements; MC/optimizer/param_layout.py@0.19.0 pad_param_start */
 #define NO_BUCKET       SIZE_MAX
+#define MAX_COPIES      16 /* of embeddings, in later chunks */
 
-static const char tied_weight[] = "embedding.word_embeddings.weight";
+static const char shared_weight[] = "embedding.word_embeddings.weight";
 
 /* --- the parameters --- */
 
-/* Of a stored tensor, found once for all of its layers and experts. */
-static dcpk_status find_blocks(struct dcpk_model *model, const struct dcpk_model_tensor *weight,
-                               const struct dcpk_slot *slot, const struct dcpk_cut *cut,
-                               struct dcpk_blocks **of_tensor, struct dcpk_error *err)
+/* The blocks of a parameter, whose parts may be stored tensors of their own. */
+static dcpk_status find_blocks(const struct dcpk_checkpoint *ckpt,
+                               const struct dcpk_model_tensor *weight, int64_t tp,
+                               struct dcpk_blocks *blocks, struct dcpk_error *err)
 {
-    const struct dcpk_piece *piece = weight->pieces;
-    const struct dcpk_tensor *stored;
-    const int n_lead = weight->n_pieces == 1 ? piece->src_rank - weight->rank : -1;
-    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+    dcpk_status st = DCPK_OK;
 
-    if (n_lead < 0 || piece->src >= model->ckpt->n_tensors)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "the parameter is put together from several stored tensors: its place in the buckets "
-            "is not known");
-    stored = &model->ckpt->tensors[piece->src];
-    if (of_tensor[piece->src] != NULL)
-        return DCPK_OK;
-    of_tensor[piece->src] = dcpk_arena_alloc(model->arena, sizeof **of_tensor, err);
-    if (of_tensor[piece->src] == NULL)
-        return err->status;
-    return dcpk_blocks_find(model->ckpt, stored, n_lead, tp, of_tensor[piece->src], err);
+    for (size_t i = 0; i < weight->n_pieces && st == DCPK_OK; i++) {
+        const struct dcpk_piece *piece = &weight->pieces[i];
+        struct dcpk_blocks part;
+
+        if (piece->src >= ckpt->n_tensors || piece->src_rank < weight->rank)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no slice of a stored tensor");
+        st = dcpk_blocks_find(ckpt, &ckpt->tensors[piece->src], piece->src_rank - weight->rank, tp,
+                              &part, err);
+        if (st == DCPK_OK && i > 0)
+            st = dcpk_blocks_append(blocks, &part, err);
+        else
+            *blocks = part;
+    }
+    return st;
 }
 
-/* The stage that holds a parameter, and how much of it one rank has. */
+/* The same, found once for all layers and experts of a stored tensor. */
+static dcpk_status find_stored_blocks(struct dcpk_model *model, struct dcpk_blocks **of_tensor,
+                                      const struct dcpk_model_tensor *weight, int64_t tp,
+                                      struct dcpk_slot *slot, struct dcpk_error *err)
+{
+    struct dcpk_blocks **stored = &of_tensor[weight->pieces->src];
+    dcpk_status st = DCPK_OK;
+
+    if (*stored == NULL) {
+        *stored = dcpk_arena_alloc(model->arena, sizeof **stored, err);
+        st = *stored == NULL ? err->status : find_blocks(model->ckpt, weight, tp, *stored, err);
+    }
+    slot->blocks = *stored;
+    return st;
+}
+
+/* The chunk that holds a parameter, and how much of it one rank has. */
 static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cut,
                              struct dcpk_blocks **of_tensor, struct dcpk_slot *slot,
                              struct dcpk_error *err)
 {
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
-    dcpk_status st = DCPK_OK;
+    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+    dcpk_status st = dcpk_cut_find(cut, &slot->reg, &slot->chunk, err);
 
     slot->dtype = weight->dtype;
-    if (slot->reg.layer >= cut->n_layers || slot->reg.expert >= cut->n_experts)
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "args say that there are %" PRId64 " layers and %" PRId64 " experts",
-                         cut->n_layers, cut->n_experts);
-    if (slot->reg.layer >= 0) {
-        st = dcpk_cut_find_layer(cut, slot->reg.layer, &slot->stage, &slot->chunk, err);
-    } else if (!slot->reg.is_first) {
-        slot->stage = cut->pp - 1;
-        slot->chunk = cut->vpp - 1;
-    }
     if (st == DCPK_OK)
-        st = find_blocks(model, weight, slot, cut, of_tensor, err);
+        st = find_stored_blocks(model, of_tensor, weight, tp, slot, err);
     if (st == DCPK_OK)
         st = dcpk_shape_count(weight->shape, weight->rank, &slot->n_elems, err);
     if (st != DCPK_OK)
         return st;
-    slot->blocks = of_tensor[weight->pieces->src];
     slot->n_elems /= slot->blocks->n_ranks;
-    slot->has_own_bucket = cut->is_tied && cut->pp > 1 && strcmp(param->name, tied_weight) == 0;
+    slot->has_own_bucket =
+        (cut->is_tied || cut->has_mtp) && cut->pp > 1 && strcmp(param->name, shared_weight) == 0;
     return DCPK_OK;
 }
 
 /*
- * Tied embeddings of a pipeline: the last stage's output layer is a copy, flagged like the first
- * (MC/models/common/language_module/ language_module.py@0.19.0 setup_embeddings_and_output_layer).
+ * What later chunks hold once more: multi-token prediction the embeddings, the last chunk a tied
+ * output layer (MC/models/gpt/gpt_model.py@0.19.0, MC/models/common/language_module/
+ * language_module.py setup_embeddings_and_output_layer). Megatron does not save both in one chunk.
  */
-static void add_copy(const struct dcpk_cut *cut, struct dcpk_replay *replay)
+static void add_copies(const struct dcpk_cut *cut, struct dcpk_replay *replay)
 {
-    for (size_t i = 0; i < replay->n_slots; i++)
-        if (replay->slots[i].has_own_bucket) {
-            struct dcpk_slot copy = replay->slots[i];
+    const int64_t last = cut->pp * cut->vpp - 1;
+    const size_t n = replay->n_slots;
 
-            copy.is_copy = true;
-            copy.stage = cut->pp - 1;
-            copy.chunk = cut->vpp - 1;
+    for (size_t i = 0; i < n; i++) {
+        struct dcpk_slot copy = replay->slots[i];
+
+        copy.is_copy = true;
+        if (copy.reg.section == DCPK_EMBEDDING && cut->has_mtp && cut->mtp_chunk > 0) {
+            copy.chunk = cut->mtp_chunk;
             replay->slots[replay->n_slots++] = copy;
-            return;
         }
+        if (copy.has_own_bucket && cut->is_tied && copy.chunk != last) {
+            copy.chunk = last;
+            copy.is_output = true;
+            replay->slots[replay->n_slots++] = copy;
+        }
+    }
 }
 
 static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *replay,
@@ -96,8 +111,8 @@ static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *r
         dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
     dcpk_status st = of_tensor == NULL ? err->status : DCPK_OK;
 
-    /* One more, for the copy of a tied embedding. */
-    replay->slots = dcpk_arena_array(model->arena, model->n_params + 1, sizeof *replay->slots, err);
+    replay->slots =
+        dcpk_arena_array(model->arena, model->n_params + MAX_COPIES, sizeof *replay->slots, err);
     if (replay->slots == NULL)
         st = err->status;
     for (uint32_t p = 0; p < model->n_params && st == DCPK_OK; p++) {
@@ -106,7 +121,7 @@ static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *r
         if (model->params[p].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
             continue;
         *slot = (struct dcpk_slot){.param = p};
-        if (!dcpk_registered_find(model->params[p].name, false, false, &slot->reg))
+        if (!dcpk_registered_find(model->params[p].name, replay->cut.spec, &slot->reg))
             st = dcpk_fail(err, DCPK_EUNSUPPORTED,
                            "the place of this parameter in the order of registration is not known");
         else if (slot->reg.is_buffer)
@@ -118,7 +133,7 @@ static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *r
         replay->n_slots++;
     }
     if (st == DCPK_OK)
-        add_copy(&replay->cut, replay);
+        add_copies(&replay->cut, replay);
     dcpk_free(of_tensor);
     return st;
 }
@@ -126,11 +141,10 @@ static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *r
 static int compare_slots(const void *left, const void *right)
 {
     const struct dcpk_slot *a = left, *b = right;
+    const int order = dcpk_registered_compare(&a->reg, &b->reg);
 
-    if (a->reg.major != b->reg.major)
-        return a->reg.major < b->reg.major ? -1 : 1;
-    if (a->reg.minor != b->reg.minor)
-        return a->reg.minor < b->reg.minor ? -1 : 1;
+    if (order != 0)
+        return order;
     return a->param < b->param ? -1 : a->param > b->param;
 }
 
@@ -141,7 +155,8 @@ struct buffer {
     const struct dcpk_model *model;
     const struct dcpk_bucket_list *list;
     struct dcpk_replay *replay;
-    int64_t stage, chunk, expert_rank, tp_rank;
+    int64_t stage, expert_rank, tp_rank;
+    int64_t chunk; /* of all of them */
     bool is_expert;
     enum dcpk_dtype dtype;
     size_t bucket, end_bucket; /* the next to be filled */
@@ -156,8 +171,7 @@ static bool holds(const struct buffer *b, const struct dcpk_slot *slot)
     const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
     const struct dcpk_cut *cut = &b->replay->cut;
 
-    return slot->stage == b->stage && slot->chunk == b->chunk && slot->dtype == b->dtype &&
-           is_expert == b->is_expert &&
+    return slot->chunk == b->chunk && slot->dtype == b->dtype && is_expert == b->is_expert &&
            (slot->reg.expert < 0 ||
             slot->reg.expert / (cut->n_experts / cut->ep) == b->expert_rank);
 }
@@ -308,12 +322,14 @@ static dcpk_status find_rank(const struct dcpk_bucket *bucket, const struct dcpk
 static dcpk_status next_chunk(struct buffer *b, const struct dcpk_bucket *bucket, int64_t *chunk,
                               struct dcpk_error *err)
 {
+    const struct dcpk_cut *cut = &b->replay->cut;
+
     b->dtype = bucket->param_dtype;
-    for (b->chunk = *chunk; b->chunk < b->replay->cut.vpp; b->chunk++)
-        if (has_any(b)) {
-            *chunk = b->chunk + 1;
+    while (*chunk < cut->vpp) {
+        b->chunk = (*chunk)++ * cut->pp + b->stage;
+        if (has_any(b))
             return DCPK_OK;
-        }
+    }
     return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no %s parameters are expected there", bucket->key,
                      dcpk_dtype_name(bucket->param_dtype));
 }
@@ -371,36 +387,31 @@ static dcpk_status fill_all(const struct dcpk_model *model, const struct dcpk_bu
 
 /* --- orders of registration --- */
 
-static dcpk_status order_slots(const struct dcpk_model *model, bool is_te, bool is_grouped,
+static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
                                struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    struct dcpk_registered output;
-
-    dcpk_registered_find("output_layer.weight", is_te, is_grouped, &output);
     for (size_t s = 0; s < replay->n_slots; s++) {
         struct dcpk_slot *slot = &replay->slots[s];
-        const char *name = model->params[slot->param].name;
+        const char *name =
+            slot->is_output ? "output_layer.weight" : model->params[slot->param].name;
 
-        if (!dcpk_registered_find(name, is_te, is_grouped, &slot->reg))
+        if (!dcpk_registered_find(name, spec, &slot->reg))
             return dcpk_fail(
                 err, DCPK_EUNSUPPORTED,
                 "the place of parameter '%s' in the order of registration is not known", name);
-        if (slot->is_copy)
-            slot->reg = output;
     }
     if (replay->n_slots > 0)
         qsort(replay->slots, replay->n_slots, sizeof *replay->slots, compare_slots);
     return DCPK_OK;
 }
 
-dcpk_status dcpk_replay_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                              bool is_te, bool is_grouped, struct dcpk_replay *replay,
-                              struct dcpk_error *err)
+/* One order of registration: sort the slots and place them. */
+static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             unsigned spec, struct dcpk_replay *replay, struct dcpk_error *err)
 {
     const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
     int64_t *marks = dcpk_alloc_array(2 * replay->n_slots, sizeof *marks, err);
-    dcpk_status st =
-        marks == NULL ? err->status : order_slots(model, is_te, is_grouped, replay, err);
+    dcpk_status st = marks == NULL ? err->status : order_slots(model, spec, replay, err);
 
     for (size_t i = 0; i < n_places; i++)
         replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
@@ -410,27 +421,41 @@ dcpk_status dcpk_replay_order(const struct dcpk_model *model, const struct dcpk_
     return st;
 }
 
+/* Does another value of that bit of enum dcpk_spec give another order of this model? */
+static bool makes_a_difference(const struct dcpk_model *model, const struct dcpk_replay *replay,
+                               unsigned bit)
+{
+    if (bit == DCPK_SPEC_GROUPED)
+        return replay->cut.n_experts > 0;
+    for (size_t p = 0; p < model->n_params && bit == DCPK_SPEC_CONV_MODULE; p++)
+        if (strstr(model->params[p].name, "mixer.conv1d") != NULL)
+            return true;
+    return bit == DCPK_SPEC_TE;
+}
+
 /* The order that args name, then the others; what is wrong with the first is what is told when none
  * fits. */
 static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                               struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    const bool is_te = replay->cut.is_te, is_grouped = replay->cut.is_grouped;
-    dcpk_status st = dcpk_replay_order(model, list, is_te, is_grouped, replay, err);
+    const unsigned told = replay->cut.spec;
+    dcpk_status st = try_order(model, list, told, replay, err);
+    unsigned bits = 0;
 
-    for (unsigned i = 1; i < 4 && st == DCPK_EMISMATCH; i++) {
-        struct dcpk_error other = DCPK_ERROR_INIT;
-        const bool te = is_te != ((i & 1) != 0), grouped = is_grouped != ((i & 2) != 0);
+    for (unsigned bit = DCPK_SPEC_TE; bit <= DCPK_SPEC_CONV_MODULE; bit *= 2)
+        bits |= makes_a_difference(model, replay, bit) ? bit : 0;
+    for (unsigned other = 1; other <= bits && st == DCPK_EMISMATCH; other++) {
+        struct dcpk_error ignored = DCPK_ERROR_INIT;
+        const unsigned spec = told ^ other;
 
-        if (grouped && replay->cut.n_experts == 0)
+        if ((other & ~bits) != 0 || try_order(model, list, spec, replay, &ignored) != DCPK_OK)
             continue;
-        if (dcpk_replay_order(model, list, te, grouped, replay, &other) != DCPK_OK)
-            continue;
-        dcpk_checkpoint_note(
-            model->ckpt,
-            "the buckets follow the order of registration of %s layers%s, args.transformer_impl "
-            "says otherwise",
-            te ? "Transformer Engine" : "local", grouped ? " with grouped experts" : "");
+        if ((other & (DCPK_SPEC_TE | DCPK_SPEC_GROUPED)) != 0)
+            dcpk_checkpoint_note(model->ckpt,
+                                 "the buckets follow the order of registration of %s layers%s, "
+                                 "args.transformer_impl says otherwise",
+                                 (spec & DCPK_SPEC_TE) != 0 ? "Transformer Engine" : "local",
+                                 (spec & DCPK_SPEC_GROUPED) != 0 ? " with grouped experts" : "");
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         return DCPK_OK;
     }
@@ -445,7 +470,7 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
     dcpk_status st;
 
     *replay = (struct dcpk_replay){0};
-    st = dcpk_cut_read(model->args, &replay->cut, err);
+    st = dcpk_cut_read(model->args, model->arena, &replay->cut, err);
     if (st == DCPK_OK)
         st = collect_slots(model, replay, err);
     if (st != DCPK_OK)

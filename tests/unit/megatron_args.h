@@ -8,7 +8,7 @@
 struct setting {
     const char *name;
     int64_t value;
-    const char *text; /* instead of value */
+    const char *text; /* instead of value; "True" is no text */
 };
 
 /* argparse.Namespace of the settings, up to one without a name. */
@@ -21,8 +21,12 @@ static inline const struct dcpk_value *make_args(struct dcpk_arena *arena,
 
     for (; settings[n].name != NULL; n++) {
         pairs[n].key = dcpk_value_str(arena, settings[n].name, &err);
-        pairs[n].value = settings[n].text != NULL ? dcpk_value_str(arena, settings[n].text, &err)
-                                                  : dcpk_value_int(arena, settings[n].value, &err);
+        if (settings[n].text == NULL)
+            pairs[n].value = dcpk_value_int(arena, settings[n].value, &err);
+        else if (strcmp(settings[n].text, "True") == 0)
+            pairs[n].value = dcpk_value_bool(true);
+        else
+            pairs[n].value = dcpk_value_str(arena, settings[n].text, &err);
     }
     return dcpk_value_namespace(arena, pairs, n, &err);
 }

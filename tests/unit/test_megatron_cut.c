@@ -1,51 +1,139 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_megatron_cut.c - how args, names and chunks tell the way a model was cut over ranks. */
+/* test_megatron_cut.c - how args and chunks tell the way a model was cut over ranks. */
 #include "formats/megatron/megatron_buckets.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 
-/* --- layers on stages --- */
+/* --- layers on model chunks --- */
+
+#define SIZES(pp, vpp, layers, world)                                                              \
+    {"tensor_model_parallel_size", 1, NULL}, {"pipeline_model_parallel_size", pp, NULL},           \
+        {"virtual_pipeline_model_parallel_size", vpp, NULL}, {"num_layers", layers, NULL},         \
+    {                                                                                              \
+        "world_size", world, NULL                                                                  \
+    }
+#define FIRST   "decoder_first_pipeline_num_layers"
+#define LAST    "decoder_last_pipeline_num_layers"
+#define COUNT   "account_for_embedding_in_pipeline_split"
+#define LOSS    "account_for_loss_in_pipeline_split"
+#define LAYOUT  "pipeline_model_parallel_layout"
+#define PATTERN "hybrid_layer_pattern"
+#define MTP     "mtp_num_layers"
 
 static const struct {
     const char *label;
-    int64_t n_layers, pp, vpp, first, last;
-    bool counts_embedding, counts_loss;
+    struct setting settings[10];
+    int64_t pp;
     /* By layer: stage * 10 + chunk. Megatron's docstrings (MC/transformer/transformer_block.py
-     * get_num_layers_to_build) have the interleaved ones; the others follow its assertions. */
+     * get_num_layers_to_build, pipeline_parallel_layer_layout.py, hybrid_layer_allocation.py) have
+     * most of them; the others follow its assertions. */
     int want[8];
+    int norm, mtp; /* in the same way */
 } cuts[] = {
-    {"one stage", 3, 1, 1, -1, -1, false, false, {0, 0, 0}},
-    {"even", 4, 2, 1, -1, -1, false, false, {0, 0, 10, 10}},
-    {"8 layers, 2 stages, 4 chunks", 8, 2, 4, -1, -1, false, false, {0, 10, 1, 11, 2, 12, 3, 13}},
-    {"8 layers, 2 stages, 2 chunks", 8, 2, 2, -1, -1, false, false, {0, 0, 10, 10, 1, 1, 11, 11}},
-    {"short first stage", 7, 3, 1, 1, -1, false, false, {0, 10, 10, 10, 20, 20, 20}},
-    {"short ends", 5, 3, 1, 1, 2, false, false, {0, 10, 10, 20, 20}},
-    {"all but the middle", 4, 2, 1, 3, 1, false, false, {0, 0, 0, 10}},
-    {"embedding and loss count", 6, 2, 1, -1, -1, true, true, {0, 0, 0, 10, 10, 10}},
-    {"embedding counts", 7, 2, 1, -1, -1, true, false, {0, 0, 0, 10, 10, 10, 10}},
+    {"one stage", {SIZES(1, 1, 3, 1)}, 1, {0, 0, 0}, 0, 0},
+    {"even", {SIZES(2, 1, 4, 2)}, 2, {0, 0, 10, 10}, 10, 10},
+    {"8 layers, 2 stages, 4 chunks", {SIZES(2, 4, 8, 2)}, 2, {0, 10, 1, 11, 2, 12, 3, 13}, 13, 13},
+    {"8 layers, 2 stages, 2 chunks", {SIZES(2, 2, 8, 2)}, 2, {0, 0, 10, 10, 1, 1, 11, 11}, 11, 11},
+    {"short first stage",
+     {SIZES(3, 1, 7, 3), {FIRST, 1, NULL}},
+     3,
+     {0, 10, 10, 10, 20, 20, 20},
+     20,
+     20},
+    {"short ends",
+     {SIZES(3, 1, 5, 3), {FIRST, 1, NULL}, {LAST, 2, NULL}},
+     3,
+     {0, 10, 10, 20, 20},
+     20,
+     20},
+    {"all but the middle",
+     {SIZES(2, 1, 4, 2), {FIRST, 3, NULL}, {LAST, 1, NULL}},
+     2,
+     {0, 0, 0, 10},
+     10,
+     10},
+    {"embedding and loss count",
+     {SIZES(2, 1, 6, 2), {COUNT, 0, "True"}, {LOSS, 0, "True"}},
+     2,
+     {0, 0, 0, 10, 10, 10},
+     10,
+     10},
+    {"embedding counts",
+     {SIZES(2, 1, 7, 2), {COUNT, 0, "True"}},
+     2,
+     {0, 0, 0, 10, 10, 10, 10},
+     10,
+     10},
+    {"a layout: parts in parentheses, then characters",
+     {SIZES(4, 1, 7, 4), {LAYOUT, 0, "Ettt|(tt|)*2,L"}},
+     4,
+     {0, 0, 0, 10, 10, 20, 20},
+     30,
+     30},
+    {"the norm with the last layer, under multi-token prediction",
+     {SIZES(4, 1, 4, 4), {LAYOUT, 0, "Et*3|t|m|L"}, {MTP, 1, NULL}},
+     4,
+     {0, 0, 0, 10},
+     10,
+     20},
+    {"a layout of chunks",
+     {SIZES(2, 2, 3, 2), {LAYOUT, 0, "Et|t|(m)*2t|L"}, {MTP, 2, NULL}},
+     2,
+     {0, 10, 1},
+     1,
+     1},
+    {"an empty stage", {SIZES(2, 2, 2, 2), {LAYOUT, 0, "E|tt||L"}}, 2, {10, 10}, 11, 11},
+    {"a hybrid's stages",
+     {SIZES(2, 1, 8, 2), {PATTERN, 0, "M-M-M|M*-/MM/MM"}},
+     2,
+     {0, 0, 0, 0, 0, 10, 10, 10},
+     10,
+     10},
+    {"a hybrid cut evenly",
+     {SIZES(2, 1, 4, 2), {PATTERN, 0, "M-M*/M|M"}},
+     2,
+     {0, 0, 10, 10},
+     10,
+     10},
 };
 
-static void layers_are_on_their_stages(void **state)
+static int64_t find(const struct dcpk_cut *cut, enum dcpk_section section, int64_t layer,
+                    const char *label)
 {
+    const struct dcpk_registered reg = {.section = section, .layer = layer, .expert = -1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t chunk = -1;
+
+    CHECK_OK(dcpk_cut_find(cut, &reg, &chunk, &err), label);
+    return chunk % cut->pp * 10 + chunk / cut->pp;
+}
+
+static void layers_are_on_their_chunks(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+
     (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
-        const struct dcpk_cut cut = {.n_layers = cuts[i].n_layers,
-                                     .pp = cuts[i].pp,
-                                     .vpp = cuts[i].vpp,
-                                     .first_layers = cuts[i].first,
-                                     .last_layers = cuts[i].last,
-                                     .counts_embedding = cuts[i].counts_embedding,
-                                     .counts_loss = cuts[i].counts_loss};
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        int64_t stage, chunk;
+        struct dcpk_registered past = {.section = DCPK_DECODER_LAYERS, .expert = -1};
+        const char *label = cuts[i].label;
+        struct dcpk_cut cut;
+        int64_t chunk;
 
-        for (int64_t layer = 0; layer < cut.n_layers; layer++) {
-            CHECK_OK(dcpk_cut_find_layer(&cut, layer, &stage, &chunk, &err), cuts[i].label);
-            CHECK_EQ_INT(stage * 10 + chunk, cuts[i].want[layer], cuts[i].label);
-        }
-        CHECK_FAILS(dcpk_cut_find_layer(&cut, cut.n_layers, &stage, &chunk, &err), DCPK_EFORMAT,
-                    "no pipeline stage", cuts[i].label);
+        CHECK_OK(dcpk_cut_read(make_args(arena, cuts[i].settings), arena, &cut, &err), label);
+        CHECK_EQ_INT(cut.pp, cuts[i].pp, label);
+        for (int64_t layer = 0; layer < cut.n_layers; layer++)
+            CHECK_EQ_INT(find(&cut, DCPK_DECODER_LAYERS, layer, label), cuts[i].want[layer], label);
+        CHECK_EQ_INT(find(&cut, DCPK_EMBEDDING, 0, label), 0, label);
+        CHECK_EQ_INT(find(&cut, DCPK_FINAL_NORM, 0, label), cuts[i].norm, label);
+        CHECK_EQ_INT(find(&cut, DCPK_MTP_LAYERS, 0, label), cuts[i].mtp, label);
+        CHECK_EQ_INT(find(&cut, DCPK_OUTPUT_LAYER, 0, label), (cut.pp - 1) * 10 + cut.vpp - 1,
+                     label);
+        past.layer = cut.n_layers;
+        CHECK_FAILS(dcpk_cut_find(&cut, &past, &chunk, &err), DCPK_EFORMAT, "args say", label);
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
     }
+    dcpk_arena_free(arena);
 }
 
 static const struct {
@@ -84,14 +172,30 @@ static const struct {
       {"num_layers", 4, NULL}},
      DCPK_ERANGE,
      "pipeline stages"},
-    {"multi-token prediction",
-     {GOOD_ARGS, {"mtp_num_layers", 1, NULL}},
+    {"a layout for other stages",
+     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Et*3|t|L"}},
+     DCPK_EFORMAT,
+     "3 parts for 2 stages"},
+    {"a layout of other layers",
+     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Et*2|tL"}},
+     DCPK_EFORMAT,
+     "4 layers, the pipeline's stages hold 3"},
+    {"a layout with encoders",
+     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Eett|ttL"}},
      DCPK_EUNSUPPORTED,
-     "multi-token prediction"},
-    {"a layout of its own",
-     {GOOD_ARGS, {"pipeline_model_parallel_layout", 0, "Et*3|t*4L"}},
+     "'e' in the layout"},
+    {"a layout that never ends",
+     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "(t*999999999)*999999999|L"}},
+     DCPK_ERANGE,
+     "pipeline layout of more than"},
+    {"a layout that is no text",
+     {SIZES(2, 1, 4, 2), {LAYOUT, 7, NULL}},
      DCPK_EUNSUPPORTED,
-     "args.pipeline_model_parallel_layout"},
+     "pipeline_model_parallel_layout is no text"},
+    {"legacy experts",
+     {GOOD_ARGS, {"moe_use_legacy_grouped_gemm", 0, "True"}},
+     DCPK_EUNSUPPORTED,
+     "legacy GroupedMLP"},
     {"experts that do not divide",
      {GOOD_ARGS, {"num_experts", 3, NULL}, {"expert_model_parallel_size", 2, NULL}},
      DCPK_EFORMAT,
@@ -107,120 +211,12 @@ static void args_that_do_not_tell_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad_args / sizeof bad_args[0]; i++) {
         err = (struct dcpk_error)DCPK_ERROR_INIT;
-        CHECK_FAILS(dcpk_cut_read(make_args(arena, bad_args[i].settings), &cut, &err),
+        CHECK_FAILS(dcpk_cut_read(make_args(arena, bad_args[i].settings), arena, &cut, &err),
                     bad_args[i].status, bad_args[i].text, bad_args[i].label);
     }
     err = (struct dcpk_error)DCPK_ERROR_INIT;
-    CHECK_FAILS(dcpk_cut_read(NULL, &cut, &err), DCPK_EUNSUPPORTED, "no args", "none");
+    CHECK_FAILS(dcpk_cut_read(NULL, arena, &cut, &err), DCPK_EUNSUPPORTED, "no args", "none");
     dcpk_arena_free(arena);
-}
-
-/* --- the order of registration --- */
-
-/* fsdp_training.md 4.2, in the names of torch_dist on disk (torch_dist.md 4.3). */
-static const char *const local_order[] = {
-    "embedding.word_embeddings.weight",
-    "embedding.position_embeddings.weight",
-    "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
-    "decoder.layers.0.self_attention.linear_qkv.layer_norm_bias",
-    "decoder.layers.0.self_attention.linear_proj.weight",
-    "decoder.layers.0.self_attention.linear_proj.bias",
-    "decoder.layers.0.self_attention.linear_qkv.weight",
-    "decoder.layers.0.self_attention.linear_qkv.bias",
-    "decoder.layers.0.self_attention.q_layernorm.weight",
-    "decoder.layers.0.self_attention.k_layernorm.weight",
-    "decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
-    "decoder.layers.0.mlp.linear_fc1.weight",
-    "decoder.layers.0.mlp.linear_fc2.weight",
-    "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight",
-    "decoder.layers.1.mlp.linear_fc1.layer_norm_weight",
-    "decoder.layers.1.mlp.router.weight",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight0",
-    "decoder.layers.1.mlp.experts.linear_fc1.bias0",
-    "decoder.layers.1.mlp.experts.linear_fc2.weight0",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight1",
-    "decoder.layers.1.mlp.experts.linear_fc2.weight1",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight10",
-    "decoder.layers.1.mlp.shared_experts.gate_weight",
-    "decoder.layers.1.mlp.shared_experts.linear_fc1.weight",
-    "decoder.layers.1.mlp.shared_experts.linear_fc2.weight",
-    "decoder.layers.10.self_attention.linear_proj.weight",
-    "decoder.final_layernorm.weight",
-    "output_layer.weight",
-};
-static const char *const te_order[] = {
-    "embedding.word_embeddings.weight",
-    "decoder.layers.0.self_attention.linear_proj.weight",
-    "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
-    "decoder.layers.0.self_attention.linear_qkv.weight",
-    "decoder.layers.0.self_attention.q_layernorm.weight",
-    "decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
-    "decoder.layers.0.mlp.linear_fc1.weight",
-    "decoder.layers.0.mlp.linear_fc2.weight",
-    "decoder.layers.1.self_attention.linear_proj.weight",
-    "decoder.layers.1.pre_mlp_layernorm.weight",
-    "decoder.layers.1.mlp.router.weight",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight0",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight1",
-    "decoder.layers.1.mlp.experts.linear_fc1.weight10",
-    "decoder.layers.1.mlp.experts.linear_fc2.weight0",
-    "decoder.layers.1.mlp.experts.linear_fc2.weight1",
-    "decoder.layers.1.mlp.shared_experts.linear_fc1.weight",
-    "decoder.final_layernorm.weight",
-    "output_layer.weight",
-};
-
-static void check_ascending(const char *const *names, size_t n, bool is_te, bool is_grouped)
-{
-    struct dcpk_registered before = {0}, reg;
-
-    for (size_t i = 0; i < n; i++) {
-        CHECK(dcpk_registered_find(names[i], is_te, is_grouped, &reg), names[i]);
-        CHECK(i == 0 || before.major < reg.major ||
-                  (before.major == reg.major && before.minor < reg.minor),
-              names[i]);
-        before = reg;
-    }
-}
-
-static void modules_register_in_their_order(void **state)
-{
-    struct dcpk_registered reg;
-
-    (void)state;
-    check_ascending(local_order, sizeof local_order / sizeof local_order[0], false, false);
-    check_ascending(te_order, sizeof te_order / sizeof te_order[0], true, true);
-    CHECK(
-        dcpk_registered_find("decoder.layers.7.mlp.experts.linear_fc2.weight12", true, true, &reg),
-        "an expert");
-    CHECK_EQ_INT(reg.layer, 7, "an expert's layer");
-    CHECK_EQ_INT(reg.expert, 12, "an expert's number");
-    CHECK(dcpk_registered_find("decoder.layers.1.mlp.router.expert_bias", true, true, &reg) &&
-              reg.is_buffer,
-          "a buffer");
-}
-
-static void names_without_a_known_order_are_said_so(void **state)
-{
-    static const char *const names[] = {
-        "mtp.layers.0.enorm.weight",
-        "decoder.layers.0.self_attention.linear_q_down_proj.weight",
-        "decoder.layers.0.mixer.in_proj.weight",
-        "decoder.layers.x.mlp.linear_fc1.weight",
-        "decoder.layers.1234567890.mlp.linear_fc1.weight",
-        "decoder.layers.0",
-        "decoder.layers.0.mlp.linear_fc1.scale",
-        "decoder.layers.0.mlp.experts.linear_fc1.weight",
-        "decoder.layers.0.mlp.experts.linear_fc3.weight0",
-        "",
-    };
-    struct dcpk_registered reg;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        CHECK(!dcpk_registered_find(names[i], false, false, &reg), names[i]);
-    CHECK(!dcpk_registered_find("decoder.layers.0.mlp.experts.linear_fc1.bias0", true, true, &reg),
-          "a bias of grouped experts");
 }
 
 /* --- blocks of tensor parallelism --- */
@@ -274,36 +270,63 @@ static void blocks_are_read_off_the_chunks(void **state)
         CHECK_OK(st, blocks[i].label);
         CHECK_EQ_INT(got.axis, blocks[i].axis, blocks[i].label);
         CHECK_EQ_INT(got.n_ranks, blocks[i].n_ranks, blocks[i].label);
-        CHECK_EQ_INT(got.is_gated, blocks[i].is_gated, blocks[i].label);
+        CHECK_EQ_INT(got.n_parts, blocks[i].is_gated ? 2 : 1, blocks[i].label);
     }
 }
 
-static void a_gated_rank_holds_gate_then_up(void **state)
+/* Parts of 4 and 8 rows on two ranks, and the gate and up rows of torch_dist.md 4.4. */
+static const struct {
+    const char *label;
+    struct dcpk_blocks blocks;
+    int64_t rows[2][2][2]; /* of rank r's block of a part: first, n */
+} parts[] = {
+    {"gated", {0, 2, 2, {96, 192}}, {{{0, 48}, {96, 48}}, {{48, 48}, {144, 48}}}},
+    {"unequal parts", {0, 2, 2, {4, 12}}, {{{0, 2}, {4, 4}}, {{2, 2}, {8, 4}}}},
+};
+
+static void a_rank_holds_its_block_of_every_part(void **state)
 {
-    const struct dcpk_blocks gated = {0, 2, true};
     const int64_t shape[] = {192, 64};
-    static const int64_t rows[2][2] = {{0, 96}, {48, 144}}; /* torch_dist.md 4.4 */
-    struct dcpk_box box;
 
     (void)state;
-    for (int r = 0; r < 2; r++)
-        for (int half = 0; half < 2; half++) {
-            dcpk_blocks_box(&gated, shape, 2, r, half, &box);
-            CHECK_EQ_INT(box.offset[0], rows[r][half], "row");
-            CHECK_EQ_INT(box.extent[0], 48, "rows");
-            CHECK_EQ_INT(box.extent[1], 64, "columns");
-        }
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        for (int r = 0; r < 2; r++)
+            for (int part = 0; part < 2; part++) {
+                struct dcpk_box box;
+
+                dcpk_blocks_box(&parts[i].blocks, shape, 2, r, part, &box);
+                CHECK_EQ_INT(box.offset[0], parts[i].rows[r][part][0], parts[i].label);
+                CHECK_EQ_INT(box.extent[0], parts[i].rows[r][part][1], parts[i].label);
+                CHECK_EQ_INT(box.extent[1], 64, parts[i].label);
+            }
+}
+
+static void parts_follow_each_other(void **state)
+{
+    const struct dcpk_blocks four = {0, 2, 1, {4}}, eight = {0, 2, 1, {8}}, whole = {-1, 1, 1, {0}};
+    struct dcpk_blocks got = four;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    CHECK_OK(dcpk_blocks_append(&got, &eight, &err), "cut alike");
+    CHECK_EQ_INT(got.n_parts, 2, "parts");
+    CHECK_EQ_INT(got.ends[1], 12, "end");
+    CHECK_FAILS(dcpk_blocks_append(&got, &whole, &err), DCPK_EUNSUPPORTED, "not cut alike",
+                "one part is whole");
+    got = whole;
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    CHECK_OK(dcpk_blocks_append(&got, &whole, &err), "none is cut");
+    CHECK_EQ_INT(got.n_parts, 1, "one block of all");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_are_on_their_stages),
+        cmocka_unit_test(layers_are_on_their_chunks),
         cmocka_unit_test(args_that_do_not_tell_are_refused),
-        cmocka_unit_test(modules_register_in_their_order),
-        cmocka_unit_test(names_without_a_known_order_are_said_so),
         cmocka_unit_test(blocks_are_read_off_the_chunks),
-        cmocka_unit_test(a_gated_rank_holds_gate_then_up),
+        cmocka_unit_test(a_rank_holds_its_block_of_every_part),
+        cmocka_unit_test(parts_follow_each_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

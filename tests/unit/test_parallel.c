@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_parallel.c - the table of Megatron's modules: axes of tensor parallelism, order of
- * registration, FSDP units. */
+/* test_parallel.c - a model's parameters in their order of registration, and FSDP units. */
 #include "lib/rules/parallel.h"
 
 #include <stdio.h>
@@ -8,73 +7,6 @@
 #include "tests/fake_ckpt.h"
 
 #define L "decoder.layers.3."
-#define M "mtp.layers.0."
-
-enum { WHOLE = -1, UNKNOWN = DCPK_TP_UNKNOWN };
-
-/* torch_dist.md 4.3, 4.5, 4.6 and fsdp_training.md 4.2; MLA: multi_latent_attention.py. */
-static const struct {
-    const char *name;
-    int te, local; /* the axis */
-    int64_t expert;
-    bool is_buffer;
-} names[] = {
-    {"embedding.word_embeddings.weight", 0, 0, -1, false},
-    {"embedding.position_embeddings.weight", WHOLE, WHOLE, -1, false},
-    {"decoder.final_layernorm.weight", WHOLE, WHOLE, -1, false},
-    {"output_layer.weight", 0, 0, -1, false},
-    {"output_layer.bias", 0, 0, -1, false},
-    {L "self_attention.linear_qkv.weight", 0, 0, -1, false},
-    {L "self_attention.linear_qkv.bias", 0, 0, -1, false},
-    {L "self_attention.linear_qkv.layer_norm_weight", WHOLE, WHOLE, -1, false},
-    {L "self_attention.linear_qkv.layer_norm_bias", WHOLE, WHOLE, -1, false},
-    {L "self_attention.linear_proj.weight", 1, 1, -1, false},
-    {L "self_attention.linear_proj.bias", WHOLE, WHOLE, -1, false},
-    {L "self_attention.q_layernorm.weight", WHOLE, WHOLE, -1, false},
-    {L "self_attention.linear_q_down_proj.weight", WHOLE, 0, -1, false},
-    {L "self_attention.linear_kv_up_proj.weight", 0, 0, -1, false},
-    {L "mlp.linear_fc1.weight", 0, 0, -1, false},
-    {L "mlp.linear_fc1.bias", 0, 0, -1, false},
-    {L "mlp.linear_fc1.layer_norm_weight", WHOLE, WHOLE, -1, false},
-    {L "mlp.linear_fc2.weight", 1, 1, -1, false},
-    {L "mlp.linear_fc2.bias", WHOLE, WHOLE, -1, false},
-    {L "mlp.router.weight", WHOLE, WHOLE, -1, false},
-    {L "mlp.router.expert_bias", WHOLE, WHOLE, -1, true},
-    {L "mlp.experts.linear_fc1.weight7", 0, 0, 7, false},
-    {L "mlp.experts.linear_fc2.weight12", 1, 1, 12, false},
-    {L "mlp.experts.linear_fc2.bias0", WHOLE, WHOLE, 0, false},
-    {L "mlp.shared_experts.linear_fc1.weight", 0, 0, -1, false},
-    {L "mlp.shared_experts.linear_fc2.weight", 1, 1, -1, false},
-    {L "mlp.shared_experts.gate_weight", WHOLE, WHOLE, -1, false},
-    {M "eh_proj.weight", 0, 0, -1, false},
-    {M "enorm.weight", WHOLE, WHOLE, -1, false},
-    {M "transformer_layer.mlp.linear_fc2.weight", 1, 1, -1, false},
-    {M "transformer_layer.mlp.experts.linear_fc1.weight3", 0, 0, 3, false},
-    {L "mixer.in_proj.weight", UNKNOWN, UNKNOWN, -1, false},
-    {L "mlp.experts.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
-    {L "mlp.experts.linear_fc1.weight7x", UNKNOWN, UNKNOWN, -1, false},
-    {L "mlp.linear_fc1.weight7", UNKNOWN, UNKNOWN, -1, false},
-    {L "mlp.linear_fc1.", UNKNOWN, UNKNOWN, -1, false},
-    {L "mlp.linear_fc1.scale", UNKNOWN, UNKNOWN, -1, false},
-    {"decoder.layers.x.mlp.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
-    {"decoder.layers.99999999999999999999.mlp.linear_fc1.weight", UNKNOWN, UNKNOWN, -1, false},
-    {"", UNKNOWN, UNKNOWN, -1, false},
-};
-
-static void names_tell_the_axis(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct dcpk_parallel found;
-
-        dcpk_parallel_find(names[i].name, true, &found);
-        CHECK_EQ_INT(found.tp_axis, names[i].te, names[i].name);
-        CHECK_EQ_INT(found.expert, names[i].expert, names[i].name);
-        CHECK_EQ_INT(found.is_buffer, names[i].is_buffer, names[i].name);
-        dcpk_parallel_find(names[i].name, false, &found);
-        CHECK_EQ_INT(found.tp_axis, names[i].local, names[i].name);
-    }
-}
 
 /* In the order in which named_parameters() gives them, with the unit; -1: outside. Canonical names.
  */
@@ -202,7 +134,6 @@ static void parameters_are_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_tell_the_axis),
         cmocka_unit_test(parameters_are_in_order),
     };
 
