@@ -137,7 +137,8 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 
 /*
  * SIGINT and SIGTERM ask the work to stop at the next progress call (DCPK_ECANCELLED) so that
- * half-made output is removed; a second one ends the process. Called once, by main.
+ * half-made output is removed, or kept to be resumed; a second one ends the process. Called once,
+ * by main.
  */
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);

@@ -102,7 +102,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->state_prefix = a->state_prefix;
     options->flags =
         (a->force ? DCPK_CONVERT_FORCE : 0u) | (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
-        (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) | (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
+        (a->resume ? DCPK_CONVERT_RESUME : 0u) | (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
+        (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
         (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
         (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u) |
         (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |

@@ -14,7 +14,7 @@ struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
         *model_prefix, *state_prefix;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
-        rename_mtp, dry_run, force, json;
+        rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
@@ -110,6 +110,9 @@ struct dcpk_convert_parsed {
          NULL,                                                                                     \
          "add integrity.json, which Megatron's --verify-integrity and 'verify' check"},            \
         {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
+        {"resume",      0,                                                                         \
+         DCPK_CLI_FLAG, &(a).resume,                                                               \
+         NULL,          "go on where a run that was killed or failed stopped, if there was one"},  \
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
         {"report",         0,      DCPK_CLI_TEXT,                                                  \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \

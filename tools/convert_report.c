@@ -118,6 +118,9 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
                    (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
                dcpk_cli_short_size(c->stats.read_bytes, a),
                dcpk_cli_short_size(c->stats.written_bytes, b));
+    if (c->resumed_bytes > 0)
+        printf("  resumed    %s were written by an earlier run\n",
+               dcpk_cli_short_size(c->resumed_bytes, a));
     printf("  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
            " cast, %" PRIu64 " aliased, %" PRIu64 " dropped\n",
            n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);

@@ -19,7 +19,6 @@
 #define OLD_SUFFIX      ".dcpkit-old"
 #define TMP_SUFFIX      ".dcpkit-tmp"
 #define MAX_WRITE_BYTES ((size_t)1 << 30) /* of one pwrite: Linux cuts at 2 GiB - 4096 */
-#define WALK_FDS        16                /* descriptors that deleting a tree may use */
 
 /* Owned copy of the first n bytes of text with a suffix. */
 static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
@@ -34,14 +33,12 @@ static char *join(const char *text, size_t n, const char *suffix, struct dcpk_er
     return joined;
 }
 
-/* Sync a folder; file systems that cannot (EINVAL) are none of our business. */
-static int sync_folder(int fd)
+int dcpk_sync_folder(int fd)
 {
     return fsync(fd) == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
 }
 
-/* Sync the folder around `path`, so that a rename in it lasts. */
-static dcpk_status sync_parent(const char *path, struct dcpk_error *err)
+dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
 {
     const char *slash = strrchr(path, '/');
     const size_t n = slash == NULL ? 0 : (size_t)(slash - path) + 1;
@@ -52,7 +49,7 @@ static dcpk_status sync_parent(const char *path, struct dcpk_error *err)
     if (parent == NULL)
         return err->status;
     fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || sync_folder(fd) != 0)
+    if (fd < 0 || dcpk_sync_folder(fd) != 0)
         st = dcpk_fail_errno(err, errno, "syncing folder '%s'", parent);
     if (fd >= 0)
         close(fd);
@@ -60,7 +57,7 @@ static dcpk_status sync_parent(const char *path, struct dcpk_error *err)
     return st;
 }
 
-static bool exists(const char *path)
+bool dcpk_path_exists(const char *path)
 {
     struct stat info;
 
@@ -75,11 +72,10 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
-/* Delete a file, a link (not what it points at) or a folder with all in it; nothing there is fine.
- */
-static dcpk_status remove_tree(const char *path, struct dcpk_error *err)
+dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err)
 {
-    if (!exists(path) || nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
+    if (!dcpk_path_exists(path) ||
+        nftw(path, remove_entry, DCPK_WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
         return DCPK_OK;
     return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
@@ -120,8 +116,10 @@ static void remove_parents(char *path, int n_made)
     }
 }
 
-static void free_folder(struct dcpk_folder *folder)
+void dcpk_folder_free(struct dcpk_folder *folder)
 {
+    if (folder->journal_fd >= 0)
+        close(folder->journal_fd);
     if (folder->dir_fd >= 0)
         close(folder->dir_fd);
     dcpk_free(folder->path);
@@ -141,13 +139,13 @@ static struct dcpk_folder *new_folder(const char *path, unsigned flags, struct d
         return NULL;
     while (n > 1 && path[n - 1] == '/')
         n--;
-    folder->dir_fd = -1;
+    folder->dir_fd = folder->journal_fd = -1;
     folder->flags = flags;
     folder->path = join(path, n, "", err);
     folder->partial = folder->path == NULL ? NULL : join(path, n, PARTIAL_SUFFIX, err);
     folder->old = folder->partial == NULL ? NULL : join(path, n, OLD_SUFFIX, err);
     if (folder->old == NULL) {
-        free_folder(folder);
+        dcpk_folder_free(folder);
         return NULL;
     }
     return folder;
@@ -162,41 +160,24 @@ static bool has_own_name(const char *path)
     return last[0] != '\0' && strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
 }
 
-/* Is nothing in the way, or may it be replaced? Old partial folders are deleted here. */
-static dcpk_status clear_way(const struct dcpk_folder *folder, struct dcpk_error *err)
+/* Is nothing in the way, or may it be replaced? */
+static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
     if (folder->flags & DCPK_FOLDER_REPLACE)
-        return remove_tree(folder->partial, err);
-    if (exists(folder->path))
+        return DCPK_OK;
+    if (dcpk_path_exists(folder->path))
         return dcpk_fail(err, DCPK_EUSAGE, "output '%s' exists; --force replaces it", folder->path);
-    if (exists(folder->partial))
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is in the way, of a run that was killed or still goes on; --force "
-                         "deletes it",
-                         folder->partial);
-    if (exists(folder->old))
+    if (dcpk_path_exists(folder->old))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is what a killed run was replacing; move it back, or --force "
                          "replaces it",
                          folder->old);
+    if ((folder->flags & DCPK_FOLDER_RESUME) == 0 && dcpk_path_exists(folder->partial))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is in the way, of a run that was killed or still goes on; --resume "
+                         "goes on with it where that can be done, --force deletes it",
+                         folder->partial);
     return DCPK_OK;
-}
-
-/* The partial folder, or the partial archive, a file. */
-static dcpk_status make_partial(struct dcpk_folder *f, struct dcpk_error *err)
-{
-    if (f->flags & DCPK_FOLDER_TAR) {
-        f->dir_fd = open(f->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        return f->dir_fd >= 0 ? DCPK_OK : dcpk_fail_errno(err, errno, "making '%s'", f->partial);
-    }
-    if (mkdir(f->partial, 0777) != 0)
-        return dcpk_fail_errno(err, errno, "making folder '%s'", f->partial);
-    f->dir_fd = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->dir_fd >= 0)
-        return DCPK_OK;
-    dcpk_fail_errno(err, errno, "opening folder '%s'", f->partial);
-    (void)rmdir(f->partial); /* the first error is the one to tell */
-    return err->status;
 }
 
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
@@ -211,19 +192,19 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
         goto out;
     }
-    st = clear_way(f, err);
+    st = check_way(f, err);
     if (st != DCPK_OK)
         goto out;
     st = make_parents(f->path, &f->n_parents, err);
     if (st != DCPK_OK)
         goto out;
-    st = make_partial(f, err);
+    st = dcpk_partial_begin(f, err);
     if (st == DCPK_OK)
         *folder = f;
 out:
     if (st != DCPK_OK) {
         remove_parents(f->path, f->n_parents);
-        free_folder(f);
+        dcpk_folder_free(f);
     }
     return st;
 }
@@ -324,7 +305,20 @@ static dcpk_status open_member(struct dcpk_folder *folder, const char *name, str
     return dcpk_tar_place(folder, name, sink->n_bytes, &sink->base_bytes, err);
 }
 
-/* Open a file of the folder; a new one gets its room. */
+/* Give a file its room: one that an earlier run left may be too long. Returns 0, or -1 with errno.
+ */
+static int give_room(const struct dcpk_folder *folder, const struct dcpk_sink *sink)
+{
+    struct stat info;
+
+    if (folder->is_resumed &&
+        (fstat(sink->fd, &info) != 0 || ((uint64_t)info.st_size > sink->n_bytes &&
+                                         ftruncate(sink->fd, (off_t)sink->n_bytes) != 0)))
+        return -1;
+    return dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes);
+}
+
+/* Open a file of the folder, with the flags `how`. */
 static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
@@ -332,15 +326,16 @@ static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int h
     if (sink->fd < 0)
         return dcpk_fail_errno(err, errno, "%s file '%s'", how == 0 ? "opening" : "making",
                                sink->path);
-    if (how == 0 || dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes) == 0)
+    if (how == 0 || give_room(folder, sink) == 0)
         return DCPK_OK;
     dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", sink->path, sink->n_bytes);
     close(sink->fd);
-    (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
+    if (how & O_EXCL)
+        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
     return err->status;
 }
 
-/* how: O_CREAT | O_EXCL, or 0 for a file that is there. */
+/* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. */
 static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                              int how, struct dcpk_sink **sink, struct dcpk_error *err)
 {
@@ -361,9 +356,10 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
+    const int how = folder->is_resumed ? O_CREAT : O_CREAT | O_EXCL;
     const dcpk_status st = dcpk_folder_make_inner(folder, name, err);
 
-    return st == DCPK_OK ? open_sink(folder, name, n_bytes, O_CREAT | O_EXCL, sink, err) : st;
+    return st == DCPK_OK ? open_sink(folder, name, n_bytes, how, sink, err) : st;
 }
 
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
@@ -385,6 +381,14 @@ void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_b
     if (n_bytes > 0) /* 0 would mean "to the end" */
         (void)sync_file_range(sink->fd, (off_t)(sink->base_bytes + offset_bytes), (off_t)n_bytes,
                               SYNC_FILE_RANGE_WRITE);
+}
+
+dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    while (fdatasync(sink->fd) != 0)
+        if (errno != EINTR)
+            return dcpk_fail_errno(err, errno, "syncing file '%s'", sink->path);
+    return DCPK_OK;
 }
 
 /* Sync and close fd; it is closed in every case. */
@@ -439,75 +443,9 @@ dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const 
     return dcpk_sink_close(sink, err);
 }
 
-/* Rename, but not onto something that came to be since dcpk_folder_begin looked. */
-static int rename_new(const char *from, const char *to)
-{
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return -1;
-    return rename(from, to); /* the file system cannot do better; a full folder still stops it */
-}
-
-/* Move the partial folder to its place; what is there goes aside first, and back if that fails. */
-static dcpk_status move_in(const struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    const bool replace = (folder->flags & DCPK_FOLDER_REPLACE) && exists(folder->path);
-    int code;
-
-    if (replace && remove_tree(folder->old, err) != DCPK_OK)
-        return err->status;
-    if (replace && rename(folder->path, folder->old) != 0)
-        return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->path, folder->old);
-    if (rename_new(folder->partial, folder->path) == 0)
-        return DCPK_OK;
-    code = errno;
-    if (replace)
-        (void)rename(folder->old, folder->path); /* the first error is the one to tell */
-    return dcpk_fail_errno(err, code, "moving '%s' to '%s'", folder->partial, folder->path);
-}
-
-/* Sync an entry of a walk when it is a folder: 0, or what stops the walk. */
-static int sync_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    int fd, rc;
-
-    (void)info;
-    (void)walk;
-    if (kind != FTW_D)
-        return 0;
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    rc = sync_folder(fd);
-    close(fd);
-    return rc;
-}
-
 const char *dcpk_folder_partial(const struct dcpk_folder *folder)
 {
     return folder->partial;
-}
-
-dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    if ((folder->has_folders && nftw(folder->partial, sync_entry, WALK_FDS, FTW_PHYS) != 0) ||
-        dcpk_tar_end(folder) != 0 || sync_folder(folder->dir_fd) != 0)
-        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
-    st = move_in(folder, err);
-    if (st != DCPK_OK)
-        return st;
-    folder->published = true;
-    st = sync_parent(folder->path, err);
-    if (st != DCPK_OK)
-        return st;
-    if (folder->flags & DCPK_FOLDER_REPLACE)
-        st = remove_tree(folder->old, err);
-    if (st == DCPK_OK)
-        free_folder(folder);
-    return st;
 }
 
 void dcpk_folder_abandon(struct dcpk_folder *folder)
@@ -516,11 +454,11 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published) {
-        (void)remove_tree(folder->partial, &ignored); /* what stays is called partial */
+    if (!folder->published && !folder->is_kept) {
+        (void)dcpk_remove_tree(folder->partial, &ignored); /* what stays is called partial */
         remove_parents(folder->path, folder->n_parents);
     }
-    free_folder(folder);
+    dcpk_folder_free(folder);
 }
 
 /* Write a new file of this name (or over a stale one) and sync it. */
@@ -554,7 +492,7 @@ dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes
     if (st != DCPK_OK)
         (void)unlink(temporary); /* the first error is the one to tell */
     else
-        st = sync_parent(path, err);
+        st = dcpk_sync_parent(path, err);
     dcpk_free(temporary);
     return st;
 }

@@ -7,24 +7,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/bytes.h"
 #include "lib/base/error.h"
 
 /*
  * An output folder under construction: everything is written to "<path>.dcpkit-partial" and renamed
- * to <path> by dcpk_folder_publish. Parents of <path> are made as needed.
+ * to <path> by dcpk_folder_publish. Parents of <path> are made as needed. As long as it exists no
+ * other process can begin it: the partial folder and the journal in it are locked (flock; a lock
+ * goes with its process; file systems without locks leave it to the user).
  */
 struct dcpk_folder;
 
 enum dcpk_folder_flags {
     DCPK_FOLDER_REPLACE = 1, /* what exists at <path> is moved aside, replaced, then deleted */
-    DCPK_FOLDER_TAR = 2, /* <path> is a tar archive, files are its members (lib/base/tar.h), none
-                            of them links */
+    DCPK_FOLDER_TAR = 2,    /* <path> is a tar archive, files are its members (lib/base/tar.h), none
+                               of them links; no journal */
+    DCPK_FOLDER_RESUME = 4, /* go on with a partial folder that has something in its journal; any
+                               other one is emptied. Files that are there are opened by
+                               dcpk_folder_create, with what is in them. Not for archives */
 };
 
 /*
  * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force),
- * or when a partial folder of another run is in the way without it; DCPK_EIO for permission, no
- * space, a missing file system.
+ * when a partial folder is in the way without that and DCPK_FOLDER_RESUME, or when another process
+ * works in it; DCPK_EIO for permission, no space, a missing file system.
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err);
@@ -50,6 +56,8 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner,
 /* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason. */
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err);
+/* Sync what was written so far; the file stays open. Thread-safe. */
+dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
 /* Start writing a range back to disk without waiting (sync_file_range); never fails. */
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes);
 /* Sync the file's data to disk and close it. Frees sink in every case. */
@@ -75,9 +83,36 @@ dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
 /* The path of the folder until it is published; borrowed. */
 const char *dcpk_folder_partial(const struct dcpk_folder *folder);
 
-/* Sync the folder, rename it into place, sync its parent. Frees folder on success only. */
+#define DCPK_JOURNAL_NAME ".dcpkit-journal"
+/*
+ * The journal: a file in the partial folder for its writer's own use, which publishing removes.
+ * Folders only. dcpk_folder_is_resumed: there is an earlier run's. What dcpk_folder_write_journal
+ * wrote is on disk when it returns; files whose data was synced before may still be missing after
+ * a crash of the system, which dcpk_folder_has shows.
+ */
+bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
+dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, struct dcpk_bytes *journal,
+                                     struct dcpk_error *err);
+dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offset_bytes,
+                                      const void *data, size_t n_bytes, struct dcpk_error *err);
+/* Is there a plain file of that name, n_bytes long? */
+bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes);
+/* Delete a file that an earlier run left; none of that name is fine. */
+dcpk_status dcpk_folder_remove(struct dcpk_folder *folder, const char *name,
+                               struct dcpk_error *err);
+/* Begin anew: delete all that is in the folder, and empty its journal. */
+dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Let the partial folder stay when it is abandoned, as one that was resumed does in any case.
+ * Returns false when that is of no use: the journal is gone. */
+bool dcpk_folder_keep(struct dcpk_folder *folder);
+
+/*
+ * Sync the folder, rename it into place, sync its parent. What is replaced is never missing: the
+ * two folders change places at once where the file system can (RENAME_EXCHANGE). Frees folder on
+ * success only.
+ */
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);
-/* Delete what was written and free; NULL is a no-op. */
+/* Delete what was written, unless it is kept, and free; NULL is a no-op. */
 void dcpk_folder_abandon(struct dcpk_folder *folder);
 
 /*

@@ -10,10 +10,13 @@ struct dcpk_folder {
     char *path; /* without slashes at its end */
     char *partial;
     char *old;
-    int dir_fd; /* of the partial folder, or of the partial archive */
+    int dir_fd;     /* of the partial folder, or of the partial archive */
+    int journal_fd; /* -1: an archive, or gone: it is about to be published */
     unsigned flags;
     int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
     bool has_folders; /* inside: to be synced as well */
+    bool is_resumed;  /* there was a journal: files may be there as well */
+    bool is_kept;     /* stays when it is abandoned */
     bool published;
     /* Of an archive: */
     char *inner;              /* the folder in it that names are in, NULL: its root */
@@ -32,6 +35,30 @@ struct dcpk_sink {
 /* Check "name" or "folder/name" and make the folder. */
 dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
                                    struct dcpk_error *err);
+
+#define DCPK_WALK_FDS 16 /* descriptors that a walk through a folder may use */
+
+bool dcpk_path_exists(const char *path); /* as whatever; links are not followed */
+/* Sync a folder; file systems that cannot (EINVAL) are none of our business. Returns 0, or -1 with
+ * errno. */
+int dcpk_sync_folder(int fd);
+/* Sync the folder around `path`, so that a rename in it lasts. */
+dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
+void dcpk_folder_free(struct dcpk_folder *folder); /* closes what is open */
+
+/* Delete a file, a link (not what it points at) or a folder with all in it; nothing there is fine.
+ */
+dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err);
+
+/*
+ * Make the partial folder or archive, or open the one that is there where the flags allow it; lock
+ * it; without DCPK_FOLDER_RESUME or a journal it is empty then. Sets dir_fd and journal_fd, which
+ * the caller closes, also on failure. Errors: DCPK_EUSAGE when another process works in it.
+ */
+dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Remove the journal: the folder is whole, and can no longer be kept. Returns 0, or -1 with errno.
+ */
+int dcpk_partial_end(struct dcpk_folder *folder);
 
 /* Write all n bytes; `path` is for the message. */
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,

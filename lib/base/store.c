@@ -180,6 +180,20 @@ dcpk_status dcpk_store_find(struct dcpk_store *store, const char *name, struct d
     return st;
 }
 
+const struct dcpk_source *dcpk_store_next(const struct dcpk_store *store,
+                                          const struct dcpk_source *source)
+{
+    return source == NULL ? store->sources : source->next;
+}
+
+dcpk_status dcpk_source_stamp(const struct dcpk_source *source, uint64_t *stamp,
+                              struct dcpk_error *err)
+{
+    *stamp = 0;
+    return source->store->ops->stamp == NULL ? DCPK_OK
+                                             : source->store->ops->stamp(source, stamp, err);
+}
+
 const char *dcpk_source_name(const struct dcpk_source *source)
 {
     return source->name;

@@ -75,6 +75,14 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
 
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
+/* Step through the sources found so far, in any order: the one behind `source`, NULL: the first.
+ * Not while others are being found. */
+const struct dcpk_source *dcpk_store_next(const struct dcpk_store *store,
+                                          const struct dcpk_source *source);
+/* A number that changes when the source's own file does: its time of change in ns. 0 where it has
+ * none (memory, ranges). Errors: DCPK_EIO. */
+dcpk_status dcpk_source_stamp(const struct dcpk_source *source, uint64_t *stamp,
+                              struct dcpk_error *err);
 /* Exactly n_bytes from offset_bytes; DCPK_EFORMAT when that passes the end of the source, DCPK_EIO
  * when reading fails. */
 dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, void *out,

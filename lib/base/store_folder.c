@@ -24,6 +24,17 @@ static dcpk_status stat_file(const struct dcpk_store *store, const char *name, u
     return DCPK_OK;
 }
 
+static dcpk_status stamp_file(const struct dcpk_source *source, uint64_t *stamp,
+                              struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (fstatat(source->store->fd, source->name, &info, 0) != 0)
+        return dcpk_fail_errno(err, errno, "'%.200s' in '%s'", source->name, source->store->path);
+    *stamp = (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec;
+    return DCPK_OK;
+}
+
 /* Close the descriptor that was read longest ago; false when all are being read. Lock held. */
 static bool evict_one(struct dcpk_store *store)
 {
@@ -151,8 +162,11 @@ static dcpk_status read_names(const struct dcpk_store *store, const char *folder
     return st;
 }
 
-static const struct dcpk_store_ops folder_ops = {
-    .stat = stat_file, .read = read_file, .advise = advise_file, .list = read_names};
+static const struct dcpk_store_ops folder_ops = {.stat = stat_file,
+                                                 .stamp = stamp_file,
+                                                 .read = read_file,
+                                                 .advise = advise_file,
+                                                 .list = read_names};
 
 dcpk_status dcpk_store_open(const char *path, struct dcpk_store **store, struct dcpk_error *err)
 {

@@ -17,6 +17,8 @@ struct dcpk_store_ops {
      * not. */
     dcpk_status (*stat)(const struct dcpk_store *store, const char *name, uint64_t *n_bytes,
                         struct dcpk_error *err);
+    /* dcpk_source_stamp; NULL: sources have no file of their own. */
+    dcpk_status (*stamp)(const struct dcpk_source *source, uint64_t *stamp, struct dcpk_error *err);
     dcpk_status (*read)(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,
                         struct dcpk_error *err);
     /* how: POSIX_FADV_...; NULL: advice means nothing. */

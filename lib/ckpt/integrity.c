@@ -5,6 +5,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
+#include "lib/base/sink.h"
 
 #define MAX_LIST_BYTES (UINT64_C(256) << 20)
 #define ALGORITHM      "sha256"
@@ -106,7 +107,8 @@ dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integri
     if (st == DCPK_OK)
         st = begin(list, n, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        if (strcmp(names[i], DCPK_INTEGRITY_NAME) != 0 && dcpk_store_has(store, names[i]))
+        if (strcmp(names[i], DCPK_INTEGRITY_NAME) != 0 &&
+            strcmp(names[i], DCPK_JOURNAL_NAME) != 0 && dcpk_store_has(store, names[i]))
             st = add(list, names[i], err);
     dcpk_free(names);
     return st;

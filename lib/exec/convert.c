@@ -11,6 +11,7 @@
 #include "lib/exec/convert_check.h"
 #include "lib/exec/prove_masters.h"
 #include "lib/exec/target.h"
+#include "lib/exec/writing.h"
 #include "lib/rules/inspector.h"
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -174,7 +175,8 @@ static const char *impl_name(enum dcpk_impl impl)
 
 static unsigned folder_flags(const struct dcpk_convert_options *options)
 {
-    return (options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0;
+    return ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
+           ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u);
 }
 
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
@@ -204,6 +206,10 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         return st;
     }
     st = dcpk_target_find(options->out, find_iteration(c), folder_flags(options), &c->target, err);
+    if (st == DCPK_OK && c->target.is_archive && (options->flags & DCPK_CONVERT_RESUME) != 0)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "an archive is written in one go and cannot be resumed: leave --resume out, "
+                       "or write a folder and pack that");
     if (st == DCPK_OK)
         st = check_account(c, err);
     c->out->identity = dcpk_output_identity(c->out);
@@ -230,11 +236,78 @@ static dcpk_status check_input(const struct dcpk_conversion *c, struct dcpk_exec
     return st;
 }
 
+/* Keep a journal, and go on from one that is there; with FORCE one that does not fit gives way. */
+static dcpk_status resume(struct dcpk_conversion *c, struct dcpk_folder *folder,
+                          struct dcpk_writing *w, struct dcpk_error *err)
+{
+    const bool may_clear = (c->options->flags & DCPK_CONVERT_FORCE) != 0;
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    struct dcpk_journal_subject subject;
+    dcpk_status st;
+
+    if (c->target.is_archive)
+        return DCPK_OK;
+    st = dcpk_journal_describe(c->out, c->options->in, dcpk_writing_units(w)->limit_bytes,
+                               c->options->backend, &subject, err);
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_writing_resume(w, &subject, &c->resumed_bytes, &why);
+    if (st == DCPK_EUSAGE && may_clear) {
+        st = dcpk_folder_clear(folder, &why);
+        if (st == DCPK_OK)
+            st = dcpk_writing_resume(w, &subject, &c->resumed_bytes, &why);
+    }
+    if (st == DCPK_OK) /* read back and made anew where it is asked for */
+        st = dcpk_folder_remove(folder, DCPK_INTEGRITY_NAME, &why);
+    if (st != DCPK_OK)
+        *err = why;
+    return st;
+}
+
+/* What reads the output back. *is_wrong: it is not what it should be, and nothing to go on with. */
+static dcpk_status check_output(struct dcpk_conversion *c, struct dcpk_folder *folder,
+                                bool *is_wrong, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_conversion_check(c, folder, err);
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+    *is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
+    if (*is_wrong)
+        (void)dcpk_folder_clear(folder, &ignored); /* the first error is the one to tell */
+    return st;
+}
+
+/* Write with a journal, and publish. *is_kept: it failed, and can be resumed. */
+static dcpk_status write_output(struct dcpk_conversion *c, struct dcpk_exec *exec,
+                                struct dcpk_folder **folder, bool *is_kept, struct dcpk_error *err)
+{
+    struct dcpk_writing *w = NULL;
+    bool is_wrong = false;
+    dcpk_status st = dcpk_writing_new(exec, c->out, *folder, &w, err);
+
+    if (st == DCPK_OK)
+        st = resume(c, *folder, w, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_payloads(w, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_run(w, 0, dcpk_writing_units(w)->n, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_finish(w, &c->stats, err);
+    if (st == DCPK_OK)
+        st = check_output(c, *folder, &is_wrong, err);
+    if (st == DCPK_OK)
+        st = dcpk_target_publish(&c->target, folder, err);
+    *is_kept = st != DCPK_OK && w != NULL && *folder != NULL && !is_wrong && dcpk_writing_keep(w);
+    dcpk_writing_free(w);
+    return st;
+}
+
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_progress *progress = &c->options->exec.progress;
     struct dcpk_folder *folder = NULL;
     struct dcpk_exec *exec = NULL;
+    bool is_kept = false;
     dcpk_status st;
 
     if (c->model != NULL && c->model->needs_proof) {
@@ -251,16 +324,16 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
         st = check_input(c, exec, err);
     dcpk_progress_begin(progress, "converting");
     if (st == DCPK_OK)
-        st = dcpk_exec_convert(exec, c->out, folder, &c->stats, err);
-    if (st == DCPK_OK)
-        st = dcpk_conversion_check(c, folder, err);
-    if (st == DCPK_OK)
-        st = dcpk_target_publish(&c->target, &folder, err);
+        st = write_output(c, exec, &folder, &is_kept, err);
 out:
     dcpk_exec_free(exec);
     dcpk_folder_abandon(folder);
     if (st != DCPK_OK)
-        dcpk_context(err, "writing '%s'", c->target.folder);
+        dcpk_context(err,
+                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
+                               "--force begins anew)"
+                             : "writing '%s'",
+                     c->target.folder);
     return st;
 }
 

@@ -23,6 +23,7 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_VERIFY = 32,     /* prove it against the source; */
     DCPK_CONVERT_HASHES = 64,     /* hash its tensors; */
     DCPK_CONVERT_INTEGRITY = 128, /* add Megatron's integrity.json. */
+    DCPK_CONVERT_RESUME = 256,    /* Go on where an earlier run was cut short, if there was one. */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -50,6 +51,7 @@ struct dcpk_conversion {
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
     struct dcpk_exec_stats stats;   /* after run */
+    uint64_t resumed_bytes;         /* of tensor data that an earlier run had written; after run */
     struct dcpk_prove_report proof; /* after run, with VERIFY; else zero */
     struct dcpk_bytes hashes;       /* the same with HASHES: lib/exec/hash_list.h */
 };
@@ -64,9 +66,11 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  struct dcpk_error *err);
 /*
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
- * whole. Where the model needs a proof (lib/exec/prove_masters.h) that comes first: DCPK_EMISMATCH
- * when it fails. What reads the output back comes before it is published: nothing is when that
- * fails.
+ * whole; what is worth resuming stays in the partial folder with its journal, and the error says
+ * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
+ * other options, unless FORCE. Where the model needs a proof (lib/exec/prove_masters.h) that comes
+ * first: DCPK_EMISMATCH when it fails. What reads the output back comes before it is published:
+ * nothing is, and nothing kept, when that fails.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

@@ -276,7 +276,7 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
     return DCPK_OK;
 }
 
-static double now_seconds(void)
+double dcpk_exec_now(void)
 {
     struct timespec now;
 
@@ -291,7 +291,7 @@ void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, ui
     atomic_init(&meter->done_bytes, 0);
     atomic_init(&meter->stopped, false);
     pthread_mutex_init(&meter->mutex, NULL);
-    meter->begun = meter->next = now_seconds();
+    meter->begun = meter->next = dcpk_exec_now();
 }
 
 dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dcpk_error *err)
@@ -302,7 +302,7 @@ dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dc
     if (progress->update == NULL)
         return DCPK_OK;
     if (pthread_mutex_trylock(&meter->mutex) == 0) { /* else another thread tells it just now */
-        const double now = now_seconds();
+        const double now = dcpk_exec_now();
 
         if (now >= meter->next && !atomic_load(&meter->stopped)) {
             meter->next = now + 0.1;
@@ -325,7 +325,7 @@ dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exe
     if (st == DCPK_OK && meter->progress.update != NULL)
         (void)meter->progress.update(meter->progress.context, done, meter->total_bytes);
     if (st == DCPK_OK && stats != NULL) {
-        *stats = (struct dcpk_exec_stats){.seconds = now_seconds() - meter->begun};
+        *stats = (struct dcpk_exec_stats){.seconds = dcpk_exec_now() - meter->begun};
         for (int i = 0; i < exec->n_threads; i++) {
             stats->read_bytes += workers[i].read_bytes;
             stats->written_bytes += workers[i].written_bytes;

@@ -22,6 +22,8 @@ void dcpk_writing_free(struct dcpk_writing *w)
     dcpk_free(w->files);
     dcpk_free(w->states);
     dcpk_free(w->entries);
+    dcpk_free(w->keeping.records);
+    dcpk_journal_release(&w->keeping.journal);
     dcpk_units_release(&w->units);
     dcpk_workers_free(w->exec, w->workers);
     pthread_mutex_destroy(&w->mutex);
@@ -99,6 +101,7 @@ bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *cr
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
 {
     w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true};
+    atomic_fetch_add(&w->meter.done_bytes, dcpk_unit_bytes(&w->units, unit));
 }
 
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
@@ -155,12 +158,10 @@ static dcpk_status write_frames(struct dcpk_writing *w, struct dcpk_error *err)
 static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
     for (uint32_t f = 0; f < w->out->n_files; f++) {
-        struct dcpk_sink *sink = w->files[f].sink;
+        struct dcpk_sink *sink;
 
-        if (!w->files[f].was_opened && dcpk_write_open(w, f, &sink, err) != DCPK_OK)
-            return err->status;
-        w->files[f].sink = NULL;
-        if (sink != NULL && dcpk_sink_close(sink, err) != DCPK_OK)
+        if ((!w->files[f].was_opened && dcpk_write_open(w, f, &sink, err) != DCPK_OK) ||
+            dcpk_write_close(w, f, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;

@@ -72,6 +72,8 @@ struct dcpk_worker *dcpk_workers_new(const struct dcpk_exec *exec, struct dcpk_e
 void dcpk_workers_free(const struct dcpk_exec *exec,
                        struct dcpk_worker *workers); /* NULL is a no-op */
 
+double dcpk_exec_now(void); /* seconds of a clock that only goes forward */
+
 /* One run of the executor: what is reported at its end and on the way. */
 struct dcpk_meter {
     struct dcpk_progress progress;

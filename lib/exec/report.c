@@ -186,6 +186,7 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     put_text(j, "output", c->target.folder);
     put_uint(j, "output_file_bytes", c->totals.file_bytes);
     put_uint(j, "read_bytes", c->stats.read_bytes);
+    put_uint(j, "resumed_bytes", c->resumed_bytes);
     dcpk_json_put_key(j, "seconds");
     dcpk_json_put_double(j, c->stats.seconds);
     put_uint(j, "tensor_bytes", c->totals.tensor_bytes);

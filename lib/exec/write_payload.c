@@ -37,13 +37,10 @@ static dcpk_status write_run(struct dcpk_writing *w, struct run *run, struct dcp
 static dcpk_status move_run(struct dcpk_writing *w, struct run *run, uint32_t file,
                             uint64_t offset_bytes, struct dcpk_error *err)
 {
-    struct dcpk_open_file *f = &w->files[run->file];
     dcpk_status st = write_run(w, run, err);
 
-    if (st == DCPK_OK && file != run->file && f->sink != NULL && !f->has_chunks) {
-        st = dcpk_sink_close(f->sink, err);
-        f->sink = NULL;
-    }
+    if (st == DCPK_OK && file != run->file && !w->files[run->file].has_chunks)
+        st = dcpk_write_close(w, run->file, err);
     run->file = file;
     run->offset_bytes = offset_bytes;
     return st;

@@ -28,9 +28,11 @@ struct dcpk_entry {
 /* Files are opened with their first byte and synced with their last: a few are open at any time. */
 struct dcpk_open_file {
     struct dcpk_sink *sink; /* NULL: not open */
-    size_t n_units_left;    /* of the run under way */
+    size_t n_users;         /* units of the run under way that are not done, and a commit */
     bool has_chunks;
     bool was_opened;
+    bool is_synced; /* closed, and on disk */
+    bool is_held;   /* by a commit */
 };
 
 /* What is known of a unit. */
@@ -38,6 +40,20 @@ struct dcpk_unit_state {
     uint32_t n_tasks_left; /* of the run under way */
     uint32_t crc32;        /* of a part, once it is done */
     bool is_done;
+    bool is_recorded; /* in the journal, or about to be */
+};
+
+/* What a journal needs: from time to time a thread writes down what has been done since, after it
+ * has synced the files of that. One commit at a time; the others go on. */
+struct dcpk_keeping {
+    bool is_on;
+    bool is_committing;
+    struct dcpk_journal journal;
+    size_t first, end; /* units in between may be done and not yet recorded */
+    uint64_t waiting_bytes, recorded_bytes;
+    double next_seconds;                 /* when a commit is due at the latest */
+    struct dcpk_journal_record *records; /* of the commit under way */
+    size_t n_records, capacity;
 };
 
 struct dcpk_writing {
@@ -50,9 +66,10 @@ struct dcpk_writing {
     struct dcpk_entry *entries;   /* of the run under way */
     size_t n_entries, entries_capacity;
     uint64_t n_tasks;
-    pthread_mutex_t mutex; /* of the two below and the entries' slabs */
+    pthread_mutex_t mutex; /* of the three below and the entries' slabs */
     struct dcpk_open_file *files;
     struct dcpk_unit_state *states; /* of units.n units */
+    struct dcpk_keeping keeping;
     struct dcpk_meter meter;
     bool meter_ended;
 };
@@ -77,6 +94,11 @@ dcpk_status dcpk_write_prepare(struct dcpk_writing *w, size_t first, size_t last
 /* The open file; made when this is its first byte. Thread-safe. */
 dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_sink **sink,
                             struct dcpk_error *err);
+/* Sync and close the file if it is open. Thread-safe. */
+dcpk_status dcpk_write_close(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err);
+/* A user of the file is done with it; the last one syncs and closes it while other threads go on.
+ * Thread-safe. */
+dcpk_status dcpk_write_leave(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err);
 /* Write and count. */
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
                            uint64_t offset_bytes, const void *data, uint64_t n_bytes,
@@ -85,6 +107,9 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
 dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint32_t crc32,
                              struct dcpk_sink *sink, struct dcpk_error *err);
+/* The unit is done; is it this thread's turn to commit? Then it must. Under the lock. */
+bool dcpk_write_commit_is_due(struct dcpk_writing *w, size_t unit);
+dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err);
 /* A dcpk_task over a dcpk_writing. */
 dcpk_status dcpk_write_task(void *writing, int worker, uint64_t task, struct dcpk_error *err);
 

@@ -17,29 +17,75 @@ dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_s
     else if (f->sink == NULL)
         st = dcpk_folder_create(w->folder, out->name, out->n_bytes, &f->sink, err);
     f->was_opened = f->was_opened || st == DCPK_OK;
+    f->is_synced = false;
     *sink = f->sink;
     pthread_mutex_unlock(&w->mutex);
     return st;
 }
 
-/* A task of the unit is done; the last one of a file's last unit syncs and closes the file while
- * other threads go on. */
-static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_error *err)
+/* Take the sink out of its file, which nobody can use or hold from then on. Under the lock. */
+static struct dcpk_sink *take_sink(struct dcpk_open_file *f)
 {
-    struct dcpk_open_file *f = &w->files[dcpk_unit_file(&w->units, unit)];
-    struct dcpk_unit_state *state = &w->states[unit];
-    struct dcpk_sink *last = NULL;
+    struct dcpk_sink *sink = f->sink;
+
+    f->sink = NULL;
+    return sink;
+}
+
+static dcpk_status close_taken(struct dcpk_writing *w, struct dcpk_open_file *f,
+                               struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (sink == NULL)
+        return DCPK_OK;
+    st = dcpk_sink_close(sink, err);
+    pthread_mutex_lock(&w->mutex);
+    f->is_synced = st == DCPK_OK;
+    pthread_mutex_unlock(&w->mutex);
+    return st;
+}
+
+dcpk_status dcpk_write_close(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err)
+{
+    struct dcpk_open_file *f = &w->files[file];
+    struct dcpk_sink *sink;
 
     pthread_mutex_lock(&w->mutex);
-    if (--state->n_tasks_left == 0) {
+    sink = take_sink(f);
+    pthread_mutex_unlock(&w->mutex);
+    return close_taken(w, f, sink, err);
+}
+
+dcpk_status dcpk_write_leave(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err)
+{
+    struct dcpk_open_file *f = &w->files[file];
+    struct dcpk_sink *last;
+
+    pthread_mutex_lock(&w->mutex);
+    last = --f->n_users == 0 ? take_sink(f) : NULL;
+    pthread_mutex_unlock(&w->mutex);
+    return close_taken(w, f, last, err);
+}
+
+/* A task of the unit is done; the last one leaves its file, and may have to commit. */
+static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_error *err)
+{
+    struct dcpk_unit_state *state = &w->states[unit];
+    bool is_last, is_due = false;
+    dcpk_status st;
+
+    pthread_mutex_lock(&w->mutex);
+    is_last = --state->n_tasks_left == 0;
+    if (is_last) {
         state->is_done = true;
-        if (--f->n_units_left == 0) {
-            last = f->sink;
-            f->sink = NULL;
-        }
+        is_due = dcpk_write_commit_is_due(w, unit);
     }
     pthread_mutex_unlock(&w->mutex);
-    return last == NULL ? DCPK_OK : dcpk_sink_close(last, err);
+    if (!is_last)
+        return DCPK_OK;
+    st = dcpk_write_leave(w, dcpk_unit_file(&w->units, unit), err);
+    return st == DCPK_OK && is_due ? dcpk_write_commit(w, err) : st;
 }
 
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,

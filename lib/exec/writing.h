@@ -5,12 +5,13 @@
 #define DCPK_LIB_EXEC_WRITING_H
 
 #include "lib/exec/exec.h"
+#include "lib/exec/journal.h"
 #include "lib/exec/units.h"
 
 /*
  * The steps of dcpk_exec_convert (lib/exec/exec.h): new, payloads, run(0, n), finish, free. Units
  * may be run in any order, in several calls, or elsewhere: what they came to is then set. Each step
- * is called by one thread. After a failure only free, result and the counts may be used.
+ * is called by one thread. After a failure only result, keep and free may be used.
  */
 struct dcpk_writing;
 
@@ -27,6 +28,21 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
 bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32);
 /* The unit is done, by another process: its bytes are in the folder, crc32 is what it came to. */
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32);
+
+/*
+ * Keep a journal in the folder (lib/exec/journal.h), and go on from what is in it: units whose
+ * files are there count as done, *resumed_bytes of tensor data. From then on `run` writes down what
+ * it has done every GiB or few seconds. After `new`, before the other steps. Errors: those of
+ * dcpk_journal_open, in which case there is no journal and all is to be done.
+ */
+dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
+                                uint64_t *resumed_bytes, struct dcpk_error *err);
+/*
+ * After a failure, instead of finish: write down what has been done. True: it is a unit's worth or
+ * more and the partial folder stays when it is abandoned, for another run to resume it. False: it
+ * is not worth the place on disk.
+ */
+bool dcpk_writing_keep(struct dcpk_writing *w);
 
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* write_journal.c - what is done is written down once it is on disk, for a run that goes on later.
+ */
+#include <assert.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/write_priv.h"
+
+/* A commit waits for the disk: rare enough not to be felt, and this much work is at stake. */
+#define COMMIT_UNITS   16 /* a GiB */
+#define COMMIT_SECONDS 5
+
+dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
+                                uint64_t *resumed_bytes, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+    uint32_t file = UINT32_MAX;
+    bool is_there = false;
+
+    if (dcpk_journal_open(w->folder, w->exec->backend, subject, &k->journal, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < k->journal.n_found; i++) {
+        const struct dcpk_journal_record *record = &k->journal.found[i];
+
+        if (record->unit >= w->units.n || w->states[record->unit].is_done)
+            continue;
+        if (dcpk_unit_file(&w->units, (size_t)record->unit) != file) {
+            file = dcpk_unit_file(&w->units, (size_t)record->unit);
+            is_there =
+                dcpk_folder_has(w->folder, w->out->files[file].name, w->out->files[file].n_bytes);
+        }
+        if (!is_there)
+            continue;
+        dcpk_writing_set_result(w, (size_t)record->unit, record->crc32);
+        w->states[record->unit].is_recorded = true;
+        k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)record->unit);
+    }
+    k->is_on = true;
+    k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+    *resumed_bytes = k->recorded_bytes;
+    return DCPK_OK;
+}
+
+bool dcpk_write_commit_is_due(struct dcpk_writing *w, size_t unit)
+{
+    struct dcpk_keeping *k = &w->keeping;
+
+    if (!k->is_on)
+        return false;
+    k->end = unit >= k->end ? unit + 1 : k->end;
+    k->waiting_bytes += dcpk_unit_bytes(&w->units, unit);
+    if (k->is_committing || (k->waiting_bytes < COMMIT_UNITS * w->units.limit_bytes &&
+                             dcpk_exec_now() < k->next_seconds))
+        return false;
+    k->is_committing = true;
+    return true;
+}
+
+/*
+ * List the units that are done but not written down, and hold their files open; those of a file
+ * that is being closed just now wait for the next time. Under the lock.
+ */
+static dcpk_status collect(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+
+    k->n_records = 0;
+    k->waiting_bytes = 0;
+    for (size_t i = k->first; i < k->end; i++) {
+        struct dcpk_unit_state *state = &w->states[i];
+        struct dcpk_open_file *f = &w->files[dcpk_unit_file(&w->units, i)];
+
+        if (!state->is_done || state->is_recorded || (f->sink == NULL && !f->is_synced))
+            continue;
+        if (dcpk_grow(&k->records, &k->capacity, k->n_records, sizeof *k->records, err) != DCPK_OK)
+            return err->status;
+        k->records[k->n_records++] = (struct dcpk_journal_record){i, state->crc32};
+        state->is_recorded = true;
+        if (f->sink != NULL && !f->is_held) {
+            f->is_held = true;
+            f->n_users++;
+        }
+    }
+    while (k->first < k->end && w->states[k->first].is_recorded)
+        k->first++;
+    return DCPK_OK;
+}
+
+/* Records are in the order of the files. The file of record i, if it is held; else NULL. */
+static struct dcpk_open_file *held_file(const struct dcpk_writing *w, size_t i, uint32_t *file)
+{
+    *file = dcpk_unit_file(&w->units, (size_t)w->keeping.records[i].unit);
+    return w->files[*file].is_held ? &w->files[*file] : NULL;
+}
+
+/* Sync the files that are held. */
+static dcpk_status sync_held(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    const struct dcpk_open_file *last = NULL;
+    uint32_t file;
+
+    for (size_t i = 0; i < w->keeping.n_records; i++) {
+        const struct dcpk_open_file *f = held_file(w, i, &file);
+
+        if (f != NULL && f != last && dcpk_sink_sync(f->sink, err) != DCPK_OK)
+            return err->status;
+        last = f;
+    }
+    return DCPK_OK;
+}
+
+/* Let go of the files that are held. Returns st, or the first failure. */
+static dcpk_status leave_held(struct dcpk_writing *w, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    uint32_t file;
+
+    for (size_t i = 0; i < w->keeping.n_records; i++) {
+        struct dcpk_open_file *f = held_file(w, i, &file);
+
+        if (f == NULL)
+            continue;
+        f->is_held = false;
+        if (dcpk_write_leave(w, file, st == DCPK_OK ? err : &ignored) != DCPK_OK && st == DCPK_OK)
+            st = err->status;
+    }
+    return st;
+}
+
+dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+    dcpk_status st;
+
+    assert(k->is_on && k->is_committing);
+    pthread_mutex_lock(&w->mutex);
+    st = collect(w, err);
+    pthread_mutex_unlock(&w->mutex);
+    if (st == DCPK_OK)
+        st = sync_held(w, err);
+    if (st == DCPK_OK && k->n_records > 0)
+        st = dcpk_journal_append(&k->journal, k->records, k->n_records, err);
+    for (size_t i = 0; st == DCPK_OK && i < k->n_records; i++)
+        k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)k->records[i].unit);
+    st = leave_held(w, st, err);
+    pthread_mutex_lock(&w->mutex);
+    k->is_committing = false;
+    k->is_on = st == DCPK_OK; /* after a failed sync another one may succeed without the data */
+    k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+    pthread_mutex_unlock(&w->mutex);
+    return st;
+}
+
+bool dcpk_writing_keep(struct dcpk_writing *w)
+{
+    struct dcpk_keeping *k = &w->keeping;
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+    if (k->is_on) {
+        k->is_committing = true;
+        (void)dcpk_write_commit(w, &ignored);
+    }
+    return k->recorded_bytes > 0 &&
+           (k->recorded_bytes >= w->units.limit_bytes || dcpk_folder_is_resumed(w->folder)) &&
+           dcpk_folder_keep(w->folder);
+}

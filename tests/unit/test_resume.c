@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_resume.c - a conversion cut short anywhere and gone on with gives the bytes of one that was
+ * not. */
+#include "lib/exec/writing.h"
+#include "lib/model/piece.h"
+#include "tests/fake_ckpt.h"
+#include "tests/unit/scratch.h"
+
+enum { UNIT_BYTES = 50 << 10 }; /* small: journals are written several times a run */
+
+static struct fake fake;
+static const int64_t shapes[][2] = {
+    {10, 100}, {300, 1000}, {1, 7}, {200, 400}, {500, 700}, {30, 40}, {900, 1000}, {100, 300},
+};
+enum { N_TENSORS = sizeof shapes / sizeof *shapes };
+
+static int frames_left; /* -1: any number */
+
+static dcpk_status failing_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                                 uint32_t crc32, uint8_t *lead, uint8_t *tail,
+                                 struct dcpk_error *err)
+{
+    if (frames_left == 0)
+        return dcpk_fail(err, DCPK_EIO, "frame");
+    frames_left -= frames_left > 0;
+    return fake_frame(out, chunk, crc32, lead, tail, err);
+}
+
+static bool fails_finish;
+
+static dcpk_status failing_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                                  struct dcpk_error *err)
+{
+    return fails_finish ? dcpk_fail(err, DCPK_EIO, "finish") : fake_finish(out, folder, err);
+}
+
+static struct dcpk_format failing_format;
+
+/* Every tensor as it is, and one payload. */
+static struct dcpk_output *make_output(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_output *out;
+    uint32_t payload;
+
+    failing_format = fake_format;
+    failing_format.frame = failing_frame;
+    failing_format.finish = failing_finish;
+    CHECK_OK(dcpk_output_new(ckpt, &failing_format, &out, &err), "output");
+    for (uint32_t t = 0; t < N_TENSORS; t++) {
+        struct dcpk_piece *piece = dcpk_arena_array(out->arena, 1, sizeof *piece, &err);
+        const char **key = dcpk_arena_array(out->arena, 1, sizeof *key, &err);
+        const struct dcpk_out_tensor tensor = {.keys = key,
+                                               .n_keys = 1,
+                                               .dtype = DCPK_F32,
+                                               .rank = 2,
+                                               .shape = shapes[t],
+                                               .pieces = piece,
+                                               .n_pieces = 1};
+        struct dcpk_box box;
+
+        *key = fake.keys[t];
+        dcpk_box_whole(shapes[t], 2, &box);
+        CHECK_OK(dcpk_piece_make(out->arena, t, &box, &box, piece, &err), "piece");
+        CHECK_OK(dcpk_output_add_tensor(out, &tensor, &err), "tensor");
+    }
+    CHECK_OK(dcpk_output_add_payload(out, NULL, &ckpt->objects[0], &payload, &err), "payload");
+    CHECK_OK(dcpk_plan_build(out, &err), "plan");
+    return out;
+}
+
+/* What one attempt came to. */
+struct attempt {
+    dcpk_status st;
+    bool is_kept;
+    uint64_t resumed_bytes;
+    struct dcpk_exec_stats stats;
+    struct dcpk_error err;
+};
+
+static void write_once(struct dcpk_exec *exec, struct dcpk_output *out, struct attempt *a)
+{
+    struct dcpk_journal_subject subject;
+    struct dcpk_folder *folder = NULL;
+    struct dcpk_writing *w = NULL;
+    struct dcpk_error *err = &a->err;
+
+    memset(a, 0, sizeof *a);
+    a->st = dcpk_folder_begin(scratch("out"), DCPK_FOLDER_RESUME, &folder, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_writing_new(exec, out, folder, &w, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_journal_describe(out, "in", dcpk_writing_units(w)->limit_bytes,
+                                      dcpk_backends[0], &subject, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_writing_resume(w, &subject, &a->resumed_bytes, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_writing_payloads(w, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_writing_run(w, 0, dcpk_writing_units(w)->n, err);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_writing_finish(w, &a->stats, err);
+    a->is_kept = a->st != DCPK_OK && w != NULL && dcpk_writing_keep(w);
+    dcpk_writing_free(w);
+    if (a->st == DCPK_OK)
+        a->st = dcpk_folder_publish(folder, err);
+    if (a->st != DCPK_OK)
+        dcpk_folder_abandon(folder);
+}
+
+static uint8_t *slurp(const char *folder, const char *name, size_t n_bytes)
+{
+    uint8_t *bytes = malloc(n_bytes + 1);
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(scratch(path), "rb");
+    CHECK(f != NULL, path);
+    CHECK_EQ_INT(fread(bytes, 1, n_bytes + 1, f), n_bytes, path);
+    fclose(f);
+    return bytes;
+}
+
+/* The files of out/ are those of want/; out/ is deleted. */
+static void check_same(const struct dcpk_output *out, const char *label)
+{
+    char path[64];
+
+    for (size_t f = 0; f < out->n_files; f++) {
+        const size_t n = (size_t)out->files[f].n_bytes;
+        uint8_t *want = slurp("want", out->files[f].name, n);
+        uint8_t *got = slurp("out", out->files[f].name, n);
+
+        CHECK(memcmp(got, want, n) == 0, label);
+        free(got);
+        free(want);
+        snprintf(path, sizeof path, "out/%s", out->files[f].name);
+        CHECK_EQ_INT(unlink(scratch(path)), 0, label);
+    }
+    CHECK_EQ_STR(scratch_read("out/index"), "done", label);
+    CHECK_EQ_INT(unlink(scratch("out/index")), 0, label);
+    CHECK_EQ_INT(rmdir(scratch("out")), 0, label); /* and nothing else was in it */
+}
+
+/* Source, plan, and the output of an undisturbed run in want/. */
+static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
+{
+    const struct dcpk_exec_options options = {.n_threads = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder;
+    struct dcpk_output *out;
+    struct dcpk_exec *exec;
+    uint64_t seed = 3;
+
+    for (size_t t = 0; t < N_TENSORS; t++)
+        fake_add(&fake, DCPK_F32, 2, shapes[t], 2, &seed);
+    fake_add_object(&fake, "object", 5000);
+    *ckpt = fake_open(&fake, "source");
+    out = make_output(*ckpt);
+    frames_left = -1;
+    fails_finish = false;
+    CHECK_OK(dcpk_exec_new(*ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_folder_begin(scratch("want"), 0, &folder, &err), "begin");
+    CHECK_OK(dcpk_exec_convert(exec, out, folder, NULL, &err), "convert");
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
+    dcpk_exec_free(exec);
+    return out;
+}
+
+static void tear_down(struct dcpk_checkpoint *ckpt, struct dcpk_output *out)
+{
+    dcpk_output_free(out);
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
+static uint64_t all_bytes(const struct dcpk_output *out)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < out->n_chunks; i++)
+        n += out->chunks[i].data_bytes;
+    return n;
+}
+
+/* The n-th frame fails, for every n; then nothing does. */
+static void any_frame(void **state)
+{
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    uint64_t most_resumed = 0;
+
+    (void)state;
+    CHECK(out->n_files > 1, "several files");
+    for (int n = 0, threads = 1; n <= N_TENSORS; n++, threads = 5 - threads) {
+        const struct dcpk_exec_options options = {.n_threads = threads, .unit_bytes = UNIT_BYTES};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct attempt first, second;
+        struct dcpk_exec *exec;
+        char label[32];
+
+        snprintf(label, sizeof label, "frame %d", n);
+        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), label);
+        frames_left = n;
+        fails_finish = n == N_TENSORS;
+        write_once(exec, out, &first);
+        CHECK_EQ_INT(first.st, DCPK_EIO, label);
+        CHECK(strstr(first.err.text, n == N_TENSORS ? "finish" : "frame") != NULL, first.err.text);
+        CHECK_EQ_INT(scratch_has("out.dcpkit-partial"), first.is_kept, label);
+        CHECK(!scratch_has("out"), label);
+        frames_left = -1;
+        fails_finish = false;
+        write_once(exec, out, &second);
+        CHECK_EQ_INT(second.st, DCPK_OK, second.err.text);
+        CHECK_EQ_INT(second.resumed_bytes >= UNIT_BYTES, first.is_kept, label);
+        CHECK(second.stats.written_bytes <= /* what was done is not done again */
+                  all_bytes(out) - second.resumed_bytes + 5000 +
+                      N_TENSORS * (FAKE_LEAD_BYTES + FAKE_TAIL_BYTES),
+              label);
+        most_resumed = second.resumed_bytes > most_resumed ? second.resumed_bytes : most_resumed;
+        check_same(out, label);
+        dcpk_exec_free(exec);
+    }
+    CHECK_EQ_INT(most_resumed, all_bytes(out), "when finish failed");
+    tear_down(ckpt, out);
+}
+
+static bool stop_late(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)context;
+    return done_bytes < total_bytes / 2;
+}
+
+/* Stopped on request, again and again: each time it comes nearer to the end. */
+static void stopped(void **state)
+{
+    struct dcpk_exec_options options = {
+        .n_threads = 2, .unit_bytes = UNIT_BYTES, .progress = {.update = stop_late}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    struct dcpk_exec *exec;
+    struct attempt a;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+        write_once(exec, out, &a);
+        dcpk_exec_free(exec);
+        if (a.st == DCPK_OK)
+            break; /* the clock did not ask half way */
+        CHECK_EQ_INT(a.st, DCPK_ECANCELLED, a.err.text);
+        options.progress.update = NULL;
+    }
+    CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+    check_same(out, "stopped");
+    tear_down(ckpt, out);
+}
+
+/* The n-th allocation fails, for every n; the next run goes on. */
+static void any_allocation(void **state)
+{
+    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = 1 << 20};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    uint64_t n_kept = 0;
+    struct dcpk_exec *exec;
+    struct attempt a;
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    for (uint64_t n = 1;; n++) {
+        dcpk_alloc_fail_nth(n);
+        write_once(exec, out, &a);
+        dcpk_alloc_fail_nth(0);
+        if (a.st == DCPK_OK)
+            break;
+        CHECK_EQ_INT(a.st, DCPK_ENOMEM, a.err.text);
+        CHECK_EQ_INT(scratch_has("out.dcpkit-partial"), a.is_kept, a.err.text);
+        n_kept += a.is_kept;
+        if (!scratch_has("out")) /* it is published before the folder around it is synced */
+            write_once(exec, out, &a);
+        check_same(out, a.err.text);
+    }
+    CHECK(n_kept > 0, "some failed late");
+    check_same(out, "allocations");
+    dcpk_exec_free(exec);
+    tear_down(ckpt, out);
+}
+
+/* A file that the journal speaks of is gone, or is not as long: it is written again. */
+static void file_is_gone(void **state)
+{
+    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    struct dcpk_exec *exec;
+    struct attempt a;
+    char path[64];
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    fails_finish = true;
+    for (int i = 0; i < 3; i++) {
+        write_once(exec, out, &a);
+        CHECK(a.is_kept, a.err.text);
+        CHECK_EQ_INT(a.resumed_bytes < all_bytes(out), true, "some were lost");
+        snprintf(path, sizeof path, "out.dcpkit-partial/%s", out->files[i % 2].name);
+        CHECK_EQ_INT(i == 0 ? truncate(scratch(path), 100) : unlink(scratch(path)), 0, path);
+    }
+    fails_finish = false;
+    write_once(exec, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+    CHECK(a.resumed_bytes > 0, "the others count");
+    check_same(out, "gone");
+    dcpk_exec_free(exec);
+    tear_down(ckpt, out);
+}
+
+/* Another size of units, another plan: refused, and kept as it is. */
+static void other_plan(void **state)
+{
+    struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    struct dcpk_exec *exec, *other;
+    struct attempt a;
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    options.unit_bytes = 2 * UNIT_BYTES;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &other, &err), "other");
+    fails_finish = true;
+    write_once(exec, out, &a);
+    CHECK(a.is_kept, a.err.text);
+    write_once(other, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_EUSAGE, a.err.text);
+    CHECK(!a.is_kept && strstr(a.err.text, "other options") != NULL, a.err.text);
+    out->chunks[0].tail_bytes++;
+    write_once(exec, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_EUSAGE, a.err.text);
+    out->chunks[0].tail_bytes--;
+    fails_finish = false;
+    write_once(exec, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+    CHECK_EQ_INT(a.resumed_bytes, all_bytes(out), "all was kept");
+    check_same(out, "the right one");
+    dcpk_exec_free(exec);
+    dcpk_exec_free(other);
+    tear_down(ckpt, out);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(any_frame), TEST(stopped), TEST(any_allocation), TEST(file_is_gone), TEST(other_plan),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
