@@ -424,6 +424,14 @@ static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out)
     return false;
 }
 
+static void tell_extras(const struct dcpk_model *model, struct dcpk_output *out)
+{
+    for (size_t i = 0; i < model->n_extras; i++)
+        dcpk_output_event(out, DCPK_EVENT_DROPPED, model->extras[i].object->key,
+                          "extra state of Transformer Engine (FP8 recipe), not kept by "
+                          "Megatron-FSDP");
+}
+
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
@@ -448,6 +456,8 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
     dcpk_fsdp_shards_release(&w.shards);
     if (st == DCPK_OK)
         w.is_for_one_rank = tell_order(model, out);
+    if (st == DCPK_OK)
+        tell_extras(model, out);
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
     return st == DCPK_OK ? add_training_state(&w, err) : st;

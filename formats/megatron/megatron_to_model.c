@@ -9,10 +9,12 @@
 #include "formats/megatron/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_parts.h"
+#include "formats/megatron/megatron_stacking.h"
 #include "lib/base/text.h"
 
-#define LAYERS  "layers."
-#define EXPERTS "mlp.experts.experts."
+/* Megatron's loaders start a state machine of their own where they find none (conversion.md 6.3).
+ */
+#define RERUN_REASON "rerun state of the source's ranks: a run that finds none starts anew"
 
 /* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
 static const char *skip_chained(const char *key)
@@ -76,72 +78,14 @@ enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
     return text_is(key->state, key->state_bytes, "step") ? DCPK_STEP : DCPK_STATE;
 }
 
-/*
- * A key's stacked axes. "decoder.layers.mlp.experts.experts.linear_fc1.weight" has a layer axis
- * behind "layers." and an expert axis behind "experts.experts." (torch_dist.md 4.2, 4.5).
- */
-struct stacking {
-    size_t layer_at;  /* bytes of the name up to and with "layers."; 0: no layer axis */
-    size_t expert_at; /* place of EXPERTS in the name; SIZE_MAX: no expert axis */
-    int n_axes;
-};
-
-static dcpk_status find_stacking(const char *name, int rank, struct stacking *s,
-                                 struct dcpk_error *err)
-{
-    const char *experts = strstr(name, EXPERTS);
-
-    *s = (struct stacking){0, SIZE_MAX, 0};
-    for (const char *p = name; (p = strstr(p, LAYERS)) != NULL; p++)
-        if ((p == name || p[-1] == '.') && !isdigit((unsigned char)p[strlen(LAYERS)])) {
-            if (s->layer_at != 0)
-                return dcpk_fail(err, DCPK_EUNSUPPORTED, "two stacked layer axes");
-            s->layer_at = (size_t)(p - name) + strlen(LAYERS);
-            s->n_axes++;
-        }
-    if (experts != NULL) {
-        if (isdigit((unsigned char)experts[strlen(EXPERTS)]))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "experts as single shards (singleton_local_shards) are not read by "
-                             "this version (save without "
-                             "that option)");
-        s->expert_at = (size_t)(experts - name);
-        s->n_axes++;
-    }
-    if (s->n_axes > rank)
-        return dcpk_fail(err, DCPK_EFORMAT, "the name says %d stacked axes, the tensor has %d",
-                         s->n_axes, rank);
-    return DCPK_OK;
-}
-
-/* The live name of one layer and expert of a stacked key. */
-static const char *unstacked_name(struct dcpk_arena *arena, const char *name,
-                                  const struct stacking *s, int64_t layer, int64_t expert,
-                                  struct dcpk_error *err)
-{
-    const char *head = "", *tail = name;
-
-    if (s->layer_at != 0) {
-        head = dcpk_arena_printf(arena, err, "%.*s%" PRId64 ".", (int)s->layer_at, name, layer);
-        tail = name + s->layer_at;
-    }
-    if (head == NULL)
-        return NULL;
-    if (s->expert_at == SIZE_MAX)
-        return dcpk_arena_printf(arena, err, "%s%s", head, tail);
-    return dcpk_arena_printf(arena, err, "%s%.*smlp.experts.%s%" PRId64, head,
-                             (int)(name + s->expert_at - tail), tail,
-                             name + s->expert_at + strlen(EXPERTS), expert);
-}
-
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
 static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_parts *sources,
-                             const char *name, const struct stacking *s, const int64_t *lead,
+                             const char *name, const struct dcpk_stacking *s, const int64_t *lead,
                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
     struct dcpk_piece *pieces = dcpk_arena_array(model->arena, sources->n, sizeof *pieces, err);
     const char *live =
-        unstacked_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
+        dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
     struct dcpk_box from, to;
     int64_t row = 0;
     dcpk_status st = pieces == NULL || live == NULL ? err->status : DCPK_OK;
@@ -179,8 +123,8 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_parts 
     const struct dcpk_tensor *stored = &model->ckpt->tensors[sources->tensor[0]];
     int64_t lead[2] = {0, 0}, count[2] = {1, 1};
     struct dcpk_model_tensor tensor = {.role = role, .state = state, .dtype = stored->dtype};
-    struct stacking s;
-    dcpk_status st = find_stacking(name, stored->rank, &s, err);
+    struct dcpk_stacking s;
+    dcpk_status st = dcpk_stacking_find(name, stored->rank, &s, err);
 
     if (st == DCPK_OK)
         st = dcpk_megatron_parts_join(model->ckpt, sources, s.n_axes, &tensor.shape, err);
@@ -292,9 +236,7 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
-        dcpk_model_drop(
-            model, key,
-            "extra state of Transformer Engine (FP8 recipe), not kept by Megatron-FSDP");
+        dcpk_model_drop(model, key, "extra state kept as a tensor, which no release asks for");
         return DCPK_OK;
     }
     if (dcpk_starts_with(skip_chained(key), "optimizer.distributed.")) {
@@ -452,10 +394,10 @@ static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
     read_layout(model);
     model->optimizer_layout = optimizer_layout(model, common);
     if (dcpk_value_get(common, "rerun_state_machine") != NULL)
-        dcpk_model_drop(model, "rerun_state_machine",
-                        "rerun state: Megatron keeps it in torch_dist only");
+        dcpk_model_drop(model, "rerun_state_machine", RERUN_REASON);
     if (model->content != NULL)
-        dcpk_model_drop(model, "content_metadata", "describes the torch_dist layout");
+        dcpk_model_drop(model, "content_metadata",
+                        "describes the source's layout; the output is described anew");
     return read_groups(model, dcpk_value_get(common, "optimizer"), err);
 }
 
@@ -500,10 +442,48 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const char *ke
                          "version: load with core 0.12 to 0.15 and save with "
                          "--ckpt-fully-parallel-save, or convert with --weights-only");
     else if (strstr(key, ".grad_scaler/") != NULL)
-        dcpk_model_drop(model, key, "the loss scaler's state: Megatron-FSDP starts with its own");
+        dcpk_model_drop(model, key, "the loss scaler's state: a run starts with its own");
     else if (!dcpk_bucket_is_key(key))
         dcpk_model_drop(model, key, "no optimizer item of that name is known");
     return DCPK_OK;
+}
+
+/* The offsets in "1.3_2.4" or "0_1": one or two of them. */
+static bool read_offsets(const char *at, int64_t offsets[2], int *rank)
+{
+    for (*rank = 0; *rank < 2; at++) {
+        offsets[*rank] = dcpk_take_number(&at);
+        if (offsets[(*rank)++] < 0 || *at != '.')
+            break;
+    }
+    return offsets[*rank - 1] >= 0 && *at == '_';
+}
+
+/*
+ * "<module>._extra_state/shard_<i>_<n>": the state of one module, the same on all tensor- and
+ * data-parallel ranks; its axes are those of stacked layers and experts
+ * (megatron/core/transformer/utils.py@0.15 to main make_sharded_object_for_checkpoint).
+ */
+static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object *object,
+                              struct dcpk_error *err)
+{
+    const char *shard = strstr(object->key, "/shard_"), *name;
+    struct dcpk_extra extra = {.object = object};
+    struct dcpk_stacking s;
+    int64_t at[2] = {0, 0};
+    int rank;
+    dcpk_status st;
+
+    if (shard == NULL || !read_offsets(shard + strlen("/shard_"), at, &rank)) {
+        dcpk_model_drop(model, object->key, "extra state whose key names no shard");
+        return DCPK_OK;
+    }
+    name = dcpk_arena_strndup(model->arena, object->key, (size_t)(shard - object->key), err);
+    st = name == NULL ? err->status : dcpk_stacking_find(name, rank, &s, err);
+    if (st != DCPK_OK)
+        return st;
+    extra.name = dcpk_stacking_name(model->arena, name, &s, at[0], at[s.n_axes > 1], err);
+    return extra.name == NULL ? err->status : dcpk_model_add_extra(model, &extra, err);
 }
 
 static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object *object,
@@ -516,15 +496,13 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     if (dcpk_starts_with(key, "common_state/"))
         return DCPK_OK;
     if (strstr(key, "._extra_state") != NULL)
-        dcpk_model_drop(
-            model, key,
-            "extra state of Transformer Engine (FP8 recipe), not kept by Megatron-FSDP");
-    else if (dcpk_starts_with(key, "rerun_state_machine_state/"))
-        dcpk_model_drop(model, key, "rerun state: Megatron keeps it in torch_dist only");
+        return read_extra(model, object, err);
+    if (dcpk_starts_with(key, "rerun_state_machine_state/"))
+        dcpk_model_drop(model, key, RERUN_REASON);
     else if (dcpk_starts_with(skip_chained(key), "optimizer."))
         return map_optimizer_object(model, key, err);
     else
-        dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");
+        dcpk_model_drop(model, key, "no object of that name is known");
     return DCPK_OK;
 }
 

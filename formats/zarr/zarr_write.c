@@ -189,8 +189,14 @@ static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err
     dcpk_status st = values == NULL ? err->status : DCPK_OK;
 
     for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++) {
-        values[i] = dcpk_value_at(out->payloads[out->objects[i].payload].value, 0);
-        if (values[i] == NULL)
+        const struct dcpk_out_payload *payload = &out->payloads[out->objects[i].payload];
+        const struct dcpk_value *list = payload->value;
+
+        if (payload->source != NULL)
+            st = out->source->format->load_object(out->source, payload->source, out->arena, &list,
+                                                  err);
+        values[i] = st == DCPK_OK ? dcpk_value_at(list, 0) : NULL;
+        if (st == DCPK_OK && values[i] == NULL)
             st =
                 dcpk_fail(err, DCPK_EMISMATCH, "'%s' is no list of one value", out->objects[i].key);
     }

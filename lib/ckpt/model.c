@@ -44,6 +44,7 @@ void dcpk_model_free(struct dcpk_model *model)
     dcpk_map_release(&model->param_by_name);
     dcpk_free(model->params);
     dcpk_free(model->tensors);
+    dcpk_free(model->extras);
     dcpk_arena_free(model->arena);
     dcpk_free(model);
 }
@@ -124,6 +125,17 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
     model->tensors[model->n_tensors] = *tensor;
     model->tensors[model->n_tensors++].next_state = DCPK_NO_TENSOR;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_grow(&model->extras, &model->extras_capacity, model->n_extras,
+                               sizeof *model->extras, err);
+
+    if (st == DCPK_OK)
+        model->extras[model->n_extras++] = *extra;
+    return st;
 }
 
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason)

@@ -71,6 +71,16 @@ struct dcpk_rng {
     const struct dcpk_value *states;
 };
 
+/*
+ * Extra state of a module: Transformer Engine's FP8 recipe and scales. An object of the source, for
+ * 3D-parallel targets to carry over; its value is not looked at.
+ */
+struct dcpk_extra {
+    const char *name; /* as stored, unstacked: "decoder.layers.3.mlp.linear_fc1._extra_state", an
+                         expert's number at its end; in the model's arena */
+    const struct dcpk_object *object; /* of model->ckpt */
+};
+
 /* What the caller wants of a view. */
 enum dcpk_model_flags {
     DCPK_MODEL_WEIGHTS_ONLY =
@@ -101,6 +111,8 @@ struct dcpk_model {
     size_t n_groups;
     struct dcpk_rng *rng;
     size_t n_rng;
+    struct dcpk_extra *extras;
+    size_t n_extras, extras_capacity;
     struct dcpk_layout layout;
     const char
         *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
@@ -139,6 +151,8 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
  * DCPK_NO_TENSOR. */
 uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
                          const char *state);
+dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
+                                 struct dcpk_error *err);
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);

@@ -316,6 +316,48 @@ static void compare_rng(struct proof *p)
         }
 }
 
+static dcpk_status load_extra(const struct dcpk_model *model, size_t i, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    return model->ckpt->format->load_object(model->ckpt, model->extras[i].object, arena, value,
+                                            err);
+}
+
+/* A module's extra state must be the source's where the format keeps any; fsdp_dtensor does not. */
+static dcpk_status compare_extras(struct proof *p, struct dcpk_error *err)
+{
+    struct dcpk_map by_name = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < p->ours->n_extras && st == DCPK_OK; i++) {
+        const char *name = p->ours->extras[i].name;
+        uint64_t found;
+        bool existed;
+
+        st = dcpk_map_put(&by_name, name, strlen(name), i, &existed, &found, err);
+    }
+    for (size_t i = 0; i < p->source->n_extras && p->ours->n_extras > 0 && st == DCPK_OK; i++) {
+        const struct dcpk_extra *source = &p->source->extras[i];
+        const struct dcpk_value *a = NULL, *b = NULL;
+        struct dcpk_arena *arena;
+        uint64_t found;
+
+        if (!dcpk_map_get(&by_name, source->name, strlen(source->name), &found)) {
+            differ(p->report, "'%s' is missing", source->name);
+            continue;
+        }
+        arena = dcpk_arena_new(0, err);
+        st = arena == NULL ? err->status : load_extra(p->ours, found, arena, &a, err);
+        if (st == DCPK_OK)
+            st = load_extra(p->source, i, arena, &b, err);
+        if (st == DCPK_OK)
+            compare_values(p, source->name, a, b);
+        dcpk_arena_free(arena);
+    }
+    dcpk_map_release(&by_name);
+    return st;
+}
+
 static dcpk_status compare_tensors(struct proof *p, const struct dcpk_prove_options *options,
                                    struct dcpk_error *err)
 {
@@ -404,6 +446,7 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     compare_values(&p, "num_floating_point_operations_so_far", a->flops, b->flops);
     compare_args(&p);
     compare_rng(&p);
+    st = compare_extras(&p, err);
 out:
     dcpk_free(p.pairs);
     dcpk_free(p.masters[0].list);

@@ -62,6 +62,8 @@ static const struct sample samples[] = {
     {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
     {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
     {BARE("torch_dist_c_moe_ep2pp2_p2g"), "dcp", NULL, ""},
+    {RUN("torch_dist_c_extra_state"), "torch_dist", "C",
+     "_io.BytesIO argparse.Namespace " NUMPY " torch.bfloat16"},
     {RUN("torch_dist_c_gdn"), "torch_dist", "C", RUN_ON_CPU},
     {RUN("torch_dist_c_mamba"), "torch_dist", "C", RUN_ON_CPU},
     {RUN("torch_dist_c_mla_moe"), "torch_dist", "C", RUN_ON_CPU},

@@ -14,12 +14,14 @@ The same state, cut over ranks, in another optimizer layout (settings: see LAYOU
 
 Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
 strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
-zarr with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "CHECKED n bad 0". Megatron's local
-layer spec stands in for Transformer Engine's; where a module has no local form (Mamba, Gated DeltaNet) its kernels are stubs.
+zarr (core 0.15) with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "EXTRA STATE n none m"
+(fsdp_dtensor keeps none) and "CHECKED n bad 0". Megatron's local layer spec stands in for Transformer Engine's; where a module has no local
+form (Mamba, Gated DeltaNet) its kernels are stubs.
 """
 import argparse
 import contextlib
 import inspect
+import io
 import logging
 import os
 import queue
@@ -62,6 +64,7 @@ FAMILIES = {
     "layernorm": dict(layers=2, swiglu=False, positions="learned_absolute",
                       config=dict(normalization="LayerNorm", add_bias_linear=True)),
     "per_layer": dict(layers=2, metadata=dict(non_homogeneous_layers=True), config={}),
+    "extra_state": dict(layers=2, extra_state=True, config=MOE),
     "mamba": dict(layers=4, pattern="M*-M", config=MAMBA),
     "gdn": dict(layers=2, config=GDN),
 }
@@ -392,6 +395,26 @@ chunks = [(mamba_model if "pattern" in family else gpt_model)(chunk) for chunk i
 bare = chunks[0]
 models = [Float16Module(config, chunk) for chunk in chunks]
 
+owners = {module: name for name, module in bare.named_modules()}
+extra_states = {}  # by module: what it was given
+
+
+def extra_state_of(module):
+    """What Transformer Engine keeps of FP8: a byte tensor, and before its release 2 a stream; here its module's name."""
+    name = owners[module].encode()
+    return torch.tensor(list(name), dtype=torch.uint8) if "linear_fc1" in owners[module] else io.BytesIO(name)
+
+
+def same_extra_state(a, b):
+    return a.getvalue() == b.getvalue() if isinstance(a, io.BytesIO) else torch.equal(a, b)
+
+
+if family.get("extra_state"):
+    torch.serialization.add_safe_globals([io.BytesIO])  # core 0.15's zarr reader is older than torch's refusal
+    for linear in (tensor_parallel.ColumnParallelLinear, tensor_parallel.RowParallelLinear):
+        linear.get_extra_state = lambda self: None if owners[self] == "output_layer" else extra_state_of(self)
+        linear.set_extra_state = lambda self, state: extra_states.update({self: state})
+
 from megatron.core import optimizer as optimizers  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, distrib_optimizer, get_megatron_optimizer  # noqa: E402
@@ -523,7 +546,8 @@ def load_3d():
     live = live_parameters()
     optimizer, scheduler = make_optimizer([DistributedDataParallel(config, ddp_config, model) for model in models])
     common = dist_checkpointing.load_common_state_dict(FOLDER)
-    request = state_of(optimizer, scheduler, common["content_metadata"], rng_state("torch_dist"), is_loading=True)
+    rng = None if getattr(common["args"], "no_save_rng", False) else rng_state("torch_dist")
+    request = state_of(optimizer, scheduler, common["content_metadata"], rng, is_loading=True)
     state = dist_checkpointing.load(request, FOLDER, strict="assume_ok_unexpected")
     bare.load_state_dict(state["model"], strict=True)
     optimizer.load_state_dict(state["optimizer"])
@@ -543,6 +567,12 @@ def load_3d():
             chunk, name = live[param]
             want = local_value(chunk, name, param, kind).flatten()[span.start:span.end]
             check(name + (kind or ".master"), got.flatten(), want)
+    extra_states.pop(getattr(bare, "output_layer", None), None)
+    print("EXTRA STATE", len(extra_states), "none", sum(state is None for state in extra_states.values()))
+    for module, state in extra_states.items():
+        checked += 1
+        if state is not None and not same_extra_state(extra_state_of(module), state):
+            bad.append(owners[module] + "._extra_state")
     check("step", torch.tensor([float(g["step"]) for g in optimizer.param_groups]),
           torch.full((len(optimizer.param_groups),), float(ITERATION)))
     return report(checked, bad)

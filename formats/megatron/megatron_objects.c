@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_objects.c - RNG states and extra states as Megatron keeps them in sharded objects
+ * (conversion.md 6.3). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_stacking.h"
+#include "formats/megatron/megatron_write_priv.h"
+#include "lib/base/text.h"
+
+/* Add an object of that key; its value is a list of `value` alone. */
+static dcpk_status put_object(struct dcpk_output *out, const char *key,
+                              const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &value, 1, err);
+    uint32_t payload;
+    dcpk_status st =
+        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &payload, err);
+
+    return st == DCPK_OK ? dcpk_output_add_object(out, key, payload, err) : st;
+}
+
+/* --- RNG --- */
+
+static dcpk_status put_rng(const struct dcpk_model *model, struct dcpk_output *out, bool *is_whole,
+                           struct dcpk_error *err)
+{
+    int64_t pp = model->layout.pp > 0 ? model->layout.pp : 1, tp = model->layout.tp;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < model->n_rng; i++) {
+        if (model->rng[i].pp >= pp)
+            pp = model->rng[i].pp + 1;
+        if (model->rng[i].tp >= tp)
+            tp = model->rng[i].tp + 1;
+    }
+    *is_whole = model->n_rng > 0 && (uint64_t)model->n_rng / (uint64_t)tp == (uint64_t)pp &&
+                (uint64_t)model->n_rng % (uint64_t)tp == 0;
+    for (size_t i = 0; i < model->n_rng && st == DCPK_OK; i++) {
+        const struct dcpk_rng *rng = &model->rng[i];
+        const char *key = dcpk_arena_printf(
+            out->arena, err, "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
+            rng->pp, rng->tp, pp, tp);
+
+        st = key == NULL ? err->status : put_object(out, key, rng->states, err);
+    }
+    return st;
+}
+
+/* --- extra state --- */
+
+/*
+ * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
+ * of its linear layers; a missing one fails the load, [None] says that there is none, and nobody
+ * minds more of them (conversion.md 6.3). So each module that has a weight gets one, but for those
+ * that no implementation asks for. (GPTModel leaves out its output layer's, HybridModel does not.)
+ */
+static bool has_extra_state(const char *module)
+{
+    static const char *const without[] = {"word_embeddings", "position_embeddings", "router"};
+    const char *name = strrchr(module, '.');
+
+    name = name == NULL ? module : name + 1;
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        if (strcmp(name, without[i]) == 0)
+            return false;
+    return true;
+}
+
+struct extra_state {
+    const struct dcpk_model *model;
+    struct dcpk_output *out;
+    struct dcpk_map done;    /* modules */
+    struct dcpk_map sources; /* the model's extras by name */
+    bool *is_carried;        /* of these */
+    uint32_t none;           /* the payload [None], of all that the source has not */
+};
+
+static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
+{
+    const struct dcpk_value *none = dcpk_value_none();
+    const struct dcpk_value *list = dcpk_value_seq(x->out->arena, DCPK_V_LIST, &none, 1, err);
+    dcpk_status st =
+        list == NULL ? err->status : dcpk_output_add_payload(x->out, list, NULL, &x->none, err);
+
+    if (st != DCPK_OK)
+        return st;
+    x->is_carried = dcpk_arena_array(x->out->arena, x->model->n_extras, sizeof *x->is_carried, err);
+    st = x->is_carried == NULL ? err->status : DCPK_OK;
+    for (size_t i = 0; i < x->model->n_extras && st == DCPK_OK; i++) {
+        const char *name = x->model->extras[i].name;
+        bool existed;
+        uint64_t found;
+
+        st = dcpk_map_put(&x->sources, name, strlen(name), i, &existed, &found, err);
+    }
+    return st;
+}
+
+/* The source's state as it is: its bytes, or between formats its value. */
+static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payload,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_object *object = x->model->extras[i].object;
+    struct dcpk_checkpoint *source = x->model->ckpt;
+    const struct dcpk_value *value;
+    dcpk_status st;
+
+    x->is_carried[i] = true;
+    if (source->format == x->out->format)
+        return dcpk_output_add_payload(x->out, NULL, object, payload, err);
+    st = source->format->load_object(source, object, x->out->arena, &value, err);
+    return st == DCPK_OK ? dcpk_output_add_payload(x->out, value, NULL, payload, err) : st;
+}
+
+/* The extra state of one layer and expert of a module, `module` with the ending. */
+static dcpk_status put_one_extra(struct extra_state *x, const char *module,
+                                 const struct dcpk_slot *slot, int64_t layer, int64_t expert,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = x->out->arena;
+    const char *name, *key;
+    struct dcpk_stacking s;
+    uint32_t payload = x->none;
+    uint64_t found;
+    dcpk_status st = dcpk_stacking_find(module, DCPK_MAX_STACKED, &s, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (dcpk_slot_axes(slot) == DCPK_MAX_STACKED)
+        key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
+                                module, layer, expert, slot->n_layers, slot->n_experts);
+    else /* one axis, or none: shard_0_1 */
+        key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 "_%" PRId64, module,
+                                slot->has_layers ? layer : expert,
+                                slot->has_layers ? slot->n_layers : slot->n_experts);
+    name = dcpk_stacking_name(arena, module, &s, layer, expert, err);
+    if (key == NULL || name == NULL)
+        return err->status;
+    if (dcpk_map_get(&x->sources, name, strlen(name), &found))
+        st = carry_extra(x, (size_t)found, &payload, err);
+    return st == DCPK_OK ? dcpk_output_add_object(x->out, key, payload, err) : st;
+}
+
+static dcpk_status put_extra_state(struct extra_state *x, const char *module,
+                                   const struct dcpk_slot *slot, struct dcpk_error *err)
+{
+    const char *name = dcpk_arena_printf(x->out->arena, err, "%s._extra_state", module);
+    uint64_t found;
+    bool existed;
+    dcpk_status st = name == NULL
+                         ? err->status
+                         : dcpk_map_put(&x->done, name, strlen(name), 0, &existed, &found, err);
+
+    if (st != DCPK_OK || existed)
+        return st;
+    for (int64_t l = 0; l < slot->n_layers && st == DCPK_OK; l++)
+        for (int64_t e = 0; e < slot->n_experts && st == DCPK_OK; e++)
+            st = put_one_extra(x, name, slot, l, e, err);
+    return st;
+}
+
+/* The slot's module, and the attention kernel beside a projection, which has no weight. */
+static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot *slot,
+                                  struct dcpk_error *err)
+{
+    static const char projection[] = "attention.linear_proj";
+    const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
+    dcpk_status st;
+
+    if (dot == NULL)
+        return DCPK_OK;
+    module = dcpk_arena_strndup(x->out->arena, key, (size_t)(dot - key), err);
+    if (module == NULL)
+        return err->status;
+    if (!has_extra_state(module))
+        return DCPK_OK;
+    st = put_extra_state(x, module, slot, err);
+    if (st != DCPK_OK || !dcpk_ends_with(module, projection))
+        return st;
+    module = dcpk_arena_printf(x->out->arena, err, "%.*score_attention",
+                               (int)(strlen(module) - strlen("linear_proj")), module);
+    return module == NULL ? err->status : put_extra_state(x, module, slot, err);
+}
+
+/* States of modules that the model has not: none that Megatron writes. */
+static void tell_left(const struct extra_state *x)
+{
+    for (size_t i = 0; i < x->model->n_extras; i++)
+        if (!x->is_carried[i])
+            dcpk_output_event(x->out, DCPK_EVENT_DROPPED, x->model->extras[i].object->key,
+                              "extra state of a module without a weight, which no release asks "
+                              "for");
+}
+
+dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool *is_rng_whole,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_slot single = {.n_layers = 1, .n_experts = 1};
+    struct extra_state x = {.model = model, .out = out};
+    dcpk_status st = begin_extra(&x, err);
+
+    for (size_t i = 0; i < slots->n && st == DCPK_OK; i++)
+        st = put_slot_extra(&x, &slots->list[i], err);
+    if (st == DCPK_OK) /* also where it shares the embedding's weight */
+        st = put_extra_state(&x, "output_layer", &single, err);
+    if (st == DCPK_OK)
+        tell_left(&x);
+    dcpk_map_release(&x.done);
+    dcpk_map_release(&x.sources);
+    return st == DCPK_OK ? put_rng(model, out, is_rng_whole, err) : st;
+}
