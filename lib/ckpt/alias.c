@@ -4,6 +4,12 @@
 
 #include <string.h>
 
+/* Stored chunks both, or runs that begin alike in chunks whose places are compared elsewhere. */
+static bool same_run(const struct dcpk_chunk_run *a, const struct dcpk_chunk_run *b)
+{
+    return a == NULL || b == NULL ? a == b : a->first == b->first;
+}
+
 bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b)
 {
     const struct dcpk_tensor *x = &ckpt->tensors[a], *y = &ckpt->tensors[b];
@@ -18,8 +24,9 @@ bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, ui
         const size_t span_bytes = 2 * (size_t)x->rank * sizeof *c->span;
 
         if (c->place.n_bytes == 0 || c->place.file != d->place.file ||
-            c->place.offset_bytes != d->place.offset_bytes || c->is_run != d->is_run ||
-            c->run_first != d->run_first || memcmp(c->span, d->span, span_bytes) != 0)
+            c->place.offset_bytes != d->place.offset_bytes ||
+            !same_run(dcpk_checkpoint_chunk_run(ckpt, c), dcpk_checkpoint_chunk_run(ckpt, d)) ||
+            memcmp(c->span, d->span, span_bytes) != 0)
             return false;
     }
     return true;

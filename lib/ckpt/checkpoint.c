@@ -16,6 +16,7 @@ struct tables {
     size_t tensors_capacity;
     size_t objects_capacity;
     size_t chunks_capacity; /* of views; the stored ones are allocated by their format */
+    size_t runs_capacity;
 };
 
 static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
@@ -156,6 +157,7 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
     dcpk_map_release(&ckpt->object_by_key);
     dcpk_free(ckpt->tensors);
     dcpk_free(ckpt->chunks);
+    dcpk_free(ckpt->runs);
     dcpk_free(ckpt->objects);
     dcpk_free(ckpt->files);
     dcpk_arena_free(ckpt->arena);
@@ -236,6 +238,9 @@ dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tenso
     if (st == DCPK_OK)
         st =
             dcpk_grow(&ckpt->chunks, &tables->chunks_capacity, n_chunks, sizeof *ckpt->chunks, err);
+    if (st == DCPK_OK)
+        st = dcpk_grow(&ckpt->runs, &tables->runs_capacity, n_chunks - ckpt->n_chunks,
+                       sizeof *ckpt->runs, err);
     return st;
 }
 

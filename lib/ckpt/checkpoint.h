@@ -36,22 +36,26 @@ struct dcpk_tensor {
      * Flattened ("reformulated") by Megatron 0.8 to 0.15: the model's shape, while `shape` is that
      * of the blocks (torch_dist.md 5.2). NULL for all others.
      */
-    const int64_t *model_shape;
     int model_rank;
+    const int64_t *model_shape;
 };
 
 /*
- * A stored box of a tensor: packed (offsets, extents), rank as its tensor.
- * A chunk of a view (is_run) is a run of elements of a stored chunk instead: `run_of` is that
- * chunk, `run_first` the run's first element in it, counted row-major; `place` is that chunk's.
+ * A stored box of a tensor: packed (offsets, extents), rank as its tensor. There may be millions.
+ * A chunk of a view is a run of elements of a stored chunk instead (dcpk_checkpoint_chunk_run);
+ * `place` is then that chunk's.
  */
 struct dcpk_chunk {
-    uint32_t tensor;
     const int64_t *span;
     struct dcpk_place place;
-    bool is_run;
-    size_t run_of;
-    int64_t run_first;
+    uint32_t tensor;
+};
+
+/* What a chunk of a view is: elements of the stored chunk `of` from `first` on, counted row-major
+ * in it. */
+struct dcpk_chunk_run {
+    size_t of;
+    int64_t first;
 };
 
 /* A non-tensor item. */
@@ -91,6 +95,7 @@ struct dcpk_checkpoint {
     struct dcpk_chunk *chunks; /* the stored ones, behind them n_view_chunks of views */
     size_t n_chunks;
     size_t n_view_chunks;
+    struct dcpk_chunk_run *runs; /* n_view_chunks of them */
     struct dcpk_object *objects;
     size_t n_objects;
     struct dcpk_map tensor_by_key; /* key -> index */
@@ -144,6 +149,10 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
 /* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
                                     struct dcpk_error *err);
+
+/* The run that a chunk of the checkpoint's table is; NULL: a stored one. */
+const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpoint *ckpt,
+                                                       const struct dcpk_chunk *chunk);
 
 struct dcpk_extent;
 /* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part

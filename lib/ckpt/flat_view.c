@@ -77,12 +77,9 @@ static dcpk_status add_run_box(struct dcpk_checkpoint *ckpt, const struct dcpk_b
     if (st != DCPK_OK)
         return st;
     dcpk_box_pack(box, span);
-    ckpt->chunks[n] = (struct dcpk_chunk){.tensor = view,
-                                          .span = span,
-                                          .place = ckpt->chunks[chunk].place,
-                                          .is_run = true,
-                                          .run_of = chunk,
-                                          .run_first = first};
+    ckpt->chunks[n] =
+        (struct dcpk_chunk){.tensor = view, .span = span, .place = ckpt->chunks[chunk].place};
+    ckpt->runs[ckpt->n_view_chunks] = (struct dcpk_chunk_run){.of = chunk, .first = first};
     ckpt->n_view_chunks++;
     ckpt->tensors[view].n_chunks++;
     return DCPK_OK;
@@ -128,22 +125,32 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
     return st;
 }
 
+const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpoint *ckpt,
+                                                       const struct dcpk_chunk *chunk)
+{
+    const size_t i = (size_t)(chunk - ckpt->chunks);
+
+    assert(i < ckpt->n_chunks + ckpt->n_view_chunks);
+    return i < ckpt->n_chunks ? NULL : &ckpt->runs[i - ckpt->n_chunks];
+}
+
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                    struct dcpk_extent *where, struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+    const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(ckpt, chunk);
     int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
     dcpk_status st;
 
-    if (!chunk->is_run)
+    if (run == NULL)
         return ckpt->format->locate(ckpt, chunk, where, err);
-    st = ckpt->format->locate(ckpt, &ckpt->chunks[chunk->run_of], where, err);
+    st = ckpt->format->locate(ckpt, &ckpt->chunks[run->of], where, err);
     if (st != DCPK_OK)
         return st;
     if (!where->is_row_major)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': a flattened chunk is not stored as one run",
                          tensor->key);
-    where->first_bytes += (uint64_t)chunk->run_first * (uint64_t)stride;
+    where->first_bytes += (uint64_t)run->first * (uint64_t)stride;
     for (int a = tensor->rank; a-- > 0;) {
         where->stride_bytes[a] = stride;
         stride *= chunk->span[tensor->rank + a];

@@ -91,7 +91,7 @@ static void account_source(struct account *a, uint32_t source)
         return;
     }
     for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++)
-        a->tensors[a->ckpt->chunks[a->ckpt->chunks[i].run_of].tensor] = true;
+        a->tensors[a->ckpt->chunks[a->ckpt->runs[i - a->ckpt->n_chunks].of].tensor] = true;
 }
 
 static void account_carried(struct account *a, const struct dcpk_model *model)

@@ -146,7 +146,7 @@ dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chu
     uint64_t needed;
     dcpk_status st;
 
-    assert(!chunk->is_run && where->decoded_bytes > 0);
+    assert(where->decoded_bytes > 0);
     if (!dcpk_add_u64(where->decoded_bytes, where->record_bytes, &needed) ||
         needed > decoded->limit_bytes)
         return dcpk_fail(err, DCPK_ERANGE,

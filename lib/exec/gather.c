@@ -394,7 +394,9 @@ static dcpk_status gather_decoded(const struct gather *g, const struct dcpk_chun
                                   struct part *part, const struct dcpk_box *box,
                                   struct dcpk_error *err)
 {
-    const struct dcpk_chunk *stored = chunk->is_run ? &g->exec->ckpt->chunks[chunk->run_of] : chunk;
+    const struct dcpk_checkpoint *ckpt = g->exec->ckpt;
+    const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(ckpt, chunk);
+    const struct dcpk_chunk *stored = run == NULL ? chunk : &ckpt->chunks[run->of];
     dcpk_status st = dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded, err);
 
     if (st != DCPK_OK)

@@ -289,6 +289,7 @@ static uint64_t metadata_bytes(const struct dcpk_output *out)
 
     n_bytes += n_tensors * (sizeof *source->tensors + sizeof(struct dcpk_box_tree)) +
                (source->n_chunks + source->n_view_chunks) * sizeof *source->chunks +
+               source->n_view_chunks * sizeof *source->runs +
                source->n_objects * sizeof *source->objects;
     for (size_t t = 0; t < n_tensors; t++)
         n_bytes += dcpk_box_tree_bytes(source->tensors[t].n_chunks, source->tensors[t].rank);

@@ -230,13 +230,15 @@ static int64_t place_of(const struct dcpk_model *model, const char *name, enum d
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     const struct dcpk_chunk *chunk;
+    const struct dcpk_chunk_run *run;
     uint64_t p;
 
     if (!dcpk_map_get(&model->param_by_name, name, strlen(name), &p))
         return -1;
     chunk = &ckpt->chunks[ckpt->tensors[model->tensors[model->params[p].tensor[role]].pieces->src]
                               .first_chunk];
-    return ckpt->chunks[chunk->run_of].span[0] + chunk->run_first;
+    run = dcpk_checkpoint_chunk_run(ckpt, chunk);
+    return ckpt->chunks[run->of].span[0] + run->first;
 }
 
 static const struct {
