@@ -4,15 +4,18 @@
 #define DCPK_FORMATS_DCP_PICKLE_H
 
 #include "lib/base/bytes.h"
+#include "lib/base/store.h"
 #include "lib/ckpt/value.h"
 
 /*
  * Limits of one pickle; 0 takes the default. Passing one is DCPK_ERANGE with the byte offset.
  */
 struct dcpk_pickle_limits {
-    uint32_t max_depth; /* nesting of the finished value, default 200 */
-    uint64_t max_nodes; /* values made, default 64 * bytes of the pickle + 1024 */
-    uint64_t max_memo;  /* memo entries, default bytes of the pickle */
+    uint32_t max_depth;     /* nesting of the finished value, default 200 */
+    uint64_t max_nodes;     /* values made, default 64 * bytes of the pickle + 1024 */
+    uint64_t max_memo;      /* memo entries, default bytes of the pickle */
+    uint64_t collect_bytes; /* with a consumer: bytes of values made before the reader first looks
+                               for those it can forget, default 8 MiB */
 };
 
 /*
@@ -24,10 +27,36 @@ typedef dcpk_status dcpk_pickle_persistent(void *context, struct dcpk_arena *are
                                            const struct dcpk_value *pid,
                                            const struct dcpk_value **value, struct dcpk_error *err);
 
+/*
+ * Takes the items of large lists and dicts while the pickle is read, so that they need not be kept:
+ * with a consumer, memory follows what is left and not the pickle.
+ */
+struct dcpk_pickle_batch {
+    const char *key;                       /* of `keys` */
+    const struct dcpk_value *container;    /* the LIST or DICT that they are put into */
+    const struct dcpk_value *const *items; /* of a DICT: key, value, key, ... */
+    size_t n;                              /* pointers in items */
+};
+struct dcpk_pickle_consumer {
+    /* The texts that may stand below a list or dict on the stack (CPython leaves the key there
+     * while it fills a dict's value) for its items to be offered. NULL at the end. */
+    const char *const *keys;
+    /*
+     * Take the first *n_taken items of the batch (of a DICT: an even number), which are finished,
+     * without cycles and borrowed for the call; the others go into the container as ever.
+     * *run: what dcpk_pickle_run tells of the container, 0 at first, the consumer's to set. That
+     * the container is where its key says shows only when the whole value is there.
+     */
+    dcpk_status (*take)(void *context, const struct dcpk_pickle_batch *batch, uint32_t *run,
+                        size_t *n_taken, struct dcpk_error *err);
+    void *context;
+};
+
 struct dcpk_pickle_options {
     struct dcpk_pickle_limits limits;
     dcpk_pickle_persistent *persistent; /* NULL: BINPERSID is DCPK_EUNSUPPORTED */
     void *context;
+    const struct dcpk_pickle_consumer *consumer; /* or NULL; not together with persistent */
     uint64_t base_bytes; /* added to offsets in messages: place of the pickle in its file */
 };
 
@@ -50,6 +79,23 @@ struct dcpk_pickle_options {
 dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
                              const struct dcpk_pickle_options *options, struct dcpk_arena *arena,
                              const struct dcpk_value **value, struct dcpk_error *err);
+
+/*
+ * The same of a source, through a window of some 100 KiB that moves over it twice: once to learn
+ * which memo entries are asked for.
+ * With options->consumer: containers that were offered may not change once they are inside
+ * something that was taken (DCPK_EUNSUPPORTED), and calls of builtins.set stay OBJECTs.
+ */
+dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
+                                    const struct dcpk_pickle_options *options,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err);
+
+/* The consumer's number for a list or dict of a value read with one; 0: it took nothing of it. */
+uint32_t dcpk_pickle_run(const struct dcpk_value *v);
+/* Does a text that a consumer is shown live in the reader's arena already, and so outlive the call?
+ */
+bool dcpk_pickle_is_kept(const struct dcpk_value *text);
 
 /* Is (module, name) on the list? */
 bool dcpk_pickle_is_known(const char *module, const char *name);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_build.c - leaves and containers of the value that a pickle describes. */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/dcp/pickle_priv.h"
+#include "lib/base/alloc.h"
 
 const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
 {
@@ -18,30 +20,53 @@ const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
     return names[kind];
 }
 
-void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
-                       const struct dcpk_pickle_options *options, size_t n_bytes)
+#define COLLECT_BYTES                                                                              \
+    ((uint64_t)8 << 20) /* small enough to stay in a cache, large enough that                      \
+                          looking at the roots costs nothing */
+
+dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
+                              const struct dcpk_pickle_options *options, size_t n_bytes,
+                              struct dcpk_error *err)
 {
     const struct dcpk_pickle_limits *limits = &options->limits;
 
+    assert(options->consumer == NULL || options->persistent == NULL);
     memset(b, 0, sizeof *b);
+    b->names = arena;
     b->arena = arena;
+    if (options->consumer != NULL) {
+        b->collect_bytes = limits->collect_bytes == 0 ? COLLECT_BYTES : limits->collect_bytes;
+        b->collect_at_bytes = b->collect_bytes;
+        b->arena = dcpk_arena_new(0, err);
+        if (b->arena == NULL)
+            return err->status;
+    }
     b->base_bytes = options->base_bytes;
     b->max_nodes = limits->max_nodes == 0 ? 64 * (uint64_t)n_bytes + 1024 : limits->max_nodes;
     b->max_depth = limits->max_depth == 0 ? 200 : limits->max_depth;
     if (b->max_depth > DCPK_PICKLE_MAX_DEPTH)
         b->max_depth = DCPK_PICKLE_MAX_DEPTH;
+    return DCPK_OK;
+}
+
+void dcpk_builder_release(struct dcpk_builder *b)
+{
+    if (b->arena != b->names)
+        dcpk_arena_free(b->arena);
+    dcpk_free(b->frames);
 }
 
 void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
                         struct dcpk_error *err)
 {
+    const bool is_kept = kind == DCPK_V_GLOBAL || (kind == DCPK_V_STR && b->keeps_text);
     struct dcpk_value *v;
 
     if (b->n_nodes >= b->max_nodes) {
         dcpk_fail(err, DCPK_ERANGE, "more than the limit of %" PRIu64 " values", b->max_nodes);
         return NULL;
     }
-    v = dcpk_arena_alloc(b->arena, n_bytes, err);
+    v = dcpk_arena_alloc(is_kept ? b->names : b->arena, n_bytes, err);
     if (v == NULL)
         return NULL;
     b->n_nodes++;
@@ -186,13 +211,18 @@ struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text
                                      struct dcpk_error *err)
 {
     const size_t fault = utf8_fault(text, n);
+    struct dcpk_text_node *node;
 
     if (fault < n) {
         dcpk_fail(err, DCPK_EFORMAT, "text of %zu bytes is not UTF-8: 0x%02x at byte %zu of it", n,
                   (unsigned)text[fault], fault);
         return NULL;
     }
-    return make_bytes(b, DCPK_V_STR, sizeof(struct dcpk_text_node), text, n, err);
+    node = make_bytes(b, DCPK_V_STR, sizeof *node, text, n, err);
+    if (node == NULL)
+        return NULL;
+    node->is_kept = b->keeps_text;
+    return &node->v;
 }
 
 struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *data, size_t n,
@@ -379,10 +409,13 @@ static dcpk_status put_pairs(struct dcpk_builder *b, const struct dcpk_value_pai
 dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_kind kind,
                                    enum dcpk_value_kind or_kind, struct dcpk_error *err)
 {
-    if ((to->kind == kind || to->kind == or_kind) && !dcpk_node_is_foreign(to))
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot be done to a %s",
-                     dcpk_builder_kind_name(to->kind));
+    if ((to->kind != kind && to->kind != or_kind) || dcpk_node_is_foreign(to))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot be done to a %s",
+                         dcpk_builder_kind_name(to->kind));
+    if (dcpk_node_of(to)->height != 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "changes a %s after it was used",
+                         dcpk_builder_kind_name(to->kind));
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,

@@ -130,14 +130,15 @@ static struct dcpk_value *call_size(const struct dcpk_value *args)
     return size;
 }
 
-/* set(list) shares the items that the list has now; a list never changes those, it only grows. */
+/* set(list) shares the items that the list has now; a list never changes those, it only grows. The
+ * collector would copy them for each set. */
 static struct dcpk_value *call_set(struct dcpk_builder *b, const struct dcpk_value *args,
                                    struct dcpk_error *err)
 {
     const struct dcpk_value *list = args->n == 1 ? args->as.items[0] : NULL;
     struct dcpk_growing_node *set;
 
-    if (args->n > 1 ||
+    if (b->collect_bytes != 0 || args->n > 1 ||
         (list != NULL &&
          ((list->kind != DCPK_V_LIST && list->kind != DCPK_V_TUPLE) || dcpk_node_is_foreign(list))))
         return NULL;

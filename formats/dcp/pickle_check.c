@@ -11,7 +11,7 @@
 #define GRAY       UINT16_MAX
 #define SCAN_PAIRS 8 /* dicts up to here are searched for double keys pair by pair */
 
-struct frame {
+struct dcpk_check_frame {
     struct dcpk_node *node;
     size_t next;    /* child to look at */
     uint16_t below; /* height of the children seen so far */
@@ -106,8 +106,8 @@ static dcpk_status too_deep(const struct dcpk_builder *b, const struct dcpk_node
 }
 
 /* A child of `frame` is `height` levels high. */
-static dcpk_status raise_height(const struct dcpk_builder *b, struct frame *frame, uint16_t height,
-                                struct dcpk_error *err)
+static dcpk_status raise_height(const struct dcpk_builder *b, struct dcpk_check_frame *frame,
+                                uint16_t height, struct dcpk_error *err)
 {
     if (height > frame->below)
         frame->below = height;
@@ -115,10 +115,10 @@ static dcpk_status raise_height(const struct dcpk_builder *b, struct frame *fram
 }
 
 /* Look at the next child of the top frame; *n_frames grows when it has to be walked first. */
-static dcpk_status visit(const struct dcpk_builder *b, struct frame *frames, size_t *n_frames,
-                         struct dcpk_error *err)
+static dcpk_status visit(const struct dcpk_builder *b, struct dcpk_check_frame *frames,
+                         size_t *n_frames, struct dcpk_error *err)
 {
-    struct frame *top = &frames[*n_frames - 1];
+    struct dcpk_check_frame *top = &frames[*n_frames - 1];
     const struct dcpk_value *v = child(&top->node->v, top->next++);
     struct dcpk_node *node;
 
@@ -132,17 +132,17 @@ static dcpk_status visit(const struct dcpk_builder *b, struct frame *frames, siz
         if (*n_frames == b->max_depth)
             return too_deep(b, node, err);
         node->height = GRAY;
-        frames[(*n_frames)++] = (struct frame){.node = node};
+        frames[(*n_frames)++] = (struct dcpk_check_frame){.node = node};
         return DCPK_OK;
     }
     return raise_height(b, top, node->height, err);
 }
 
 /* All children of the top frame are walked: its height is known, and raises the one around it. */
-static dcpk_status leave(const struct dcpk_builder *b, struct frame *frames, size_t *n_frames,
-                         struct dcpk_error *err)
+static dcpk_status leave(const struct dcpk_builder *b, struct dcpk_check_frame *frames,
+                         size_t *n_frames, struct dcpk_error *err)
 {
-    const struct frame top = frames[--*n_frames];
+    const struct dcpk_check_frame top = frames[--*n_frames];
 
     top.node->height = (uint16_t)(top.below + 1);
     if (*n_frames > 0 && raise_height(b, &frames[*n_frames - 1], top.node->height, err) != DCPK_OK)
@@ -152,27 +152,28 @@ static dcpk_status leave(const struct dcpk_builder *b, struct frame *frames, siz
     return DCPK_OK;
 }
 
-dcpk_status dcpk_builder_finish(struct dcpk_builder *b, struct dcpk_value *root,
-                                struct dcpk_error *err)
+dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *v,
+                               struct dcpk_error *err)
 {
-    struct frame *frames = NULL;
+    struct dcpk_check_frame *frames;
     size_t n_frames = 1;
     dcpk_status st = DCPK_OK;
 
-    if (!dcpk_node_is_container(root) || dcpk_node_is_foreign(root))
+    if (!dcpk_node_is_container(v) || dcpk_node_of(v)->height != 0)
         return DCPK_OK;
-    frames = dcpk_alloc_array(b->max_depth, sizeof *frames, err);
+    if (b->frames == NULL)
+        b->frames = dcpk_alloc_array(b->max_depth, sizeof *b->frames, err);
+    frames = b->frames;
     if (frames == NULL)
         return err->status;
-    frames[0] = (struct frame){.node = dcpk_node_of(root)};
-    dcpk_node_of(root)->height = GRAY;
+    frames[0] = (struct dcpk_check_frame){.node = dcpk_node_of(v)};
+    dcpk_node_of(v)->height = GRAY;
     while (st == DCPK_OK && n_frames > 0) {
-        const struct frame *top = &frames[n_frames - 1];
+        const struct dcpk_check_frame *top = &frames[n_frames - 1];
         if (top->next < n_children(&top->node->v))
             st = visit(b, frames, &n_frames, err);
         else
             st = leave(b, frames, &n_frames, err);
     }
-    dcpk_free(frames);
     return st;
 }

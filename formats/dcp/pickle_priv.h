@@ -5,6 +5,7 @@
 #define DCPK_FORMATS_DCP_PICKLE_PRIV_H
 
 #include "formats/dcp/pickle.h"
+#include "lib/base/cursor.h"
 
 #define DCPK_PICKLE_RECENT_INTS 1024  /* a power of two */
 #define DCPK_PICKLE_MAX_NAME    255   /* bytes of a module or a name; longer ones occur nowhere */
@@ -27,6 +28,7 @@ struct dcpk_node {
 struct dcpk_growing_node { /* LIST, SET, DICT */
     struct dcpk_node node;
     size_t capacity; /* items or pairs that the array has room for */
+    uint32_t run;    /* what a consumer took of it, 0: nothing */
 };
 struct dcpk_growing_object {
     struct dcpk_value_object object;
@@ -38,6 +40,7 @@ struct dcpk_object_node {
 };
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
+    bool is_kept; /* with the names: the collector leaves it where it is */
     struct dcpk_value
         *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
 };
@@ -64,7 +67,12 @@ struct dcpk_global_node { /* GLOBAL */
  * from the same builder.
  */
 struct dcpk_builder {
-    struct dcpk_arena *arena; /* borrowed */
+    struct dcpk_arena *arena;        /* of values: `names`, or owned when collecting */
+    struct dcpk_arena *names;        /* of GLOBALs and kept texts; borrowed */
+    bool keeps_text;                 /* the text made next: the memo will hold it to the end */
+    uint64_t collect_bytes;          /* 0: values are never collected */
+    uint64_t collect_at_bytes;       /* size of `arena` that makes a collection worth it */
+    struct dcpk_check_frame *frames; /* of the check, max_depth of them; NULL: not needed yet */
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;
     uint32_t
@@ -115,8 +123,11 @@ void *dcpk_builder_node(struct dcpk_builder *b, enum dcpk_value_kind kind, size_
 /* Set call and is_known of a global whose names are set. */
 void dcpk_builder_classify(struct dcpk_global_node *g);
 
-void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
-                       const struct dcpk_pickle_options *options, size_t n_bytes);
+/* arena: takes the result and the names, and all other values too unless there is a consumer. */
+dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
+                              const struct dcpk_pickle_options *options, size_t n_bytes,
+                              struct dcpk_error *err);
+void dcpk_builder_release(struct dcpk_builder *b);
 
 struct dcpk_value *dcpk_builder_none(struct dcpk_builder *b, struct dcpk_error *err);
 struct dcpk_value *dcpk_builder_bool(struct dcpk_builder *b, bool v, struct dcpk_error *err);
@@ -173,12 +184,82 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
 dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to,
                                    struct dcpk_value *state, struct dcpk_error *err);
 
-/* Refuse cycles, trees deeper than the limit and dicts with a key twice, in what can be reached
- * from root. Linear. */
-dcpk_status dcpk_builder_finish(struct dcpk_builder *b, struct dcpk_value *root,
-                                struct dcpk_error *err);
+/*
+ * Refuse cycles, trees deeper than the limit and dicts with a key twice, in what can be reached
+ * from v. Each container is looked at once, whatever the number of calls, and cannot change any
+ * more after that. Linear.
+ */
+dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *v,
+                               struct dcpk_error *err);
+
+/* Values that are in use: the collector moves what they lead to and updates them. */
+struct dcpk_roots {
+    struct dcpk_value **values; /* NULLs among them are skipped */
+    size_t n;
+};
+/* Has the builder made enough since the last collection that the next is worth it? */
+static inline bool dcpk_builder_is_full(const struct dcpk_builder *b)
+{
+    return b->collect_bytes != 0 && dcpk_arena_used_bytes(b->arena) >= b->collect_at_bytes;
+}
+/* Move what the roots lead to into a fresh arena and free the old one. On failure only releasing is
+ * left to do. */
+dcpk_status dcpk_builder_collect(struct dcpk_builder *b, const struct dcpk_roots *roots,
+                                 size_t n_roots, struct dcpk_error *err);
+/* Move it into `to`; no value may be made after that. */
+dcpk_status dcpk_builder_move(struct dcpk_builder *b, struct dcpk_arena *to,
+                              const struct dcpk_roots *roots, size_t n_roots,
+                              struct dcpk_error *err);
 
 /* "list", "dict", ... for messages. */
 const char *dcpk_builder_kind_name(enum dcpk_value_kind kind);
+
+/* The bytes of a pickle. The cursor sees all of them, or a window into the source. */
+struct dcpk_pickle_input {
+    struct dcpk_cursor cursor;
+    struct dcpk_source *source; /* NULL: all in memory */
+    uint64_t n_bytes;           /* of the pickle */
+    uint64_t base_bytes;        /* place of the pickle in its file, for messages */
+    uint8_t *window;
+    size_t window_bytes;
+};
+void dcpk_pickle_input_memory(struct dcpk_pickle_input *in, const void *data, size_t n_bytes,
+                              uint64_t base_bytes); /* data borrowed */
+void dcpk_pickle_input_source(struct dcpk_pickle_input *in, struct dcpk_source *source,
+                              uint64_t base_bytes); /* source borrowed */
+void dcpk_pickle_input_release(struct dcpk_pickle_input *in);
+void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in);
+/* Bytes of the pickle before the cursor, and from there on. */
+uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in);
+uint64_t dcpk_pickle_input_left(const struct dcpk_pickle_input *in);
+/* Let the cursor see the next n bytes, or all that are left if fewer. What was borrowed from it is
+ * gone then. */
+dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struct dcpk_error *err);
+
+struct dcpk_bits { /* a set of numbers */
+    uint64_t *words;
+    size_t n_words;
+};
+/* Memo of a pickle of n_bytes. First all numbers that are asked for, then settle, then put and get.
+ */
+struct dcpk_memo {
+    struct dcpk_bits asked, set;
+    uint32_t *n_before; /* numbers asked for before each word of `asked` */
+    struct dcpk_value **values;
+    size_t n_values;
+    uint64_t n_set; /* numbers that are set: the one that MEMOIZE takes next */
+    uint64_t max_entries, max_number;
+};
+void dcpk_memo_init(struct dcpk_memo *memo, uint64_t max_entries, uint64_t n_bytes);
+void dcpk_memo_release(struct dcpk_memo *memo);
+dcpk_status dcpk_memo_ask(struct dcpk_memo *memo, uint64_t number, struct dcpk_error *err);
+bool dcpk_memo_is_asked(const struct dcpk_memo *memo, uint64_t number);
+dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err);
+/* at_bytes: of the pickle read so far. DCPK_ERANGE: a number that this can not justify. */
+dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_bytes,
+                          struct dcpk_value *v, struct dcpk_error *err);
+/* DCPK_EFORMAT: never set. */
+dcpk_status dcpk_memo_get(const struct dcpk_memo *memo, uint64_t number, struct dcpk_value **v,
+                          struct dcpk_error *err);
 
 #endif

@@ -38,6 +38,44 @@ static void check(const struct dcpk_value *v, int protocol, struct dcpk_arena *a
     dcpk_bytes_release(&twice);
 }
 
+static dcpk_status take_nothing(void *context, const struct dcpk_pickle_batch *batch, uint32_t *run,
+                                size_t *n_taken, struct dcpk_error *err)
+{
+    (void)context;
+    (void)batch;
+    (void)err;
+    *run = 1;
+    *n_taken = 0;
+    return DCPK_OK;
+}
+
+/* Read again, forgetting all that can be before each opcode: it is the same value, but that sets
+ * which are called stay calls and that what was offered may not change. */
+static void check_collected(const uint8_t *data, size_t n_bytes, struct dcpk_arena *arena)
+{
+    static const char *const offered[] = {"k", NULL}, *const none[] = {NULL};
+    struct dcpk_pickle_consumer consumer = {.keys = none, .take = take_nothing};
+    const struct dcpk_pickle_options options = {.consumer = &consumer, .limits.collect_bytes = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes once = {0}, twice = {0};
+    const struct dcpk_value *v, *collected;
+    const bool is_read = dcpk_pickle_read(data, n_bytes, NULL, arena, &v, &err) == DCPK_OK;
+
+    if ((dcpk_pickle_read(data, n_bytes, &options, arena, &collected, &err) == DCPK_OK) != is_read)
+        abort();
+    if (is_read && memmem(data, n_bytes, "set", 3) == NULL && !dcpk_value_equal(v, collected)) {
+        if (dcpk_pickle_write(v, 4, NULL, NULL, &once, &err) != DCPK_OK ||
+            dcpk_pickle_write(collected, 4, NULL, NULL, &twice, &err) != DCPK_OK ||
+            once.n_bytes != twice.n_bytes || memcmp(once.data, twice.data, once.n_bytes) != 0)
+            abort();
+        dcpk_bytes_release(&once);
+        dcpk_bytes_release(&twice);
+    }
+    consumer.keys = offered;
+    if (dcpk_pickle_read(data, n_bytes, &options, arena, &collected, &err) == DCPK_OK && !is_read)
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -59,6 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     } else if (err.status == DCPK_OK || err.text[0] == '\0') {
         abort();
     }
+    if (n_bytes < 4096) /* each opcode costs what is alive */
+        check_collected(data, n_bytes, arena);
     dcpk_bytes_release(&text);
     dcpk_arena_free(arena);
     return 0;
