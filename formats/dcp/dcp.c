@@ -11,11 +11,10 @@
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
 
-#define METADATA_NAME      ".metadata"
-#define MAX_METADATA_BYTES ((uint64_t)UINT32_MAX) /* what the pickle reader takes */
-#define MAX_FILE_BYTES     ((uint64_t)8 << 30)
-#define LARGE_ITEM_BYTES   ((uint64_t)1 << 20)
-#define LARGE_ITEM_ALIGN   4096u
+#define METADATA_NAME    ".metadata"
+#define MAX_FILE_BYTES   ((uint64_t)8 << 30)
+#define LARGE_ITEM_BYTES ((uint64_t)1 << 20)
+#define LARGE_ITEM_ALIGN 4096u
 
 bool dcpk_dcp_is_folder(struct dcpk_store *store)
 {
@@ -26,15 +25,10 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
                           struct dcpk_error *err)
 {
     struct dcpk_source *source;
-    char *data = NULL;
-    size_t n_bytes;
     dcpk_status st = dcpk_store_find(ckpt->store, METADATA_NAME, &source, err);
 
     if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n_bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_metadata_read(ckpt, data, n_bytes, info, err);
-    dcpk_free(data);
+        st = dcpk_metadata_read(ckpt, source, info, err);
     if (st != DCPK_OK)
         dcpk_context(err, "reading '" METADATA_NAME "'");
     return st;

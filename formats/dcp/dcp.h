@@ -40,10 +40,11 @@ dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                             struct dcpk_error *err);
 
 /*
- * Parse .metadata bytes into ckpt (tensors, chunks, objects, file names resolved against
- * ckpt->store). For open and for the fuzz target.
+ * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved
+ * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, beside what ckpt
+ * keeps.
  */
-dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, const void *data, size_t n_bytes,
+dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);
 /*
  * The bytes of .metadata for an output that is laid out, in pieces of some MiB handed to `put` one

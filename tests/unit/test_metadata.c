@@ -8,6 +8,8 @@
 #include "lib/base/alloc.h"
 #include "lib/ckpt/output.h"
 #include "tests/check.h"
+#include "tests/unit/metadata_cases.h"
+#include "tests/unit/pickle_show.h"
 
 #define TINY DCPK_SOURCE_DIR "/sample-data/tiny_generations/"
 
@@ -169,6 +171,37 @@ static void refuses_metadata_that_lies(void **state)
         CHECK_FAILS(open_bytes(data, n, &ckpt, &err), patches[i].status, patches[i].text, label);
         CHECK(strstr(err.text, patches[i].key) != NULL, label);
         CHECK(strstr(err.text, "reading '.metadata'") != NULL, label);
+    }
+}
+
+/* Two tensors of two chunks and two objects, whatever is shared and in whatever order it comes. */
+static void reads_objects_that_are_shared(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof metadata_cases / sizeof *metadata_cases; i++) {
+        const struct metadata_case *c = &metadata_cases[i];
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        const struct dcpk_tensor *t;
+        size_t n;
+        uint8_t *data = from_hex(c->hex, &n);
+
+        if (c->status != DCPK_OK) {
+            CHECK_FAILS(open_bytes(data, n, &ckpt, &err), c->status, c->message, c->label);
+            free(data);
+            continue;
+        }
+        CHECK_OK(open_bytes(data, n, &ckpt, &err), c->label);
+        free(data);
+        t = dcpk_checkpoint_tensor(ckpt, "b");
+        CHECK_EQ_INT(ckpt->n_tensors, 2, c->label);
+        CHECK_EQ_INT(ckpt->n_objects, 2, c->label);
+        CHECK(t != NULL && t->dtype == DCPK_F32 && t->rank == 2 && t->n_chunks == 2, c->label);
+        CHECK_EQ_INT(ckpt->chunks[t->first_chunk].span[0] +
+                         ckpt->chunks[t->first_chunk + 1].span[0],
+                     2, c->label);
+        CHECK(dcpk_checkpoint_object(ckpt, "y") != NULL, c->label);
+        dcpk_checkpoint_close(ckpt);
     }
 }
 
@@ -381,9 +414,13 @@ static void reads_what_it_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_generation),   cmocka_unit_test(refuses_metadata_that_lies),
-        cmocka_unit_test(notes_what_it_leaves_out), cmocka_unit_test(lays_out_files),
-        cmocka_unit_test(reads_what_it_writes),     cmocka_unit_test(writes_in_pieces),
+        cmocka_unit_test(reads_every_generation),
+        cmocka_unit_test(refuses_metadata_that_lies),
+        cmocka_unit_test(reads_objects_that_are_shared),
+        cmocka_unit_test(notes_what_it_leaves_out),
+        cmocka_unit_test(lays_out_files),
+        cmocka_unit_test(reads_what_it_writes),
+        cmocka_unit_test(writes_in_pieces),
     };
 
     return cmocka_run_group_tests(tests, load_sample, NULL);

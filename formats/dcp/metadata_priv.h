@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metadata_priv.h - what .metadata says, packed while its pickle is read. */
+#ifndef DCPK_FORMATS_DCP_METADATA_PRIV_H
+#define DCPK_FORMATS_DCP_METADATA_PRIV_H
+
+#include "formats/dcp/dcp.h"
+#include "formats/dcp/pickle.h"
+
+#define DCPK_METADATA_MODULE "torch.distributed.checkpoint.metadata"
+
+/*
+ * Keys and sizes are interned, so that equal ones have equal numbers: a place belongs to a chunk
+ * when (key, offsets) are the same two numbers. Chunks, entries and places are as many as the
+ * checkpoint has; they are kept small and refer to each other by index.
+ */
+#define DCPK_NO_SIZE UINT32_MAX /* instead of a size: an object, which has no offsets */
+
+struct dcpk_packed_chunk { /* ChunkStorageMetadata */
+    uint32_t offsets, extents;
+    uint32_t next; /* chunk of the same list */
+};
+struct dcpk_packed_list { /* chunks of a tensor, in their order */
+    uint32_t first, last;
+    uint32_t n;
+};
+struct dcpk_packed_entry { /* TensorStorageMetadata, or BytesStorageMetadata: dtype NONE */
+    uint32_t key;
+    uint32_t shape;
+    uint32_t list; /* index + 1; 0: a tensor without chunks */
+    enum dcpk_dtype dtype;
+};
+struct dcpk_packed_index { /* MetadataIndex; its own index is a hint only (torch 2.11 metadata.py)
+                            */
+    uint32_t key, offsets;
+};
+struct dcpk_packed_place { /* MetadataIndex: _StorageInfo */
+    struct dcpk_packed_index index;
+    uint32_t file;
+    bool is_used;
+    uint64_t offset_bytes, n_bytes;
+};
+
+/* What dcpk_pickle_run says of the dicts that were taken; of a list of chunks it is index + 1. */
+enum dcpk_packed_run {
+    DCPK_PACKED_NOTHING,
+    DCPK_PACKED_ENTRIES,
+    DCPK_PACKED_PLACES,
+    DCPK_PACKED_IGNORED, /* planner_data: paths of keys, which nothing here needs */
+    DCPK_PACKED_RUNS,
+};
+
+struct dcpk_packed {
+    struct dcpk_checkpoint *ckpt; /* borrowed: files are added to it; its arena holds keys, sizes */
+    const char **keys;
+    const int64_t **sizes; /* rank, then that many numbers */
+    struct dcpk_packed_chunk *chunks;
+    struct dcpk_packed_list *lists;
+    struct dcpk_packed_entry *entries;
+    struct dcpk_packed_place *places;
+    size_t n_keys, n_sizes, n_chunks, n_lists, n_entries, n_places;
+    size_t keys_capacity, sizes_capacity, chunks_capacity, lists_capacity, entries_capacity,
+        places_capacity, files_capacity;
+    struct dcpk_map key_by_text, size_by_numbers, file_by_name;
+    bool has_run[DCPK_PACKED_RUNS];
+    bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */
+};
+
+/* Zeroed but for ckpt before use; the pickle is read into the checkpoint's arena. */
+void dcpk_packed_release(struct dcpk_packed *p);
+/* Nothing more is added: forget what only that needs. */
+void dcpk_packed_close(struct dcpk_packed *p);
+
+/*
+ * For a struct dcpk_pickle_consumer with a struct dcpk_packed as its context. Takes what it
+ * understands; the rest stays in the tree, is read again at the end and then gives its error, with
+ * the place that is known only then.
+ */
+extern const char *const dcpk_packed_keys[];
+dcpk_status dcpk_packed_take(void *packed, const struct dcpk_pickle_batch *batch, uint32_t *run,
+                             size_t *n_taken, struct dcpk_error *err);
+
+/* One pair of state_dict_metadata or of storage_data; errors name its key. */
+dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value *key,
+                                  const struct dcpk_value *value, struct dcpk_error *err);
+dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value *key,
+                                  const struct dcpk_value *value, struct dcpk_error *err);
+
+/* Is v made by cls.__new__? */
+bool dcpk_metadata_is_a(const struct dcpk_value *v, const char *module, const char *name);
+/* A text that can be a C string, or NULL. */
+const char *dcpk_metadata_text(const struct dcpk_value *v);
+/* A torch.Size (or tuple) of non-negative numbers, at most DCPK_MAX_RANK of them. what: for
+ * messages. */
+dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int64_t *numbers,
+                               int *rank, struct dcpk_error *err);
+
+#endif
