@@ -136,9 +136,9 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 
 /*
- * SIGINT and SIGTERM ask the work to stop at the next progress call (DCPK_ECANCELLED) so that
- * half-made output is removed, or kept to be resumed; a second one ends the process. Called once,
- * by main.
+ * SIGINT, SIGTERM and SIGHUP ask the work to stop at the next progress call (DCPK_ECANCELLED) so
+ * that half-made output is removed, or kept to be resumed; a second one ends the process. Called
+ * once, by main.
  */
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
@@ -150,7 +150,7 @@ dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n_bytes,
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
  * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
- * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after SIGINT or SIGTERM; those of
+ * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
  * opening.
  */
 dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,

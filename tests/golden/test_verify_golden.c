@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_verify_golden.c - convert --verify lets nothing wrong be published: a byte that the disk
- * changed, a tensor in another one's place. */
+ * changed, a tensor in another one's place. Nor does a conversion that is stopped. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,9 +104,57 @@ static void test_damage(void **state)
     }
 }
 
+/* Stops the work in the stage called `stage`. */
+struct stopper {
+    const char *stage;
+    bool is_there;
+};
+
+static void on_begin(void *context, const char *label)
+{
+    struct stopper *stopper = context;
+
+    stopper->is_there = strcmp(label, stopper->stage) == 0;
+}
+
+static bool on_update(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const struct stopper *stopper = context;
+
+    (void)done_bytes;
+    (void)total_bytes;
+    return !stopper->is_there;
+}
+
+/* What a signal does: whichever stage it meets, nothing is published. */
+static void test_stop(void **state)
+{
+    static const char *const stages[] = {"checking the input", "converting", "reading back",
+                                         "comparing",          "hashing",    "hashing files"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct stopper stopper = {.stage = stages[i]};
+        const char *out = scratch(stages[i]);
+        const struct dcpk_convert_options options = {
+            .formats = dcpk_formats,
+            .to = dcpk_format_find("fsdp_dtensor"),
+            .backend = dcpk_backends[0],
+            .exec = {.progress = {on_update, &stopper, on_begin}},
+            .flags = DCPK_CONVERT_CHECK_INPUT | DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES |
+                     DCPK_CONVERT_INTEGRITY,
+            .in = sample_path(SAMPLE),
+            .out = out};
+
+        CHECK_FAILS(run_conversion(&options, &err), DCPK_ECANCELLED, "stopped", stages[i]);
+        CHECK(!exists(out), stages[i]);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_damage)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_damage), cmocka_unit_test(test_stop)};
 
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
