@@ -17,12 +17,14 @@ on_terminal "$DCPKIT" hash "$sample" | tail -n 2 |
 on_terminal "$DCPKIT" hash --quiet "$sample" || echo "nothing with --quiet"
 
 echo "in a log:"
-"$DCPKIT" hash "$sample" 2>&1 >/dev/null
-"$DCPKIT" hash --quiet --progress "$sample" 2>&1 >/dev/null
+"$DCPKIT" hash "$sample" 2>said >/dev/null
+"$DCPKIT" hash --quiet --progress "$sample" 2>>said >/dev/null
+cat said
 "$DCPKIT" convert --progress --check-input --to fsdp_dtensor "$sample" out 2>&1 >/dev/null |
     sed -E 's/[0-9.]+ MiB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/'
 
 echo "notes:"
 "$DCPKIT" convert --rename-mtp-keys --dry-run --to fsdp_dtensor "$sample" a 2>&1 >/dev/null | cut -d' ' -f1-4
-"$DCPKIT" convert --quiet --rename-mtp-keys --dry-run --to fsdp_dtensor "$sample" a 2>&1 >/dev/null
+"$DCPKIT" convert --quiet --rename-mtp-keys --dry-run --to fsdp_dtensor "$sample" a >/dev/null 2>said
+cat said
 refuses "errors all the same" 4 "nowhere" "$DCPKIT" convert --quiet --to fsdp_dtensor nowhere a
