@@ -57,8 +57,9 @@ int dcpk_cmd_compare(int argc, char **argv)
         {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
          "key by key as stored (default: by the model's parameters, where both hold a model)"},
         {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
-         "what says only how ranks share the model counts, too: sizes of the mesh, padding of the\n"
-         "vocabulary, RNG states of other ranks; and what a conversion leaves out of args"},
+         "count also what only another parallel layout changes (sizes of the mesh, padding of the\n"
+         "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in\n"
+         "args, defaults in parameter groups)"},
         DCPK_CLI_VOCAB_SIZE(options.vocab_size),
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),

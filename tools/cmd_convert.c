@@ -7,6 +7,8 @@
 #include "tools/convert_report.h"
 
 /* Remarks on flags that are accepted because the Python tool has them. */
+#define TARGETS "fsdp_dtensor, torch_dist or zarr"
+
 static void remark(const struct dcpk_convert_args *a)
 {
     if (a->oom_traceback)
@@ -106,11 +108,10 @@ int dcpk_cmd_convert(int argc, char **argv)
     if (exit_code >= 0)
         return exit_code;
     if (a.to == NULL)
-        return dcpk_cli_usage("convert",
-                              "--to says which format to write: fsdp_dtensor, torch_dist, zarr");
+        return dcpk_cli_usage("convert", "--to says which format to write: " TARGETS);
     to = dcpk_format_find(a.to);
     if (to == NULL)
-        return dcpk_cli_usage("convert", "no format is called '%s'", a.to);
+        return dcpk_cli_usage("convert", "no format is called '%s'; --to takes " TARGETS, a.to);
     return run(&a, to, args[0], args[1]);
 }
 

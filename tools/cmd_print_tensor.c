@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_print_tensor.c - dcpkit print-tensor: elements of a stored tensor. */
+/* cmd_print_tensor.c - dcpkit print-tensor: elements of a stored tensor, the value of an object. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "lib/base/json.h"
 #include "lib/exec/tensor_text.h"
 #include "tools/cmd.h"
+#include "tools/print_value.h"
 
 #define NAME "print-tensor"
 
@@ -26,16 +27,15 @@ static dcpk_status no_tensor(const struct dcpk_checkpoint *ckpt, const char *key
 {
     const char *near = NULL;
 
-    if (dcpk_checkpoint_object(ckpt, key) != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is no tensor but an object; print-torch-dcp-in-json prints those",
-                         key);
     for (size_t i = 0; i < ckpt->n_tensors && near == NULL && *key != '\0'; i++)
         if (strstr(ckpt->tensors[i].key, key) != NULL)
             near = ckpt->tensors[i].key;
-    return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s'%s%s%s; 'dcpkit inspect' lists them",
-                     key, near == NULL ? "" : " (but '", near == NULL ? "" : near,
-                     near == NULL ? "" : "')");
+    for (size_t i = 0; i < ckpt->n_objects && near == NULL && *key != '\0'; i++)
+        if (strstr(ckpt->objects[i].key, key) != NULL)
+            near = ckpt->objects[i].key;
+    return dcpk_fail(
+        err, DCPK_EUSAGE, "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them",
+        key, near == NULL ? "" : " (but '", near == NULL ? "" : near, near == NULL ? "" : "')");
 }
 
 /* A key may hold brackets itself: the whole text first, then what stands before the last '['. */
@@ -144,24 +144,35 @@ static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct
     return dcpk_cli_flush(err);
 }
 
-static dcpk_status run(const char *path, const char *format, struct request *r,
-                       struct dcpk_error *err)
+static dcpk_status print_tensor(struct dcpk_checkpoint *ckpt, struct request *r,
+                                struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    const struct dcpk_voice voice = {.command = NAME};
     const struct dcpk_exec_options options = {.n_threads = 1, .memory_bytes = 1}; /* the least */
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_exec *exec = NULL;
-    dcpk_status st =
-        arena == NULL ? err->status : dcpk_cli_open(path, format, &voice, &ckpt, NULL, err);
+    dcpk_status st = resolve(ckpt, r, arena, err);
 
-    if (st == DCPK_OK)
-        st = resolve(ckpt, r, arena, err);
     if (st == DCPK_OK)
         st = dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, err);
     if (st == DCPK_OK)
         st = print(exec, r, err);
     dcpk_exec_free(exec);
+    return st;
+}
+
+static dcpk_status run(const char *path, const char *format, struct request *r,
+                       struct dcpk_error *err)
+{
+    const struct dcpk_voice voice = {.command = NAME};
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_checkpoint *ckpt = NULL;
+    bool found = false;
+    dcpk_status st =
+        arena == NULL ? err->status : dcpk_cli_open(path, format, &voice, &ckpt, NULL, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_print_value(ckpt, r->text, r->as_json, &found, err);
+    if (st == DCPK_OK && !found)
+        st = print_tensor(ckpt, r, arena, err);
     dcpk_checkpoint_close(ckpt);
     dcpk_arena_free(arena);
     return st;
@@ -182,7 +193,10 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR KEY[SLICE]",
-        .summary = "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1].",
+        .summary =
+            "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. Of "
+            "an object, or of the '" DCPK_COMMON_KEY
+            "' state (args, iteration, ...): its value as JSON.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,
         .example = "dcpkit print-tensor checkpoints/run "

@@ -13,7 +13,8 @@
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
 
-#define NAME "verify"
+#define NAME      "verify"
+#define MOST_TOLD 20 /* differences */
 
 struct verify {
     const char *path, *against; /* against: NULL without --against */
@@ -109,13 +110,15 @@ static void check_integrity(struct verify *v)
                     "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
 }
 
-/* Differences go to stderr, one a line: the list is long when the answer is a clear no. */
+/* Differences go to stderr, one a line: the list is long when the answer is a clear no, and is cut.
+ */
 static void record_proof(struct verify *v, const struct dcpk_prove_report *report)
 {
     const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
     char text[DCPK_PROOF_TEXT_BYTES];
     dcpk_status st = DCPK_OK;
+    unsigned n = 1; /* the first is the answer's */
 
     if (!report->equal)
         st = dcpk_fail(&err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
@@ -123,9 +126,14 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
                        report->differences == NULL ? "" : report->differences->text);
     dcpk_checks_add(&v->checks, "against", st, &err, "equal to '%s': %s", v->against,
                     dcpk_proof_text(report, text));
-    for (const struct dcpk_finding *f = report->differences; f != NULL && f->next != NULL;
-         f = f->next)
-        dcpk_cli_note(&result, "difference: %s", f->next->text);
+    for (const struct dcpk_finding *f = report->differences; f != NULL && n < MOST_TOLD; n++) {
+        f = f->next;
+        if (f != NULL)
+            dcpk_cli_note(&result, "difference: %s", f->text);
+    }
+    if (report->n_differences > MOST_TOLD)
+        dcpk_cli_note(&result, "%" PRIu64 " more; compare-two-checkpoint lists differences",
+                      report->n_differences - MOST_TOLD);
 }
 
 static void check_against(struct verify *v)

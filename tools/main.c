@@ -52,7 +52,8 @@ static int put_help(void)
         printf("  %-36s%s\n", commands[i].name, commands[i].summary);
     puts("\n"
          "options:\n"
-         "  -h, --help                          print this, or with a command its help\n"
+         "  -h, --help                          print this, or with a command its help, as does "
+         "'help'\n"
          "  -V, --version                       print version, formats and backends\n"
          "\n"
          "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
@@ -128,19 +129,30 @@ static int unknown_command(const char *name)
     return DCPK_EXIT_USAGE;
 }
 
+/* argv[0] is the command's name. */
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(argv[0], commands[i].name) == 0)
+            return commands[i].run(argc, argv);
+    return unknown_command(argv[0]);
+}
+
 int main(int argc, char **argv)
 {
+    char help[] = "--help";
+
     if (argc < 2) {
         fputs("dcpkit: a command is missing; 'dcpkit --help' lists them\n", stderr);
         return DCPK_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if (strcmp(argv[1], "help") == 0 && argc > 2)
+        return run_command(2, (char *[]){argv[2], help, NULL});
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
         return put_help();
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return put_version();
     dcpk_cli_catch_signals();
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    return unknown_command(argv[1]);
+    return run_command(argc - 1, argv + 1);
 }

@@ -41,7 +41,8 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
     if (*chosen != NULL)
         return DCPK_OK;
     if (name != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", name);
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "no format is called '%s'; 'dcpkit --version' lists them", name);
     return dcpk_fail(
         err, DCPK_EUNSUPPORTED,
         "not a checkpoint that this program knows: neither metadata.json nor .metadata "

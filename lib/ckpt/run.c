@@ -15,6 +15,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/store.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/run_priv.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
@@ -259,6 +260,32 @@ out:
     return DCPK_OK;
 }
 
+/* Is it a file of a checkpoint's folder, or its tracker, by name? */
+static bool is_part(const char *name)
+{
+    for (size_t i = 0; i < DCPK_RUN_N_MARKS; i++)
+        if (strcmp(name, dcpk_run_marks[i]) == 0)
+            return true;
+    return strcmp(name, DCPK_TRACKER_NAME) == 0 || strcmp(name, "common.pt") == 0 ||
+           dcpk_ends_with(name, ".distcp");
+}
+
+static dcpk_status open_plain_file(const char *path, dcpk_run_open_file *open_file,
+                                   const struct dcpk_progress *progress, struct dcpk_run *run,
+                                   struct dcpk_store **store, struct dcpk_error *err)
+{
+    int n;
+
+    if (is_part(last_name(path, trimmed(path), &n)))
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is a file of a checkpoint: give its folder", path);
+    if (open_file != NULL)
+        return open_file(path, progress, run, store, err);
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "'%s' is a plain file: this program was built without libarchive, which "
+                     "reads archives; unpack it and give the folder",
+                     path);
+}
+
 dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           const struct dcpk_progress *progress, struct dcpk_run *run,
                           struct dcpk_store **store, struct dcpk_error *err)
@@ -267,14 +294,8 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
     struct stat info;
     dcpk_status st;
 
-    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
-        if (open_file != NULL)
-            return open_file(path, progress, run, store, err);
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is a plain file: this program was built without libarchive, which "
-                         "reads archives; unpack it and give the folder",
-                         path);
-    }
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
+        return open_plain_file(path, open_file, progress, run, store, err);
     st = dcpk_run_find(path, &found, err);
     if (st == DCPK_OK)
         st = dcpk_store_open(found.folder, store, err);

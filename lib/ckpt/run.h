@@ -74,7 +74,8 @@ typedef dcpk_status dcpk_run_open_file(const char *path, const struct dcpk_progr
  * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file
  * by open_file. open_file: NULL when no archives can be read, plain files are then
  * DCPK_EUNSUPPORTED. progress: of unpacking. run, store: set on success only; dcpk_run_release,
- * dcpk_store_close.
+ * dcpk_store_close. Errors: DCPK_EUSAGE for a file with the name of one of a checkpoint's; those of
+ * the two.
  */
 dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           const struct dcpk_progress *progress, struct dcpk_run *run,

@@ -59,7 +59,8 @@ struct dcpk_compare_report {
      * What differs and is no difference: elements within the tolerance; attributes of args that a
      * conversion leaves out (of a class that another Megatron may not have) or that say what the
      * folder holds; between two formats, what the other one has no place for (the bf16 twin of a
-     * master, fields of a group that one optimizer has).
+     * master, fields of a group that one optimizer has) or has otherwise (is_expert_parallel of
+     * groups).
      */
     struct dcpk_differences tolerated;
     /*

@@ -144,8 +144,9 @@ static enum dcpk_weight weigh_by_format(const struct dcpk_comparing *c)
 static enum dcpk_weight weigh_field(const struct dcpk_comparing *c, const char *key,
                                     const struct dcpk_value *value)
 {
-    (void)key;
     (void)value;
+    if (!c->same_format && dcpk_is_format_field(key))
+        return DCPK_MAY_DIFFER;
     return weigh_by_format(c);
 }
 

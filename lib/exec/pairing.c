@@ -62,6 +62,11 @@ bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value 
            (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
 }
 
+bool dcpk_is_format_field(const char *field)
+{
+    return strcmp(field, "is_expert_parallel") == 0;
+}
+
 bool dcpk_is_content_arg(const char *name)
 {
     return strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0;

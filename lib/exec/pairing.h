@@ -28,6 +28,12 @@ uint32_t dcpk_model_value_of(const struct dcpk_model *model, const struct dcpk_p
 bool dcpk_group_field_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 
 /*
+ * Is the field of a group no part of its meaning? Megatron-FSDP keeps routed experts in the dense
+ * groups, so is_expert_parallel tells formats apart and not groups.
+ */
+bool dcpk_is_format_field(const char *field);
+
+/*
  * Does the attribute of args say what the folder holds (no_save_rng, no_save_optim)? That is
  * compared itself.
  */

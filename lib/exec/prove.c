@@ -110,14 +110,9 @@ static dcpk_status add_master(struct pair_list *masters, const struct dcpk_param
     return st;
 }
 
-/*
- * Is the field part of a group's meaning? Megatron-FSDP keeps routed experts in the dense groups,
- * so that flag tells formats apart and not groups.
- */
 static bool is_compared(const char *field)
 {
-    return field != NULL && strcmp(field, "params") != 0 &&
-           strcmp(field, "is_expert_parallel") != 0;
+    return field != NULL && strcmp(field, "params") != 0 && !dcpk_is_format_field(field);
 }
 
 /* The first field of the source's group that ours lacks or has otherwise; NULL: none. */

@@ -35,3 +35,6 @@ for command in inspect hash verify "convert --to fsdp_dtensor"; do
     run "a tracker that is no number" 3 'seven' bad_run
 done
 refuses "zarr" 3 'zarr' "$DCPKIT" convert --to fsdp_dtensor other_backend out
+for file in .metadata __0_0.distcp metadata.json; do
+    refuses "$file" 2 "is a file of a checkpoint: give its folder" "$DCPKIT" inspect "$SAMPLES/torch_dist_c_dense_tp2pp2/iter_0000004/$file"
+done

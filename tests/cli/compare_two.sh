@@ -12,6 +12,11 @@ done
 # What only one format keeps is told: 27 rounded weights, 27 steps, classes of args.
 compare in out | grep -c 'only one of the two keeps'
 
+# Megatron-FSDP keeps routed experts in the dense groups, so that one field of theirs is another.
+"$DCPKIT" convert --to torch_dist "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4" moe >said 2>&1 || cat said
+compare "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4" moe | tail -n 1
+answers_no "strictly" 'is_expert_parallel: A has false, B true' compare --strict "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4" moe
+
 cp -r in flipped
 # A byte of an element; it happens to be one of a master.
 "$MANGLE" flip flipped/iter_0000004/__0_0.distcp 100000

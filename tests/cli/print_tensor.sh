@@ -8,7 +8,12 @@ print --json "$sample" "${key}[0, 3:5, :8]"
 print "$sample" "optimizer.state.exp_avg.decoder.final_layernorm.weight[:3]"
 print "$sample" "$key" | wc -l
 print --all "$sample" "$key" | tr -cd , | wc -c
-refuses "no tensor" 2 'no tensor .decoder.layers.mlp.linear_fc2. .but' print "$sample" "${key%.weight}[0]"
-refuses "an object" 2 'is no tensor but an object' print "$sample" rng_state/shard_0.0_2.2
+refuses "no tensor" 2 "no tensor or object 'decoder.layers.mlp.linear_fc2' .but" print "$sample" "${key%.weight}[0]"
+# Objects, and the common state, which is an item, a file, or a file of zarr: as PROVENANCE.txt has the run.
+print "$sample" rng_state/shard_0.0_2.2 | grep -c '"random_rng_state"\|"torch_rng_state"\|^rng_state.*  object$'
+for name in torch_dist_c_dense_tp2pp2 torch_dist_b_dense_tp2pp2 zarr_dense_tp2dp2; do
+    print --json "$SAMPLES/$name" common | grep -E '^    "iteration": |"tensor_model_parallel_size": |^  "key": '
+done
+refuses "no object" 2 "no tensor or object 'rng_state' \\(but 'rng_state/shard_" print "$sample" rng_state
 refuses "out of bounds" 2 'index 64 is out of bounds for axis 1 of 64' print "$sample" "${key}[0, 64]"
 refuses "no slice" 2 'is no number' print "$sample" "${key}[]"

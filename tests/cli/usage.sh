@@ -3,6 +3,10 @@
 # usage.sh - command lines that make no sense: exit 2 and one line that says what to do.
 sample=$SAMPLES/torch_dist_c_dense_tp2pp2
 refuses "no command" 2 'dcpkit --help' "$DCPKIT"
+"$DCPKIT" help | head -n 1
+diff <("$DCPKIT" help convert) <("$DCPKIT" convert --help)
+refuses "help for nothing" 2 "unknown command 'nothing'" "$DCPKIT" help nothing
+refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist or zarr" "$DCPKIT" convert --to npz "$sample" out
 refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
 for command in convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor; do

@@ -8,6 +8,8 @@ tail -n 1 said
 
 answers_no "another training run" 'against.*FAILED' \
     "$DCPKIT" verify --against "$SAMPLES/torch_dist_b_dense_tp2pp2" out
+"$DCPKIT" verify --against "$SAMPLES/torch_dist_b_dense_tp2pp2" out 2>&1 >said |
+    sed -nE 's/^dcpkit: verify: note: (difference|[0-9]+ more;).*/\1/p' | uniq -c | sed 's/^ *//; s/[0-9]* more;/N more/'
 cp -r out flipped
 # A byte in the middle of the data of the largest tensor; its CRC tells too.
 "$MANGLE" flip flipped/iter_0000004/__0_0.distcp 1000000

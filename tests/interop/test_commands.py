@@ -221,6 +221,14 @@ class Commands(unittest.TestCase):
             norm = np.linalg.norm(finite)
             self.assertAlmostEqual(got["norm"] / (norm or 1), norm / (norm or 1), 12, key)
 
+    def test_print_objects(self):
+        value = {"a": [1, -2.5, None, True, "x\n\u00e9"], "b": {"c": [], "d": 2**62}}
+        folder = save(os.path.join(self.work, "objects", "iter_0000001"), {"t": torch.ones(2), "o": value})
+        objects = {k: v for k, v in self.load(folder).items() if not torch.is_tensor(v)}
+        self.assertTrue(objects)
+        for key, want in objects.items():
+            self.assertEqual(json.loads(dcpkit("print-tensor", "--json", folder, key))["value"], want, key)
+
     def modify(self, source, name, *ops):
         out = os.path.join(self.work, name)
         dcpkit("modify-state-dict", *(word for op in ops for word in ("--op", op)), source, out)

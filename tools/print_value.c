@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_value.c - an object of a checkpoint as JSON. */
+#include "tools/print_value.h"
+
+#include <string.h>
+
+#include "lib/base/json.h"
+#include "lib/ckpt/format.h"
+#include "tools/cmd.h"
+
+/* *value NULL: there is none of that name. */
+static dcpk_status load(struct dcpk_checkpoint *ckpt, const char *key, struct dcpk_arena *arena,
+                        const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
+
+    if (object != NULL)
+        return ckpt->format->load_object(ckpt, object, arena, value, err);
+    if (strcmp(key, DCPK_COMMON_KEY) == 0 && ckpt->format->load_common != NULL &&
+        dcpk_checkpoint_tensor(ckpt, key) == NULL)
+        return ckpt->format->load_common(ckpt, arena, value, err);
+    return DCPK_OK;
+}
+
+static dcpk_status print_text(const char *key, const struct dcpk_value *value,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_cli_put_text(stdout, key);
+    puts("  object");
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_value_to_json(value, &j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}
+
+static dcpk_status print_json(const char *key, const struct dcpk_value *value,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "key");
+    dcpk_json_put_string(&j, key);
+    dcpk_json_put_key(&j, "value");
+    dcpk_value_to_json(value, &j);
+    dcpk_json_put_key(&j, "version");
+    dcpk_json_put_int(&j, 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}
+
+dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,
+                             bool *found, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *value = NULL;
+    dcpk_status st = arena == NULL ? err->status : load(ckpt, key, arena, &value, err);
+
+    *found = value != NULL;
+    if (st == DCPK_OK && value != NULL)
+        st = as_json ? print_json(key, value, err) : print_text(key, value, err);
+    dcpk_arena_free(arena);
+    return st;
+}
