@@ -155,12 +155,13 @@ char *dcpk_arena_strdup(struct dcpk_arena *arena, const char *text, struct dcpk_
 
 char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const char *fmt, ...)
 {
+    char first[256]; /* most texts fit: they are formatted once */
     va_list args;
     char *text = NULL;
     int n;
 
     va_start(args, fmt);
-    n = vsnprintf(NULL, 0, fmt, args);
+    n = vsnprintf(first, sizeof first, fmt, args);
     va_end(args);
     if (n < 0) {
         dcpk_fail(err, DCPK_ERANGE, "text passes %d bytes", INT32_MAX);
@@ -169,6 +170,8 @@ char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const 
     text = take(arena, (size_t)n + 1, 1, err);
     if (text == NULL)
         return NULL;
+    if ((size_t)n < sizeof first)
+        return memcpy(text, first, (size_t)n + 1);
     va_start(args, fmt);
     vsnprintf(text, (size_t)n + 1, fmt, args);
     va_end(args);

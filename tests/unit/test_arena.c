@@ -50,6 +50,11 @@ static void texts(void **state)
     CHECK_EQ_STR(dcpk_arena_strndup(arena, NULL, 0, &err), "", "no text");
     CHECK_EQ_STR(dcpk_arena_printf(arena, &err, "layer.%d.%s", 7, "x"), "layer.7.x", "printf");
     CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 7 + 4 + 1 + 10, "texts are packed");
+    for (int n = 254; n <= 257; n++) { /* around what is formatted once */
+        const char *text = dcpk_arena_printf(arena, &err, "%*d.", n, 7);
+
+        CHECK(text != NULL && strlen(text) == (size_t)n + 1 && text[n] == '.', "long printf");
+    }
     CHECK(dcpk_arena_strndup(arena, "", SIZE_MAX, &err) == NULL, "length overflows");
     CHECK_EQ_INT(err.status, DCPK_ERANGE, "length overflows");
     CHECK(dcpk_arena_array(arena, SIZE_MAX / 4, 8, &err) == NULL, "product overflows");
