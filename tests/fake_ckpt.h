@@ -250,8 +250,10 @@ static inline dcpk_status fake_format_open(struct dcpk_checkpoint *ckpt, struct 
 }
 
 static inline dcpk_status fake_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                                      struct dcpk_extent *where, struct dcpk_error *err)
+                                      const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                      struct dcpk_error *err)
 {
+    (void)reader;
     (void)err;
     __atomic_add_fetch(&fake_now->n_located, 1, __ATOMIC_RELAXED);
     *where = fake_now->chunks[chunk - ckpt->chunks].extent;

@@ -44,7 +44,7 @@ static inline int64_t flat_read(struct dcpk_checkpoint *ckpt, const struct dcpk_
     struct dcpk_extent where;
     int64_t value = -1, at;
 
-    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, &where, &err), label);
+    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, &err), label);
     at = (int64_t)where.first_bytes;
     for (int axis = rank - 1; axis >= 0; axis--) {
         at += i % chunk->span[rank + axis] * where.stride_bytes[axis];

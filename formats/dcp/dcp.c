@@ -53,15 +53,16 @@ static dcpk_status check_item(const struct dcpk_tensor *tensor, const struct dcp
 }
 
 dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                            struct dcpk_extent *where, struct dcpk_error *err)
+                            const struct dcpk_reader *reader, struct dcpk_extent *where,
+                            struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     struct dcpk_source *source = ckpt->files[chunk->place.file];
     struct dcpk_item_tensor item;
     char text[256];
     struct dcpk_box box;
-    dcpk_status st =
-        dcpk_item_read_tensor(source, chunk->place.offset_bytes, chunk->place.n_bytes, &item, err);
+    dcpk_status st = dcpk_item_read_tensor(source, reader, chunk->place.offset_bytes,
+                                           chunk->place.n_bytes, &item, err);
 
     if (st == DCPK_OK)
         st = check_item(tensor, chunk, &item, err);

@@ -23,7 +23,8 @@ bool dcpk_dcp_is_folder(struct dcpk_store *store);
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
                           struct dcpk_error *err);
 dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                            struct dcpk_extent *where, struct dcpk_error *err);
+                            const struct dcpk_reader *reader, struct dcpk_extent *where,
+                            struct dcpk_error *err);
 dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  struct dcpk_arena *arena, const struct dcpk_value **value,
                                  struct dcpk_error *err);

@@ -28,9 +28,9 @@ struct dcpk_item_tensor {
  * Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not a tensor),
  * DCPK_EIO.
  */
-dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, uint64_t offset_bytes,
-                                  uint64_t n_bytes, struct dcpk_item_tensor *tensor,
-                                  struct dcpk_error *err);
+dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, const struct dcpk_reader *reader,
+                                  uint64_t offset_bytes, uint64_t n_bytes,
+                                  struct dcpk_item_tensor *tensor, struct dcpk_error *err);
 
 /*
  * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are

@@ -309,17 +309,18 @@ static dcpk_status read_only_tensor(struct dcpk_zip *zip, struct dcpk_arena *are
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, uint64_t offset_bytes,
-                                  uint64_t n_bytes, struct dcpk_item_tensor *tensor,
-                                  struct dcpk_error *err)
+dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, const struct dcpk_reader *reader,
+                                  uint64_t offset_bytes, uint64_t n_bytes,
+                                  struct dcpk_item_tensor *tensor, struct dcpk_error *err)
 {
+    const struct dcpk_zip_range range = {source, reader, offset_bytes, n_bytes};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_zip zip;
     dcpk_status st;
 
     if (arena == NULL)
         return err->status;
-    st = dcpk_zip_open(&zip, source, offset_bytes, n_bytes, MAX_TENSOR_MEMBERS, err);
+    st = dcpk_zip_open(&zip, &range, MAX_TENSOR_MEMBERS, err);
     if (st == DCPK_OK)
         st = read_only_tensor(&zip, arena, tensor, err);
     dcpk_zip_release(&zip);

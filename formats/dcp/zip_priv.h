@@ -40,6 +40,13 @@ struct dcpk_zip_member {
     uint64_t n_bytes;
 };
 
+/* Where an archive lies, and who reads it (struct dcpk_reader). */
+struct dcpk_zip_range {
+    struct dcpk_source *source;
+    const struct dcpk_reader *reader;
+    uint64_t offset_bytes, n_bytes;
+};
+
 /*
  * An archive being read: either all of it in memory, or its first and last bytes, which hold all
  * but the tensor data of an ordinary item, so that one costs two reads. Large: lives on the stack
@@ -47,8 +54,9 @@ struct dcpk_zip_member {
  */
 struct dcpk_zip {
     struct dcpk_source *source; /* NULL when `whole` is set */
-    const uint8_t *whole;       /* borrowed */
-    uint64_t base_bytes;        /* place of the archive in its file */
+    const struct dcpk_reader *reader;
+    const uint8_t *whole; /* borrowed */
+    uint64_t base_bytes;  /* place of the archive in its file */
     uint64_t n_bytes;
     size_t head_bytes, tail_bytes;
     uint8_t *scratch; /* what lies in neither window */
@@ -62,13 +70,13 @@ struct dcpk_zip {
 };
 
 /*
- * Open the archive at [offset, offset + n) of source. max_members: more are DCPK_ERANGE.
+ * Open an archive in a file. max_members: more are DCPK_ERANGE.
  * Checked: end records, every central entry against its local header, all stored, in the order of
  * their bytes from byte 0 to the directory with nothing between but data descriptors, one prefix,
  * unique names. zip is released by the caller in every case.
  */
-dcpk_status dcpk_zip_open(struct dcpk_zip *zip, struct dcpk_source *source, uint64_t offset_bytes,
-                          uint64_t n_bytes, size_t max_members, struct dcpk_error *err);
+dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_zip_range *range,
+                          size_t max_members, struct dcpk_error *err);
 /* The same for bytes in memory, borrowed while zip is used. base_bytes: their place in the file. */
 dcpk_status dcpk_zip_open_memory(struct dcpk_zip *zip, const uint8_t *data, size_t n_bytes,
                                  uint64_t base_bytes, size_t max_members, struct dcpk_error *err);

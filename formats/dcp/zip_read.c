@@ -30,6 +30,13 @@ struct directory {
     uint64_t n_members, offset_bytes, n_bytes;
 };
 
+/* Read a range of the archive, which lies in its file. */
+static dcpk_status read_range(const struct dcpk_zip *zip, uint64_t at, uint8_t *out, size_t n,
+                              struct dcpk_error *err)
+{
+    return dcpk_reader_read(zip->reader, zip->source, zip->base_bytes + at, out, n, err);
+}
+
 /* Borrow a range of the archive from a window, or read it into `scratch` (valid until the next
  * call). */
 static dcpk_status borrow(struct dcpk_zip *zip, uint64_t at, uint64_t n, const uint8_t **out,
@@ -62,7 +69,7 @@ static dcpk_status borrow(struct dcpk_zip *zip, uint64_t at, uint64_t n, const u
         zip->scratch = grown;
         zip->scratch_bytes = (size_t)n;
     }
-    st = dcpk_source_read(zip->source, zip->base_bytes + at, zip->scratch, (size_t)n, err);
+    st = read_range(zip, at, zip->scratch, (size_t)n, err);
     if (st == DCPK_OK)
         *out = zip->scratch;
     return st;
@@ -161,8 +168,7 @@ static dcpk_status borrow_directory(struct dcpk_zip *zip, const struct directory
     if (zip->directory == NULL)
         return err->status;
     *data = zip->directory;
-    return dcpk_source_read(zip->source, zip->base_bytes + dir->offset_bytes, zip->directory,
-                            (size_t)dir->n_bytes, err);
+    return read_range(zip, dir->offset_bytes, zip->directory, (size_t)dir->n_bytes, err);
 }
 
 /* The saturated ones of three numbers, in this order, from the zip64 field of a central entry's
@@ -407,23 +413,24 @@ static dcpk_status read_directory(struct dcpk_zip *zip, size_t max_members, stru
     return st == DCPK_OK ? strip_prefix(zip, err) : st;
 }
 
-dcpk_status dcpk_zip_open(struct dcpk_zip *zip, struct dcpk_source *source, uint64_t offset_bytes,
-                          uint64_t n_bytes, size_t max_members, struct dcpk_error *err)
+dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_zip_range *range,
+                          size_t max_members, struct dcpk_error *err)
 {
-    const uint64_t file_bytes = dcpk_source_bytes(source);
+    const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
     dcpk_status st;
 
     memset(zip, 0, offsetof(struct dcpk_zip, head));
-    zip->source = source;
-    zip->base_bytes = offset_bytes;
+    zip->source = range->source;
+    zip->reader = range->reader;
+    zip->base_bytes = range->offset_bytes;
     zip->n_bytes = n_bytes;
-    if (n_bytes > file_bytes || offset_bytes > file_bytes - n_bytes)
+    if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "%" PRIu64 " bytes at byte %" PRIu64 " pass the end of the file (%" PRIu64
                          " bytes)",
-                         n_bytes, offset_bytes, file_bytes);
+                         n_bytes, range->offset_bytes, file_bytes);
     zip->head_bytes = n_bytes < sizeof zip->head ? (size_t)n_bytes : sizeof zip->head;
-    st = dcpk_source_read(source, offset_bytes, zip->head, zip->head_bytes, err);
+    st = read_range(zip, 0, zip->head, zip->head_bytes, err);
     if (st != DCPK_OK)
         return st;
     /* A small item is all in the head: its tail is a part of it. */
@@ -431,8 +438,7 @@ dcpk_status dcpk_zip_open(struct dcpk_zip *zip, struct dcpk_source *source, uint
     if (n_bytes <= sizeof zip->head)
         memcpy(zip->tail, zip->head + (n_bytes - zip->tail_bytes), zip->tail_bytes);
     else
-        st = dcpk_source_read(source, offset_bytes + (n_bytes - zip->tail_bytes), zip->tail,
-                              zip->tail_bytes, err);
+        st = read_range(zip, n_bytes - zip->tail_bytes, zip->tail, zip->tail_bytes, err);
     return st == DCPK_OK ? read_directory(zip, max_members, err) : st;
 }
 

@@ -25,7 +25,8 @@ struct dcpk_zarr_state {
 /* Fill ckpt from the folders of its store: arrays, objects, notes. */
 dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 dcpk_status dcpk_zarr_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                             struct dcpk_extent *where, struct dcpk_error *err);
+                             const struct dcpk_reader *reader, struct dcpk_extent *where,
+                             struct dcpk_error *err);
 dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                              void *out, struct dcpk_error *err);
 void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);

@@ -406,7 +406,8 @@ dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
  * part inside the tensor is one run when only axes before all longer ones are cut.
  */
 dcpk_status dcpk_zarr_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                             struct dcpk_extent *where, struct dcpk_error *err)
+                             const struct dcpk_reader *reader, struct dcpk_extent *where,
+                             struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     const struct dcpk_zarr_layout *layout =
@@ -415,6 +416,7 @@ dcpk_status dcpk_zarr_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
     int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
     bool is_longer = false; /* an axis before this one has more than one index */
 
+    (void)reader; /* a file is a chunk */
     (void)err;
     *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file], .is_row_major = true};
     for (int a = tensor->rank; a-- > 0;) {

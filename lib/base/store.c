@@ -239,6 +239,15 @@ dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, 
     return source->store->ops->read(source, offset_bytes, out, n_bytes, err);
 }
 
+dcpk_status dcpk_reader_read(const struct dcpk_reader *reader, struct dcpk_source *source,
+                             uint64_t offset_bytes, void *out, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    if (reader == NULL)
+        return dcpk_source_read(source, offset_bytes, out, n_bytes, err);
+    return reader->read(reader->context, source, offset_bytes, out, n_bytes, err);
+}
+
 void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
                         enum dcpk_advice advice)
 {

@@ -87,6 +87,20 @@ dcpk_status dcpk_source_stamp(const struct dcpk_source *source, uint64_t *stamp,
  * when reading fails. */
 dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, void *out,
                              size_t n_bytes, struct dcpk_error *err);
+
+/*
+ * Someone who reads with more in hand than was asked for, so that small reads beside each other
+ * are one. `read`: as dcpk_source_read. A NULL reader is dcpk_source_read itself.
+ */
+struct dcpk_reader {
+    dcpk_status (*read)(void *context, struct dcpk_source *source, uint64_t offset_bytes, void *out,
+                        size_t n_bytes, struct dcpk_error *err);
+    void *context;
+};
+dcpk_status dcpk_reader_read(const struct dcpk_reader *reader, struct dcpk_source *source,
+                             uint64_t offset_bytes, void *out, size_t n_bytes,
+                             struct dcpk_error *err);
+
 /*
  * Advise the system that a range will be read soon / will not be read again (page cache). Failure
  * is not an error.

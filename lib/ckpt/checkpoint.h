@@ -158,7 +158,8 @@ struct dcpk_extent;
 /* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part
  * of it. Thread-safe. */
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                                   struct dcpk_extent *where, struct dcpk_error *err);
+                                   const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                   struct dcpk_error *err);
 
 /* Append a note; format as printf. Lost silently only when memory is out. */
 void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)

@@ -135,7 +135,8 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
 }
 
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                                   struct dcpk_extent *where, struct dcpk_error *err)
+                                   const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                   struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(ckpt, chunk);
@@ -143,8 +144,8 @@ dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dc
     dcpk_status st;
 
     if (run == NULL)
-        return ckpt->format->locate(ckpt, chunk, where, err);
-    st = ckpt->format->locate(ckpt, &ckpt->chunks[run->of], where, err);
+        return ckpt->format->locate(ckpt, chunk, reader, where, err);
+    st = ckpt->format->locate(ckpt, &ckpt->chunks[run->of], reader, where, err);
     if (st != DCPK_OK)
         return st;
     if (!where->is_row_major)

@@ -36,9 +36,11 @@ struct dcpk_format {
     int (*probe)(struct dcpk_store *store);
     /* Fill ckpt from metadata alone; read no tensor bytes. */
     dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
-    /* Say where a chunk's elements lie. Asked when they are first needed, by several threads. */
+    /* Say where a chunk's elements lie. Asked when they are first needed, by several threads, each
+     * with its reader (or NULL). */
     dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                          struct dcpk_extent *where, struct dcpk_error *err);
+                          const struct dcpk_reader *reader, struct dcpk_extent *where,
+                          struct dcpk_error *err);
     /* Optional, for encoded chunks: decode one whole chunk into out, the decoded_bytes that locate
      * told. Thread-safe. */
     dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,

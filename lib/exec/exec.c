@@ -112,7 +112,8 @@ void dcpk_exec_strides(size_t elem_bytes, const int64_t *extent, int rank, int64
 }
 
 dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
-                             struct dcpk_extent *where, struct dcpk_error *err)
+                             const struct dcpk_reader *reader, struct dcpk_extent *where,
+                             struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &exec->ckpt->tensors[chunk->tensor];
     const uint32_t number = (uint32_t)(chunk - exec->ckpt->chunks);
@@ -132,7 +133,7 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
         return DCPK_OK;
     }
     memset(where, 0, sizeof *where);
-    st = dcpk_checkpoint_locate(exec->ckpt, chunk, where, err);
+    st = dcpk_checkpoint_locate(exec->ckpt, chunk, reader, where, err);
     if (st != DCPK_OK) {
         dcpk_context(err, "finding '%s'", tensor->key);
         return st;
@@ -147,6 +148,12 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
         pthread_mutex_unlock(lock);
     }
     return DCPK_OK;
+}
+
+static dcpk_status read_for(void *worker, struct dcpk_source *source, uint64_t offset_bytes,
+                            void *out, size_t n_bytes, struct dcpk_error *err)
+{
+    return dcpk_worker_read(worker, source, offset_bytes, out, n_bytes, err);
 }
 
 /* Cut a share: half for the consumer, a quarter for spans, an eighth each for casts and windows. */
@@ -170,9 +177,10 @@ static dcpk_status worker_init(struct dcpk_worker *worker, size_t share_bytes,
     worker->cast_to = at + 4 * unit;
     worker->cast_bytes = 4 * unit;
     at += 8 * unit;
-    worker->window_bytes = unit;
+    worker->window_bytes = 8 * unit / DCPK_N_WINDOWS;
+    worker->reader = (struct dcpk_reader){read_for, worker};
     for (int i = 0; i < DCPK_N_WINDOWS; i++)
-        worker->windows[i].data = at + (size_t)i * unit;
+        worker->windows[i].data = at + (size_t)i * worker->window_bytes;
     return DCPK_OK;
 }
 

@@ -137,7 +137,7 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct dcpk_extent where = {0};
     const uint8_t *data;
-    dcpk_status st = ckpt->format->locate(ckpt, chunk, &where, err);
+    dcpk_status st = ckpt->format->locate(ckpt, chunk, &worker->reader, &where, err);
 
     if (st == DCPK_OK && where.has_crc32)
         st = check_record(c, worker, &where, err);

@@ -433,7 +433,8 @@ static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece 
         dcpk_box_unpack(chunk->span, tensor->rank, &chunk_box);
         if (!dcpk_box_intersect(&chunk_box, &from, &box))
             continue;
-        st = dcpk_exec_locate(g->exec, chunk, &extent, err);
+        st = dcpk_exec_locate(g->exec, chunk, g->worker == NULL ? NULL : &g->worker->reader,
+                              &extent, err);
         if (st != DCPK_OK)
             return st;
         st = extent.decoded_bytes > 0 && g->out != NULL ? gather_decoded(g, chunk, &part, &box, err)

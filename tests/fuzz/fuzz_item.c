@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     if (arena == NULL || dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
         abort();
     source = make_source(store, data, n_bytes, &err);
-    if (dcpk_item_read_tensor(source, MARGIN, n_bytes, &tensor, &err) == DCPK_OK)
+    if (dcpk_item_read_tensor(source, NULL, MARGIN, n_bytes, &tensor, &err) == DCPK_OK)
         check_tensor(&tensor, n_bytes);
     if (dcpk_item_read_value(source, MARGIN, n_bytes, 0, arena, &value, &err) == DCPK_OK)
         dcpk_item_encode(value, "archive", 2, &again, &err); /* what was read can be walked */

@@ -17,7 +17,7 @@ static float read_element(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk 
     float value;
     int64_t at;
 
-    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, &where, &err), label);
+    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, &err), label);
     at = (int64_t)where.first_bytes;
     for (int axis = rank - 1; axis >= 0; axis--) {
         at += i % chunk->span[rank + axis] * where.stride_bytes[axis];

@@ -309,10 +309,10 @@ static void reads_odd_tensors_and_refuses_hostile_ones(void **state)
         put_archive(&archive, &pickle, c->data_bytes, NULL);
         store = make_store(&archive, &source);
         if (c->text != NULL) {
-            CHECK_FAILS(dcpk_item_read_tensor(source, 0, archive.n_bytes, &t, &err), c->status,
-                        c->text, c->label);
+            CHECK_FAILS(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
+                        c->status, c->text, c->label);
         } else {
-            CHECK_OK(dcpk_item_read_tensor(source, 0, archive.n_bytes, &t, &err), c->label);
+            CHECK_OK(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err), c->label);
             CHECK_EQ_INT(t.rank, c->rank, c->label);
             CHECK_EQ_INT(t.record_bytes, c->data_bytes, c->label);
             CHECK_EQ_INT(t.first_bytes - t.record_offset_bytes, c->first_bytes, c->label);
@@ -346,10 +346,11 @@ static void minds_the_byte_order(void **state)
         put_archive(&archive, &pickle, 24, orders[i].order);
         store = make_store(&archive, &source);
         if (orders[i].text != NULL)
-            CHECK_FAILS(dcpk_item_read_tensor(source, 0, archive.n_bytes, &t, &err),
+            CHECK_FAILS(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
                         orders[i].status, orders[i].text, orders[i].order);
         else
-            CHECK_OK(dcpk_item_read_tensor(source, 0, archive.n_bytes, &t, &err), orders[i].order);
+            CHECK_OK(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
+                     orders[i].order);
         dcpk_store_close(store);
         dcpk_bytes_release(&pickle);
         dcpk_bytes_release(&archive);

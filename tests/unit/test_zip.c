@@ -50,7 +50,7 @@ static dcpk_status read_bytes(const uint8_t *data, size_t n, struct dcpk_item_te
     assert_int_equal(dcpk_store_new_memory("memory", &store, err), DCPK_OK);
     assert_int_equal(dcpk_store_add_memory(store, "item", padded, n + 20, err), DCPK_OK);
     assert_int_equal(dcpk_store_find(store, "item", &source, err), DCPK_OK);
-    st = dcpk_item_read_tensor(source, 10, n, tensor, err);
+    st = dcpk_item_read_tensor(source, NULL, 10, n, tensor, err);
     dcpk_store_close(store);
     free(padded);
     return st;
