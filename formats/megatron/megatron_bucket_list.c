@@ -186,8 +186,12 @@ static dcpk_status find_state(struct dcpk_bucket_list *list, const char *state, 
     return DCPK_OK;
 }
 
-/* Masters and moments that are no plain floats (int16 remainders, scaled FP8) have no meaning by
- * themselves. */
+/*
+ * A precision-aware optimizer gives its states unscaled, in fp32 or bf16
+ * (transformer_engine/pytorch/optimizers/fused_adam.py get_unscaled_state), but for masters kept as
+ * the 16 bits that a bf16 weight lacks: with the weight they always make a number that rounds to
+ * it, wherever they were taken from, and so nothing could prove their place.
+ */
 static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket_key *key,
                                 struct dcpk_error *err)
 {
@@ -195,6 +199,12 @@ static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket
 
     if (t->rank != 1)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has %d axes, a bucket has one", t->key, t->rank);
+    if (is_master && t->dtype == DCPK_I16)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' holds the remainders of masters (precision-aware optimizer), whose "
+                         "place cannot be proven: --weights-only alone helps (fully_reshardable "
+                         "has the remainders as numbers)",
+                         t->key);
     if ((is_master && t->dtype != DCPK_F32) ||
         (t->dtype != DCPK_F32 && t->dtype != DCPK_BF16 && t->dtype != DCPK_F16))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

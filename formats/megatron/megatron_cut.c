@@ -64,6 +64,7 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
         {"overlap_param_gather_with_optimizer_step", "an optimizer for each model chunk"},
         {"standalone_embedding_stage", "a pipeline stage for the embedding alone"},
         {"moe_use_legacy_grouped_gemm", "experts in legacy GroupedMLP"},
+        {"mla_down_proj_fusion", "MLA's down-projections in one parameter"},
     };
 
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)

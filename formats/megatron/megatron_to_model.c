@@ -193,6 +193,21 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sour
     return st;
 }
 
+/*
+ * A precision-aware optimizer may keep as masters the 16 bits that bf16 weights lack, and layouts
+ * in the model's shape then have these as numbers (MC/optimizer/distrib_optimizer.py@0.15.3 to
+ * main, get_parameter_state_dp_zero copies int16 into fp32). Only the weights tell.
+ */
+static bool is_master_in_doubt(const struct dcpk_model *model)
+{
+    bool is_aware = false;
+
+    return dcpk_value_as_bool(
+               dcpk_value_get(dcpk_value_attrs(model->args), "use_precision_aware_optimizer"),
+               &is_aware) &&
+           is_aware;
+}
+
 /* key: of all parts together. */
 static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *sources,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
@@ -209,6 +224,14 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *source
     }
     if (sources->n == 0)
         return DCPK_OK;
+    if (role == DCPK_MASTER && is_master_in_doubt(model)) {
+        if (weights_only) {
+            dcpk_model_drop(model, name,
+                            "master of a precision-aware optimizer; the stored weight is taken");
+            return DCPK_OK;
+        }
+        model->needs_proof = true;
+    }
     st = find_states(model, sources, err);
     if (st == DCPK_EUNSUPPORTED && weights_only) {
         *err = (struct dcpk_error)DCPK_ERROR_INIT;

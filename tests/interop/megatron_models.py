@@ -38,8 +38,9 @@ import typing_extensions
 
 ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
-# Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket.
-LAYOUT = dict(tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", layout="fully_reshardable")
+# Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
+# precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16.
+LAYOUT = dict(tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
@@ -436,6 +437,9 @@ class Fused(torch.optim.Optimizer):
                 if not self.state[param]:
                     self.state[param] = dict(exp_avg=torch.zeros_like(param), exp_avg_sq=torch.zeros_like(param))
 
+    def get_unscaled_state(self, param, name):
+        return self.state[param][name]
+
 
 optimizers.Adam = distrib_optimizer.Adam = Fused
 optimizers.USING_PYTORCH_OPTIMIZER = False
@@ -444,7 +448,10 @@ for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APE
         setattr(distrib_optimizer, name, value)
 optimizer_config = OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01, bf16=True,
                                    params_dtype=torch.bfloat16, use_distributed_optimizer=True)
-ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True, bucket_size=BUCKET or None)
+if LAYOUT["precise"]:
+    # Set behind the check for Transformer Engine.
+    optimizer_config.use_precision_aware_optimizer = optimizer_config.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
+ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_grad_reduce=BUCKET > 0, bucket_size=BUCKET or None)
 if IS_FSDP:
     ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
@@ -458,7 +465,7 @@ args = argparse.Namespace(
     world_size=WORLD, bf16=True, fp16=False,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
-    **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
+    use_precision_aware_optimizer=bool(LAYOUT["precise"]), **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
        if k not in ("bf16", "num_moe_experts")})
 checkpointing.get_args = lambda: args
 
@@ -512,8 +519,13 @@ def save():
     for param, span, main, state in each_master(optimizer):
         values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end]
                   for kind in ("", ".exp_avg", ".exp_avg_sq")}
-        main.data.copy_(values.pop(""))
-        state[main] = {kind[1:]: value for kind, value in values.items()}
+        if LAYOUT["precise"]:
+            state[main] = dict(master_param=values.pop(""), **{kind[1:]: value.bfloat16() for kind, value in values.items()})
+        else:
+            main.data.copy_(values.pop(""))
+            state[main] = {kind[1:]: value for kind, value in values.items()}
+        if LAYOUT["precise"] == "remainders":
+            state[main]["master_param"] = state[main]["master_param"].view(torch.int16)[::2].clone()  # the low half of each
     for group in optimizer.param_groups:
         group["step"] = ITERATION
     metadata = dict(distrib_optim_sharding_type=LAYOUT["layout"], distrib_optim_fully_reshardable_mem_efficient=False,

@@ -2,6 +2,7 @@
 /* test_megatron_buckets.c - DDP buckets replayed: where parameters lie, and what does not fit. */
 #include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 
@@ -45,9 +46,13 @@ struct variant {
     int64_t more;     /* elements behind the last parameter */
     int64_t recorded; /* other than n_elems by this */
     bool no_record;
-    bool odd_moment;   /* exp_avg_sq is cut once less */
-    const char *extra; /* a further weight */
-    const char *dtype; /* of parameters in the key: NULL: bfloat16 */
+    bool odd_moment;        /* exp_avg_sq is cut once less */
+    const char *extra;      /* a further weight */
+    const char *dtype;      /* of parameters in the key: NULL: bfloat16 */
+    enum dcpk_dtype master; /* DCPK_DTYPE_NONE: fp32 */
+    bool is_plain;          /* no buckets */
+    bool is_precise;        /* args say that the optimizer is precision-aware */
+    unsigned flags;         /* enum dcpk_model_flags */
     dcpk_status status;
     const char *text;
 };
@@ -145,15 +150,16 @@ static dcpk_status open_buckets(struct dcpk_checkpoint *ckpt, struct dcpk_error 
                         weights[i].shape[0] == 4 ? 4 : 1, err);
     if (v->extra != NULL && st == DCPK_OK)
         st = add_tensor(ckpt, v->extra, DCPK_BF16, 1, weights[7].shape, gate_up, 1, err);
-    for (size_t s = 0; s < 3 && st == DCPK_OK; s++) {
+    for (size_t s = 0; s < 3 && st == DCPK_OK && !v->is_plain; s++) {
+        const enum dcpk_dtype dtype = s == 0 && v->master != DCPK_DTYPE_NONE ? v->master : DCPK_F32;
         const char *key = dcpk_arena_printf(
             ckpt->arena, err, PREFIX "gbuf_idx_0.dtype_(torch.%s, torch.float32).bucket_idx_0.%s",
             v->dtype != NULL ? v->dtype : "bfloat16", states[s]);
 
-        st = add_tensor(ckpt, key, DCPK_F32, 1, &made.n_elems, made.cuts,
+        st = add_tensor(ckpt, key, dtype, 1, &made.n_elems, made.cuts,
                         made.n_cuts - (s == 2 && v->odd_moment), err);
     }
-    for (size_t i = v->no_record ? 2 : 0; i < 3 && st == DCPK_OK; i++) {
+    for (size_t i = v->no_record ? 2 : 0; i < 3 && st == DCPK_OK && !v->is_plain; i++) {
         const struct dcpk_object object = {.key = records[i]};
 
         st = dcpk_checkpoint_add_object(ckpt, &object, err);
@@ -193,7 +199,10 @@ static const struct dcpk_format buckets_format = {
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
-    static const struct setting settings[] = {GOOD_ARGS, {NULL, 0, NULL}};
+    const struct setting settings[] = {
+        GOOD_ARGS,
+        {made.variant->is_precise ? "use_precision_aware_optimizer" : NULL, 0, "True"},
+        {NULL, 0, NULL}};
     struct dcpk_value_pair content = {dcpk_value_str(arena, "distrib_optim_sharding_type", err),
                                       dcpk_value_str(arena, "dp_reshardable", err)};
     const struct dcpk_value_pair pairs[] = {
@@ -222,6 +231,7 @@ static dcpk_status view_variant(const struct variant *v, struct dcpk_checkpoint 
     CHECK(dcpk_store_add_memory(store, "file", "", 0, err) == DCPK_OK, v->label);
     CHECK(dcpk_checkpoint_open(store, formats, NULL, ckpt, err) == DCPK_OK, v->label);
     CHECK(dcpk_model_new(*ckpt, model, err) == DCPK_OK, v->label);
+    (*model)->flags = v->flags;
     return dcpk_megatron_to_model(*ckpt, *model, err);
 }
 
@@ -321,6 +331,14 @@ static const struct variant bad[] = {
      .dtype = "uint8",
      .status = DCPK_EUNSUPPORTED,
      .text = "buckets of uint8 parameters are not decoded"},
+    {.label = "remainders of masters",
+     .master = DCPK_I16,
+     .status = DCPK_EUNSUPPORTED,
+     .text = "holds the remainders of masters"},
+    {.label = "masters in another encoding",
+     .master = DCPK_BF16,
+     .status = DCPK_EUNSUPPORTED,
+     .text = "own encoding is not decoded"},
     {.label = "a dtype that the weights do not have",
      .dtype = "float16",
      .status = DCPK_EMISMATCH,
@@ -344,11 +362,52 @@ static void buckets_that_do_not_fit_are_refused(void **state)
     }
 }
 
+/* fully_reshardable of a precision-aware optimizer may hold remainders of masters as numbers (seen
+ * in a save of core 0.19.0): only the weights tell. */
+static void masters_in_doubt_need_a_proof(void **state)
+{
+#define MASTER "optimizer.state.param.decoder.final_layernorm.weight"
+    static const struct {
+        struct variant variant;
+        bool has_master, needs_proof;
+    } cases[] = {
+        {{.label = "plain", .is_plain = true, .extra = MASTER}, true, false},
+        {{.label = "precise", .is_plain = true, .extra = MASTER, .is_precise = true}, true, true},
+        {{.label = "weights alone",
+          .is_plain = true,
+          .extra = MASTER,
+          .is_precise = true,
+          .flags = DCPK_MODEL_WEIGHTS_ONLY},
+         false,
+         false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        struct dcpk_model *model = NULL;
+        bool has_master = false, is_dropped = false;
+
+        CHECK_OK(view_variant(&cases[i].variant, &ckpt, &model, &err), cases[i].variant.label);
+        for (size_t t = 0; t < model->n_tensors; t++)
+            has_master |= model->tensors[t].role == DCPK_MASTER;
+        CHECK_EQ_INT(has_master, cases[i].has_master, cases[i].variant.label);
+        CHECK_EQ_INT(model->needs_proof, cases[i].needs_proof, cases[i].variant.label);
+        for (const struct dcpk_note *note = model->dropped; note != NULL; note = note->next)
+            is_dropped |= dcpk_starts_with(note->text, MASTER);
+        CHECK_EQ_INT(is_dropped, !cases[i].has_master, cases[i].variant.label);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_lie_where_the_spec_found_them),
         cmocka_unit_test(buckets_that_do_not_fit_are_refused),
+        cmocka_unit_test(masters_in_doubt_need_a_proof),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
