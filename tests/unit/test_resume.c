@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_resume.c - a conversion cut short anywhere and gone on with gives the bytes of one that was
  * not. */
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "lib/exec/writing.h"
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
@@ -226,35 +229,108 @@ static void any_frame(void **state)
     tear_down(ckpt, out);
 }
 
-static bool stop_late(void *context, uint64_t done_bytes, uint64_t total_bytes)
+static int sums_left; /* until the process dies */
+
+static uint32_t deadly_crc32(uint32_t crc, const void *data, size_t n_bytes)
 {
-    (void)context;
-    return done_bytes < total_bytes / 2;
+    if (--sums_left == 0)
+        raise(SIGKILL);
+    return dcpk_backends[0]->crc32(crc, data, n_bytes);
 }
 
-/* Stopped on request, again and again: each time it comes nearer to the end. */
-static void stopped(void **state)
+/* Convert in a process that is killed with the n-th checksum. Returns whether it was. */
+static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, int n,
+                         const char *label)
 {
-    struct dcpk_exec_options options = {
-        .n_threads = 2, .unit_bytes = UNIT_BYTES, .progress = {.update = stop_late}};
+    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_backend deadly = *dcpk_backends[0];
+    int status;
+    const pid_t child = fork();
+
+    CHECK(child >= 0, label);
+    if (child == 0) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_exec *exec;
+        struct attempt a = {.st = DCPK_ENOMEM};
+
+        deadly.crc32 = deadly_crc32;
+        sums_left = n;
+        if (dcpk_exec_new(ckpt, &deadly, &options, &exec, &err) == DCPK_OK)
+            write_once(exec, out, &a);
+        _exit(a.st == DCPK_OK ? 0 : 1);
+    }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child, label);
+    CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0, label);
+    return WIFSIGNALED(status);
+}
+
+/* Killed anywhere: nothing looks whole, and the next run goes on to the same bytes. */
+static void killed(void **state)
+{
+    const struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
+    uint64_t most_resumed = 0;
     struct dcpk_exec *exec;
     struct attempt a;
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    for (int n = 1; write_killed(ckpt, out, n, "killed"); n += 29) {
+        char label[32];
+
+        snprintf(label, sizeof label, "checksum %d", n);
+        CHECK(!scratch_has("out") && scratch_has("out.dcpkit-partial"), label);
         write_once(exec, out, &a);
-        dcpk_exec_free(exec);
-        if (a.st == DCPK_OK)
-            break; /* the clock did not ask half way */
-        CHECK_EQ_INT(a.st, DCPK_ECANCELLED, a.err.text);
-        options.progress.update = NULL;
+        CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+        most_resumed = a.resumed_bytes > most_resumed ? a.resumed_bytes : most_resumed;
+        check_same(out, label);
     }
-    CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+    CHECK(most_resumed > 2 * 16 * UNIT_BYTES, "the journal was written more than twice");
+    check_same(out, "not killed");
+    dcpk_exec_free(exec);
+    tear_down(ckpt, out);
+}
+
+static bool stop(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct attempt *told = context;
+
+    told->resumed_bytes = done_bytes;
+    told->stats.written_bytes = total_bytes;
+    return false;
+}
+
+/* Stopped on request: progress begins with what is done, and that is kept. */
+static void stopped(void **state)
+{
+    struct attempt first, second, third, told = {0};
+    struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    struct dcpk_exec *exec, *stopping;
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    options.progress = (struct dcpk_progress){.update = stop, .context = &told};
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &stopping, &err), "exec");
+    fails_finish = true;
+    write_once(exec, out, &first);
+    CHECK(first.is_kept, first.err.text);
+    fails_finish = false;
+    write_once(stopping, out, &second);
+    CHECK_EQ_INT(second.st, DCPK_ECANCELLED, second.err.text);
+    CHECK(second.is_kept, "stopped");
+    CHECK_EQ_INT(told.resumed_bytes, all_bytes(out) + 5000, "done, with the payload");
+    CHECK_EQ_INT(told.stats.written_bytes, all_bytes(out) + 5000, "in all");
+    write_once(exec, out, &third);
+    CHECK_EQ_INT(third.st, DCPK_OK, third.err.text);
+    CHECK_EQ_INT(third.resumed_bytes, all_bytes(out), "all was kept");
     check_same(out, "stopped");
+    dcpk_exec_free(exec);
+    dcpk_exec_free(stopping);
     tear_down(ckpt, out);
 }
 
@@ -359,7 +435,8 @@ static void other_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_frame), TEST(stopped), TEST(any_allocation), TEST(file_is_gone), TEST(other_plan),
+        TEST(any_frame),      TEST(killed),       TEST(stopped),
+        TEST(any_allocation), TEST(file_is_gone), TEST(other_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
