@@ -262,7 +262,8 @@ static void test_progress(void **state)
 {
     static const int64_t shape[] = {64, 64};
     struct told told = {0};
-    const struct dcpk_exec_options options = {.n_threads = 2, .progress = {tell, &told}};
+    const struct dcpk_exec_options options = {.n_threads = 2,
+                                              .progress = {.update = tell, .context = &told}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_checkpoint *ckpt;
