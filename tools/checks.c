@@ -76,21 +76,15 @@ dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char 
     dcpk_json_begin_array(&j);
     for (size_t i = 0; i < checks->n; i++) {
         dcpk_json_begin_object(&j);
-        dcpk_json_put_key(&j, "name");
-        dcpk_json_put_string(&j, checks->list[i].name);
-        dcpk_json_put_key(&j, "ok");
-        dcpk_json_put_bool(&j, checks->list[i].status == DCPK_OK);
-        dcpk_json_put_key(&j, "text");
-        dcpk_json_put_string(&j, checks->list[i].text);
+        dcpk_json_add_string(&j, "name", checks->list[i].name);
+        dcpk_json_add_bool(&j, "ok", checks->list[i].status == DCPK_OK);
+        dcpk_json_add_string(&j, "text", checks->list[i].text);
         dcpk_json_end_object(&j);
     }
     dcpk_json_end_array(&j);
-    dcpk_json_put_key(&j, "format");
-    dcpk_json_put_string(&j, format);
-    dcpk_json_put_key(&j, "ok");
-    dcpk_json_put_bool(&j, dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
-    dcpk_json_put_key(&j, "version");
-    dcpk_json_put_int(&j, 1);
+    dcpk_json_add_string(&j, "format", format);
+    dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
+    dcpk_json_add_int(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
 }

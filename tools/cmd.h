@@ -68,6 +68,11 @@ struct dcpk_cli_option {
             "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least "    \
             "16M)"                                                                                 \
     }
+#define DCPK_CLI_FORMAT(variable)                                                                  \
+    {                                                                                              \
+        "format", 0, DCPK_CLI_TEXT, &(variable), "NAME",                                           \
+            "read DIR as this format (default: found by looking)"                                  \
+    }
 #define DCPK_CLI_VOCAB_SIZE(variable)                                                              \
     {                                                                                              \
         "vocab-size", 0, DCPK_CLI_LENGTH, &(variable), "N",                                        \

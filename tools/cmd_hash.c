@@ -109,8 +109,7 @@ int dcpk_cmd_hash(int argc, char **argv)
     bool as_json = false;
     const char *format = NULL, *check_path = NULL;
     const struct dcpk_cli_option rows[] = {
-        {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
-         "read DIR as this format (default: found by looking)"},
+        DCPK_CLI_FORMAT(format),
         {"check", 0, DCPK_CLI_TEXT, &check_path, "FILE",
          "compare with the hashes in FILE, of hash --json or convert --hashes: say which\n"
          "tensors differ; exit 1 when some do"},

@@ -76,8 +76,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
          "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how\n"
          "many are NaN, infinite or zero"},
-        {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
-         "read DIR as this format (default: found by looking)"},
+        DCPK_CLI_FORMAT(format),
         DCPK_CLI_JSON(r.as_json),
         DCPK_CLI_THREADS(r.options.n_threads),
         DCPK_CLI_MEMORY(r.options.memory_bytes),

@@ -60,31 +60,16 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
     return dcpk_cli_flush(err);
 }
 
-static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_uint(j, v);
-}
-
-static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
-{
-    dcpk_json_put_key(j, key);
-    if (text != NULL)
-        dcpk_json_put_string(j, text);
-    else
-        dcpk_json_put_null(j);
-}
-
 static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
 {
     const bool is_tensor = item->dtype != DCPK_DTYPE_NONE;
 
     dcpk_json_begin_object(j);
-    put_string(j, "dtype", is_tensor ? dcpk_dtype_name(item->to) : NULL);
-    put_string(j, "key", item->key);
-    put_string(j, "name", item->removed_by == NULL ? item->name : NULL);
-    put_string(j, "removed_by", item->removed_by);
-    put_string(j, "stored_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
+    dcpk_json_add_string(j, "dtype", is_tensor ? dcpk_dtype_name(item->to) : NULL);
+    dcpk_json_add_string(j, "key", item->key);
+    dcpk_json_add_string(j, "name", item->removed_by == NULL ? item->name : NULL);
+    dcpk_json_add_string(j, "removed_by", item->removed_by);
+    dcpk_json_add_string(j, "stored_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
     dcpk_json_end_object(j);
 }
 
@@ -96,22 +81,20 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
 
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
-    put_uint(&j, "cast", m->n_cast);
-    dcpk_json_put_key(&j, "dry_run");
-    dcpk_json_put_bool(&j, dry_run);
-    put_uint(&j, "files_copied", m->n_copied);
-    put_uint(&j, "files_linked", m->n_linked);
-    put_string(&j, "folder", m->target.folder);
+    dcpk_json_add_uint(&j, "cast", m->n_cast);
+    dcpk_json_add_bool(&j, "dry_run", dry_run);
+    dcpk_json_add_uint(&j, "files_copied", m->n_copied);
+    dcpk_json_add_uint(&j, "files_linked", m->n_linked);
+    dcpk_json_add_string(&j, "folder", m->target.folder);
     dcpk_json_put_key(&j, "keys");
     dcpk_json_begin_array(&j);
     for (size_t i = 0; i < m->n_items; i++)
         put_item(&j, &m->items[i]);
     dcpk_json_end_array(&j);
-    put_uint(&j, "removed", m->n_removed);
-    put_uint(&j, "renamed", m->n_renamed);
-    dcpk_json_put_key(&j, "rewritten");
-    dcpk_json_put_bool(&j, m->is_rewritten);
-    put_uint(&j, "version", 1);
+    dcpk_json_add_uint(&j, "removed", m->n_removed);
+    dcpk_json_add_uint(&j, "renamed", m->n_renamed);
+    dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
+    dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
 }

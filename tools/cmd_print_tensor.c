@@ -109,15 +109,9 @@ static dcpk_status print_json_head(const struct request *r, struct dcpk_error *e
 
     dcpk_json_out_init(&j, &bytes, 0);
     dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "dtype");
-    dcpk_json_put_string(&j, dcpk_dtype_name(r->tensor->dtype));
-    dcpk_json_put_key(&j, "key");
-    dcpk_json_put_string(&j, r->key);
-    dcpk_json_put_key(&j, "shape");
-    dcpk_json_begin_array(&j);
-    for (int axis = 0; axis < rank; axis++)
-        dcpk_json_put_int(&j, shape[axis]);
-    dcpk_json_end_array(&j);
+    dcpk_json_add_string(&j, "dtype", dcpk_dtype_name(r->tensor->dtype));
+    dcpk_json_add_string(&j, "key", r->key);
+    dcpk_json_add_ints(&j, "shape", shape, rank);
     dcpk_json_put_key(&j, "values");
     st = dcpk_bytes_status(&bytes, err);
     if (st == DCPK_OK)
@@ -185,8 +179,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     const struct dcpk_cli_option rows[] = {
         {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
          "every element (default: past 1000 of them the first and last 3 of each axis)"},
-        {"format", 0, DCPK_CLI_TEXT, &format, "NAME",
-         "read DIR as this format (default: found by looking)"},
+        DCPK_CLI_FORMAT(format),
         {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
          "print one JSON document with every element, floats as doubles"},
     };

@@ -109,55 +109,33 @@ dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct 
     return dcpk_cli_flush(err);
 }
 
-static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
-{
-    dcpk_json_put_key(j, key);
-    if (text != NULL)
-        dcpk_json_put_string(j, text);
-    else
-        dcpk_json_put_null(j);
-}
-
-static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_uint(j, v);
-}
-
-static void put_double(struct dcpk_json_out *j, const char *key, double v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_double(j, v);
-}
-
 static void put_measured(struct dcpk_json_out *j, const struct dcpk_compare *m)
 {
-    put_double(j, "max_abs_error", m->max_abs);
-    put_double(j, "max_rel_error", m->max_rel);
+    dcpk_json_add_double(j, "max_abs_error", m->max_abs);
+    dcpk_json_add_double(j, "max_rel_error", m->max_rel);
     dcpk_json_put_key(j, "max_ulp");
     if (m->has_ulp)
         dcpk_json_put_uint(j, m->max_ulp);
     else
         dcpk_json_put_null(j);
-    put_uint(j, "n_different", m->n_different);
-    put_uint(j, "n_nan_on_one_side", m->n_nan);
-    put_uint(j, "n_unequal_bits", m->n_unequal_bits);
+    dcpk_json_add_uint(j, "n_different", m->n_different);
+    dcpk_json_add_uint(j, "n_nan_on_one_side", m->n_nan);
+    dcpk_json_add_uint(j, "n_unequal_bits", m->n_unequal_bits);
 }
 
 static void put_difference(struct dcpk_json_out *j, const struct dcpk_difference *d)
 {
     dcpk_json_begin_object(j);
-    put_string(j, "a", d->a);
-    put_string(j, "b", d->b);
+    dcpk_json_add_string(j, "a", d->a);
+    dcpk_json_add_string(j, "b", d->b);
     if (d->kind == DCPK_ELEMENTS_DIFFER && !d->measured.equal) {
-        dcpk_json_put_key(j, "first_different");
-        dcpk_json_put_int(j, d->measured.first_different);
+        dcpk_json_add_int(j, "first_different", d->measured.first_different);
     }
-    put_string(j, "kind", kinds[d->kind]);
+    dcpk_json_add_string(j, "kind", kinds[d->kind]);
     if (d->kind == DCPK_ELEMENTS_DIFFER)
         put_measured(j, &d->measured);
-    put_string(j, "name", d->name);
-    put_string(j, "part", d->part);
+    dcpk_json_add_string(j, "name", d->name);
+    dcpk_json_add_string(j, "part", d->part);
     dcpk_json_end_object(j);
 }
 
@@ -179,18 +157,16 @@ dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
     put_list(&j, "differences", &report->differences);
-    dcpk_json_put_key(&j, "equal");
-    dcpk_json_put_bool(&j, report->equal);
+    dcpk_json_add_bool(&j, "equal", report->equal);
     put_list(&j, "layout_differences", &report->layout);
-    dcpk_json_put_key(&j, "logical");
-    dcpk_json_put_bool(&j, report->is_logical);
-    put_uint(&j, "n_differences", report->differences.n);
-    put_uint(&j, "n_parameters", report->n_params);
-    put_uint(&j, "n_tensors", report->n_tensors);
-    put_uint(&j, "n_values", report->n_values);
-    put_uint(&j, "tensor_bytes", report->tensor_bytes);
+    dcpk_json_add_bool(&j, "logical", report->is_logical);
+    dcpk_json_add_uint(&j, "n_differences", report->differences.n);
+    dcpk_json_add_uint(&j, "n_parameters", report->n_params);
+    dcpk_json_add_uint(&j, "n_tensors", report->n_tensors);
+    dcpk_json_add_uint(&j, "n_values", report->n_values);
+    dcpk_json_add_uint(&j, "tensor_bytes", report->tensor_bytes);
     put_list(&j, "tolerated", &report->tolerated);
-    put_uint(&j, "version", 1);
+    dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
 }

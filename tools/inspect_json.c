@@ -9,34 +9,12 @@
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
-static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_uint(j, v);
-}
-
-static void put_string(struct dcpk_json_out *j, const char *key, const char *text)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_string(j, text);
-}
-
-static void put_numbers(struct dcpk_json_out *j, const char *key, const int64_t *v, int n)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_begin_array(j);
-    for (int i = 0; i < n; i++)
-        dcpk_json_put_int(j, v[i]);
-    dcpk_json_end_array(j);
-}
-
 static void put_size(struct dcpk_json_out *j, const char *key, int64_t size)
 {
-    dcpk_json_put_key(j, key);
     if (size > 0)
-        dcpk_json_put_int(j, size);
+        dcpk_json_add_int(j, key, size);
     else
-        dcpk_json_put_null(j);
+        dcpk_json_add_null(j, key);
 }
 
 static void put_layout(struct dcpk_json_out *j, const struct dcpk_layout *l)
@@ -118,9 +96,9 @@ static dcpk_status put_objects(struct dcpk_json_out *j, const struct dcpk_checkp
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         dcpk_json_put_key(j, sorted[i]->key);
         dcpk_json_begin_object(j);
-        put_string(j, "file", dcpk_source_name(ckpt->files[sorted[i]->place.file]));
-        put_uint(j, "n_bytes", sorted[i]->place.n_bytes);
-        put_uint(j, "offset_bytes", sorted[i]->place.offset_bytes);
+        dcpk_json_add_string(j, "file", dcpk_source_name(ckpt->files[sorted[i]->place.file]));
+        dcpk_json_add_uint(j, "n_bytes", sorted[i]->place.n_bytes);
+        dcpk_json_add_uint(j, "offset_bytes", sorted[i]->place.offset_bytes);
         dcpk_json_end_object(j);
     }
     dcpk_json_end_object(j);
@@ -137,23 +115,23 @@ static void put_chunks(struct dcpk_json_out *j, const struct dcpk_checkpoint *ck
         const struct dcpk_chunk *c = &ckpt->chunks[tensor->first_chunk + i];
 
         dcpk_json_begin_object(j);
-        put_numbers(j, "extents", c->span + tensor->rank, tensor->rank);
-        put_string(j, "file", dcpk_source_name(ckpt->files[c->place.file]));
-        put_uint(j, "n_bytes", c->place.n_bytes);
-        put_uint(j, "offset_bytes", c->place.offset_bytes);
-        put_numbers(j, "offsets", c->span, tensor->rank);
+        dcpk_json_add_ints(j, "extents", c->span + tensor->rank, tensor->rank);
+        dcpk_json_add_string(j, "file", dcpk_source_name(ckpt->files[c->place.file]));
+        dcpk_json_add_uint(j, "n_bytes", c->place.n_bytes);
+        dcpk_json_add_uint(j, "offset_bytes", c->place.offset_bytes);
+        dcpk_json_add_ints(j, "offsets", c->span, tensor->rank);
         dcpk_json_end_object(j);
     }
     dcpk_json_end_array(j);
 }
 
-static void put_double(struct dcpk_json_out *j, const char *key, bool is_known, double v)
+/* Without a finite element there is no number. */
+static void put_known(struct dcpk_json_out *j, const char *key, bool is_known, double v)
 {
-    dcpk_json_put_key(j, key);
     if (is_known)
-        dcpk_json_put_double(j, v);
+        dcpk_json_add_double(j, key, v);
     else
-        dcpk_json_put_null(j);
+        dcpk_json_add_null(j, key);
 }
 
 static void put_stats(struct dcpk_json_out *j, const struct dcpk_stats *s)
@@ -166,14 +144,14 @@ static void put_stats(struct dcpk_json_out *j, const struct dcpk_stats *s)
         return;
     }
     dcpk_json_begin_object(j);
-    put_double(j, "max", is_known, s->max);
-    put_double(j, "mean", is_known, dcpk_stats_mean(s));
-    put_double(j, "min", is_known, s->min);
-    put_uint(j, "n_elems", s->n_elems);
-    put_uint(j, "n_inf", s->n_inf);
-    put_uint(j, "n_nan", s->n_nan);
-    put_uint(j, "n_zero", s->n_zero);
-    put_double(j, "norm", is_known, dcpk_stats_norm(s));
+    put_known(j, "max", is_known, s->max);
+    put_known(j, "mean", is_known, dcpk_stats_mean(s));
+    put_known(j, "min", is_known, s->min);
+    dcpk_json_add_uint(j, "n_elems", s->n_elems);
+    dcpk_json_add_uint(j, "n_inf", s->n_inf);
+    dcpk_json_add_uint(j, "n_nan", s->n_nan);
+    dcpk_json_add_uint(j, "n_zero", s->n_zero);
+    put_known(j, "norm", is_known, dcpk_stats_norm(s));
     dcpk_json_end_object(j);
 }
 
@@ -207,12 +185,12 @@ static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_inspec
         dcpk_json_begin_object(j);
         if (in->has_chunks)
             put_chunks(j, ckpt, t);
-        put_string(j, "dtype", dcpk_dtype_name(t->dtype));
+        dcpk_json_add_string(j, "dtype", dcpk_dtype_name(t->dtype));
         if (t->model_shape != NULL) /* flattened by Megatron 0.8 to 0.15 */
-            put_numbers(j, "model_shape", t->model_shape, t->model_rank);
-        put_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
-        put_uint(j, "n_chunks", t->n_chunks);
-        put_numbers(j, "shape", t->shape, t->rank);
+            dcpk_json_add_ints(j, "model_shape", t->model_shape, t->model_rank);
+        dcpk_json_add_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
+        dcpk_json_add_uint(j, "n_chunks", t->n_chunks);
+        dcpk_json_add_ints(j, "shape", t->shape, t->rank);
         if (in->stats != NULL)
             put_stats(j, &in->stats[t - ckpt->tensors]);
         dcpk_json_end_object(j);
@@ -226,18 +204,18 @@ static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *t)
 {
     dcpk_json_put_key(j, "totals");
     dcpk_json_begin_object(j);
-    put_uint(j, "file_bytes", t->file_bytes);
-    put_uint(j, "n_alias_chunks", t->n_alias_chunks);
-    put_uint(j, "n_alias_objects", t->n_alias_objects);
-    put_uint(j, "n_alias_tensors", t->n_alias_tensors);
-    put_uint(j, "n_chunks", t->n_chunks);
-    put_uint(j, "n_elems", t->n_elems);
-    put_uint(j, "n_files", t->n_files);
-    put_uint(j, "n_objects", t->n_objects);
-    put_uint(j, "n_tensors", t->n_tensors);
-    put_uint(j, "object_bytes", t->object_bytes);
-    put_uint(j, "stored_bytes", t->stored_bytes);
-    put_uint(j, "tensor_bytes", t->tensor_bytes);
+    dcpk_json_add_uint(j, "file_bytes", t->file_bytes);
+    dcpk_json_add_uint(j, "n_alias_chunks", t->n_alias_chunks);
+    dcpk_json_add_uint(j, "n_alias_objects", t->n_alias_objects);
+    dcpk_json_add_uint(j, "n_alias_tensors", t->n_alias_tensors);
+    dcpk_json_add_uint(j, "n_chunks", t->n_chunks);
+    dcpk_json_add_uint(j, "n_elems", t->n_elems);
+    dcpk_json_add_uint(j, "n_files", t->n_files);
+    dcpk_json_add_uint(j, "n_objects", t->n_objects);
+    dcpk_json_add_uint(j, "n_tensors", t->n_tensors);
+    dcpk_json_add_uint(j, "object_bytes", t->object_bytes);
+    dcpk_json_add_uint(j, "stored_bytes", t->stored_bytes);
+    dcpk_json_add_uint(j, "tensor_bytes", t->tensor_bytes);
     dcpk_json_end_object(j);
 }
 
@@ -249,9 +227,9 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
 
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
-    put_string(&j, "folder", in->run->folder);
-    put_string(&j, "format", in->ckpt->format->name);
-    put_string(&j, "generation", in->ckpt->generation);
+    dcpk_json_add_string(&j, "folder", in->run->folder);
+    dcpk_json_add_string(&j, "format", in->ckpt->format->name);
+    dcpk_json_add_string(&j, "generation", in->ckpt->generation);
     dcpk_json_put_key(&j, "iteration");
     if (in->iteration >= 0)
         dcpk_json_put_int(&j, in->iteration);
@@ -264,12 +242,11 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
     put_notes(&j, in->ckpt);
     if (st == DCPK_OK)
         st = put_objects(&j, in->ckpt, err);
-    put_string(&j, "optimizer_layout", in->state->optimizer_layout);
+    dcpk_json_add_string(&j, "optimizer_layout", in->state->optimizer_layout);
     if (st == DCPK_OK)
         st = put_tensors(&j, in, err);
     put_totals(&j, &in->summary->totals);
-    dcpk_json_put_key(&j, "version");
-    dcpk_json_put_int(&j, 1);
+    dcpk_json_add_int(&j, "version", 1);
     dcpk_json_end_object(&j);
     if (st == DCPK_OK)
         st = dcpk_cli_print_bytes(&bytes, err);

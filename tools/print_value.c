@@ -43,12 +43,10 @@ static dcpk_status print_json(const char *key, const struct dcpk_value *value,
 
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "key");
-    dcpk_json_put_string(&j, key);
+    dcpk_json_add_string(&j, "key", key);
     dcpk_json_put_key(&j, "value");
     dcpk_value_to_json(value, &j);
-    dcpk_json_put_key(&j, "version");
-    dcpk_json_put_int(&j, 1);
+    dcpk_json_add_int(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
 }

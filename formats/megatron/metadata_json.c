@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "lib/base/alloc.h"
 #include "lib/base/json.h"
 
 #define MAX_JSON_BYTES (1u << 20)
@@ -30,22 +29,14 @@ dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
                                        struct dcpk_megatron_backend *backend,
                                        struct dcpk_error *err)
 {
-    struct dcpk_source *source;
     struct dcpk_json *doc = NULL;
-    char *text = NULL;
-    size_t n;
-    dcpk_status st = dcpk_store_find(store, DCPK_MEGATRON_METADATA_JSON, &source, err);
+    dcpk_status st = dcpk_json_read(store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err);
-    if (st == DCPK_OK)
-        st = dcpk_json_parse(text, n, &doc, err);
     if (st != DCPK_OK)
         dcpk_context(err, "reading '%s'", DCPK_MEGATRON_METADATA_JSON);
     else
         st = read_backend(doc, backend, err);
     dcpk_json_free(doc);
-    dcpk_free(text);
     return st;
 }
 

@@ -341,15 +341,6 @@ dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out
     return DCPK_OK;
 }
 
-static void put_extents(struct dcpk_json_out *j, const char *key, const int64_t *extent, int rank)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_begin_array(j);
-    for (int a = 0; a < rank; a++)
-        dcpk_json_put_int(j, extent[a]);
-    dcpk_json_end_array(j);
-}
-
 /* The text that zarr 2 writes for Megatron's arrays, byte for byte (zarr.md section 3). */
 static void put_json(const struct dcpk_out_tensor *tensor, struct dcpk_bytes *bytes)
 {
@@ -359,20 +350,14 @@ static void put_json(const struct dcpk_out_tensor *tensor, struct dcpk_bytes *by
     chunk_shape(tensor, chunk);
     dcpk_json_out_init(&j, bytes, 4);
     dcpk_json_begin_object(&j);
-    put_extents(&j, "chunks", chunk, tensor->rank);
-    dcpk_json_put_key(&j, "compressor");
-    dcpk_json_put_null(&j);
-    dcpk_json_put_key(&j, "dtype");
-    dcpk_json_put_string(&j, dcpk_zarr_dtype_name(tensor->dtype));
-    dcpk_json_put_key(&j, "fill_value");
-    dcpk_json_put_null(&j);
-    dcpk_json_put_key(&j, "filters");
-    dcpk_json_put_null(&j);
-    dcpk_json_put_key(&j, "order");
-    dcpk_json_put_string(&j, "C");
-    put_extents(&j, "shape", tensor->shape, tensor->rank);
-    dcpk_json_put_key(&j, "zarr_format");
-    dcpk_json_put_int(&j, 2);
+    dcpk_json_add_ints(&j, "chunks", chunk, tensor->rank);
+    dcpk_json_add_null(&j, "compressor");
+    dcpk_json_add_string(&j, "dtype", dcpk_zarr_dtype_name(tensor->dtype));
+    dcpk_json_add_null(&j, "fill_value");
+    dcpk_json_add_null(&j, "filters");
+    dcpk_json_add_string(&j, "order", "C");
+    dcpk_json_add_ints(&j, "shape", tensor->shape, tensor->rank);
+    dcpk_json_add_int(&j, "zarr_format", 2);
     dcpk_json_end_object(&j);
 }
 

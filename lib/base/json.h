@@ -10,6 +10,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
+#include "lib/base/store.h"
 
 /* A parsed document. Nodes are borrowed from it and die with it. */
 struct dcpk_json;
@@ -21,6 +22,10 @@ struct dcpk_json;
  */
 dcpk_status dcpk_json_parse(const char *text, size_t n, struct dcpk_json **doc,
                             struct dcpk_error *err);
+/* The same of the file `name` in a store. Errors also: those of finding and reading it;
+ * DCPK_ERANGE when it is larger than limit_bytes. */
+dcpk_status dcpk_json_read(struct dcpk_store *store, const char *name, uint64_t limit_bytes,
+                           struct dcpk_json **doc, struct dcpk_error *err);
 void dcpk_json_free(struct dcpk_json *doc); /* only the root; NULL is a no-op */
 
 enum dcpk_json_kind {
@@ -74,6 +79,16 @@ void dcpk_json_put_double(
     double v); /* Python's repr: shortest that reads back, "1.0", "1e-05", NaN, Infinity */
 void dcpk_json_put_bool(struct dcpk_json_out *j, bool v);
 void dcpk_json_put_null(struct dcpk_json_out *j);
+
+/* A member of an object: its key, then its value. text: NULL is null. */
+void dcpk_json_add_string(struct dcpk_json_out *j, const char *key, const char *text);
+void dcpk_json_add_int(struct dcpk_json_out *j, const char *key, int64_t v);
+void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v);
+void dcpk_json_add_double(struct dcpk_json_out *j, const char *key, double v);
+void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v);
+void dcpk_json_add_null(struct dcpk_json_out *j, const char *key);
+/* An array of n integers. */
+void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t *v, int n);
 
 /* Python's repr(float) of v into text (at least 32 bytes), NUL-terminated. */
 void dcpk_format_double(double v, char text[32]);

@@ -346,3 +346,51 @@ void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char tex
 
     format(v, &type, text);
 }
+
+void dcpk_json_add_int(struct dcpk_json_out *j, const char *key, int64_t v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_int(j, v);
+}
+
+void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_uint(j, v);
+}
+
+void dcpk_json_add_double(struct dcpk_json_out *j, const char *key, double v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_double(j, v);
+}
+
+void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_bool(j, v);
+}
+
+void dcpk_json_add_null(struct dcpk_json_out *j, const char *key)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_put_null(j);
+}
+
+void dcpk_json_add_string(struct dcpk_json_out *j, const char *key, const char *text)
+{
+    dcpk_json_put_key(j, key);
+    if (text != NULL)
+        dcpk_json_put_string(j, text);
+    else
+        dcpk_json_put_null(j);
+}
+
+void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t *v, int n)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_array(j);
+    for (int i = 0; i < n; i++)
+        dcpk_json_put_int(j, v[i]);
+    dcpk_json_end_array(j);
+}

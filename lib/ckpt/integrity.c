@@ -74,16 +74,9 @@ static dcpk_status take_files(struct dcpk_integrity *list, const struct dcpk_jso
 dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity *list,
                                 struct dcpk_error *err)
 {
-    struct dcpk_source *source;
     struct dcpk_json *doc = NULL;
-    char *text = NULL;
-    size_t n_bytes;
-    dcpk_status st = dcpk_store_find(store, DCPK_INTEGRITY_NAME, &source, err);
+    dcpk_status st = dcpk_json_read(store, DCPK_INTEGRITY_NAME, MAX_LIST_BYTES, &doc, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_LIST_BYTES, &text, &n_bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_json_parse(text, n_bytes, &doc, err);
     if (st == DCPK_OK && dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
         st = dcpk_fail(err, DCPK_EFORMAT, "it is no JSON object");
     if (st == DCPK_OK)
@@ -91,7 +84,6 @@ dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity 
     if (st == DCPK_OK)
         st = take_files(list, dcpk_json_member(doc, "files"), err);
     dcpk_json_free(doc);
-    dcpk_free(text);
     if (st != DCPK_OK)
         dcpk_context(err, "reading '" DCPK_INTEGRITY_NAME "'");
     return st;
@@ -121,13 +113,12 @@ void dcpk_integrity_put(const struct dcpk_integrity *list, struct dcpk_bytes *te
 
     dcpk_json_out_init(&j, text, 2);
     dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "algorithm");
-    dcpk_json_put_string(&j, ALGORITHM);
+    dcpk_json_add_string(&j, "algorithm", ALGORITHM);
     dcpk_json_put_key(&j, "files");
     dcpk_json_begin_object(&j);
     for (size_t i = 0; i < list->n_files; i++) {
-        dcpk_json_put_key(&j, list->files[i].name);
-        dcpk_json_put_string(&j, dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
+        dcpk_json_add_string(&j, list->files[i].name,
+                             dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
     }
     dcpk_json_end_object(&j);
     dcpk_json_end_object(&j);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/layout.h"
 
 static const char *const role_names[DCPK_N_ROLES] = {
     [DCPK_WEIGHT] = "weight",         [DCPK_MASTER] = "master", [DCPK_EXP_AVG] = "exp_avg",
@@ -205,26 +206,9 @@ dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_te
     return DCPK_OK;
 }
 
-static int64_t int_attr(const struct dcpk_value *attrs, const char *name)
-{
-    int64_t v = 0;
-
-    dcpk_value_as_int(dcpk_value_get(attrs, name), &v);
-    return v;
-}
-
 void dcpk_model_read_layout(struct dcpk_model *model)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-
-    model->layout = (struct dcpk_layout){
-        .tp = int_attr(attrs, "tensor_model_parallel_size"),
-        .pp = int_attr(attrs, "pipeline_model_parallel_size"),
-        .dp = int_attr(attrs, "data_parallel_size"),
-        .ep = int_attr(attrs, "expert_model_parallel_size"),
-        .cp = int_attr(attrs, "context_parallel_size"),
-        .world = int_attr(attrs, "world_size"),
-    };
+    dcpk_layout_read(dcpk_value_attrs(model->args), &model->layout);
 }
 
 dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value,

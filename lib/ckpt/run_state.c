@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/layout.h"
 #include "lib/ckpt/summary.h"
 
 /* Keys that tell the optimizer's layout where no metadata names it; the first that occurs counts
@@ -107,13 +108,6 @@ static const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt, struct
     return value;
 }
 
-static int64_t size_of(const struct dcpk_value *args, const char *name)
-{
-    int64_t size = 0;
-
-    return dcpk_value_as_int(dcpk_value_get(args, name), &size) && size > 0 ? size : 0;
-}
-
 void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                          struct dcpk_run_state *state)
 {
@@ -130,13 +124,6 @@ void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
         state->version = load_item(ckpt, "checkpoint_version", arena);
     }
     state->args = args = dcpk_value_attrs(args);
-    state->layout = (struct dcpk_layout){
-        .tp = size_of(args, "tensor_model_parallel_size"),
-        .pp = size_of(args, "pipeline_model_parallel_size"),
-        .dp = size_of(args, "data_parallel_size"),
-        .ep = size_of(args, "expert_model_parallel_size"),
-        .cp = size_of(args, "context_parallel_size"),
-        .world = size_of(args, "world_size"),
-    };
+    dcpk_layout_read(args, &state->layout);
     state->optimizer_layout = optimizer_layout(ckpt, common);
 }

@@ -65,18 +65,6 @@ const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEX
     return dcpk_hex_put(hash->digest, sizeof hash->digest, text);
 }
 
-static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_uint(j, v);
-}
-
-static void put_text(struct dcpk_json_out *j, const char *key, const char *text)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_string(j, text);
-}
-
 static dcpk_status put_tensor(struct dcpk_json_out *j, const struct dcpk_hashed *tensor,
                               struct dcpk_error *err)
 {
@@ -88,14 +76,10 @@ static dcpk_status put_tensor(struct dcpk_json_out *j, const struct dcpk_hashed 
         return st;
     dcpk_json_put_key(j, tensor->key);
     dcpk_json_begin_object(j);
-    put_text(j, "dtype", dcpk_dtype_name(tensor->dtype));
-    put_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype));
-    dcpk_json_put_key(j, "shape");
-    dcpk_json_begin_array(j);
-    for (int a = 0; a < tensor->rank; a++)
-        dcpk_json_put_int(j, tensor->shape[a]);
-    dcpk_json_end_array(j);
-    put_text(j, "xxh3_128", dcpk_hash_text(&tensor->hash, text));
+    dcpk_json_add_string(j, "dtype", dcpk_dtype_name(tensor->dtype));
+    dcpk_json_add_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype));
+    dcpk_json_add_ints(j, "shape", tensor->shape, tensor->rank);
+    dcpk_json_add_string(j, "xxh3_128", dcpk_hash_text(&tensor->hash, text));
     dcpk_json_end_object(j);
     return DCPK_OK;
 }
@@ -104,9 +88,9 @@ static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *totals
 {
     dcpk_json_put_key(j, "totals");
     dcpk_json_begin_object(j);
-    put_uint(j, "n_alias_tensors", totals->n_alias_tensors);
-    put_uint(j, "n_tensors", totals->n_tensors);
-    put_uint(j, "tensor_bytes", totals->tensor_bytes); /* aliases once */
+    dcpk_json_add_uint(j, "n_alias_tensors", totals->n_alias_tensors);
+    dcpk_json_add_uint(j, "n_tensors", totals->n_tensors);
+    dcpk_json_add_uint(j, "tensor_bytes", totals->tensor_bytes); /* aliases once */
     dcpk_json_end_object(j);
 }
 
@@ -122,14 +106,14 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
         return st;
     dcpk_json_out_init(&j, text, 2);
     dcpk_json_begin_object(&j);
-    put_text(&j, "format", ckpt->format->name);
+    dcpk_json_add_string(&j, "format", ckpt->format->name);
     dcpk_json_put_key(&j, "tensors");
     dcpk_json_begin_object(&j);
     for (size_t i = 0; i < list->n && st == DCPK_OK; i++)
         st = put_tensor(&j, &list->tensors[i], err);
     dcpk_json_end_object(&j);
     put_totals(&j, &summary->totals);
-    put_uint(&j, "version", 1);
+    dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     dcpk_summary_free(summary);
     return st == DCPK_OK ? dcpk_bytes_status(text, err) : st;

@@ -73,18 +73,6 @@ bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropp
     return true;
 }
 
-static void put_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_uint(j, v);
-}
-
-static void put_text(struct dcpk_json_out *j, const char *key, const char *text)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_string(j, text);
-}
-
 static void put_tensor(const struct dcpk_conversion *c, const struct dcpk_out_tensor *t,
                        struct dcpk_json_out *j)
 {
@@ -96,20 +84,12 @@ static void put_tensor(const struct dcpk_conversion *c, const struct dcpk_out_te
     for (size_t i = 1; i < t->n_keys; i++)
         dcpk_json_put_string(j, t->keys[i]);
     dcpk_json_end_array(j);
-    put_text(j, "dtype", dcpk_dtype_name(t->dtype));
-    put_text(j, "key", t->keys[0]);
-    dcpk_json_put_key(j, "shape");
-    dcpk_json_begin_array(j);
-    for (int a = 0; a < t->rank; a++)
-        dcpk_json_put_int(j, t->shape[a]);
-    dcpk_json_end_array(j);
-    dcpk_json_put_key(j, "source");
-    if (source == NULL)
-        dcpk_json_put_null(j);
-    else
-        dcpk_json_put_string(j, source->key);
+    dcpk_json_add_string(j, "dtype", dcpk_dtype_name(t->dtype));
+    dcpk_json_add_string(j, "key", t->keys[0]);
+    dcpk_json_add_ints(j, "shape", t->shape, t->rank);
+    dcpk_json_add_string(j, "source", source == NULL ? NULL : source->key);
     if (source != NULL && source->dtype != t->dtype)
-        put_text(j, "source_dtype", dcpk_dtype_name(source->dtype));
+        dcpk_json_add_string(j, "source_dtype", dcpk_dtype_name(source->dtype));
     dcpk_json_end_object(j);
 }
 
@@ -120,7 +100,7 @@ static bool put_dropped(void *context, const char *key, size_t key_bytes, const 
     dcpk_json_begin_object(j);
     dcpk_json_put_key(j, "key");
     dcpk_json_put_text(j, key, key_bytes);
-    put_text(j, "reason", reason);
+    dcpk_json_add_string(j, "reason", reason);
     dcpk_json_end_object(j);
     return true;
 }
@@ -132,12 +112,12 @@ static void put_counts(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_report_count(c, &n);
     dcpk_json_put_key(j, "counts");
     dcpk_json_begin_object(j);
-    put_uint(j, "aliased", n.aliased);
-    put_uint(j, "cast", n.cast);
-    put_uint(j, "dropped", n.dropped);
-    put_uint(j, "kept", n.kept);
-    put_uint(j, "made", n.made);
-    put_uint(j, "renamed", n.renamed);
+    dcpk_json_add_uint(j, "aliased", n.aliased);
+    dcpk_json_add_uint(j, "cast", n.cast);
+    dcpk_json_add_uint(j, "dropped", n.dropped);
+    dcpk_json_add_uint(j, "kept", n.kept);
+    dcpk_json_add_uint(j, "made", n.made);
+    dcpk_json_add_uint(j, "renamed", n.renamed);
     dcpk_json_end_object(j);
 }
 
@@ -162,11 +142,11 @@ static void put_proof(const struct dcpk_conversion *c, struct dcpk_json_out *j)
         return;
     }
     dcpk_json_begin_object(j);
-    put_uint(j, "masters", c->proof.n_masters);
-    put_uint(j, "parameters", c->proof.n_params);
-    put_uint(j, "tensor_bytes", c->proof.tensor_bytes);
-    put_uint(j, "tensors", c->proof.n_tensors);
-    put_uint(j, "values", c->proof.n_values);
+    dcpk_json_add_uint(j, "masters", c->proof.n_masters);
+    dcpk_json_add_uint(j, "parameters", c->proof.n_params);
+    dcpk_json_add_uint(j, "tensor_bytes", c->proof.tensor_bytes);
+    dcpk_json_add_uint(j, "tensors", c->proof.n_tensors);
+    dcpk_json_add_uint(j, "values", c->proof.n_values);
     dcpk_json_end_object(j);
 }
 
@@ -178,27 +158,25 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_begin_array(j);
     dcpk_report_each_dropped(c, put_dropped, j);
     dcpk_json_end_array(j);
-    put_text(j, "from", c->ckpt->format->name);
-    put_text(j, "generation", c->ckpt->generation);
-    put_text(j, "input", c->source.folder);
+    dcpk_json_add_string(j, "from", c->ckpt->format->name);
+    dcpk_json_add_string(j, "generation", c->ckpt->generation);
+    dcpk_json_add_string(j, "input", c->source.folder);
     put_notes(c, j);
-    put_uint(j, "object_keys", c->out->n_objects);
-    put_text(j, "output", c->target.folder);
-    put_uint(j, "output_file_bytes", c->totals.file_bytes);
-    put_uint(j, "read_bytes", c->stats.read_bytes);
-    put_uint(j, "resumed_bytes", c->resumed_bytes);
-    dcpk_json_put_key(j, "seconds");
-    dcpk_json_put_double(j, c->stats.seconds);
-    put_uint(j, "tensor_bytes", c->totals.tensor_bytes);
+    dcpk_json_add_uint(j, "object_keys", c->out->n_objects);
+    dcpk_json_add_string(j, "output", c->target.folder);
+    dcpk_json_add_uint(j, "output_file_bytes", c->totals.file_bytes);
+    dcpk_json_add_uint(j, "read_bytes", c->stats.read_bytes);
+    dcpk_json_add_uint(j, "resumed_bytes", c->resumed_bytes);
+    dcpk_json_add_double(j, "seconds", c->stats.seconds);
+    dcpk_json_add_uint(j, "tensor_bytes", c->totals.tensor_bytes);
     dcpk_json_put_key(j, "tensors");
     dcpk_json_begin_array(j);
     for (size_t i = 0; i < c->out->n_tensors; i++)
         put_tensor(c, &c->out->tensors[i], j);
     dcpk_json_end_array(j);
-    put_text(j, "to", c->options->to->name);
+    dcpk_json_add_string(j, "to", c->options->to->name);
     put_proof(c, j);
-    dcpk_json_put_key(j, "version");
-    dcpk_json_put_int(j, 1);
-    put_uint(j, "written_bytes", c->stats.written_bytes);
+    dcpk_json_add_int(j, "version", 1);
+    dcpk_json_add_uint(j, "written_bytes", c->stats.written_bytes);
     dcpk_json_end_object(j);
 }

@@ -3,10 +3,10 @@
 #include "lib/rules/mesh.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/ckpt/layout.h"
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)
 {
@@ -77,24 +77,10 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
     return st;
 }
 
-/* The sizes of a mesh, as args call them. */
-static const struct {
-    const char *name;
-    size_t at; /* of an int64_t in struct dcpk_layout */
-} sizes[] = {
-    {"tensor_model_parallel_size", offsetof(struct dcpk_layout, tp)},
-    {"pipeline_model_parallel_size", offsetof(struct dcpk_layout, pp)},
-    {"expert_model_parallel_size", offsetof(struct dcpk_layout, ep)},
-    {"context_parallel_size", offsetof(struct dcpk_layout, cp)},
-    {"data_parallel_size", offsetof(struct dcpk_layout, dp)},
-    {"world_size", offsetof(struct dcpk_layout, world)},
-};
-#define N_SIZES (sizeof sizes / sizeof sizes[0])
-
 bool dcpk_rules_is_mesh_arg(const char *name)
 {
-    for (size_t i = 0; i < N_SIZES; i++)
-        if (strcmp(name, sizes[i].name) == 0)
+    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++)
+        if (strcmp(name, dcpk_layout_sizes[i].name) == 0)
             return true;
     return false;
 }
@@ -139,12 +125,11 @@ static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *
 {
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_SIZES && st == DCPK_OK; i++) {
-        int64_t size;
+    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES && st == DCPK_OK; i++) {
+        const int64_t size = dcpk_layout_get(mesh, &dcpk_layout_sizes[i]);
 
-        memcpy(&size, (const char *)mesh + sizes[i].at, sizeof size);
         if (size > 0)
-            st = dcpk_model_set_arg(model, sizes[i].name, size, err);
+            st = dcpk_model_set_arg(model, dcpk_layout_sizes[i].name, size, err);
     }
     return st;
 }
