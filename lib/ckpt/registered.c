@@ -113,7 +113,7 @@ static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
 }
 
 /*
- * Sequential experts register expert by expert, grouped ones all of fc1 first: order[1] and [2] say
+ * Sequential experts register expert by expert, grouped ones all of fc1 first: order[3] and [4] say
  * which. The bias stands behind its weight, in grouped linears too
  * (transformer_engine/pytorch/module/grouped_linear.py).
  */
@@ -130,12 +130,12 @@ static bool match_module(const struct module *m, const char *leaf, unsigned spec
     reg->order[0] = is_te ? m->te : m->local;
     if ((spec & DCPK_SPEC_CONV_MODULE) != 0 && dcpk_starts_with(m->name, "mixer.conv1d"))
         reg->order[0] = CONV_MODULE;
-    reg->order[3] = is_bias;
+    reg->order[5] = is_bias;
     reg->tp_axis = is_bias ? m->bias_axis : m->te_keeps_whole && is_te ? NONE : m->weight_axis;
     if (is_expert) {
         reg->expert = dcpk_take_number(&leaf);
-        reg->order[1] = is_grouped ? is_fc2 : reg->expert;
-        reg->order[2] = is_grouped ? reg->expert : is_fc2;
+        reg->order[3] = is_grouped ? is_fc2 : reg->expert;
+        reg->order[4] = is_grouped ? reg->expert : is_fc2;
     }
     return *leaf == '\0' && (!is_expert || reg->expert >= 0);
 }
@@ -160,15 +160,32 @@ static bool match_layer(const char *rest, unsigned spec, struct dcpk_registered 
     return match_table(layer_modules, N_OF(layer_modules), rest, spec, reg);
 }
 
+/* "<section><n>.": the number, and the name behind it. */
+static bool in_section(const char *name, const char *section, int64_t *layer, const char **rest)
+{
+    if (!dcpk_starts_with(name, section))
+        return false;
+    *rest = name + strlen(section);
+    *layer = dcpk_take_number(rest);
+    return *layer >= 0 && *(*rest)++ == '.';
+}
+
+/* The inner layer: a transformer layer, or a hybrid's stack of layers. */
 static bool match_mtp_layer(const char *rest, unsigned spec, struct dcpk_registered *reg)
 {
-    static const char inner[] = "transformer_layer.";
+    static const char inner[] = "transformer_layer.", stack[] = "mtp_model_layer.";
+    int64_t layer = 0;
 
-    if (!dcpk_starts_with(rest, inner))
+    if (dcpk_starts_with(rest, inner))
+        rest += strlen(inner);
+    else if (!dcpk_starts_with(rest, stack))
         return match_table(mtp_modules, N_OF(mtp_modules), rest, spec, reg);
-    if (!match_layer(rest + strlen(inner), spec, reg))
+    else if (!in_section(rest + strlen(stack), "layers.", &layer, &rest))
         return false;
-    reg->order[1] += (reg->order[0] + 1) << 32; /* below the wrapper's own modules */
+    if (!match_layer(rest, spec, reg))
+        return false;
+    reg->order[2] = reg->order[0];
+    reg->order[1] = layer;
     reg->order[0] = MTP_INNER;
     return true;
 }
@@ -184,16 +201,6 @@ static bool match_outer(const char *name, unsigned spec, struct dcpk_registered 
         return match_module(m, name + strlen(m->name), spec, reg);
     }
     return false;
-}
-
-/* "<section><n>.": the number, and the name behind it. */
-static bool in_section(const char *name, const char *section, int64_t *layer, const char **rest)
-{
-    if (!dcpk_starts_with(name, section))
-        return false;
-    *rest = name + strlen(section);
-    *layer = dcpk_take_number(rest);
-    return *layer >= 0 && *(*rest)++ == '.';
 }
 
 static bool find(const char *name, unsigned spec, struct dcpk_registered *reg)

@@ -30,7 +30,7 @@ struct dcpk_registered {
     int64_t expert;   /* routed; -1: none */
     int tp_axis;      /* as in dcpk_param; DCPK_TP_UNKNOWN: no rule, or cut in parts */
     bool is_buffer;   /* a persistent buffer: no parameter at all */
-    int64_t order[4]; /* inside the layer or section; see dcpk_registered_compare */
+    int64_t order[6]; /* inside the layer or section; see dcpk_registered_compare */
 };
 
 /*

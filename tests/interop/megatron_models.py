@@ -67,6 +67,7 @@ FAMILIES = {
     "per_layer": dict(layers=2, metadata=dict(non_homogeneous_layers=True), config={}),
     "extra_state": dict(layers=2, extra_state=True, config=MOE),
     "mamba": dict(layers=4, pattern="M*-M", config=MAMBA),
+    "mamba_mtp": dict(layers=4, pattern="M*-M/M-/M-", config=dict(MAMBA, mtp_num_layers=2)),
     "gdn": dict(layers=2, config=GDN),
 }
 family = FAMILIES[FAMILY]
@@ -266,6 +267,10 @@ def mamba_model(chunk):
     parts.attention_layer.submodules.input_layernorm = local.input_layernorm
     parts.mlp_layer.submodules.mlp = local.mlp
     parts.mlp_layer.submodules.pre_mlp_layernorm = local.pre_mlp_layernorm
+    if "/" in family["pattern"]:
+        wrapper = parts.mtp_block_spec.submodules.layer_specs[0].submodules
+        wrapper.enorm = wrapper.hnorm = wrapper.layer_norm = WrappedTorchNorm
+        wrapper.eh_proj = ColumnParallelLinear
     for layer in (parts.attention_layer, parts.mlp_layer):  # stored as Transformer Engine's fused norms
         layer.submodules.sharded_state_dict_keys_map = local.sharded_state_dict_keys_map
     for module in {sys.modules[model.__module__], sys.modules[stack.module.__module__]}:

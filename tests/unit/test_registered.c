@@ -194,6 +194,11 @@ static const char *const other_order[] = {
     "mtp.layers.0.transformer_layer.mlp.experts.linear_fc2.weight0",
     "mtp.layers.0.final_layernorm.weight",
     "mtp.layers.1.enorm.weight",
+    "mtp.layers.1.mtp_model_layer.layers.0.mixer.D",
+    "mtp.layers.1.mtp_model_layer.layers.0.mixer.in_proj.weight",
+    "mtp.layers.1.mtp_model_layer.layers.1.mlp.linear_fc1.weight",
+    "mtp.layers.1.mtp_model_layer.layers.10.mlp.linear_fc1.weight",
+    "mtp.layers.1.final_layernorm.weight",
     "output_layer.weight",
 };
 
@@ -254,6 +259,7 @@ static void names_without_a_known_order_are_said_so(void **state)
 {
     static const char *const unknown[] = {
         "mtp.layers.0.mixer.weight",
+        "mtp.layers.0.mtp_model_layer.mlp.linear_fc1.weight",
         "decoder.layers.0.mixer.in_proj.scale",
         "decoder.layers.x.mlp.linear_fc1.weight",
         "decoder.layers.1234567890.mlp.linear_fc1.weight",
