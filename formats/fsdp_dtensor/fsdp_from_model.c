@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/portable.h"
@@ -18,6 +19,7 @@ struct writer {
     const char *model_prefix, *state_prefix; /* with their last dot */
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
     bool *is_told;        /* by source tensor: that it was replaced by its master */
+    bool spells_fused;    /* every spelling is wanted */
     bool is_for_one_rank; /* the order of some rows is that of a run without tensor parallelism */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
@@ -215,6 +217,27 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
     return add_keyed(w, &out, &keys, err);
 }
 
+static dcpk_status add_group_key(struct writer *w, const char *param, const char *field,
+                                 uint32_t payload, struct dcpk_error *err)
+{
+    const char *key = dcpk_arena_printf(w->out->arena, err, FD_GROUP "%s%s.%s", w->q, param, field);
+
+    return key == NULL ? err->status : dcpk_output_add_object(w->out, key, payload, err);
+}
+
+/* Main asks for the group of a fused down-projection by its live name, of which the keys' and
+ * values' part, like the query's, is a half: the query's tells it. */
+static dcpk_status add_fused_key(struct writer *w, const char *param, const char *field,
+                                 uint32_t payload, struct dcpk_error *err)
+{
+    const char *fused = NULL;
+    dcpk_status st = w->spells_fused && strstr(param, "linear_q_down_proj.") != NULL
+                         ? dcpk_fsdp_fused_name(w->out->arena, param, &fused, err)
+                         : DCPK_OK;
+
+    return st != DCPK_OK || fused == NULL ? st : add_group_key(w, fused, field, payload, err);
+}
+
 /* A field of a group: one payload, a name for every parameter of the group (unsplit names,
  * fsdp_dtensor.md section 7). */
 static dcpk_status add_group_field(struct writer *w, uint32_t group,
@@ -234,12 +257,10 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group,
     for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
         const struct dcpk_param *p = &m->params[i];
 
-        for (size_t s = 0; p->group == group && s < p->n_spellings && st == DCPK_OK; s++) {
-            const char *key = dcpk_arena_printf(w->out->arena, err, FD_GROUP "%s%s.%s", w->q,
-                                                p->spellings[s], name);
-
-            st = key == NULL ? err->status : dcpk_output_add_object(w->out, key, payload, err);
-        }
+        for (size_t s = 0; p->group == group && s < p->n_spellings && st == DCPK_OK; s++)
+            st = add_group_key(w, p->spellings[s], name, payload, err);
+        if (p->group == group && st == DCPK_OK)
+            st = add_fused_key(w, p->name, name, payload, err);
     }
     return st;
 }
@@ -443,6 +464,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         .model_prefix = choose_prefix(out->arena, FD_MODEL, "", out->model_prefix, err),
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
         .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
+        .spells_fused = out->target.impl == NULL,
         .visits_left = MAX_VISITS,
     };
     dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL

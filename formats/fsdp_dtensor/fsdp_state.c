@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
@@ -138,58 +139,84 @@ static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcp
     return st;
 }
 
+/* Append a field. The name of a fused parameter may have told it already. */
+static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object *object,
+                             struct dcpk_value_pair *pairs, size_t *n, struct dcpk_map *places,
+                             struct dcpk_error *err)
+{
+    const char *name = strrchr(object->key, '.') + 1;
+    struct dcpk_value_pair pair = {dcpk_value_str(model->arena, name, err), NULL};
+    dcpk_status st =
+        pair.key == NULL ? err->status : load_shared(model, places, object, &pair.value, err);
+
+    for (size_t i = 0; i < *n && st == DCPK_OK; i++) {
+        if (strcmp(dcpk_value_as_str(pairs[i].key), name) != 0)
+            continue;
+        return dcpk_value_equal(pairs[i].value, pair.value)
+                   ? DCPK_OK
+                   : dcpk_fail(err, DCPK_EFORMAT,
+                               "'%s' differs under another name of its parameter", object->key);
+    }
+    if (st == DCPK_OK)
+        pairs[(*n)++] = pair;
+    return st;
+}
+
 /* The fields of one parameter -> its group. */
 static dcpk_status read_group(struct dcpk_model *model, const struct field *fields, size_t n,
                               struct dcpk_map *places, struct dcpk_error *err)
 {
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
     const struct dcpk_value *dict;
-    dcpk_status st;
+    size_t n_pairs = 0;
+    dcpk_status st = pairs == NULL ? err->status : DCPK_OK;
 
-    if (pairs == NULL)
-        return err->status;
-    for (size_t i = 0; i < n; i++) {
-        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
-
-        st = load_shared(model, places, object, &pairs[i].value, err);
-        if (st != DCPK_OK)
-            return st;
-        pairs[i].key = dcpk_value_str(model->arena, strrchr(object->key, '.') + 1, err);
-        if (pairs[i].key == NULL)
-            return err->status;
-    }
-    st = add_step(model, fields[0].param, pairs, &n, places, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st =
+            add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, places, err);
+    if (st == DCPK_OK)
+        st = add_step(model, fields[0].param, pairs, &n_pairs, places, err);
     if (st != DCPK_OK)
         return st;
-    dict = dcpk_value_dict(model->arena, pairs, n, err);
+    dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
     return dict == NULL ? err->status
                         : intern_group(model, dict, &model->params[fields[0].param].group, err);
+}
+
+/* Append the field that object i is, for the parameters whose group it tells. */
+static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *fields, size_t *n,
+                              struct dcpk_error *err)
+{
+    const char *key = model->ckpt->objects[i].key;
+    const char *name = dcpk_fsdp_skip_q(key + strlen(FD_GROUP)), *dot = strrchr(name, '.');
+    const char *param =
+        dot == NULL ? NULL : dcpk_arena_strndup(model->arena, name, (size_t)(dot - name), err);
+    uint32_t params[2];
+    size_t n_params = 0;
+    dcpk_status st = DCPK_OK;
+
+    if (dot != NULL)
+        st = param == NULL ? err->status
+                           : dcpk_fsdp_group_params(model, param, params, &n_params, err);
+    if (st == DCPK_OK && n_params == 0)
+        dcpk_model_drop(model, key, "group field of a parameter that is not there");
+    for (size_t p = 0; p < n_params && st == DCPK_OK; p++)
+        fields[(*n)++] = (struct field){params[p], i};
+    return st;
 }
 
 /* Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field>. */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct field *fields = dcpk_alloc_array(ckpt->n_objects, sizeof *fields, err);
+    struct field *fields = dcpk_alloc_array(2 * ckpt->n_objects, sizeof *fields, err);
     struct dcpk_map places = {0};
     size_t n = 0;
     dcpk_status st = fields == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
-        const char *name = dcpk_fsdp_skip_q(ckpt->objects[i].key + strlen(FD_GROUP)), *dot;
-        uint64_t param;
-
-        if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP))
-            continue;
-        dot = strrchr(name, '.');
-        if (dot == NULL ||
-            !dcpk_map_get(&model->param_by_name, name, (size_t)(dot - name), &param)) {
-            dcpk_model_drop(model, ckpt->objects[i].key,
-                            "group field of a parameter that is not there");
-            continue;
-        }
-        fields[n++] = (struct field){(uint32_t)param, i};
-    }
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++)
+        if (dcpk_starts_with(ckpt->objects[i].key, FD_GROUP))
+            st = find_field(model, i, fields, &n, err);
     qsort(fields, n, sizeof *fields, compare_fields);
     for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
         for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)

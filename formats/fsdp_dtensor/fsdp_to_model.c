@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/text.h"
 
 /* A tensor key taken apart. */
@@ -187,14 +188,17 @@ static dcpk_status add_tensor(struct dcpk_model *model, uint32_t source, const s
         tensor.pieces = piece;
         tensor.n_pieces = 1;
     }
-    if (st == DCPK_OK)
-        st = dcpk_model_param(model, name, &tensor.param, err);
     if (st != DCPK_OK)
         return st;
-    model->params[tensor.param].is_gated |= half_of(parts->name) != 0;
     model->has_optimizer |= parts->role != DCPK_WEIGHT && parts->role != DCPK_MASTER;
     if (parts->role == DCPK_STEP) /* goes into the group's fields */
         dcpk_model_carry(model, stored->key);
+    if (dcpk_fsdp_is_fused(name))
+        return dcpk_fsdp_add_unfused(model, &tensor, name, err);
+    st = dcpk_model_param(model, name, &tensor.param, err);
+    if (st != DCPK_OK)
+        return st;
+    model->params[tensor.param].is_gated |= half_of(parts->name) != 0;
     return dcpk_model_add(model, &tensor, err);
 }
 
@@ -241,11 +245,18 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
 static dcpk_status has_moment(struct dcpk_model *model, const struct dcpk_param *p, bool *has,
                               struct dcpk_error *err)
 {
-    const char *key = dcpk_arena_printf(model->arena, err, FD_STATE FD_Q_LOW "%s%s.exp_avg",
-                                        p->name, p->is_gated ? "_w" : "");
+    const char *names[2] = {p->name, NULL};
+    dcpk_status st = dcpk_fsdp_fused_name(model->arena, p->name, &names[1], err);
 
-    *has = key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
-    return key == NULL ? err->status : DCPK_OK;
+    *has = false;
+    for (size_t i = 0; i < 2 && names[i] != NULL && st == DCPK_OK; i++) {
+        const char *key = dcpk_arena_printf(model->arena, err, FD_STATE FD_Q_LOW "%s%s.exp_avg",
+                                            names[i], p->is_gated ? "_w" : "");
+
+        st = key == NULL ? err->status : DCPK_OK;
+        *has |= key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
+    }
+    return st;
 }
 
 /* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is no parameter. */

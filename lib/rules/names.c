@@ -37,6 +37,13 @@ static const struct fused_norm {
  */
 static const char new_conv[] = "mixer.conv1d_", old_conv[] = "mixer.conv1d.";
 
+/*
+ * The fused down-projection of MLA takes the norm in front of it (gpt_layer_specs.py@0.18.2 to
+ * main, mla_down_proj_fusion); main keeps it under the canonical name, but for its parameter group.
+ */
+static const char mla_norm[] = "input_layernorm.",
+                  fused_mla_norm[] = "self_attention.linear_qkv_down_proj.layer_norm_";
+
 static const char expert_prefix[] = "mlp.experts.";
 static const char sequential_prefix[] = "mlp.experts.local_experts.";
 
@@ -82,6 +89,8 @@ unsigned dcpk_name_layer_flags(const char *name)
         return DCPK_LAYER_Q_UP_PROJ;
     if (dcpk_starts_with(rest, "self_attention.linear_kv_up_proj."))
         return DCPK_LAYER_KV_UP_PROJ;
+    if (dcpk_starts_with(rest, "self_attention.linear_q_down_proj."))
+        return DCPK_LAYER_Q_DOWN_PROJ;
     return 0;
 }
 
@@ -111,6 +120,8 @@ static const char *canonical_rest(struct dcpk_arena *arena, const char *rest, un
         if (digits > 0 && rest[strlen(sequential_prefix) + digits] == '.')
             return group_expert(arena, rest, err);
     }
+    if (dcpk_starts_with(rest, fused_mla_norm))
+        return dcpk_arena_printf(arena, err, "%s%s", mla_norm, rest + strlen(fused_mla_norm));
     if (dcpk_starts_with(rest, old_conv))
         return dcpk_arena_printf(arena, err, "%s%s", new_conv, rest + strlen(old_conv));
     /* torch_dist of the local spec calls a MoE layer's norm by the dense layer's fused name
@@ -165,9 +176,12 @@ static const char *sequential_rest(struct dcpk_arena *arena, const char *rest,
 static const char *local_rest(struct dcpk_arena *arena, const char *rest, unsigned flags,
                               enum dcpk_impl impl, struct dcpk_error *err)
 {
-    /* A matter of the release, as MTP's names: under one implementation there is only main's. */
+    /* Matters of the release, as MTP's names: under one implementation there is only main's. */
     if (dcpk_starts_with(rest, new_conv) && impl == DCPK_IMPL_ANY)
         return dcpk_arena_printf(arena, err, "%s%s", old_conv, rest + strlen(new_conv));
+    if (dcpk_starts_with(rest, mla_norm) && (flags & DCPK_LAYER_Q_DOWN_PROJ) != 0 &&
+        impl == DCPK_IMPL_ANY)
+        return dcpk_arena_printf(arena, err, "%s%s", fused_mla_norm, rest + strlen(mla_norm));
     if (dcpk_starts_with(rest, expert_prefix))
         return sequential_rest(arena, rest, err);
     for (size_t i = 0; i < N_FUSED_NORMS; i++)

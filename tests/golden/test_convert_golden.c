@@ -121,6 +121,8 @@ static void every_spelling_is_an_alias(void **state)
          "decoder.layers.3.mixer.conv1d.weight"},
         {"torch_dist_c_mtp", "mtp.layers.1.transformer_layer.pre_mlp_layernorm.weight",
          "mtp.layers.1.mtp_model_layer.pre_mlp_layernorm.weight"},
+        {"torch_dist_c_mla_moe", "decoder.layers.0.input_layernorm.weight",
+         "decoder.layers.0.self_attention.linear_qkv_down_proj.layer_norm_weight"},
         {"torch_dist_c_mla_moe",
          "decoder.layers.1.self_attention.linear_kv_up_proj.layer_norm_weight",
          "decoder.layers.1.self_attention.kv_layernorm.weight"},
@@ -149,6 +151,30 @@ static void every_spelling_is_an_alias(void **state)
         dcpk_checkpoint_close(ckpt);
         CHECK_EQ_INT(nftw(scratch("aliases"), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0,
                      "clean up");
+    }
+}
+
+/* The group of MLA's fused down-projection is asked for by its live name. */
+static void groups_of_fused_projections_have_live_names(void **state)
+{
+    static const char key[] =
+        "optimizer.param_to_group_meta.module.module.module.decoder.layers.1.self_attention."
+        "linear_qkv_down_proj.weight.lr";
+    static const struct {
+        enum dcpk_impl impl;
+        bool is_there;
+    } cases[] = {{DCPK_IMPL_ANY, true}, {DCPK_IMPL_TE, false}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        const char *folder = scratch(cases[i].is_there ? "any" : "te");
+        struct dcpk_checkpoint *ckpt;
+
+        CHECK_OK(convert("torch_dist_c_mla_moe", folder, 1, 0, cases[i].impl, &err), folder);
+        ckpt = open_at(folder);
+        CHECK_EQ_INT(dcpk_checkpoint_object(ckpt, key) != NULL, cases[i].is_there, folder);
+        dcpk_checkpoint_close(ckpt);
     }
 }
 
@@ -274,6 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(conversions_are_proven, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(every_spelling_is_an_alias, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(groups_of_fused_projections_have_live_names, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(one_implementation_gives_one_spelling, scratch_setup,
                                         scratch_teardown),

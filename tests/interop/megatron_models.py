@@ -62,6 +62,7 @@ FAMILIES = {
     "mla": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True)),
     "mla_moe": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True, **MOE)),
     "mla_no_q": dict(layers=2, config=dict(MLA, q_lora_rank=None, multi_latent_attention=True)),
+    "mla_fused": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True, mla_down_proj_fusion=True)),
     "layernorm": dict(layers=2, swiglu=False, positions="learned_absolute",
                       config=dict(normalization="LayerNorm", add_bias_linear=True)),
     "per_layer": dict(layers=2, metadata=dict(non_homogeneous_layers=True), config={}),
@@ -310,6 +311,27 @@ def take_mla_channels():
     DotProductAttention.__init__ = init
 
 
+def fuse_down_projections(spec):
+    """Main's fused down-projection of MLA with the layer's norm inside it, which Megatron has for Transformer Engine only."""
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+    from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer.identity_op import IdentityOp
+
+    class NormLinear(ColumnParallelLinear):
+        def __init__(self, input_size, *args, **kwargs):
+            super().__init__(input_size, *args, **kwargs)
+            self.layer_norm_weight = torch.nn.Parameter(torch.ones(input_size, dtype=torch.bfloat16))
+
+    multi_latent_attention.TEColumnParallelLinear = NormLinear
+    spec.submodules.self_attention.module = multi_latent_attention.FusedMLASelfAttention
+    spec.submodules.self_attention.submodules.linear_qkv_down_proj = NormLinear
+    spec.submodules.input_layernorm = IdentityOp
+    spec.submodules.sharded_state_dict_keys_map = dict(
+        spec.submodules.sharded_state_dict_keys_map,
+        **{"self_attention.linear_qkv_down_proj.layer_norm_": "input_layernorm."})
+    return spec
+
+
 def gpt_model(chunk):
     kwargs = ends(chunk)
     if is_mla:
@@ -322,6 +344,8 @@ def gpt_model(chunk):
     else:
         spec = specs.get_gpt_layer_local_spec(normalization=settings["normalization"], multi_latent_attention=is_mla,
                                               qk_layernorm=settings.get("qk_layernorm", False))
+    if settings.get("mla_down_proj_fusion"):
+        spec = fuse_down_projections(spec)
     if settings.get("mtp_num_layers"):
         from megatron.core.transformer import multi_token_prediction
 
@@ -340,6 +364,11 @@ def gpt_model(chunk):
 
 def value_of(name, shape, kind):
     """What `kind` ("", ".exp_avg", ...) of a parameter holds, by its name alone, whatever a release calls it."""
+    fused = "self_attention.linear_qkv_down_proj."
+    if name.endswith(fused + "weight"):  # the query's rows, then the others'
+        rows = MLA["q_lora_rank"], shape[0] - MLA["q_lora_rank"]
+        return torch.cat([value_of(name.replace("_qkv_", half), (n, *shape[1:]), kind) for half, n in zip(("_q_", "_kv_"), rows)])
+    name = name.replace(fused + "layer_norm_", "input_layernorm.")
     name = name.removeprefix("module.").replace("mtp_model_layer.", "transformer_layer.").replace("conv1d_", "conv1d.")
     seed = torch.Generator().manual_seed(zlib.crc32((name + kind).encode()))
     # 12 bits: more than bfloat16 holds, and still a small sample once packed.

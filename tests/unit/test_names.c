@@ -77,6 +77,12 @@ static const struct {
      MLA,
      "decoder.layers.0.input_layernorm.weight",
      {"decoder.layers.0.input_layernorm.weight"}},
+    /* Unless its down-projections are fused, and the norm with them. */
+    {"decoder.layers.0.self_attention.linear_qkv_down_proj.layer_norm_weight",
+     MLA | DCPK_LAYER_Q_DOWN_PROJ,
+     "decoder.layers.0.input_layernorm.weight",
+     {"decoder.layers.0.input_layernorm.weight",
+      "decoder.layers.0.self_attention.linear_qkv_down_proj.layer_norm_weight"}},
     {"decoder.layers.0.self_attention.q_layernorm.weight",
      MLA,
      "decoder.layers.0.self_attention.linear_q_up_proj.layer_norm_weight",
@@ -186,6 +192,7 @@ static void layers_are_found_with_their_flags(void **state)
         {"embedding.word_embeddings.weight", 0, 0},
         {"decoder.layers.12.mlp.router.weight", 18, DCPK_LAYER_MOE},
         {"decoder.layers.0.self_attention.linear_qkv.weight", 17, DCPK_LAYER_QKV},
+        {"decoder.layers.0.self_attention.linear_q_down_proj.weight", 17, DCPK_LAYER_Q_DOWN_PROJ},
         {"mtp.layers.0.transformer_layer.mlp.experts.linear_fc1.weight0", 31, DCPK_LAYER_MOE},
         {"mtp.layers.0.enorm.weight", 13, 0},
         {"decoder.layers.mlp.linear_fc1.weight", 0, 0},    /* stacked: no number */

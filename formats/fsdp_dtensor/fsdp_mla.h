@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_mla.h - the fused down-projection of multi-latent attention (--mla-down-proj-fusion). */
+#ifndef DCPK_FORMATS_FSDP_MLA_H
+#define DCPK_FORMATS_FSDP_MLA_H
+
+#include "lib/ckpt/model.h"
+
+/*
+ * One live parameter: the rows of the query's projection, and those of the keys' and values' behind
+ * them (MC/transformer/multi_latent_attention.py@0.18.2 to main FusedMLASelfAttention). torch_dist
+ * has the two in every release. Megatron-FSDP of 0.18 and 0.19 has the live name in all of its
+ * keys; main has the two, but for parameter groups, which it asks for by the live name
+ * (MC/transformer/fsdp_dtensor_checkpoint.py@main handle_mla_down_proj_in_state_dict).
+ */
+
+/* Is it the live name of one? */
+bool dcpk_fsdp_is_fused(const char *name);
+/* *fused: the live name of which the projection called `name` is a part; NULL where it is none. */
+dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, const char **fused,
+                                 struct dcpk_error *err);
+/* The parameters of the view whose group a live name stands for: its own, or those that it joins;
+ * *n is 0 where there is none. */
+dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *name,
+                                   uint32_t params[2], size_t *n, struct dcpk_error *err);
+/*
+ * Add the two parameters that a fused tensor joins. Errors: DCPK_EUNSUPPORTED when args do not say
+ * where it is to be cut, or tell of tensor parallelism.
+ */
+dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
+                                  const char *name, struct dcpk_error *err);
+
+#endif
