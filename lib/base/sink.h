@@ -91,6 +91,9 @@ const char *dcpk_folder_partial(const struct dcpk_folder *folder);
  * a crash of the system, which dcpk_folder_has shows.
  */
 bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
+/* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file
+ * system can. */
+void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes);
 dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, struct dcpk_bytes *journal,
                                      struct dcpk_error *err);
 dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offset_bytes,

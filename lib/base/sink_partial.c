@@ -74,6 +74,8 @@ static dcpk_status open_locked(struct dcpk_folder *folder, struct dcpk_error *er
     if (folder->dir_fd < 0)
         return dcpk_fail_errno(err, errno, "opening '%s'", folder->partial);
     st = lock(folder, folder->dir_fd, err);
+    if (st == DCPK_OK)
+        st = check_still_there(folder, err);
     if (st != DCPK_OK || is_tar)
         return st;
     folder->journal_fd =
@@ -100,9 +102,7 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
     if (st != DCPK_OK)
         return st;
     st = open_locked(folder, err);
-    if (st == DCPK_OK)
-        st = check_still_there(folder, err);
-    else if (is_new && st != DCPK_EUSAGE)
+    if (is_new && st != DCPK_OK && st != DCPK_EUSAGE)
         (void)dcpk_remove_tree(folder->partial, &ignored); /* the first error is the one to tell */
     if (st != DCPK_OK || is_new)
         return st;
@@ -169,6 +169,11 @@ bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_
 
     return fstatat(folder->dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
            S_ISREG(info.st_mode) && (uint64_t)info.st_size == n_bytes;
+}
+
+void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes)
+{
+    (void)fallocate(folder->journal_fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)n_bytes);
 }
 
 dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, struct dcpk_bytes *journal,

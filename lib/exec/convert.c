@@ -247,8 +247,8 @@ static dcpk_status resume(struct dcpk_conversion *c, struct dcpk_folder *folder,
 
     if (c->target.is_archive)
         return DCPK_OK;
-    st = dcpk_journal_describe(c->out, c->options->in, dcpk_writing_units(w)->limit_bytes,
-                               c->options->backend, &subject, err);
+    st = dcpk_journal_describe(dcpk_writing_units(w), c->options->in, c->options->backend, &subject,
+                               err);
     if (st != DCPK_OK)
         return st;
     st = dcpk_writing_resume(w, &subject, &c->resumed_bytes, &why);

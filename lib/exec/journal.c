@@ -89,6 +89,8 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_back
         st = read_records(journal, &bytes, err);
     else if (st == DCPK_OK && bytes.n_bytes > 0) /* nobody knows whose files are there */
         st = dcpk_folder_clear(folder, err);
+    if (st == DCPK_OK)
+        dcpk_folder_reserve_journal(folder, HEADER_BYTES + subject->n_units * RECORD_BYTES);
     dcpk_bytes_release(&bytes);
     return st;
 }

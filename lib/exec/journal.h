@@ -5,8 +5,8 @@
 #define DCPK_LIB_EXEC_JOURNAL_H
 
 #include "lib/base/sink.h"
-#include "lib/ckpt/output.h"
 #include "lib/exec/backend.h"
+#include "lib/exec/units.h"
 
 /*
  * What a journal is about. Two conversions whose plans and inputs have these numbers in common
@@ -15,13 +15,14 @@
 struct dcpk_journal_subject {
     struct dcpk_hash input; /* name, length and time of change of every file that is read */
     struct dcpk_hash plan;  /* place and origin of every byte, and the size of units */
+    uint64_t n_units;       /* the most that there are records of */
 };
 /*
  * in: where the input was opened, which counts itself where it is a plain file, an archive. Errors:
  * DCPK_EIO when a file of the input is gone; DCPK_ENOMEM.
  */
-dcpk_status dcpk_journal_describe(const struct dcpk_output *out, const char *in,
-                                  uint64_t unit_bytes, const struct dcpk_backend *backend,
+dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
+                                  const struct dcpk_backend *backend,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err);
 
 /* A unit is done: its bytes are on disk; crc32 is what it came to (lib/exec/units.h). */
@@ -49,9 +50,9 @@ struct dcpk_journal {
 };
 
 /*
- * Read what is there; a folder whose journal has no whole header is emptied. subject: copied.
- * Errors: DCPK_EUSAGE when the journal is of another input or another plan, and says which;
- * DCPK_EIO, DCPK_ENOMEM.
+ * Read what is there, and keep room for the rest; a folder whose journal has no whole header is
+ * emptied. subject: copied. Errors: DCPK_EUSAGE when the journal is of another input or another
+ * plan, and says which; DCPK_EIO, DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_backend *backend,
                               const struct dcpk_journal_subject *subject,

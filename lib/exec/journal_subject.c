@@ -131,8 +131,8 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_store *st
     return DCPK_OK;
 }
 
-dcpk_status dcpk_journal_describe(const struct dcpk_output *out, const char *in,
-                                  uint64_t unit_bytes, const struct dcpk_backend *backend,
+dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
+                                  const struct dcpk_backend *backend,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err)
 {
     struct summing s = {.backend = backend};
@@ -140,10 +140,11 @@ dcpk_status dcpk_journal_describe(const struct dcpk_output *out, const char *in,
 
     if (st != DCPK_OK)
         return st;
-    st = describe_input(&s, out->source->store, in, &subject->input, err);
+    subject->n_units = units->n;
+    st = describe_input(&s, units->out->source->store, in, &subject->input, err);
     backend->hasher_reset(s.hasher);
-    put_number(&s, unit_bytes);
-    put_plan(&s, out);
+    put_number(&s, units->limit_bytes);
+    put_plan(&s, units->out);
     backend->hasher_digest(s.hasher, &subject->plan);
     backend->hasher_free(s.hasher);
     return st;

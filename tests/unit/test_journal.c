@@ -11,7 +11,7 @@ enum { N = 20, HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* as lib/exec/journal.h 
 
 #define JOURNAL "out.dcpkit-partial/.dcpkit-journal"
 
-static const struct dcpk_journal_subject subject = {{"input"}, {"plan"}};
+static const struct dcpk_journal_subject subject = {{"input"}, {"plan"}, 1 << 20};
 
 static struct dcpk_journal_record record(uint64_t i)
 {
@@ -136,14 +136,32 @@ static void goes_on(void **state)
     check_found(N, "all");
 }
 
+/* When the disk gets full there is room to say what was done. */
+static void has_room(void **state)
+{
+    const int fd = open(scratch("probe"), O_WRONLY | O_CREAT, 0666);
+    struct stat info;
+
+    (void)state;
+    CHECK(fd >= 0, "probe");
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 4096) != 0)
+        skip(); /* not on this file system */
+    close(fd);
+    write_journal();
+    CHECK_EQ_INT(stat(scratch(JOURNAL), &info), 0, "stat");
+    CHECK_EQ_INT(info.st_size, HEADER_BYTES + N * RECORD_BYTES,
+                 "its length is that of what it holds");
+    CHECK((uint64_t)info.st_blocks * 512 >= subject.n_units * RECORD_BYTES, "room for all records");
+}
+
 static const struct {
     const char *label;
     struct dcpk_journal_subject subject;
     const char *text;
 } others[] = {
-    {"input", {{"output"}, {"plan"}}, "has another input"},
-    {"plan", {{"input"}, {"plam"}}, "begun with other options"},
-    {"both: the input is told first", {{"output"}, {"plam"}}, "has another input"},
+    {"input", {{"output"}, {"plan"}, N}, "has another input"},
+    {"plan", {{"input"}, {"plam"}, N}, "begun with other options"},
+    {"both: the input is told first", {{"output"}, {"plam"}, N}, "has another input"},
 };
 
 static void of_another(void **state)
@@ -192,8 +210,13 @@ static void of_another_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(whole),   TEST(torn),       TEST(flipped),
-        TEST(goes_on), TEST(of_another), TEST(of_another_version),
+        TEST(whole),
+        TEST(torn),
+        TEST(flipped),
+        TEST(goes_on),
+        TEST(has_room),
+        TEST(of_another),
+        TEST(of_another_version),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,8 +93,7 @@ static void write_once(struct dcpk_exec *exec, struct dcpk_output *out, struct a
     if (a->st == DCPK_OK)
         a->st = dcpk_writing_new(exec, out, folder, &w, err);
     if (a->st == DCPK_OK)
-        a->st = dcpk_journal_describe(out, "in", dcpk_writing_units(w)->limit_bytes,
-                                      dcpk_backends[0], &subject, err);
+        a->st = dcpk_journal_describe(dcpk_writing_units(w), "in", dcpk_backends[0], &subject, err);
     if (a->st == DCPK_OK)
         a->st = dcpk_writing_resume(w, &subject, &a->resumed_bytes, err);
     if (a->st == DCPK_OK)
