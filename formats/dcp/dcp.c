@@ -61,8 +61,11 @@ dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
     struct dcpk_item_tensor item;
     char text[256];
     struct dcpk_box box;
-    dcpk_status st = dcpk_item_read_tensor(source, reader, chunk->place.offset_bytes,
-                                           chunk->place.n_bytes, &item, err);
+    const struct dcpk_item_range range = {source, reader, chunk->place.offset_bytes,
+                                          chunk->place.n_bytes};
+    const struct dcpk_item_form expected = {tensor->dtype, tensor->rank,
+                                            chunk->span + tensor->rank};
+    dcpk_status st = dcpk_item_read_tensor(&range, &expected, &item, err);
 
     if (st == DCPK_OK)
         st = check_item(tensor, chunk, &item, err);

@@ -8,6 +8,20 @@
 #include "lib/ckpt/value.h"
 #include "lib/model/box.h"
 
+/* Where an item lies, and who reads it (struct dcpk_reader; NULL: nobody special). */
+struct dcpk_item_range {
+    struct dcpk_source *source;
+    const struct dcpk_reader *reader;
+    uint64_t offset_bytes, n_bytes;
+};
+
+/* The tensor that an item ought to hold. */
+struct dcpk_item_form {
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+};
+
 /* A tensor item's content: where its elements lie in the source file. */
 struct dcpk_item_tensor {
     enum dcpk_dtype dtype;
@@ -20,16 +34,17 @@ struct dcpk_item_tensor {
 };
 
 /*
- * Read the head and directory of the item at [offset, offset + n) of source: a torch.save archive
- * of exactly one tensor. Reads a few KiB, never the data. Strict (torch_dist.md 3.2, 3.3): all
- * entries stored, inside the item, not overlapping, names unique and under one prefix, local and
- * central headers agree, pickle CRC right, record length == numel * itemsize of the storage, every
- * element inside the storage, byteorder little.
+ * Read the head and directory of an item: a torch.save archive of exactly one tensor. `expected`: a
+ * guess that saves time where it is right (a pickle that is to the byte what torch writes for such
+ * a contiguous tensor needs no reading) and means nothing else; NULL: none. Reads a few KiB, never
+ * the data. Strict (torch_dist.md 3.2, 3.3): all entries stored, inside the item, not overlapping,
+ * names unique and under one prefix, local and central headers agree, pickle CRC right, record
+ * length == numel * itemsize of the storage, every element inside the storage, byteorder little.
  * Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not a tensor),
  * DCPK_EIO.
  */
-dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, const struct dcpk_reader *reader,
-                                  uint64_t offset_bytes, uint64_t n_bytes,
+dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
+                                  const struct dcpk_item_form *expected,
                                   struct dcpk_item_tensor *tensor, struct dcpk_error *err);
 
 /*

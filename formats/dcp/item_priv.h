@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item_priv.h - what item_read.c, item_value.c and dcp.c share beside item.h. */
+/* item_priv.h - what the item_*.c and dcp.c share beside item.h. */
 #ifndef DCPK_FORMATS_DCP_ITEM_PRIV_H
 #define DCPK_FORMATS_DCP_ITEM_PRIV_H
 
@@ -26,6 +26,10 @@ extern const char dcpk_storage_mark[];
 dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
                                   struct dcpk_arena *arena, const struct dcpk_value **value,
                                   size_t *n_storages, struct dcpk_error *err);
+
+/* Append data.pkl of a contiguous tensor of storage "0", to the byte as torch.save writes it. */
+dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_bytes *out,
+                                 struct dcpk_error *err);
 
 /*
  * Read a node of that value as a tensor; is_tensor false, r untouched: it is something else. Every

@@ -238,20 +238,29 @@ static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *
     return DCPK_OK;
 }
 
+/* The bytes of data.pkl, borrowed from the zip. */
+static dcpk_status find_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
+                               const struct dcpk_zip_member **member, const uint8_t **data,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = check_small_records(zip, err);
+
+    *member = dcpk_zip_find(zip, "data.pkl");
+    if (st == DCPK_OK && *member == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
+    return st == DCPK_OK ? dcpk_zip_borrow(zip, *member, limit_bytes, data, err) : st;
+}
+
 dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
                                   struct dcpk_arena *arena, const struct dcpk_value **value,
                                   size_t *n_storages, struct dcpk_error *err)
 {
-    const struct dcpk_zip_member *member = dcpk_zip_find(zip, "data.pkl");
     struct dcpk_pickle_options options = {.persistent = take_storage, .context = n_storages};
+    const struct dcpk_zip_member *member;
     const uint8_t *data;
-    dcpk_status st = check_small_records(zip, err);
+    dcpk_status st = find_pickle(zip, limit_bytes, &member, &data, err);
 
     *n_storages = 0;
-    if (st == DCPK_OK && member == NULL)
-        st = dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
-    if (st == DCPK_OK)
-        st = dcpk_zip_borrow(zip, member, limit_bytes, &data, err);
     if (st != DCPK_OK)
         return st;
     options.base_bytes = zip->base_bytes + member->data_offset_bytes;
@@ -270,13 +279,11 @@ static size_t count_storages(const struct dcpk_zip *zip)
     return n;
 }
 
-/* The one tensor of an open archive. */
-static dcpk_status read_only_tensor(struct dcpk_zip *zip, struct dcpk_arena *arena,
-                                    struct dcpk_item_tensor *tensor, struct dcpk_error *err)
+/* The tensor that data.pkl describes. */
+static dcpk_status rebuild(struct dcpk_zip *zip, struct dcpk_arena *arena, struct dcpk_rebuilt *r,
+                           struct dcpk_error *err)
 {
     const struct dcpk_value *value;
-    const struct dcpk_zip_member *member;
-    struct dcpk_rebuilt r;
     size_t n_storages;
     bool is_tensor;
     char text[256];
@@ -284,13 +291,66 @@ static dcpk_status read_only_tensor(struct dcpk_zip *zip, struct dcpk_arena *are
         dcpk_item_read_pickle(zip, MAX_TENSOR_PICKLE_BYTES, arena, &value, &n_storages, err);
 
     if (st == DCPK_OK)
-        st = dcpk_rebuilt_read(value, &is_tensor, &r, err);
+        st = dcpk_rebuilt_read(value, &is_tensor, r, err);
     if (st == DCPK_OK && !is_tensor)
         st = dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
                        describe(value, text, sizeof text));
-    if (st == DCPK_OK && (n_storages != 1 || count_storages(zip) != 1))
+    if (st == DCPK_OK && n_storages != 1)
+        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages", n_storages);
+    return st;
+}
+
+/* A contiguous tensor, alone in storage "0". */
+static dcpk_status describe_plain(const struct dcpk_item_form *form, struct dcpk_rebuilt *r,
+                                  struct dcpk_error *err)
+{
+    int64_t stride = 1;
+
+    *r = (struct dcpk_rebuilt){.dtype = form->dtype, .rank = form->rank, .key = "0"};
+    if (dcpk_shape_count(form->shape, form->rank, &r->storage_elems, err) != DCPK_OK)
+        return err->status;
+    for (int i = r->rank - 1; i >= 0; i--) {
+        r->shape[i] = form->shape[i];
+        if (r->shape[i] > 1 && r->storage_elems > 0) {
+            r->stride_elems[i] = stride;
+            stride *= r->shape[i];
+        }
+    }
+    return DCPK_OK;
+}
+
+/* The same without reading the pickle, when it is the one of the expected tensor. */
+static dcpk_status rebuild_expected(struct dcpk_zip *zip, const struct dcpk_item_form *expected,
+                                    bool *is_it, struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    struct dcpk_bytes pickle = {.data = NULL};
+    const struct dcpk_zip_member *member;
+    const uint8_t *data;
+    dcpk_status st = find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_item_put_pickle(expected, &pickle, err);
+    *is_it = st == DCPK_OK && member->n_bytes == pickle.n_bytes &&
+             memcmp(data, pickle.data, pickle.n_bytes) == 0;
+    dcpk_bytes_release(&pickle);
+    return *is_it ? describe_plain(expected, r, err) : st;
+}
+
+/* The one tensor of an open archive. */
+static dcpk_status read_only_tensor(struct dcpk_zip *zip, const struct dcpk_item_form *expected,
+                                    struct dcpk_arena *arena, struct dcpk_item_tensor *tensor,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *member;
+    struct dcpk_rebuilt r;
+    bool is_it = false;
+    dcpk_status st = expected == NULL ? DCPK_OK : rebuild_expected(zip, expected, &is_it, &r, err);
+
+    if (st == DCPK_OK && !is_it)
+        st = rebuild(zip, arena, &r, err);
+    if (st == DCPK_OK && count_storages(zip) != 1)
         st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages",
-                       n_storages != 1 ? n_storages : count_storages(zip));
+                       count_storages(zip));
     if (st == DCPK_OK)
         st = dcpk_rebuilt_find_storage(zip, &r, &member, err);
     if (st != DCPK_OK)
@@ -309,24 +369,23 @@ static dcpk_status read_only_tensor(struct dcpk_zip *zip, struct dcpk_arena *are
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_read_tensor(struct dcpk_source *source, const struct dcpk_reader *reader,
-                                  uint64_t offset_bytes, uint64_t n_bytes,
+dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
+                                  const struct dcpk_item_form *expected,
                                   struct dcpk_item_tensor *tensor, struct dcpk_error *err)
 {
-    const struct dcpk_zip_range range = {source, reader, offset_bytes, n_bytes};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_zip zip;
     dcpk_status st;
 
     if (arena == NULL)
         return err->status;
-    st = dcpk_zip_open(&zip, &range, MAX_TENSOR_MEMBERS, err);
+    st = dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err);
     if (st == DCPK_OK)
-        st = read_only_tensor(&zip, arena, tensor, err);
+        st = read_only_tensor(&zip, expected, arena, tensor, err);
     dcpk_zip_release(&zip);
     dcpk_arena_free(arena);
     if (st != DCPK_OK)
-        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", offset_bytes,
-                     dcpk_source_name(source));
+        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
+                     dcpk_source_name(range->source));
     return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* item_write.c - tensors and values as torch.save archives. */
-#include "formats/dcp/item.h"
+#include "formats/dcp/item_priv.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,6 @@
 
 #include "formats/dcp/pickle.h"
 #include "formats/dcp/storage_class_priv.h"
-#include "formats/dcp/zip_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 
@@ -17,31 +16,31 @@
 /* data.pkl of a tensor: the opcodes and memo numbers of CPython's protocol 2, as torch.save leaves
  * them. */
 struct tensor_pickle {
-    struct dcpk_bytes bytes;
+    struct dcpk_bytes *bytes;
     uint8_t n_memo; /* at most 13 */
 };
 
 static void put_memo(struct tensor_pickle *p)
 {
-    dcpk_bytes_u8(&p->bytes, 'q'); /* BINPUT */
-    dcpk_bytes_u8(&p->bytes, p->n_memo++);
+    dcpk_bytes_u8(p->bytes, 'q'); /* BINPUT */
+    dcpk_bytes_u8(p->bytes, p->n_memo++);
 }
 
 static void put_global(struct tensor_pickle *p, const char *module, const char *name)
 {
-    dcpk_bytes_u8(&p->bytes, 'c'); /* GLOBAL */
-    dcpk_bytes_text(&p->bytes, module);
-    dcpk_bytes_u8(&p->bytes, '\n');
-    dcpk_bytes_text(&p->bytes, name);
-    dcpk_bytes_u8(&p->bytes, '\n');
+    dcpk_bytes_u8(p->bytes, 'c'); /* GLOBAL */
+    dcpk_bytes_text(p->bytes, module);
+    dcpk_bytes_u8(p->bytes, '\n');
+    dcpk_bytes_text(p->bytes, name);
+    dcpk_bytes_u8(p->bytes, '\n');
     put_memo(p);
 }
 
 static void put_text(struct tensor_pickle *p, const char *text)
 {
-    dcpk_bytes_u8(&p->bytes, 'X'); /* BINUNICODE */
-    dcpk_bytes_u32(&p->bytes, (uint32_t)strlen(text));
-    dcpk_bytes_text(&p->bytes, text);
+    dcpk_bytes_u8(p->bytes, 'X'); /* BINUNICODE */
+    dcpk_bytes_u32(p->bytes, (uint32_t)strlen(text));
+    dcpk_bytes_text(p->bytes, text);
     put_memo(p);
 }
 
@@ -74,10 +73,10 @@ static void put_ints(struct tensor_pickle *p, const int64_t *numbers, int n)
                                       DCPK_OP_TUPLE3};
 
     if (n > 3)
-        dcpk_bytes_u8(&p->bytes, DCPK_OP_MARK);
+        dcpk_bytes_u8(p->bytes, DCPK_OP_MARK);
     for (int i = 0; i < n; i++)
-        put_int(&p->bytes, numbers[i]);
-    dcpk_bytes_u8(&p->bytes, n > 3 ? (uint8_t)DCPK_OP_TUPLE : closing[n]);
+        put_int(p->bytes, numbers[i]);
+    dcpk_bytes_u8(p->bytes, n > 3 ? (uint8_t)DCPK_OP_TUPLE : closing[n]);
     if (n > 0)
         put_memo(p);
 }
@@ -109,38 +108,39 @@ static int64_t storage_numel(const struct tensor_form *form)
     return dcpk_storage_class_name(form->dtype) != NULL ? form->n_elems : (int64_t)form->n_bytes;
 }
 
-static void put_tensor_pickle(struct tensor_pickle *p, const struct tensor_form *form)
+static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *form)
 {
     const char *storage = dcpk_storage_class_name(form->dtype);
+    struct tensor_pickle pickle = {.bytes = out}, *p = &pickle;
     int64_t strides[DCPK_MAX_RANK];
 
     contiguous_strides(form->shape, form->rank, strides);
-    dcpk_bytes_put(&p->bytes, "\x80\x02", 2);
+    dcpk_bytes_put(p->bytes, "\x80\x02", 2);
     put_global(p, "torch._utils", storage != NULL ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
-    dcpk_bytes_put(&p->bytes, "((", 2);
+    dcpk_bytes_put(p->bytes, "((", 2);
     put_text(p, "storage");
     put_global(p, storage != NULL ? "torch" : "torch.storage",
                storage != NULL ? storage : "UntypedStorage");
     put_text(p, "0");
     put_text(p, "cpu");
-    put_int(&p->bytes, storage_numel(form));
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_TUPLE);
+    put_int(p->bytes, storage_numel(form));
+    dcpk_bytes_u8(p->bytes, DCPK_OP_TUPLE);
     put_memo(p);
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_BINPERSID);
-    put_int(&p->bytes, 0); /* storage offset */
+    dcpk_bytes_u8(p->bytes, DCPK_OP_BINPERSID);
+    put_int(p->bytes, 0); /* storage offset */
     put_ints(p, form->shape, form->rank);
     put_ints(p, strides, form->rank);
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_NEWFALSE); /* requires_grad */
+    dcpk_bytes_u8(p->bytes, DCPK_OP_NEWFALSE); /* requires_grad */
     put_global(p, "collections", "OrderedDict");
-    dcpk_bytes_put(&p->bytes, ")R", 2);
+    dcpk_bytes_put(p->bytes, ")R", 2);
     put_memo(p);
     if (storage == NULL)
         put_global(p, "torch", dcpk_dtype_name(form->dtype));
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_TUPLE);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_TUPLE);
     put_memo(p);
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_REDUCE);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_REDUCE);
     put_memo(p);
-    dcpk_bytes_u8(&p->bytes, DCPK_OP_STOP);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_STOP);
 }
 
 /* The records in front of the storages: torch/serialization.py@2.11.0 _save. */
@@ -169,20 +169,20 @@ static dcpk_status add_trailing(struct dcpk_zip_writer *zip, struct dcpk_error *
 static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
                               struct dcpk_bytes *out, size_t *split_bytes, struct dcpk_error *err)
 {
-    struct tensor_pickle pickle = {.n_memo = 0};
+    struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
     dcpk_status st;
 
     (void)dcpk_bytes_reserve(out, AROUND_BYTES); /* a failure shows at the first append */
     dcpk_zip_writer_init(&zip, out, "archive");
     put_tensor_pickle(&pickle, form);
-    st = add_leading(&zip, &pickle.bytes, err);
+    st = add_leading(&zip, &pickle, err);
     if (st == DCPK_OK)
         st = dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err);
     if (st == DCPK_OK)
         st = add_trailing(&zip, err);
     dcpk_zip_writer_release(&zip);
-    dcpk_bytes_release(&pickle.bytes);
+    dcpk_bytes_release(&pickle);
     return st;
 }
 
@@ -200,6 +200,18 @@ static dcpk_status describe(enum dcpk_dtype dtype, const int64_t *shape, int ran
                          dcpk_dtype_name(dtype));
     *form = (struct tensor_form){dtype, shape, rank, n_elems, n_bytes};
     return DCPK_OK;
+}
+
+dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_bytes *out,
+                                 struct dcpk_error *err)
+{
+    struct tensor_form sized;
+    const dcpk_status st = describe(form->dtype, form->shape, form->rank, &sized, err);
+
+    if (st != DCPK_OK)
+        return st;
+    put_tensor_pickle(out, &sized);
+    return dcpk_bytes_status(out, err);
 }
 
 dcpk_status dcpk_item_measure(enum dcpk_dtype dtype, const int64_t *shape, int rank,

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "formats/dcp/item.h"
 #include "lib/base/bytes.h"
 #include "lib/base/map.h"
 #include "lib/base/store.h"
@@ -40,13 +41,6 @@ struct dcpk_zip_member {
     uint64_t n_bytes;
 };
 
-/* Where an archive lies, and who reads it (struct dcpk_reader). */
-struct dcpk_zip_range {
-    struct dcpk_source *source;
-    const struct dcpk_reader *reader;
-    uint64_t offset_bytes, n_bytes;
-};
-
 /*
  * An archive being read: either all of it in memory, or its first and last bytes, which hold all
  * but the tensor data of an ordinary item, so that one costs two reads. Large: lives on the stack
@@ -75,7 +69,7 @@ struct dcpk_zip {
  * their bytes from byte 0 to the directory with nothing between but data descriptors, one prefix,
  * unique names. zip is released by the caller in every case.
  */
-dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_zip_range *range,
+dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_item_range *range,
                           size_t max_members, struct dcpk_error *err);
 /* The same for bytes in memory, borrowed while zip is used. base_bytes: their place in the file. */
 dcpk_status dcpk_zip_open_memory(struct dcpk_zip *zip, const uint8_t *data, size_t n_bytes,

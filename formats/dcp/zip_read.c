@@ -413,7 +413,7 @@ static dcpk_status read_directory(struct dcpk_zip *zip, size_t max_members, stru
     return st == DCPK_OK ? strip_prefix(zip, err) : st;
 }
 
-dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_zip_range *range,
+dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_item_range *range,
                           size_t max_members, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;

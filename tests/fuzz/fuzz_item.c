@@ -2,6 +2,7 @@
 /* fuzz_item.c - any bytes as a torch.save archive: a tensor inside its record, a value, or an
  * error. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/dcp/item.h"
 #include "lib/base/checked.h"
@@ -43,6 +44,21 @@ static void check_tensor(const struct dcpk_item_tensor *t, uint64_t n_bytes)
         abort();
 }
 
+/* Who expects what is there finds the same. */
+static void check_guess(const struct dcpk_item_range *range, const struct dcpk_item_tensor *t)
+{
+    const struct dcpk_item_form form = {t->dtype, t->rank, t->shape};
+    const size_t n = (size_t)t->rank * sizeof *t->shape;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_item_tensor again;
+
+    if (dcpk_item_read_tensor(range, &form, &again, &err) != DCPK_OK || again.rank != t->rank ||
+        again.dtype != t->dtype || again.first_bytes != t->first_bytes ||
+        memcmp(again.shape, t->shape, n) != 0 ||
+        memcmp(again.stride_elems, t->stride_elems, n) != 0)
+        abort();
+}
+
 static struct dcpk_source *make_source(struct dcpk_store *store, const uint8_t *data,
                                        size_t n_bytes, struct dcpk_error *err)
 {
@@ -66,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     struct dcpk_store *store = NULL;
     struct dcpk_arena *arena = dcpk_arena_new((uint64_t)256 << 20, &err);
     struct dcpk_source *source;
+    struct dcpk_item_range range;
     struct dcpk_item_tensor tensor;
     const struct dcpk_value *value;
     struct dcpk_bytes again = {.data = NULL};
@@ -73,8 +90,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     if (arena == NULL || dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
         abort();
     source = make_source(store, data, n_bytes, &err);
-    if (dcpk_item_read_tensor(source, NULL, MARGIN, n_bytes, &tensor, &err) == DCPK_OK)
+    range = (struct dcpk_item_range){source, NULL, MARGIN, n_bytes};
+    if (dcpk_item_read_tensor(&range, NULL, &tensor, &err) == DCPK_OK) {
         check_tensor(&tensor, n_bytes);
+        check_guess(&range, &tensor);
+    }
     if (dcpk_item_read_value(source, MARGIN, n_bytes, 0, arena, &value, &err) == DCPK_OK)
         dcpk_item_encode(value, "archive", 2, &again, &err); /* what was read can be walked */
     dcpk_bytes_release(&again);

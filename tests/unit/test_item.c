@@ -299,20 +299,21 @@ static void reads_odd_tensors_and_refuses_hostile_ones(void **state)
         const struct tensor_case *c = &tensor_cases[i];
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+        struct dcpk_item_range range = {.n_bytes = 0};
         struct dcpk_item_tensor t;
-        struct dcpk_source *source;
         struct dcpk_store *store;
 
         dcpk_bytes_put(&pickle, "\x80\x02", 2);
         put_tensor(&pickle, c);
         dcpk_bytes_u8(&pickle, '.');
         put_archive(&archive, &pickle, c->data_bytes, NULL);
-        store = make_store(&archive, &source);
+        store = make_store(&archive, &range.source);
+        range.n_bytes = archive.n_bytes;
         if (c->text != NULL) {
-            CHECK_FAILS(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
-                        c->status, c->text, c->label);
+            CHECK_FAILS(dcpk_item_read_tensor(&range, NULL, &t, &err), c->status, c->text,
+                        c->label);
         } else {
-            CHECK_OK(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err), c->label);
+            CHECK_OK(dcpk_item_read_tensor(&range, NULL, &t, &err), c->label);
             CHECK_EQ_INT(t.rank, c->rank, c->label);
             CHECK_EQ_INT(t.record_bytes, c->data_bytes, c->label);
             CHECK_EQ_INT(t.first_bytes - t.record_offset_bytes, c->first_bytes, c->label);
@@ -336,21 +337,21 @@ static void minds_the_byte_order(void **state)
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+        struct dcpk_item_range range = {.n_bytes = 0};
         struct dcpk_item_tensor t;
-        struct dcpk_source *source;
         struct dcpk_store *store;
 
         dcpk_bytes_put(&pickle, "\x80\x02", 2);
         put_tensor(&pickle, &tensor_cases[0]);
         dcpk_bytes_u8(&pickle, '.');
         put_archive(&archive, &pickle, 24, orders[i].order);
-        store = make_store(&archive, &source);
+        store = make_store(&archive, &range.source);
+        range.n_bytes = archive.n_bytes;
         if (orders[i].text != NULL)
-            CHECK_FAILS(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
-                        orders[i].status, orders[i].text, orders[i].order);
+            CHECK_FAILS(dcpk_item_read_tensor(&range, NULL, &t, &err), orders[i].status,
+                        orders[i].text, orders[i].order);
         else
-            CHECK_OK(dcpk_item_read_tensor(source, NULL, 0, archive.n_bytes, &t, &err),
-                     orders[i].order);
+            CHECK_OK(dcpk_item_read_tensor(&range, NULL, &t, &err), orders[i].order);
         dcpk_store_close(store);
         dcpk_bytes_release(&pickle);
         dcpk_bytes_release(&archive);

@@ -37,11 +37,11 @@ static int load_item(void **state)
 }
 
 /* Read bytes as an item between two runs of foreign bytes. */
-static dcpk_status read_bytes(const uint8_t *data, size_t n, struct dcpk_item_tensor *tensor,
-                              struct dcpk_error *err)
+static dcpk_status read_as(const uint8_t *data, size_t n, const struct dcpk_item_form *expected,
+                           struct dcpk_item_tensor *tensor, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
-    struct dcpk_source *source = NULL;
+    struct dcpk_item_range range = {.offset_bytes = 10, .n_bytes = n};
     uint8_t *padded = calloc(1, n + 20);
     dcpk_status st;
 
@@ -49,11 +49,44 @@ static dcpk_status read_bytes(const uint8_t *data, size_t n, struct dcpk_item_te
     memcpy(padded + 10, data, n);
     assert_int_equal(dcpk_store_new_memory("memory", &store, err), DCPK_OK);
     assert_int_equal(dcpk_store_add_memory(store, "item", padded, n + 20, err), DCPK_OK);
-    assert_int_equal(dcpk_store_find(store, "item", &source, err), DCPK_OK);
-    st = dcpk_item_read_tensor(source, NULL, 10, n, tensor, err);
+    assert_int_equal(dcpk_store_find(store, "item", &range.source, err), DCPK_OK);
+    st = dcpk_item_read_tensor(&range, expected, tensor, err);
     dcpk_store_close(store);
     free(padded);
     return st;
+}
+
+static dcpk_status read_bytes(const uint8_t *data, size_t n, struct dcpk_item_tensor *tensor,
+                              struct dcpk_error *err)
+{
+    return read_as(data, n, NULL, tensor, err);
+}
+
+/* A guess changes nothing, right or wrong. */
+static void guesses_mean_nothing(void **state)
+{
+    static const int64_t right[] = {1, 2, 4}, wrong[] = {2, 1, 4};
+    static const struct dcpk_item_form guesses[] = {{DCPK_BF16, 3, right},
+                                                    {DCPK_BF16, 3, wrong},
+                                                    {DCPK_F16, 3, right},
+                                                    {DCPK_BF16, 2, right},
+                                                    {DCPK_BF16, 0, NULL}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_item_tensor want, got;
+
+    (void)state;
+    CHECK_OK(read_bytes(item, sizeof item, &want, &err), "no guess");
+    for (size_t i = 0; i < sizeof guesses / sizeof guesses[0]; i++) {
+        CHECK_OK(read_as(item, sizeof item, &guesses[i], &got, &err), "guess");
+        CHECK(got.dtype == want.dtype && got.rank == want.rank &&
+                  got.first_bytes == want.first_bytes && got.record_bytes == want.record_bytes &&
+                  got.record_crc32 == want.record_crc32,
+              "guess");
+        for (int axis = 0; axis < want.rank; axis++)
+            CHECK(got.shape[axis] == want.shape[axis] &&
+                      got.stride_elems[axis] == want.stride_elems[axis],
+                  "guess");
+    }
 }
 
 static void reads_what_torch_wrote(void **state)
@@ -198,9 +231,8 @@ static void survives_cuts_and_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_torch_wrote),
-        cmocka_unit_test(refuses_archives_that_lie),
-        cmocka_unit_test(refuses_two_prefixes),
+        cmocka_unit_test(reads_what_torch_wrote),    cmocka_unit_test(guesses_mean_nothing),
+        cmocka_unit_test(refuses_archives_that_lie), cmocka_unit_test(refuses_two_prefixes),
         cmocka_unit_test(survives_cuts_and_changes),
     };
 
