@@ -76,6 +76,27 @@ static void print_difference(void *context, const struct dcpk_hashed *recorded,
     print_side("DIR", found);
 }
 
+static void put_side(struct dcpk_json_out *j, const char *side, const struct dcpk_hashed *tensor)
+{
+    dcpk_json_put_key(j, side);
+    if (tensor == NULL)
+        dcpk_json_put_null(j);
+    else
+        dcpk_hashed_put(tensor, j);
+}
+
+static void put_difference(void *context, const struct dcpk_hashed *recorded,
+                           const struct dcpk_hashed *found)
+{
+    struct dcpk_json_out *j = context;
+
+    dcpk_json_put_key(j, recorded == NULL ? found->key : recorded->key);
+    dcpk_json_begin_object(j);
+    put_side(j, "found", found);
+    put_side(j, "recorded", recorded);
+    dcpk_json_end_object(j);
+}
+
 static dcpk_status read_recorded(const char *path, struct dcpk_hash_list *recorded,
                                  struct dcpk_error *err)
 {
@@ -100,6 +121,26 @@ static dcpk_status print_check(const struct dcpk_hash_list *recorded,
     printf("verdict     %s: %zu tensors recorded, %zu found, %zu differ\n",
            *n_different == 0 ? "ok" : "NOT ok", recorded->n, list->n, *n_different);
     return dcpk_cli_flush(err);
+}
+
+/* The same as a document: {"differences": {key: {"found", "recorded"}}, "ok", "version"}. */
+static dcpk_status print_check_json(const struct dcpk_hash_list *recorded,
+                                    const struct dcpk_hash_list *list, size_t *n_different,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "differences");
+    dcpk_json_begin_object(&j);
+    *n_different = dcpk_hash_list_compare(recorded, list, put_difference, &j);
+    dcpk_json_end_object(&j);
+    dcpk_json_add_bool(&j, "ok", *n_different == 0);
+    dcpk_json_add_uint(&j, "version", 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
 }
 
 int dcpk_cmd_hash(int argc, char **argv)
@@ -140,15 +181,14 @@ int dcpk_cmd_hash(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    if (check_path != NULL && as_json)
-        return dcpk_cli_usage(NAME, "--check prints text, no JSON");
     st = check_path == NULL ? DCPK_OK : read_recorded(check_path, &recorded, &err);
     if (st == DCPK_OK)
         st = dcpk_cli_open(args[0], format, &voice, &ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = hash(ckpt, &options, &voice, &list, &err);
     if (st == DCPK_OK && check_path != NULL)
-        st = print_check(&recorded, &list, &n_different, &err);
+        st = as_json ? print_check_json(&recorded, &list, &n_different, &err)
+                     : print_check(&recorded, &list, &n_different, &err);
     else if (st == DCPK_OK)
         st = as_json ? print_json(&list, ckpt, &err) : print_text(&list, &err);
     dcpk_hash_list_release(&recorded);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "lib/base/hex.h"
-#include "lib/base/json.h"
 
 void dcpk_hash_list_release(struct dcpk_hash_list *list)
 {
@@ -30,6 +29,17 @@ static dcpk_status begin(struct dcpk_hash_list *list, size_t n, struct dcpk_erro
     return list->tensors == NULL ? err->status : DCPK_OK;
 }
 
+static dcpk_status count_bytes(struct dcpk_hashed *tensor, struct dcpk_error *err)
+{
+    int64_t n_elems = 0;
+    const dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", tensor->key);
+    tensor->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
+    return st;
+}
+
 dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, const struct dcpk_checkpoint *ckpt,
                                 struct dcpk_hash_list *list, struct dcpk_error *err)
 {
@@ -50,14 +60,15 @@ dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, const struct dcpk_checkp
         st = dcpk_exec_hash(exec, views, n, hashes, NULL, err);
     if (st != DCPK_OK)
         return st;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         const struct dcpk_tensor *t = &ckpt->tensors[i];
 
-        list->tensors[i] = (struct dcpk_hashed){t->key, t->dtype, t->rank, t->shape, hashes[i]};
+        list->tensors[i] = (struct dcpk_hashed){t->key, t->dtype, t->rank, t->shape, 0, hashes[i]};
+        st = count_bytes(&list->tensors[i], err);
     }
     list->n = n;
     qsort(list->tensors, n, sizeof *list->tensors, compare_keys);
-    return DCPK_OK;
+    return st;
 }
 
 const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEXT_BYTES])
@@ -65,23 +76,16 @@ const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEX
     return dcpk_hex_put(hash->digest, sizeof hash->digest, text);
 }
 
-static dcpk_status put_tensor(struct dcpk_json_out *j, const struct dcpk_hashed *tensor,
-                              struct dcpk_error *err)
+void dcpk_hashed_put(const struct dcpk_hashed *tensor, struct dcpk_json_out *j)
 {
     char text[DCPK_HASH_TEXT_BYTES];
-    int64_t n_elems;
-    dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
-    if (st != DCPK_OK)
-        return st;
-    dcpk_json_put_key(j, tensor->key);
     dcpk_json_begin_object(j);
     dcpk_json_add_string(j, "dtype", dcpk_dtype_name(tensor->dtype));
-    dcpk_json_add_uint(j, "n_bytes", (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype));
+    dcpk_json_add_uint(j, "n_bytes", tensor->n_bytes);
     dcpk_json_add_ints(j, "shape", tensor->shape, tensor->rank);
     dcpk_json_add_string(j, "xxh3_128", dcpk_hash_text(&tensor->hash, text));
     dcpk_json_end_object(j);
-    return DCPK_OK;
 }
 
 static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *totals)
@@ -109,14 +113,16 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
     dcpk_json_add_string(&j, "format", ckpt->format->name);
     dcpk_json_put_key(&j, "tensors");
     dcpk_json_begin_object(&j);
-    for (size_t i = 0; i < list->n && st == DCPK_OK; i++)
-        st = put_tensor(&j, &list->tensors[i], err);
+    for (size_t i = 0; i < list->n; i++) {
+        dcpk_json_put_key(&j, list->tensors[i].key);
+        dcpk_hashed_put(&list->tensors[i], &j);
+    }
     dcpk_json_end_object(&j);
     put_totals(&j, &summary->totals);
     dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     dcpk_summary_free(summary);
-    return st == DCPK_OK ? dcpk_bytes_status(text, err) : st;
+    return dcpk_bytes_status(text, err);
 }
 
 static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_json *node,
@@ -136,7 +142,7 @@ static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_jso
         return err->status;
     memcpy(copy, shape, (size_t)tensor->rank * sizeof *copy);
     tensor->shape = copy;
-    return DCPK_OK;
+    return count_bytes(tensor, err);
 }
 
 static dcpk_status take_tensor(struct dcpk_hash_list *list, const struct dcpk_json *node,

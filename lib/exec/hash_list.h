@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_EXEC_HASH_LIST_H
 #define DCPK_LIB_EXEC_HASH_LIST_H
 
+#include "lib/base/json.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/exec.h"
@@ -13,6 +14,7 @@ struct dcpk_hashed {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
+    uint64_t n_bytes; /* of its elements */
     struct dcpk_hash hash;
 };
 
@@ -32,9 +34,12 @@ dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, const struct dcpk_checkp
 #define DCPK_HASH_TEXT_BYTES 33
 const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEXT_BYTES]);
 
+/* {"dtype", "n_bytes", "shape", "xxh3_128"} */
+void dcpk_hashed_put(const struct dcpk_hashed *tensor, struct dcpk_json_out *j);
+
 /*
- * The document: {"format", "tensors": {key: {"dtype", "n_bytes", "shape", "xxh3_128"}}, "totals",
- * "version"}, indented by 2, no newline at the end. Errors: DCPK_ENOMEM, DCPK_ERANGE.
+ * The document: {"format", "tensors": {key: as above}, "totals", "version"}, indented by 2, no
+ * newline at the end. Errors: DCPK_ENOMEM, DCPK_ERANGE.
  */
 dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
                                  const struct dcpk_checkpoint *ckpt, struct dcpk_bytes *text,
@@ -42,7 +47,8 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
 /*
  * Read such a document; of it just "tensors", and of each of these dtype, shape and xxh3_128, so
  * that manifests of other programs can be read. Errors: DCPK_EFORMAT for what is none,
- * DCPK_EUNSUPPORTED for a dtype that is not known.
+ * DCPK_ERANGE for a
+ * shape past all limits, DCPK_EUNSUPPORTED for a dtype that is not known.
  */
 dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_hash_list *list,
                                  struct dcpk_error *err);

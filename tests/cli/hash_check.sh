@@ -20,4 +20,7 @@ answers_no "another key" '^differs +output_layer.weight$' "$DCPKIT" hash --check
 refuses "no list" 3 "reading the hashes in 'c/iter_0000004/metadata.json'.*tensors" \
     "$DCPKIT" hash --check c/iter_0000004/metadata.json c
 refuses "no file" 4 "nowhere" "$DCPKIT" hash --check nowhere c
-refuses "as JSON" 2 "prints text" "$DCPKIT" hash --json --check c.json c
+
+echo "as JSON:"
+"$DCPKIT" hash --json --check c.json "$SAMPLES/torch_dist_c_dense_tp2pp2"
+"$DCPKIT" hash --json --check renamed.json "$SAMPLES/torch_dist_c_dense_tp2pp2" | grep -cE '"(found|recorded)": null'

@@ -75,6 +75,10 @@ static void test_refused(void **state)
         {"{\"tensors\": {" T("k", "int8", "[1.5]", H0) "}}", DCPK_EFORMAT, "'k' has no shape"},
         {"{\"tensors\": {" T("k", "int8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", H0) "}}",
          DCPK_EFORMAT, "'k' has no shape"},
+        {"{\"tensors\": {" T("k", "int8", "[4611686018427387904, 2]", H0) "}}", DCPK_EFORMAT,
+         "'k' has no shape"}, /* no integer that JSON readers agree on */
+        {"{\"tensors\": {" T("k", "int8", "[1099511627776, 1099511627776]", H0) "}}", DCPK_ERANGE,
+         "'k'"},
     };
 
     (void)state;
