@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
+#include <stdlib.h>
+
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "tools/bar.h"
 #include "tools/convert_args.h"
 #include "tools/convert_report.h"
 
-/* Remarks on flags that are accepted because the Python tool has them. */
 #define TARGETS "fsdp_dtensor, torch_dist or zarr"
 
+/* Remarks on flags that are accepted because the Python tool has them. */
 static void remark(const struct dcpk_convert_args *a)
 {
     if (a->oom_traceback)
@@ -34,45 +36,60 @@ static dcpk_status check_paths(const struct dcpk_convert_args *a, struct dcpk_er
     return st;
 }
 
-/* Plan, run, tell. */
+/* The files and the text that tell of a conversion: of rank 0. */
+static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
+                        struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (a->hashes_path != NULL && !a->dry_run)
+        st = dcpk_file_replace(a->hashes_path, c->hashes.data, c->hashes.n_bytes, err);
+    if (st == DCPK_OK && a->report_path != NULL)
+        st = dcpk_write_conversion(c, a->report_path, err);
+    if (st == DCPK_OK && a->json)
+        st = dcpk_write_conversion(c, NULL, err);
+    if (st == DCPK_OK && !a->json) {
+        dcpk_print_conversion(c, a->dry_run);
+        st = dcpk_cli_flush(err);
+    }
+    return st;
+}
+
+/* Plan, run, tell; collective. */
 static dcpk_status convert(const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
-    dcpk_status st = check_paths(a, err);
+    const bool leads = dcpk_ranks_self(options->ranks) == 0;
+    dcpk_status st = leads ? check_paths(a, err) : DCPK_OK;
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
+    st = dcpk_ranks_agree(options->ranks, st, err);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
-    if (st == DCPK_OK && a->hashes_path != NULL && !a->dry_run)
-        st = dcpk_file_replace(a->hashes_path, c.hashes.data, c.hashes.n_bytes, err);
-    if (st == DCPK_OK && a->report_path != NULL)
-        st = dcpk_write_conversion(&c, a->report_path, err);
-    if (st == DCPK_OK && a->json)
-        st = dcpk_write_conversion(&c, NULL, err);
-    if (st == DCPK_OK && !a->json) {
-        dcpk_print_conversion(&c, a->dry_run);
-        st = dcpk_cli_flush(err);
-    }
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(options->ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
     dcpk_conversion_free(&c);
     return st;
 }
 
-static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, const char *in,
-               const char *out)
+static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char **in_out,
+               struct dcpk_ranks *ranks)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_convert_options options = {.formats = dcpk_formats,
                                            .open_file = dcpk_archive_opener,
                                            .to = to,
-                                           .backend = dcpk_backends[0]};
+                                           .backend = dcpk_backends[0],
+                                           .ranks = ranks};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
-    dcpk_status st = dcpk_convert_args_apply(a, in, out, &options, &parsed, &err);
+    dcpk_status st = dcpk_convert_args_apply(a, in_out[0], in_out[1], &options, &parsed, &err);
 
+    st = dcpk_ranks_agree(ranks, st, &err); /* a file that it reads may be missing on one node */
     if (st == DCPK_OK) {
         remark(a);
         options.exec.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
@@ -83,7 +100,28 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, const 
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(a->voice.command, &err);
 }
 
-int dcpk_cmd_convert(int argc, char **argv)
+/*
+ * Run a command that several processes may share. Rank 0 speaks for all: what the others have to
+ * tell reaches it by agreement.
+ */
+static int with_ranks(const char *command, int argc, char **argv,
+                      int (*body)(int argc, char **argv, struct dcpk_ranks *ranks))
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_ranks *ranks;
+    int exit_code;
+
+    if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
+        return dcpk_cli_fail(command, &err);
+    if (dcpk_ranks_self(ranks) != 0 &&
+        (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
+        abort(); /* there is no /dev/null */
+    exit_code = body(argc, argv, ranks);
+    dcpk_ranks_leave(ranks);
+    return exit_code;
+}
+
+static int convert_any(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_convert_args a = {.voice = {.command = "convert"}};
     const struct dcpk_cli_option options[] = {
@@ -112,13 +150,19 @@ int dcpk_cmd_convert(int argc, char **argv)
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'; --to takes " TARGETS, a.to);
-    return run(&a, to, args[0], args[1]);
+    return run(&a, to, args, ranks);
 }
 
-int dcpk_cmd_convert_torch_dist(int argc, char **argv)
+int dcpk_cmd_convert(int argc, char **argv)
 {
-    static const char command[] = "convert-torch-dist-to-fsdp-dtensor";
-    struct dcpk_convert_args a = {.from = "torch_dist", .voice = {.command = command}};
+    return with_ranks("convert", argc, argv, convert_any);
+}
+
+static const char torch_dist_command[] = "convert-torch-dist-to-fsdp-dtensor";
+
+static int convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    struct dcpk_convert_args a = {.from = "torch_dist", .voice = {.command = torch_dist_command}};
     const struct dcpk_cli_option options[] = {
         DCPK_CONVERT_OPTIONS(a),
         {"oom-traceback", 0, DCPK_CLI_FLAG, &a.oom_traceback, NULL,
@@ -126,7 +170,7 @@ int dcpk_cmd_convert_torch_dist(int argc, char **argv)
         {"enable-msc", 0, DCPK_CLI_FLAG, &a.enable_msc, NULL, "accepted, without meaning here"},
     };
     const struct dcpk_cli cli = {
-        command,
+        torch_dist_command,
         "[options] IN OUT",
         "Convert torch_dist to fsdp_dtensor with the flags of Megatron's Python tool.",
         options,
@@ -140,5 +184,10 @@ int dcpk_cmd_convert_torch_dist(int argc, char **argv)
 
     if (exit_code >= 0)
         return exit_code;
-    return run(&a, dcpk_format_find("fsdp_dtensor"), args[0], args[1]);
+    return run(&a, dcpk_format_find("fsdp_dtensor"), args, ranks);
+}
+
+int dcpk_cmd_convert_torch_dist(int argc, char **argv)
+{
+    return with_ranks(torch_dist_command, argc, argv, convert_torch_dist);
 }

@@ -180,6 +180,15 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
     return DCPK_OK;
 }
 
+static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    dcpk_status st = check_way(folder, err);
+
+    if (st == DCPK_OK)
+        st = make_parents(folder->path, &folder->n_parents, err);
+    return st == DCPK_OK ? dcpk_partial_begin(folder, err) : st;
+}
+
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err)
 {
@@ -192,13 +201,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
         goto out;
     }
-    st = check_way(f, err);
-    if (st != DCPK_OK)
-        goto out;
-    st = make_parents(f->path, &f->n_parents, err);
-    if (st != DCPK_OK)
-        goto out;
-    st = dcpk_partial_begin(f, err);
+    st = flags & DCPK_FOLDER_JOIN ? dcpk_partial_join(f, err) : begin(f, err);
     if (st == DCPK_OK)
         *folder = f;
 out:
@@ -356,7 +359,8 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    const int how = folder->is_resumed ? O_CREAT : O_CREAT | O_EXCL;
+    const bool may_be_there = folder->is_resumed || (folder->flags & DCPK_FOLDER_SHARED);
+    const int how = may_be_there ? O_CREAT : O_CREAT | O_EXCL;
     const dcpk_status st = dcpk_folder_make_inner(folder, name, err);
 
     return st == DCPK_OK ? open_sink(folder, name, n_bytes, how, sink, err) : st;
@@ -454,7 +458,7 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published && !folder->is_kept) {
+    if (!folder->published && !folder->is_kept && (folder->flags & DCPK_FOLDER_JOIN) == 0) {
         (void)dcpk_remove_tree(folder->partial, &ignored); /* what stays is called partial */
         remove_parents(folder->path, folder->n_parents);
     }

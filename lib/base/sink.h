@@ -25,6 +25,10 @@ enum dcpk_folder_flags {
     DCPK_FOLDER_RESUME = 4, /* go on with a partial folder that has something in its journal; any
                                other one is emptied. Files that are there are opened by
                                dcpk_folder_create, with what is in them. Not for archives */
+    DCPK_FOLDER_SHARED = 8, /* other processes make files in it too: one that is there already is
+                               opened. Not for archives */
+    DCPK_FOLDER_JOIN = 16,  /* with SHARED: another process has begun it and publishes or abandons
+                               it; here only files are made, and there is no journal */
 };
 
 /*

@@ -56,6 +56,9 @@ dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err);
  * the caller closes, also on failure. Errors: DCPK_EUSAGE when another process works in it.
  */
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Open the partial folder that another process has begun. Sets dir_fd. Errors: DCPK_EIO when it is
+ * not to be seen. */
+dcpk_status dcpk_partial_join(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Remove the journal: the folder is whole, and can no longer be kept. Returns 0, or -1 with errno.
  */
 int dcpk_partial_end(struct dcpk_folder *folder);

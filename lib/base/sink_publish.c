@@ -76,7 +76,8 @@ static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
     /* what came meanwhile shows now, while the folder can still be kept */
     if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && dcpk_path_exists(folder->path))
         return dcpk_fail_errno(err, EEXIST, "moving '%s' to '%s'", folder->partial, folder->path);
-    if (folder->has_folders && nftw(folder->partial, sync_entry, DCPK_WALK_FDS, FTW_PHYS) != 0)
+    if ((folder->has_folders || (folder->flags & DCPK_FOLDER_SHARED)) &&
+        nftw(folder->partial, sync_entry, DCPK_WALK_FDS, FTW_PHYS) != 0)
         return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
     if (dcpk_partial_end(folder) != 0 || dcpk_tar_end(folder) != 0 ||
         dcpk_sync_folder(folder->dir_fd) != 0)

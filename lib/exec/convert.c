@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c - the way of a conversion, from the folder named to the folder published. */
+/* convert.c - what a conversion will be: source, view, rules, target, plan. */
 #include "lib/exec/convert.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/ckpt/integrity.h"
 #include "lib/exec/convert_check.h"
-#include "lib/exec/prove_masters.h"
 #include "lib/exec/target.h"
-#include "lib/exec/writing.h"
 #include "lib/rules/inspector.h"
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -173,12 +169,6 @@ static const char *impl_name(enum dcpk_impl impl)
     return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
 }
 
-static unsigned folder_flags(const struct dcpk_convert_options *options)
-{
-    return ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
-           ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u);
-}
-
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
@@ -205,11 +195,16 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;
     }
-    st = dcpk_target_find(options->out, find_iteration(c), folder_flags(options), &c->target, err);
+    st = dcpk_target_find(options->out, find_iteration(c),
+                          (options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u,
+                          &c->target, err);
     if (st == DCPK_OK && c->target.is_archive && (options->flags & DCPK_CONVERT_RESUME) != 0)
         st = dcpk_fail(err, DCPK_EUSAGE,
                        "an archive is written in one go and cannot be resumed: leave --resume out, "
                        "or write a folder and pack that");
+    if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->ranks) > 1)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "an archive is written by one process: start one, or write a folder");
     if (st == DCPK_OK)
         st = check_account(c, err);
     c->out->identity = dcpk_output_identity(c->out);
@@ -219,121 +214,6 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         st = dcpk_conversion_can_check(c, err);
     if (st == DCPK_OK)
         dcpk_plan_totals(c->out, &c->totals);
-    return st;
-}
-
-/* Its own checksums, and those of Megatron's list where there is one. */
-static dcpk_status check_input(const struct dcpk_conversion *c, struct dcpk_exec *exec,
-                               struct dcpk_error *err)
-{
-    size_t n_files;
-    dcpk_status st;
-
-    dcpk_progress_begin(&c->options->exec.progress, "checking the input");
-    st = dcpk_exec_check_items(exec, NULL, err);
-    if (st == DCPK_OK && dcpk_store_has(c->ckpt->store, DCPK_INTEGRITY_NAME))
-        st = dcpk_exec_check_integrity(exec, &n_files, NULL, err);
-    return st;
-}
-
-/* Keep a journal, and go on from one that is there; with FORCE one that does not fit gives way. */
-static dcpk_status resume(struct dcpk_conversion *c, struct dcpk_folder *folder,
-                          struct dcpk_writing *w, struct dcpk_error *err)
-{
-    const bool may_clear = (c->options->flags & DCPK_CONVERT_FORCE) != 0;
-    struct dcpk_error why = DCPK_ERROR_INIT;
-    struct dcpk_journal_subject subject;
-    dcpk_status st;
-
-    if (c->target.is_archive)
-        return DCPK_OK;
-    st = dcpk_journal_describe(dcpk_writing_units(w), c->options->in, c->options->backend, &subject,
-                               err);
-    if (st != DCPK_OK)
-        return st;
-    st = dcpk_writing_resume(w, &subject, &c->resumed_bytes, &why);
-    if (st == DCPK_EUSAGE && may_clear) {
-        st = dcpk_folder_clear(folder, &why);
-        if (st == DCPK_OK)
-            st = dcpk_writing_resume(w, &subject, &c->resumed_bytes, &why);
-    }
-    if (st == DCPK_OK) /* read back and made anew where it is asked for */
-        st = dcpk_folder_remove(folder, DCPK_INTEGRITY_NAME, &why);
-    if (st != DCPK_OK)
-        *err = why;
-    return st;
-}
-
-/* What reads the output back. *is_wrong: it is not what it should be, and nothing to go on with. */
-static dcpk_status check_output(struct dcpk_conversion *c, struct dcpk_folder *folder,
-                                bool *is_wrong, struct dcpk_error *err)
-{
-    const dcpk_status st = dcpk_conversion_check(c, folder, err);
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-
-    *is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
-    if (*is_wrong)
-        (void)dcpk_folder_clear(folder, &ignored); /* the first error is the one to tell */
-    return st;
-}
-
-/* Write with a journal, and publish. *is_kept: it failed, and can be resumed. */
-static dcpk_status write_output(struct dcpk_conversion *c, struct dcpk_exec *exec,
-                                struct dcpk_folder **folder, bool *is_kept, struct dcpk_error *err)
-{
-    struct dcpk_writing *w = NULL;
-    bool is_wrong = false;
-    dcpk_status st = dcpk_writing_new(exec, c->out, *folder, &w, err);
-
-    if (st == DCPK_OK)
-        st = resume(c, *folder, w, err);
-    if (st == DCPK_OK)
-        st = dcpk_writing_payloads(w, err);
-    if (st == DCPK_OK)
-        st = dcpk_writing_run(w, 0, dcpk_writing_units(w)->n, err);
-    if (st == DCPK_OK)
-        st = dcpk_writing_finish(w, &c->stats, err);
-    if (st == DCPK_OK)
-        st = check_output(c, *folder, &is_wrong, err);
-    if (st == DCPK_OK)
-        st = dcpk_target_publish(&c->target, folder, err);
-    *is_kept = st != DCPK_OK && w != NULL && *folder != NULL && !is_wrong && dcpk_writing_keep(w);
-    dcpk_writing_free(w);
-    return st;
-}
-
-dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    const struct dcpk_progress *progress = &c->options->exec.progress;
-    struct dcpk_folder *folder = NULL;
-    struct dcpk_exec *exec = NULL;
-    bool is_kept = false;
-    dcpk_status st;
-
-    if (c->model != NULL && c->model->needs_proof) {
-        dcpk_progress_begin(progress, "proving masters");
-        st = dcpk_prove_masters(c->model, c->options->backend, &c->options->exec, err);
-        if (st != DCPK_OK)
-            return st;
-    }
-    st = dcpk_target_begin(&c->target, folder_flags(c->options), &folder, err);
-    if (st != DCPK_OK)
-        goto out;
-    st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &exec, err);
-    if (st == DCPK_OK && (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
-        st = check_input(c, exec, err);
-    dcpk_progress_begin(progress, "converting");
-    if (st == DCPK_OK)
-        st = write_output(c, exec, &folder, &is_kept, err);
-out:
-    dcpk_exec_free(exec);
-    dcpk_folder_abandon(folder);
-    if (st != DCPK_OK)
-        dcpk_context(err,
-                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
-                               "--force begins anew)"
-                             : "writing '%s'",
-                     c->target.folder);
     return st;
 }
 

@@ -9,6 +9,7 @@
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/prove.h"
+#include "lib/exec/ranks.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
@@ -33,6 +34,8 @@ struct dcpk_convert_options {
     const char *from;                         /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
     const struct dcpk_backend *backend;
+    struct dcpk_ranks *ranks; /* the processes that share the work, which all plan and run; NULL:
+                                 this one alone */
     struct dcpk_exec_options exec;
     struct dcpk_rule_options rules;
     unsigned flags;
@@ -70,7 +73,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
  * other options, unless FORCE. Where the model needs a proof (lib/exec/prove_masters.h) that comes
  * first: DCPK_EMISMATCH when it fails. What reads the output back comes before it is published:
- * nothing is, and nothing kept, when that fails.
+ * nothing is, and nothing kept, when that fails. Collective over options->ranks, which have agreed
+ * on the plan: all return the same status; the results are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

@@ -100,8 +100,11 @@ bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *cr
 
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
 {
-    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true};
-    atomic_fetch_add(&w->meter.done_bytes, dcpk_unit_bytes(&w->units, unit));
+    pthread_mutex_lock(&w->mutex);
+    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true, .is_on_disk = true};
+    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by whoever did it */
+    dcpk_write_note_done(w, unit);
+    pthread_mutex_unlock(&w->mutex);
 }
 
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
@@ -177,7 +180,12 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     if (st == DCPK_OK)
         st = w->out->format->finish(w->out, w->folder, err);
     w->meter_ended = true;
-    return dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
+    st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
+    if (st == DCPK_OK && stats != NULL) {
+        stats->read_bytes += w->elsewhere_read_bytes;
+        stats->written_bytes += w->elsewhere_written_bytes;
+    }
+    return st;
 }
 
 dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,

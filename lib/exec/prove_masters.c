@@ -12,6 +12,7 @@ struct pairs {
     uint32_t *params;
     struct dcpk_compare *results;
     size_t n;
+    size_t first, last; /* those that this rank compares */
 };
 
 static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
@@ -71,7 +72,7 @@ static dcpk_status judge(const struct dcpk_model *model, const struct pairs *pai
     uint64_t n_different = 0;
     uint32_t param = 0;
 
-    for (size_t i = 0; i < pairs->n; i++) {
+    for (size_t i = pairs->first; i < pairs->last; i++) {
         if (pairs->results[i].equal)
             continue;
         if (n_different++ == 0) {
@@ -88,13 +89,25 @@ static dcpk_status judge(const struct dcpk_model *model, const struct pairs *pai
         " of %zu parameters differ): the optimizer's state is not where it was inferred, or "
         "the weights were changed after the last step; --weights-only leaves the optimizer out",
         model->params[param].name, first->n_different, first->first_different, n_different,
-        pairs->n);
+        pairs->last - pairs->first);
+}
+
+static dcpk_status compare_share(struct pairs *pairs, struct dcpk_exec *exec,
+                                 const struct dcpk_ranks *ranks, struct dcpk_error *err)
+{
+    const size_t self = (size_t)dcpk_ranks_self(ranks), n_ranks = (size_t)dcpk_ranks_count(ranks);
+
+    pairs->first = pairs->n * self / n_ranks;
+    pairs->last = pairs->n * (self + 1) / n_ranks;
+    return dcpk_exec_compare(exec, pairs->views + pairs->first, exec,
+                             pairs->views + pairs->n + pairs->first, pairs->last - pairs->first,
+                             pairs->results + pairs->first, NULL, err);
 }
 
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
-                               const struct dcpk_exec_options *options, struct dcpk_error *err)
+                               const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
+                               struct dcpk_error *err)
 {
-    struct dcpk_exec_stats stats = {0};
     struct dcpk_exec *exec = NULL;
     struct pairs pairs = {0};
     dcpk_status st = collect(model, &pairs, err);
@@ -102,8 +115,7 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
     if (st == DCPK_OK)
         st = dcpk_exec_new(model->ckpt, backend, options, &exec, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_compare(exec, pairs.views, exec, pairs.views + pairs.n, pairs.n,
-                               pairs.results, &stats, err);
+        st = compare_share(&pairs, exec, ranks, err);
     if (st == DCPK_OK)
         st = judge(model, &pairs, err);
     dcpk_exec_free(exec);
@@ -113,5 +125,5 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
     if (st != DCPK_OK)
         dcpk_context(err, "proving the decoded optimizer state of '%s'",
                      dcpk_store_path(model->ckpt->store));
-    return st;
+    return dcpk_ranks_agree(ranks, st, err);
 }

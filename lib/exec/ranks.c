@@ -2,32 +2,42 @@
 /* ranks.c - agreement, shared results and progress, on top of a transport. */
 #include "lib/exec/ranks.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "lib/base/alloc.h"
 
-/* Messages: bytes a rank has done, sent to rank 0; or this one, sent to all others by a rank that
- * failed. */
-#define STOP        UINT64_MAX
+/*
+ * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
+ * all others.
+ */
+enum kind { BYTES, WORD, DONE, STOP };
+#define NUMBER      ((UINT64_C(1) << DCPK_RANKS_WORD_BITS) - 1)
 #define SEND_PERIOD 0.5 /* seconds between two messages about progress */
+#define WAIT_NS     100000000
 
 /* What the ranks tell one another at an agreement. */
 struct vote {
     uint64_t number; /* what the agreement is about: dcpk_ranks_check_same, dcpk_ranks_share */
-    uint64_t n_progress_sent;
-    int32_t status; /* a dcpk_status */
-    int32_t stops;  /* 1: it failed by itself and has told all others */
+    uint64_t n_sent; /* to rank 0, all but STOP */
+    int32_t status;  /* a dcpk_status */
+    int32_t stops;   /* 1: it failed by itself and has told all others */
 };
 
 struct dcpk_ranks {
     struct dcpk_comm *comm;
-    struct vote *votes;   /* of the last agreement, of each rank */
-    uint64_t *done_bytes; /* of each rank, as rank 0 knows it */
+    struct vote *votes;    /* of the last agreement, of each rank */
+    uint64_t *done_bytes;  /* of each rank, as rank 0 knows it */
+    pthread_mutex_t mutex; /* of what follows, and of messages */
     /* Since the last agreement: */
-    uint64_t n_stops_got, n_progress_got, n_progress_sent;
+    uint64_t n_stops_got, n_others_got, n_sent;
+    int n_done;               /* ranks that have done their part */
     struct dcpk_error broken; /* what a message met on its way */
+    dcpk_ranks_told *told;
+    void *told_context;
     struct dcpk_progress inner;
     uint64_t total_bytes;
     double next_send;
@@ -49,6 +59,7 @@ int dcpk_ranks_launched(void)
 
 static void ranks_free(struct dcpk_ranks *ranks)
 {
+    pthread_mutex_destroy(&ranks->mutex);
     dcpk_free(ranks->votes);
     dcpk_free(ranks->done_bytes);
     dcpk_free(ranks);
@@ -62,6 +73,7 @@ static dcpk_status ranks_new(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
     if (made == NULL)
         return err->status;
     made->comm = comm;
+    pthread_mutex_init(&made->mutex, NULL);
     made->votes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->votes, err);
     if (made->votes != NULL)
         made->done_bytes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->done_bytes, err);
@@ -131,21 +143,40 @@ static dcpk_status take(struct dcpk_ranks *ranks, bool waits, bool *got, struct 
 
     if (st != DCPK_OK || !*got)
         return st;
-    if (message == STOP) {
+    switch ((enum kind)(message >> DCPK_RANKS_WORD_BITS)) {
+    case STOP:
         ranks->n_stops_got++;
         return DCPK_OK;
+    case BYTES:
+        ranks->done_bytes[from] = message & NUMBER;
+        break;
+    case WORD:
+        if (ranks->told != NULL)
+            ranks->told(ranks->told_context, message & NUMBER);
+        break;
+    case DONE:
+        ranks->n_done++;
+        break;
     }
-    ranks->n_progress_got++;
-    ranks->done_bytes[from] = message;
+    ranks->n_others_got++;
     return DCPK_OK;
+}
+
+static dcpk_status send_message(struct dcpk_ranks *ranks, int to, enum kind kind, uint64_t number,
+                                struct dcpk_error *err)
+{
+    const uint64_t message = (uint64_t)kind << DCPK_RANKS_WORD_BITS | number;
+
+    assert(number <= NUMBER);
+    ranks->n_sent += kind != STOP;
+    return ranks->comm->transport->send(ranks->comm, to, message, err);
 }
 
 /* Tell all others that this rank has failed. */
 static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
     for (int to = 0; to < ranks->comm->n_ranks; to++)
-        if (to != ranks->comm->rank &&
-            ranks->comm->transport->send(ranks->comm, to, STOP, err) != DCPK_OK)
+        if (to != ranks->comm->rank && send_message(ranks, to, STOP, 0, err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
 }
@@ -155,17 +186,20 @@ static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
 static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
     const int self = ranks->comm->rank;
-    uint64_t n_stops = 0, n_progress = 0;
+    uint64_t n_stops = 0, n_others = 0;
     bool got;
 
     for (int r = 0; r < ranks->comm->n_ranks; r++) {
         n_stops += r != self && ranks->votes[r].stops != 0;
-        n_progress += self == 0 ? ranks->votes[r].n_progress_sent : 0;
+        n_others += self == 0 ? ranks->votes[r].n_sent : 0;
     }
-    while (ranks->n_stops_got < n_stops || ranks->n_progress_got < n_progress)
+    while (ranks->n_stops_got < n_stops || ranks->n_others_got < n_others)
         if (take(ranks, true, &got, err) != DCPK_OK)
             return err->status;
-    ranks->n_stops_got = ranks->n_progress_got = ranks->n_progress_sent = 0;
+    ranks->n_stops_got = ranks->n_others_got = ranks->n_sent = 0;
+    ranks->n_done = 0;
+    ranks->told = NULL;
+    ranks->broken = (struct dcpk_error)DCPK_ERROR_INIT;
     return DCPK_OK;
 }
 
@@ -175,7 +209,7 @@ static dcpk_status vote(struct dcpk_ranks *ranks, dcpk_status st, uint64_t numbe
 {
     const struct dcpk_transport *transport = ranks->comm->transport;
     const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
-    const struct vote mine = {number, ranks->n_progress_sent, (int32_t)st, stops};
+    const struct vote mine = {number, ranks->n_sent, (int32_t)st, stops};
     dcpk_status told = stops ? send_stop(ranks, err) : DCPK_OK;
 
     if (told == DCPK_OK)
@@ -197,6 +231,16 @@ static int find_teller(const struct dcpk_ranks *ranks)
             teller = r;
     }
     return teller;
+}
+
+/* What fails on all ranks, such as an input that is malformed, is no fault of one of them. */
+static bool all_failed(const struct dcpk_ranks *ranks)
+{
+    bool all = true;
+
+    for (int r = 0; r < ranks->comm->n_ranks; r++)
+        all = all && ranks->votes[r].stops != 0;
+    return all;
 }
 
 static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, size_t n_bytes,
@@ -223,7 +267,7 @@ static dcpk_status agree(struct dcpk_ranks *ranks, dcpk_status st, uint64_t numb
     teller = find_teller(ranks);
     if (teller < 0)
         return DCPK_OK;
-    if (teller == ranks->comm->rank)
+    if (teller == ranks->comm->rank && !all_failed(ranks))
         dcpk_context(err, "rank %d of %d", teller, ranks->comm->n_ranks);
     if (broadcast(ranks, teller, err, sizeof *err, &network) != DCPK_OK)
         *err = network;
@@ -282,7 +326,7 @@ static double now_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Send this rank's bytes to rank 0, now and then; take what others sent. */
+/* Send this rank's bytes to rank 0, now and then; take what others sent. Under the lock. */
 static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struct dcpk_error *err)
 {
     const double now = now_seconds();
@@ -295,24 +339,38 @@ static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struc
     if (ranks->comm->rank == 0 || now < ranks->next_send)
         return DCPK_OK;
     ranks->next_send = now + SEND_PERIOD;
-    ranks->n_progress_sent++;
-    return ranks->comm->transport->send(ranks->comm, 0, done_bytes, err);
+    return send_message(ranks, 0, BYTES, done_bytes, err);
+}
+
+/* The bytes of all ranks that this one knows of: of all on rank 0. */
+static uint64_t known_bytes(const struct dcpk_ranks *ranks)
+{
+    uint64_t n_bytes = 0;
+
+    for (int r = 0; r < ranks->comm->n_ranks; r++)
+        n_bytes += ranks->done_bytes[r];
+    return n_bytes;
 }
 
 static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct dcpk_ranks *ranks = context;
-    uint64_t all_bytes = 0;
+    bool goes_on;
 
-    if (exchange(ranks, done_bytes, &ranks->broken) != DCPK_OK || ranks->n_stops_got > 0)
-        return false;
-    if (ranks->inner.update == NULL)
-        return true;
-    if (ranks->comm->rank != 0)
-        return ranks->inner.update(ranks->inner.context, done_bytes, total_bytes);
-    for (int r = 0; r < ranks->comm->n_ranks; r++)
-        all_bytes += ranks->done_bytes[r];
-    return ranks->inner.update(ranks->inner.context, all_bytes, ranks->total_bytes);
+    (void)total_bytes;
+    pthread_mutex_lock(&ranks->mutex);
+    goes_on = exchange(ranks, done_bytes, &ranks->broken) == DCPK_OK && ranks->n_stops_got == 0 &&
+              (ranks->inner.update == NULL ||
+               ranks->inner.update(ranks->inner.context, known_bytes(ranks), ranks->total_bytes));
+    pthread_mutex_unlock(&ranks->mutex);
+    return goes_on;
+}
+
+static void on_begin(void *context, const char *label)
+{
+    struct dcpk_ranks *ranks = context;
+
+    dcpk_progress_begin(&ranks->inner, label);
 }
 
 struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
@@ -323,5 +381,44 @@ struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_p
     memset(ranks->done_bytes, 0, (size_t)ranks->comm->n_ranks * sizeof *ranks->done_bytes);
     ranks->inner = inner;
     ranks->total_bytes = total_bytes;
-    return (struct dcpk_progress){.update = on_progress, .context = ranks};
+    return (struct dcpk_progress){.update = on_progress, .begin = on_begin, .context = ranks};
+}
+
+void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_told *told, void *context)
+{
+    if (ranks == NULL)
+        return;
+    ranks->told = told;
+    ranks->told_context = context;
+}
+
+dcpk_status dcpk_ranks_tell(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    pthread_mutex_lock(&ranks->mutex);
+    st = send_message(ranks, 0, WORD, word, err);
+    pthread_mutex_unlock(&ranks->mutex);
+    return st;
+}
+
+dcpk_status dcpk_ranks_wait(struct dcpk_ranks *ranks,
+                            dcpk_status (*tick)(void *context, struct dcpk_error *err),
+                            void *context, struct dcpk_error *err)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+    dcpk_status st = DCPK_OK;
+
+    if (ranks == NULL)
+        return DCPK_OK;
+    if (ranks->comm->rank != 0)
+        return send_message(ranks, 0, DONE, 0, err);
+    while (st == DCPK_OK && ranks->n_done < ranks->comm->n_ranks - 1) {
+        if (!on_progress(ranks, ranks->done_bytes[0], 0))
+            return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+        st = tick == NULL ? DCPK_OK : tick(context, err);
+        if (ranks->n_done < ranks->comm->n_ranks - 1)
+            nanosleep(&pause, NULL);
+    }
+    return st;
 }

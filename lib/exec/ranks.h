@@ -40,8 +40,8 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks);
 
 /*
  * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank
- * that failed by itself, "rank N of M: " in front. To be called with the rank's own status and
- * error.
+ * that failed by itself, "rank N of M: " in front unless all failed. To be called with the rank's
+ * own status and error.
  */
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
 
@@ -57,6 +57,10 @@ dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, con
 dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
                              struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
 
+/* Something that another rank has told, on rank 0; called by one thread at a time, any one. */
+typedef void dcpk_ranks_told(void *context, uint64_t word);
+#define DCPK_RANKS_WORD_BITS 62
+
 /*
  * Wrap `inner` (of the rank that shows progress, rank 0) for the work until the next agreement:
  * rank 0 shows the bytes of all ranks, and work stops (update returns false) once another rank has
@@ -64,5 +68,17 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
  */
 struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
                                          uint64_t total_bytes);
+/* On rank 0, until the next agreement: hand on what others tell. */
+void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_told *told, void *context);
+/* On the others: tell rank 0 a number below 2^62, without waiting. */
+dcpk_status dcpk_ranks_tell(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err);
+/*
+ * This rank has done its part of the work. On rank 0: wait for the others, showing how far they are
+ * and calling `tick` (NULL: none) ten times a second. Errors: DCPK_ECANCELLED when another rank has
+ * failed or the work was stopped; those of tick.
+ */
+dcpk_status dcpk_ranks_wait(struct dcpk_ranks *ranks,
+                            dcpk_status (*tick)(void *context, struct dcpk_error *err),
+                            void *context, struct dcpk_error *err);
 
 #endif

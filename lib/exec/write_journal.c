@@ -35,22 +35,37 @@ dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journa
         w->states[record->unit].is_recorded = true;
         k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)record->unit);
     }
+    atomic_fetch_add(&w->meter.done_bytes, k->recorded_bytes);
+    k->waiting_bytes = 0;
     k->is_on = true;
     k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
     *resumed_bytes = k->recorded_bytes;
     return DCPK_OK;
 }
 
-bool dcpk_write_commit_is_due(struct dcpk_writing *w, size_t unit)
+void dcpk_writing_report(struct dcpk_writing *w, dcpk_writing_done *done, void *context)
+{
+    w->keeping.done = done;
+    w->keeping.context = context;
+    w->keeping.is_on = true;
+    w->keeping.next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+}
+
+void dcpk_write_note_done(struct dcpk_writing *w, size_t unit)
 {
     struct dcpk_keeping *k = &w->keeping;
 
-    if (!k->is_on)
-        return false;
     k->end = unit >= k->end ? unit + 1 : k->end;
     k->waiting_bytes += dcpk_unit_bytes(&w->units, unit);
-    if (k->is_committing || (k->waiting_bytes < COMMIT_UNITS * w->units.limit_bytes &&
-                             dcpk_exec_now() < k->next_seconds))
+}
+
+bool dcpk_write_commit_is_due(struct dcpk_writing *w)
+{
+    struct dcpk_keeping *k = &w->keeping;
+
+    if (!k->is_on || k->is_committing ||
+        (k->waiting_bytes < COMMIT_UNITS * w->units.limit_bytes &&
+         dcpk_exec_now() < k->next_seconds))
         return false;
     k->is_committing = true;
     return true;
@@ -70,13 +85,14 @@ static dcpk_status collect(struct dcpk_writing *w, struct dcpk_error *err)
         struct dcpk_unit_state *state = &w->states[i];
         struct dcpk_open_file *f = &w->files[dcpk_unit_file(&w->units, i)];
 
-        if (!state->is_done || state->is_recorded || (f->sink == NULL && !f->is_synced))
+        if (!state->is_done || state->is_recorded ||
+            (!state->is_on_disk && f->sink == NULL && !f->is_synced))
             continue;
         if (dcpk_grow(&k->records, &k->capacity, k->n_records, sizeof *k->records, err) != DCPK_OK)
             return err->status;
         k->records[k->n_records++] = (struct dcpk_journal_record){i, state->crc32};
         state->is_recorded = true;
-        if (f->sink != NULL && !f->is_held) {
+        if (!state->is_on_disk && f->sink != NULL && !f->is_held) {
             f->is_held = true;
             f->n_users++;
         }
@@ -127,6 +143,18 @@ static dcpk_status leave_held(struct dcpk_writing *w, dcpk_status st, struct dcp
     return st;
 }
 
+/* Write down, or say, what a commit has collected. */
+static dcpk_status record(struct dcpk_keeping *k, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (k->done == NULL && k->n_records > 0)
+        return dcpk_journal_append(&k->journal, k->records, k->n_records, err);
+    for (size_t i = 0; i < k->n_records && st == DCPK_OK; i++)
+        st = k->done(k->context, k->records[i].unit, k->records[i].crc32, err);
+    return st;
+}
+
 dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
 {
     struct dcpk_keeping *k = &w->keeping;
@@ -138,8 +166,8 @@ dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
     pthread_mutex_unlock(&w->mutex);
     if (st == DCPK_OK)
         st = sync_held(w, err);
-    if (st == DCPK_OK && k->n_records > 0)
-        st = dcpk_journal_append(&k->journal, k->records, k->n_records, err);
+    if (st == DCPK_OK)
+        st = record(k, err);
     for (size_t i = 0; st == DCPK_OK && i < k->n_records; i++)
         k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)k->records[i].unit);
     st = leave_held(w, st, err);
@@ -149,6 +177,18 @@ dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
     k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
     pthread_mutex_unlock(&w->mutex);
     return st;
+}
+
+dcpk_status dcpk_writing_record(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    bool is_due;
+
+    pthread_mutex_lock(&w->mutex);
+    is_due = dcpk_write_commit_is_due(w);
+    if (w->keeping.is_on && w->keeping.done != NULL) /* others wait for it */
+        is_due = w->keeping.is_committing = true;
+    pthread_mutex_unlock(&w->mutex);
+    return is_due ? dcpk_write_commit(w, err) : DCPK_OK;
 }
 
 bool dcpk_writing_keep(struct dcpk_writing *w)

@@ -40,6 +40,7 @@ struct dcpk_unit_state {
     uint32_t n_tasks_left; /* of the run under way */
     uint32_t crc32;        /* of a part, once it is done */
     bool is_done;
+    bool is_on_disk;  /* written and synced by another process */
     bool is_recorded; /* in the journal, or about to be */
 };
 
@@ -49,7 +50,9 @@ struct dcpk_keeping {
     bool is_on;
     bool is_committing;
     struct dcpk_journal journal;
-    size_t first, end; /* units in between may be done and not yet recorded */
+    dcpk_writing_done *done; /* instead of the journal; NULL: there is one */
+    void *context;           /* of done */
+    size_t first, end;       /* units in between may be done and not yet recorded */
     uint64_t waiting_bytes, recorded_bytes;
     double next_seconds;                 /* when a commit is due at the latest */
     struct dcpk_journal_record *records; /* of the commit under way */
@@ -72,6 +75,7 @@ struct dcpk_writing {
     struct dcpk_keeping keeping;
     struct dcpk_meter meter;
     bool meter_ended;
+    uint64_t elsewhere_read_bytes, elsewhere_written_bytes; /* by other ranks */
 };
 
 struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
@@ -107,8 +111,10 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
 dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint32_t crc32,
                              struct dcpk_sink *sink, struct dcpk_error *err);
-/* The unit is done; is it this thread's turn to commit? Then it must. Under the lock. */
-bool dcpk_write_commit_is_due(struct dcpk_writing *w, size_t unit);
+/* The unit is done, and to be written down. Under the lock. */
+void dcpk_write_note_done(struct dcpk_writing *w, size_t unit);
+/* Is it this thread's turn to commit? Then it must. Under the lock. */
+bool dcpk_write_commit_is_due(struct dcpk_writing *w);
 dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err);
 /* A dcpk_task over a dcpk_writing. */
 dcpk_status dcpk_write_task(void *writing, int worker, uint64_t task, struct dcpk_error *err);

@@ -79,7 +79,8 @@ static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_
     is_last = --state->n_tasks_left == 0;
     if (is_last) {
         state->is_done = true;
-        is_due = dcpk_write_commit_is_due(w, unit);
+        dcpk_write_note_done(w, unit);
+        is_due = dcpk_write_commit_is_due(w);
     }
     pthread_mutex_unlock(&w->mutex);
     if (!is_last)

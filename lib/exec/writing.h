@@ -6,6 +6,7 @@
 
 #include "lib/exec/exec.h"
 #include "lib/exec/journal.h"
+#include "lib/exec/ranks.h"
 #include "lib/exec/units.h"
 
 /*
@@ -26,7 +27,8 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
 
 /* Is the unit done? Then *crc32 is what it came to. */
 bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32);
-/* The unit is done, by another process: its bytes are in the folder, crc32 is what it came to. */
+/* The unit is done, by another process: its bytes are in the folder and on disk, crc32 is what it
+ * came to. Thread-safe. */
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32);
 
 /*
@@ -38,11 +40,30 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);
 /*
+ * Instead of resume, where another process keeps the journal: from then on `run` says which units
+ * are done and on disk, every GiB or few seconds. Called by one thread at a time.
+ */
+typedef dcpk_status dcpk_writing_done(void *context, uint64_t unit, uint32_t crc32,
+                                      struct dcpk_error *err);
+void dcpk_writing_report(struct dcpk_writing *w, dcpk_writing_done *done, void *context);
+/* Between two runs: write down, or say, what has been done and not been said yet; with a journal
+ * only when that is due. */
+dcpk_status dcpk_writing_record(struct dcpk_writing *w, struct dcpk_error *err);
+/*
  * After a failure, instead of finish: write down what has been done. True: it is a unit's worth or
  * more and the partial folder stays when it is abandoned, for another run to resume it. False: it
  * is not worth the place on disk.
  */
 bool dcpk_writing_keep(struct dcpk_writing *w);
+
+/*
+ * Collective, instead of payloads and run(0, n), for ranks that each have this output in one shared
+ * folder: each writes its share of the units by bytes, rank 0 the payloads. What an earlier run has
+ * done (on rank 0, which keeps the journal) is left out. On return rank 0 knows the results of all
+ * units and may finish; st as for dcpk_ranks_agree. NULL: alone.
+ */
+dcpk_status dcpk_writing_run_ranks(struct dcpk_writing *w, struct dcpk_ranks *ranks,
+                                   struct dcpk_error *err);
 
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);

@@ -78,7 +78,7 @@ turn() {
     convert) one convert "$2" "$DCPKIT" "${convert[@]}" && cp "$work/said" "$work/said_by_convert" ;;
     previous) one previous "$2" "$previous" "${convert[@]}" ;;
     peer) one peer "$2" "${peer[@]}" "$in/iter_0000004" "$out" ;;
-    ranks-*) one "$1" "$2" mpirun -n "${1#ranks-}" "$DCPKIT" "${convert[@]}" ;;
+    ranks-*) one "$1" "$2" mpirun -n "${1#ranks-}" --bind-to none "$DCPKIT" "${convert[@]}" ;;
     esac
 }
 

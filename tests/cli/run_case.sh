@@ -7,6 +7,7 @@
 # A case is a bash script; CASE.stdout, CASE.stderr and CASE.exit say what must come out (absent: empty,
 # empty, 0). It runs in a fresh folder and sees
 #   $DCPKIT $MANGLE $SAMPLES $TMP    the program, the damager, the samples (read only), its own folder
+#   $TOOLS                           the folder of scripts
 #   the functions of helpers.bash
 # Paths of $TMP and $SAMPLES in the output are replaced by these words. Exit 77 of a case: skipped.
 set -euo pipefail
@@ -21,7 +22,8 @@ work=$(mktemp -d)
 trap 'chmod -R u+rwX "$work"; rm -rf "$work"' EXIT
 mkdir "$work/tmp" "$work/got"
 TMP=$work/tmp GOT=$work/got
-export DCPKIT MANGLE SAMPLES TMP GOT
+TOOLS=$(realpath "$here/../../tools")
+export DCPKIT MANGLE SAMPLES TMP GOT TOOLS
 
 status=0
 (cd "$TMP" && BASH_ENV="$here/helpers.bash" bash -u "$case_file" >"$work/stdout" 2>"$work/stderr" </dev/null) || status=$?

@@ -114,7 +114,8 @@ struct rank {
     struct dcpk_error err;
     dcpk_status status, second;
     struct dcpk_bytes shared;
-    uint64_t shown_bytes, shown_total;
+    uint64_t shown_bytes, shown_total, told;
+    int n_ticks;
     bool went_on;
 };
 static struct rank results[N];
@@ -165,10 +166,7 @@ static const struct agree_case {
      {0, DCPK_EFORMAT, 0, DCPK_EIO},
      DCPK_EFORMAT,
      "rank 1 of 4: failed by itself"},
-    {"all fail",
-     {DCPK_ENOMEM, DCPK_EIO, DCPK_EIO, DCPK_EIO},
-     DCPK_ENOMEM,
-     "rank 0 of 4: failed by itself"},
+    {"all fail", {DCPK_ENOMEM, DCPK_EIO, DCPK_EIO, DCPK_EIO}, DCPK_ENOMEM, "failed by itself"},
     {"an interrupted one is told last",
      {DCPK_ECANCELLED, 0, 0, DCPK_EIO},
      DCPK_EIO,
@@ -176,7 +174,7 @@ static const struct agree_case {
     {"interrupted",
      {DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED},
      DCPK_ECANCELLED,
-     "rank 0 of 4: failed by itself"},
+     "failed by itself"},
 };
 
 static void script_agree(struct dcpk_ranks *ranks, struct rank *rank)
@@ -269,6 +267,70 @@ static void test_progress(void **state)
     }
 }
 
+static void add_told(void *context, uint64_t word)
+{
+    struct rank *rank = context;
+
+    rank->told += word;
+}
+
+static dcpk_status count_tick(void *context, struct dcpk_error *err)
+{
+    struct rank *rank = context;
+
+    (void)err;
+    rank->n_ticks++;
+    return DCPK_OK;
+}
+
+/* The others tell 2^r and are done; rank 0 hears of all of it before it goes on. */
+static void script_tell(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    dcpk_ranks_progress(ranks, (struct dcpk_progress){.update = show, .context = rank}, 400);
+    dcpk_ranks_listen(ranks, add_told, rank);
+    rank->status = DCPK_OK;
+    if (rank->self != 0)
+        rank->status = dcpk_ranks_tell(ranks, UINT64_C(1) << rank->self, &rank->err);
+    if (rank->status == DCPK_OK)
+        rank->status = dcpk_ranks_wait(ranks, count_tick, rank, &rank->err);
+    rank->shown_bytes = rank->told; /* by then */
+    rank->second = dcpk_ranks_agree(ranks, rank->status, &rank->err);
+}
+
+static void test_tell(void **state)
+{
+    (void)state;
+    run_script(script_tell, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].second, DCPK_OK, "all are done");
+        CHECK_EQ_INT(results[r].shown_bytes, r == 0 ? 2 + 4 + 8 : 0, "rank 0 is told");
+    }
+    CHECK(results[0].n_ticks > 0, "it had to wait, or looked once");
+}
+
+/* Rank 2 fails while rank 0 waits for it. */
+static void script_wait_in_vain(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    dcpk_status st;
+
+    dcpk_ranks_progress(ranks, (struct dcpk_progress){.update = show, .context = rank}, 400);
+    if (rank->self == 2)
+        st = dcpk_fail(&rank->err, DCPK_EFORMAT, "bad bytes");
+    else
+        st = dcpk_ranks_wait(ranks, NULL, NULL, &rank->err);
+    rank->status = dcpk_ranks_agree(ranks, st, &rank->err);
+}
+
+static void test_wait_in_vain(void **state)
+{
+    (void)state;
+    run_script(script_wait_in_vain, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_EFORMAT, "a rank fails");
+        CHECK_EQ_STR(results[r].err.text, "rank 2 of 4: bad bytes", "a rank fails");
+    }
+}
+
 /* Rank r gives r letters. */
 static void script_share(struct dcpk_ranks *ranks, struct rank *rank)
 {
@@ -318,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
         cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
+        cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
         cmocka_unit_test(test_launched),
     };
 

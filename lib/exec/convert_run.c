@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_run.c - a planned conversion is carried out, by one process or several ranks: proof,
+ * folder, journal, data, check, publication. */
+#include <string.h>
+
+#include "lib/ckpt/integrity.h"
+#include "lib/exec/convert.h"
+#include "lib/exec/convert_check.h"
+#include "lib/exec/journal.h"
+#include "lib/exec/prove_masters.h"
+#include "lib/exec/target.h"
+#include "lib/exec/writing.h"
+
+/* What is made on the way, of each rank. */
+struct making {
+    struct dcpk_conversion *c;
+    struct dcpk_ranks *ranks;
+    struct dcpk_folder *folder;
+    struct dcpk_exec *exec;
+    struct dcpk_writing *w;
+    bool is_wrong; /* what was written is not what it should be, and nothing to go on with */
+};
+
+/* Rank 0 makes the folder, keeps the journal, finishes and publishes. */
+static bool leads(const struct making *m)
+{
+    return dcpk_ranks_self(m->ranks) == 0;
+}
+
+static unsigned folder_flags(const struct making *m)
+{
+    const unsigned flags = m->c->options->flags;
+
+    return ((flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
+           ((flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u) |
+           (m->ranks != NULL ? DCPK_FOLDER_SHARED : 0u) | (leads(m) ? 0u : DCPK_FOLDER_JOIN);
+}
+
+/* Its own checksums, and those of Megatron's list where there is one. */
+static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
+{
+    const struct dcpk_conversion *c = m->c;
+    size_t n_files;
+    dcpk_status st;
+
+    if ((c->options->flags & DCPK_CONVERT_CHECK_INPUT) == 0 || !leads(m))
+        return DCPK_OK;
+    dcpk_progress_begin(&c->options->exec.progress, "checking the input");
+    st = dcpk_exec_check_items(m->exec, NULL, err);
+    if (st == DCPK_OK && dcpk_store_has(c->ckpt->store, DCPK_INTEGRITY_NAME))
+        st = dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
+    return st;
+}
+
+/* Collective: all ranks see the same input and have come to the same plan. */
+static dcpk_status compare_plans(const struct making *m, const struct dcpk_journal_subject *subject,
+                                 struct dcpk_error *err)
+{
+    uint64_t input, plan;
+    dcpk_status st;
+
+    memcpy(&input, subject->input.digest, sizeof input);
+    memcpy(&plan, subject->plan.digest, sizeof plan);
+    st = dcpk_ranks_check_same(m->ranks, input, "input", err);
+    return st == DCPK_OK ? dcpk_ranks_check_same(m->ranks, plan, "plan", err) : st;
+}
+
+/* Keep a journal, and go on from one that is there; with FORCE one that does not fit gives way. */
+static dcpk_status resume(const struct making *m, const struct dcpk_journal_subject *subject,
+                          struct dcpk_error *err)
+{
+    struct dcpk_conversion *c = m->c;
+    const bool may_clear = (c->options->flags & DCPK_CONVERT_FORCE) != 0;
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    dcpk_status st = dcpk_writing_resume(m->w, subject, &c->resumed_bytes, &why);
+
+    if (st == DCPK_EUSAGE && may_clear) {
+        st = dcpk_folder_clear(m->folder, &why);
+        if (st == DCPK_OK)
+            st = dcpk_writing_resume(m->w, subject, &c->resumed_bytes, &why);
+    }
+    if (st == DCPK_OK) /* read back and made anew where it is asked for */
+        st = dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, &why);
+    if (st != DCPK_OK)
+        *err = why;
+    return st;
+}
+
+/* Collective: the folder of rank 0, then the others in it. */
+static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (leads(m))
+        st = dcpk_target_begin(&m->c->target, folder_flags(m), &m->folder, err);
+    st = dcpk_ranks_agree(m->ranks, st, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!leads(m))
+        st = dcpk_target_begin(&m->c->target, folder_flags(m), &m->folder, err);
+    return dcpk_ranks_agree(m->ranks, st, err);
+}
+
+static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *subject,
+                               struct dcpk_error *err)
+{
+    struct dcpk_conversion *c = m->c;
+    struct dcpk_exec_options options = c->options->exec;
+    dcpk_status st;
+
+    options.progress = dcpk_ranks_progress(m->ranks, options.progress, c->totals.file_bytes);
+    st = dcpk_exec_new(c->ckpt, c->options->backend, &options, &m->exec, err);
+    if (st == DCPK_OK)
+        st = check_input(m, err);
+    dcpk_progress_begin(&options.progress, "converting");
+    if (st == DCPK_OK)
+        st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
+    if (st == DCPK_OK && !c->target.is_archive)
+        st = dcpk_journal_describe(dcpk_writing_units(m->w), c->options->in, c->options->backend,
+                                   subject, err);
+    return st;
+}
+
+/* Collective: the writer of each rank, with the journal on rank 0. */
+static dcpk_status begin_writing(struct making *m, struct dcpk_error *err)
+{
+    struct dcpk_journal_subject subject = {0};
+    dcpk_status st = dcpk_ranks_agree(m->ranks, new_writing(m, &subject, err), err);
+
+    if (st == DCPK_OK)
+        st = compare_plans(m, &subject, err);
+    if (st != DCPK_OK)
+        return st;
+    if (leads(m) && !m->c->target.is_archive)
+        st = resume(m, &subject, err);
+    return dcpk_ranks_agree(m->ranks, st, err);
+}
+
+/* What reads the output back. */
+static dcpk_status check_output(struct making *m, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_conversion_check(m->c, m->folder, err);
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+    m->is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
+    if (m->is_wrong)
+        (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
+    return st;
+}
+
+/* On rank 0, when all data is written. */
+static dcpk_status finish(struct making *m, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_writing_finish(m->w, &m->c->stats, err);
+
+    if (st == DCPK_OK)
+        st = check_output(m, err);
+    return st == DCPK_OK ? dcpk_target_publish(&m->c->target, &m->folder, err) : st;
+}
+
+/* Collective. */
+static dcpk_status make(struct making *m, struct dcpk_error *err)
+{
+    dcpk_status st = begin_folder(m, err);
+
+    if (st == DCPK_OK)
+        st = begin_writing(m, err);
+    if (st == DCPK_OK)
+        st = dcpk_writing_run_ranks(m->w, m->ranks, err);
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(m->ranks, leads(m) ? finish(m, err) : DCPK_OK, err);
+    return st;
+}
+
+/* Is what was done worth keeping, and kept? */
+static bool keep(const struct making *m)
+{
+    return leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong && dcpk_writing_keep(m->w);
+}
+
+dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct making m = {.c = c, .ranks = c->options->ranks};
+    bool is_kept;
+    dcpk_status st;
+
+    if (c->model != NULL && c->model->needs_proof) {
+        dcpk_progress_begin(&c->options->exec.progress, "proving masters");
+        st = dcpk_prove_masters(c->model, c->options->backend, &c->options->exec, m.ranks, err);
+        if (st != DCPK_OK)
+            return st;
+    }
+    st = make(&m, err);
+    is_kept = st != DCPK_OK && keep(&m);
+    dcpk_writing_free(m.w);
+    dcpk_exec_free(m.exec);
+    dcpk_folder_abandon(m.folder);
+    if (st != DCPK_OK)
+        dcpk_context(err,
+                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
+                               "--force begins anew)"
+                             : "writing '%s'",
+                     c->target.folder);
+    return st;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ranks.sh - several processes share one conversion: the same bytes as one makes, one voice, one error.
+if ! "$DCPKIT" --version | grep -q '^  mpi ' || ! command -v mpirun >/dev/null; then
+    echo "no MPI"
+    exit 77
+fi
+# a test machine has few cores, and the tests may run as root
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+
+# ranks N OPTION... : a conversion by N processes; what mpirun itself says at a failure is left out.
+ranks() {
+    local n=$1 status=0
+    shift
+    mpirun -n "$n" "$DCPKIT" convert --quiet "$@" >"$GOT/out" 2>"$GOT/all" || status=$?
+    grep '^dcpkit: ' "$GOT/all" || true
+    return "$status"
+}
+
+# Each file is a unit of work here, so that every rank has some.
+one() {
+    "$DCPKIT" convert --quiet "$@" >"$GOT/one"
+}
+source=$SAMPLES/torch_dist_c_moe_ep2pp2
+one --to zarr "$source" zarr1
+one --to fsdp_dtensor --target-dp 4 "$source" fsdp1
+one --to torch_dist --target-generation B "$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2" proven1
+ranks 3 --to zarr "$source" zarr3 && diff -r zarr1 zarr3 && echo "zarr by 3: the same"
+ranks 2 --to fsdp_dtensor --target-dp 4 "$source" fsdp2 && diff -r fsdp1 fsdp2 && echo "fsdp_dtensor by 2: the same"
+ranks 3 --to torch_dist --target-generation B "$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2" proven3 &&
+    diff -r proven1 proven3 && echo "proven by 3: the same"
+# What fails on all is said once, and so is what fails on one.
+ranks 3 --to fsdp_dtensor "$source" fsdp1 || echo "exit $?"
+sample torch_dist_c_dense_tp2pp2 bad
+rm bad/iter_0000004/.metadata
+ranks 2 --to fsdp_dtensor bad out || echo "exit $?"
+# the second of two may write no file of more than 1 KiB
+mpirun -n 1 "$DCPKIT" convert --quiet --to zarr "$source" out : -n 1 bash -c "trap '' XFSZ; ulimit -f 1; exec \"\$@\"" - \
+    "$DCPKIT" convert --quiet --to zarr "$source" out >"$GOT/out" 2>"$GOT/all" || echo "exit $?"
+grep '^dcpkit: ' "$GOT/all" | sed -E "s/writing '[^']*'/writing .../; s/giving file '[^']*' [0-9]+/giving .../"
+[ ! -e out ] && echo "nothing left"
+
+# The script of a job of several nodes.
+env -u SLURM_JOB_ID IN="$source" OUT="$TMP/job" RANKS=2 OPTIONS="--quiet --target-dp 4" DCPKIT="$DCPKIT" \
+    "$TOOLS/sbatch_checkpoint_convert.sh" >"$GOT/out" 2>"$GOT/all" || cat "$GOT/all"
+diff -r fsdp1 job && echo "sbatch script: the same"
