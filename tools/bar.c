@@ -38,25 +38,29 @@ static void put_duration(char *text, size_t n, double seconds)
                  s % 60);
 }
 
-/* "42 % of 4.27 GiB, 1.23 GB/s, 42 s left", at the end "4.27 GiB in 6 s, 1.23 GB/s". */
+/*
+ * "42 % of 4.27 GiB, 1.23 GB/s, 42 s left", without speed while nothing is known of it; at the end
+ * "4.27 GiB in 6 s, 1.23 GB/s".
+ */
 static void put_state(const struct dcpk_bar *bar, uint64_t done, uint64_t total, double now,
                       char *text, size_t n)
 {
     const double seconds = now - bar->start_seconds;
     const double rate = seconds > 0 ? (double)(done - bar->first_bytes) / seconds : 0;
-    const bool is_done = done >= total;
+    const double percent = 100 * (double)done / (double)total;
     char size[DCPK_SIZE_TEXT_BYTES], duration[32];
 
     dcpk_cli_short_size(total, size);
-    put_duration(duration, sizeof duration,
-                 is_done    ? seconds
-                 : rate > 0 ? (double)(total - done) / rate
-                            : 1e9);
-    if (is_done)
+    if (done >= total) {
+        put_duration(duration, sizeof duration, seconds);
         snprintf(text, n, "%s in %s, %.2f GB/s", size, duration, 1e-9 * rate);
-    else
-        snprintf(text, n, "%3.0f %% of %s, %.2f GB/s, %s left", 100 * (double)done / (double)total,
-                 size, 1e-9 * rate, duration);
+    } else if (rate > 0) {
+        put_duration(duration, sizeof duration, (double)(total - done) / rate);
+        snprintf(text, n, "%3.0f %% of %s, %.2f GB/s, %s left", percent, size, 1e-9 * rate,
+                 duration);
+    } else {
+        snprintf(text, n, "%3.0f %% of %s", percent, size);
+    }
 }
 
 static int terminal_columns(void)
