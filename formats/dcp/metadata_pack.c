@@ -207,25 +207,22 @@ static dcpk_status add_chunk(struct dcpk_packed *p, const struct dcpk_value *v, 
     return DCPK_OK;
 }
 
-/* The list of chunks was taken as it was filled; what is left of it shows why not. */
+/* The list of chunks was taken as it was filled; what is left of it begins with what could not be.
+ */
 static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *list, uint32_t *number,
                              struct dcpk_error *err)
 {
     uint32_t rest = 0;
-    size_t n_taken;
 
     if (list == NULL || list->kind != DCPK_V_LIST)
         return dcpk_fail(err, DCPK_EFORMAT, "chunks are missing or no list");
     *number = dcpk_pickle_run(list);
-    n_taken = *number == 0 ? 0 : p->lists[*number - 1].n;
-    for (size_t i = 0; i < list->n; i++)
-        if (add_chunk(p, list->as.items[i], &rest, err) != DCPK_OK) {
-            dcpk_context(err, "chunk %zu", n_taken + i);
-            return err->status;
-        }
-    if (list->n > 0)
+    if (list->n == 0)
+        return DCPK_OK;
+    if (add_chunk(p, list->as.items[0], &rest, err) == DCPK_OK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "its list of chunks was not made in its place");
-    return DCPK_OK;
+    dcpk_context(err, "chunk %" PRIu32, *number == 0 ? 0 : p->lists[*number - 1].n);
+    return err->status;
 }
 
 /* TensorProperties: BUILD of the tuple (dtype, layout, requires_grad, memory format, pin_memory).

@@ -52,7 +52,7 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
     for (size_t i = 1; i < p->n_places; i++)
         if (compare_places(&p->places[i - 1], &p->places[i]) == 0) {
             dcpk_fail(err, DCPK_EFORMAT, "two places for the same offsets");
-            dcpk_context(err, "'%s'", p->keys[p->places[i].index.key]);
+            dcpk_context(err, "storage_data: '%s'", p->keys[p->places[i].index.key]);
             return err->status;
         }
     return DCPK_OK;
@@ -72,8 +72,6 @@ static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value 
         r->packed.n_places = 0;
     for (size_t i = 0; i < dict->n && st == DCPK_OK; i++)
         st = dcpk_packed_add_place(&r->packed, dict->as.pairs[i].key, dict->as.pairs[i].value, err);
-    if (st == DCPK_OK)
-        st = sort_places(&r->packed, err);
     if (st != DCPK_OK)
         dcpk_context(err, "storage_data");
     return st;
@@ -244,8 +242,14 @@ static dcpk_status make_object(struct reading *r, const struct dcpk_packed_entry
 
 static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    size_t n_objects = 0;
+    dcpk_status st;
 
+    for (size_t i = 0; i < r->packed.n_entries; i++)
+        n_objects += r->packed.entries[i].dtype == DCPK_DTYPE_NONE;
+    st = dcpk_map_reserve(&r->ckpt->object_by_key, n_objects, err);
+    if (st == DCPK_OK)
+        st = dcpk_map_reserve(&r->ckpt->tensor_by_key, r->packed.n_entries - n_objects, err);
     for (size_t i = 0; i < r->packed.n_entries && st == DCPK_OK; i++) {
         const struct dcpk_packed_entry *entry = &r->packed.entries[i];
 
@@ -269,8 +273,7 @@ static dcpk_status read_entries(struct reading *r, const struct dcpk_value *dict
         r->packed.n_entries = 0;
     for (size_t i = 0; i < dict->n && st == DCPK_OK; i++)
         st = dcpk_packed_add_entry(&r->packed, dict->as.pairs[i].key, dict->as.pairs[i].value, err);
-    dcpk_packed_close(&r->packed);
-    return st == DCPK_OK ? make_entries(r, err) : st;
+    return st;
 }
 
 /* ---- the rest ---- */
@@ -369,6 +372,11 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
     st = read_storage_data(r, dcpk_value_get(attrs, "storage_data"), err);
     if (st == DCPK_OK)
         st = read_entries(r, dcpk_value_get(attrs, "state_dict_metadata"), err);
+    dcpk_packed_close(&r->packed);
+    if (st == DCPK_OK)
+        st = sort_places(&r->packed, err);
+    if (st == DCPK_OK)
+        st = make_entries(r, err);
     if (st == DCPK_OK)
         st = read_mcore_data(r, dcpk_value_get(attrs, "mcore_data"), err);
     if (st != DCPK_OK)

@@ -66,13 +66,14 @@ static struct dcpk_map_slot *probe(const struct dcpk_map *map, const char *key, 
     }
 }
 
-static dcpk_status make_room(struct dcpk_map *map, struct dcpk_error *err)
+dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_error *err)
 {
-    struct dcpk_map bigger = {.n_items = map->n_items};
+    struct dcpk_map bigger = {.n_items = map->n_items, .n_slots = map->n_slots};
 
-    if (map->n_items < map->n_slots - map->n_slots / 4)
+    while (n_items > bigger.n_slots - bigger.n_slots / 4)
+        bigger.n_slots = bigger.n_slots == 0 ? FIRST_SLOTS : bigger.n_slots * 2;
+    if (bigger.n_slots == map->n_slots)
         return DCPK_OK;
-    bigger.n_slots = map->n_slots == 0 ? FIRST_SLOTS : map->n_slots * 2;
     bigger.slots = dcpk_alloc_array(bigger.n_slots, sizeof *bigger.slots, err);
     if (bigger.slots == NULL)
         return err->status;
@@ -96,7 +97,7 @@ dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64
     if (n > UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "a key of %zu bytes passes the limit of %u", n,
                          UINT32_MAX);
-    if (make_room(map, err) != DCPK_OK)
+    if (dcpk_map_reserve(map, map->n_items + 1, err) != DCPK_OK)
         return err->status;
     hash = hash_of(key, n);
     slot = probe(map, key, n, hash);

@@ -19,6 +19,10 @@ struct dcpk_map {
 
 void dcpk_map_release(struct dcpk_map *map);
 
+/* Make room for n_items in all. One that is known to become large is spared the copies of growing.
+ */
+dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_error *err);
+
 /*
  * Insert key (n bytes, any content) -> value unless it is there.
  * found: value already stored under key, set when *existed becomes true. Average O(1).

@@ -17,28 +17,34 @@
 
 /* ---- aliases and totals ---- */
 
-/* An item's place; index: a chunk's, or n_chunks + an object's. */
+/* An item's place; index: a chunk's, or n_chunks + an object's. There is one for each, so it is
+ * packed. */
 struct place_ref {
-    struct dcpk_place place;
-    uint64_t index;
+    uint64_t offset_bytes, n_bytes;
+    uint32_t file, index;
 };
 
 static int compare_refs(const void *left, const void *right)
 {
     const struct place_ref *a = left, *b = right;
 
-    if (a->place.file != b->place.file)
-        return a->place.file < b->place.file ? -1 : 1;
-    if (a->place.offset_bytes != b->place.offset_bytes)
-        return a->place.offset_bytes < b->place.offset_bytes ? -1 : 1;
-    if (a->place.n_bytes != b->place.n_bytes)
-        return a->place.n_bytes < b->place.n_bytes ? -1 : 1;
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->n_bytes != b->n_bytes)
+        return a->n_bytes < b->n_bytes ? -1 : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static bool same_place(const struct dcpk_place *a, const struct dcpk_place *b)
+static bool same_place(const struct place_ref *a, const struct place_ref *b)
 {
     return a->file == b->file && a->offset_bytes == b->offset_bytes && a->n_bytes == b->n_bytes;
+}
+
+static struct place_ref make_ref(const struct dcpk_place *place, size_t index)
+{
+    return (struct place_ref){place->offset_bytes, place->n_bytes, place->file, (uint32_t)index};
 }
 
 /* The places of all items in the order of compare_refs; heap, one for each chunk and object. */
@@ -46,14 +52,18 @@ static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_
                                struct dcpk_error *err)
 {
     const size_t n = ckpt->n_chunks + ckpt->n_objects;
-    struct place_ref *r = dcpk_alloc_array(n, sizeof *r, err);
+    struct place_ref *r;
 
+    if (n > UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu chunks and objects, the limit is %u", n,
+                         UINT32_MAX);
+    r = dcpk_alloc_array(n, sizeof *r, err);
     if (r == NULL)
         return err->status;
     for (size_t i = 0; i < ckpt->n_chunks; i++)
-        r[i] = (struct place_ref){ckpt->chunks[i].place, i};
+        r[i] = make_ref(&ckpt->chunks[i].place, i);
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        r[ckpt->n_chunks + i] = (struct place_ref){ckpt->objects[i].place, ckpt->n_chunks + i};
+        r[ckpt->n_chunks + i] = make_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
     qsort(r, n, sizeof *r, compare_refs);
     *refs = r;
     return DCPK_OK;
@@ -69,7 +79,7 @@ dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias
     if (st != DCPK_OK)
         return st;
     for (size_t i = 1; i < n; i++) /* an item of no bytes has no place to share */
-        if (refs[i].place.n_bytes > 0 && same_place(&refs[i].place, &refs[i - 1].place))
+        if (refs[i].n_bytes > 0 && same_place(&refs[i], &refs[i - 1]))
             is_alias[refs[i].index] = true;
     dcpk_free(refs);
     return DCPK_OK;
@@ -92,19 +102,19 @@ dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_er
     if (st != DCPK_OK)
         return st;
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        const struct dcpk_place *p = &refs[i].place;
+        const struct place_ref *p = &refs[i];
 
         if (p->n_bytes == 0)
             continue;
-        if (last == NULL || last->place.file != p->file ||
-            p->offset_bytes - last->place.offset_bytes >= last->place.n_bytes)
-            last = &refs[i];
-        else if (!same_place(p, &last->place))
+        if (last == NULL || last->file != p->file ||
+            p->offset_bytes - last->offset_bytes >= last->n_bytes)
+            last = p;
+        else if (!same_place(p, last))
             st = dcpk_fail(err, DCPK_EFORMAT,
                            "'%s' at byte %" PRIu64 " (%" PRIu64 " bytes) and '%s' at byte %" PRIu64
                            " (%" PRIu64 " bytes) overlap in '%s'",
-                           key_of(ckpt, last->index), last->place.offset_bytes, last->place.n_bytes,
-                           key_of(ckpt, refs[i].index), p->offset_bytes, p->n_bytes,
+                           key_of(ckpt, last->index), last->offset_bytes, last->n_bytes,
+                           key_of(ckpt, p->index), p->offset_bytes, p->n_bytes,
                            dcpk_source_name(ckpt->files[p->file]));
     }
     dcpk_free(refs);

@@ -49,8 +49,9 @@ static dcpk_status take_nothing(void *context, const struct dcpk_pickle_batch *b
     return DCPK_OK;
 }
 
-/* Read again, forgetting all that can be before each opcode: it is the same value, but that sets
- * which are called stay calls and that what was offered may not change. */
+/* Read again, forgetting all that can be before each opcode: it is the same value. What was offered
+ * may not change; and a set that is called stays a call, so inputs that may call one are left out.
+ */
 static void check_collected(const uint8_t *data, size_t n_bytes, struct dcpk_arena *arena)
 {
     static const char *const offered[] = {"k", NULL}, *const none[] = {NULL};
@@ -63,7 +64,7 @@ static void check_collected(const uint8_t *data, size_t n_bytes, struct dcpk_are
 
     if ((dcpk_pickle_read(data, n_bytes, &options, arena, &collected, &err) == DCPK_OK) != is_read)
         abort();
-    if (is_read && memmem(data, n_bytes, "set", 3) == NULL && !dcpk_value_equal(v, collected)) {
+    if (is_read && !dcpk_value_equal(v, collected)) {
         if (dcpk_pickle_write(v, 4, NULL, NULL, &once, &err) != DCPK_OK ||
             dcpk_pickle_write(collected, 4, NULL, NULL, &twice, &err) != DCPK_OK ||
             once.n_bytes != twice.n_bytes || memcmp(once.data, twice.data, once.n_bytes) != 0)
@@ -97,7 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     } else if (err.status == DCPK_OK || err.text[0] == '\0') {
         abort();
     }
-    if (n_bytes < 4096) /* each opcode costs what is alive */
+    if (n_bytes < 4096 &&
+        memmem(data, n_bytes, "set", 3) == NULL) /* each opcode costs what lives */
         check_collected(data, n_bytes, arena);
     dcpk_bytes_release(&text);
     dcpk_arena_free(arena);

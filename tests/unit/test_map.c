@@ -46,6 +46,11 @@ static void any_bytes(void **state)
         CHECK_EQ_INT(value, i, "and leaves it");
     }
     CHECK_EQ_INT(map.n_items, n_cases, "items");
+    CHECK_OK(dcpk_map_reserve(&map, 1000, &err), "room");
+    CHECK_EQ_INT(map.n_slots, 2048, "slots for 1000");
+    CHECK(dcpk_map_get(&map, "nine", 4, &value) == false, "none came");
+    for (size_t i = 0; i < n_cases; i++)
+        CHECK(dcpk_map_get(&map, cases[i].key, cases[i].n, &value) && value == i, cases[i].label);
     dcpk_map_release(&map);
     dcpk_map_release(&map);
 }
