@@ -99,5 +99,7 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
         st = dcpk_remove_tree(folder->old, err);
     if (st == DCPK_OK)
         dcpk_folder_free(folder);
+    else
+        dcpk_context(err, "'%s' is in place, and then", folder->path);
     return st;
 }

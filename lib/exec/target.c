@@ -48,8 +48,10 @@ dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folde
     if (st != DCPK_OK)
         return st;
     *folder = NULL; /* published and freed */
-    if (!target->writes_tracker)
-        return DCPK_OK;
-    return dcpk_file_replace(target->tracker, target->tracker_text, strlen(target->tracker_text),
-                             err);
+    if (target->writes_tracker)
+        st = dcpk_file_replace(target->tracker, target->tracker_text, strlen(target->tracker_text),
+                               err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s' is in place, and then", target->folder);
+    return st;
 }

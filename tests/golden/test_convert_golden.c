@@ -149,8 +149,7 @@ static void every_spelling_is_an_alias(void **state)
             check_alias(ckpt, a, b);
         }
         dcpk_checkpoint_close(ckpt);
-        CHECK_EQ_INT(nftw(scratch("aliases"), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0,
-                     "clean up");
+        scratch_clean("aliases");
     }
 }
 
@@ -282,8 +281,7 @@ static void fail_allocations(const char *sample)
         n_failed += st != DCPK_OK;
         CHECK_EQ_INT(access(scratch("fault/iter_0000004"), F_OK) == 0, st == DCPK_OK, err.text);
         if (st == DCPK_OK)
-            CHECK_EQ_INT(nftw(scratch("fault"), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0,
-                         "clean up");
+            scratch_clean("fault");
     }
     CHECK(n_failed > 200, sample);
 }

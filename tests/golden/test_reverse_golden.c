@@ -36,11 +36,6 @@ static dcpk_status convert(const char *in, const char *out, const struct wish *w
     return run_conversion(&options, err);
 }
 
-static void clean(const char *folder)
-{
-    CHECK_EQ_INT(nftw(folder, scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0, folder);
-}
-
 /* --- round trips --- */
 
 static struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
@@ -278,8 +273,8 @@ static void round_trips_give_the_same(void **state)
         dcpk_checkpoint_close(want);
         dcpk_checkpoint_close(got);
         dcpk_arena_free(arena);
-        clean(scratch("forth"));
-        clean(scratch("back"));
+        scratch_clean("forth");
+        scratch_clean("back");
     }
 }
 
@@ -333,7 +328,7 @@ static void conversions_are_proven(void **state)
                      native[i].folder);
             prove(native[i].folder, native[i].n_params,
                   weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0u);
-            clean(scratch("out"));
+            scratch_clean("out");
         }
 }
 
@@ -422,7 +417,7 @@ static void keys_are_what_megatron_asks_for(void **state)
             if (strcmp(objects[o].sample, cases[i].sample) == 0)
                 CHECK(dcpk_checkpoint_object(ckpt, objects[o].key) != NULL, objects[o].key);
         dcpk_checkpoint_close(ckpt);
-        clean(scratch("out"));
+        scratch_clean("out");
     }
 }
 
@@ -466,7 +461,7 @@ static void expert_groups_follow_the_target(void **state)
         }
         dcpk_checkpoint_close(ckpt);
         dcpk_arena_free(arena);
-        clean(scratch("out"));
+        scratch_clean("out");
     }
 }
 
@@ -511,7 +506,7 @@ static void older_layouts_become_todays(void **state)
         dcpk_prove_release(&report);
         dcpk_checkpoint_close(ours);
         dcpk_checkpoint_close(source);
-        clean(scratch("out"));
+        scratch_clean("out");
     }
 }
 

@@ -49,6 +49,12 @@ static inline const char *scratch(const char *name)
     return path;
 }
 
+/* Delete a file or folder of the scratch folder, with all in it. */
+static inline void scratch_clean(const char *name)
+{
+    CHECK_EQ_INT(nftw(scratch(name), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0, name);
+}
+
 static inline void scratch_write(const char *name, const char *text)
 {
     FILE *f = fopen(scratch(name), "w");
