@@ -420,6 +420,38 @@ static void ranges(void **state)
     CHECK(fcntl(fd, F_GETFD) == -1, "the descriptor is closed with the store");
 }
 
+/* The time of change in ns, of files alone; the sources found so far are stepped through. */
+static void stamps(void **state)
+{
+    const struct timespec times[] = {{7, 3}, {1000, 5}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_source *a, *b, *memory;
+    struct dcpk_store *store;
+    uint64_t stamp;
+
+    (void)state;
+    scratch_write("a", "x");
+    scratch_write("b", "y");
+    CHECK_EQ_INT(utimensat(AT_FDCWD, scratch("a"), times, 0), 0, "utimensat");
+    store = open_scratch();
+    CHECK(dcpk_store_next(store, NULL) == NULL, "none yet");
+    CHECK_OK(dcpk_store_find(store, "a", &a, &err), "a");
+    CHECK_OK(dcpk_source_stamp(a, &stamp, &err), "a");
+    CHECK_EQ_INT(stamp, INT64_C(1000000000005), "of change, not of reading");
+    CHECK(dcpk_store_next(store, NULL) == a && dcpk_store_next(store, a) == NULL, "one");
+    CHECK_OK(dcpk_store_find(store, "b", &b, &err), "b");
+    CHECK(dcpk_store_next(store, dcpk_store_next(store, NULL)) != NULL, "two");
+    CHECK_EQ_INT(unlink(scratch("b")), 0, "unlink");
+    CHECK_FAILS(dcpk_source_stamp(b, &stamp, &err), DCPK_EIO, "'b' in '", "gone");
+    dcpk_store_close(store);
+    CHECK_OK(dcpk_store_new_memory("memory", &store, &err), "memory");
+    CHECK_OK(dcpk_store_add_memory(store, "m", "z", 1, &err), "m");
+    CHECK_OK(dcpk_store_find(store, "m", &memory, &err), "m");
+    CHECK_OK(dcpk_source_stamp(memory, &stamp, &err), "m");
+    CHECK_EQ_INT(stamp, 0, "memory");
+    dcpk_store_close(store);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -431,6 +463,7 @@ int main(void)
         TEST(file_shrinks),
         TEST(ranges),
         TEST(lists),
+        TEST(stamps),
         TEST(descriptors_are_bounded),
         TEST(threads_share_few_descriptors),
         TEST(every_failure),
