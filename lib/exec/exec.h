@@ -41,7 +41,7 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
                               struct dcpk_error *err);
 
 /* XXH3-128 of each view's elements, row-major; hashes: n of them. Many tensors at once, each in row
- * order. */
+ * order; views of the same bytes (dcpk_views_fold) are read once. */
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err);

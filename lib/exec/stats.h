@@ -22,6 +22,7 @@ double dcpk_stats_norm(const struct dcpk_stats *stats); /* L2 */
 /*
  * Statistics of n views, in one pass on all threads. Sums are made in double, in blocks of fixed
  * size that are added in their order, so the result does not depend on threads, memory or chunking.
+ * Views of the same bytes (dcpk_views_fold) are read once.
  */
 dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                                struct dcpk_stats *stats, struct dcpk_error *err);
