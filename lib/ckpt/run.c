@@ -505,8 +505,11 @@ dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_er
 {
     char real_in[PATH_MAX], real_out[PATH_MAX];
     const char *how;
-    dcpk_status st = resolve(in, real_in, err);
+    dcpk_status st;
 
+    if (*in == '\0') /* resolved it would be the current folder */
+        return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
+    st = resolve(in, real_in, err);
     if (st == DCPK_OK)
         st = resolve(out, real_out, err);
     if (st != DCPK_OK)

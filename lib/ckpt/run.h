@@ -107,7 +107,7 @@ dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct d
 /*
  * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of
  * a path that does not exist yet: of the part that does). in: an existing folder. Errors:
- * DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
+ * DCPK_EUSAGE naming both, or for an empty path; DCPK_EIO when a path cannot be resolved.
  */
 dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err);
 
