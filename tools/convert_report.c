@@ -61,6 +61,8 @@ static void print_notes(const struct dcpk_conversion *c)
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
         if (event->kind == DCPK_EVENT_NOTE)
             printf("  note       %s\n", event->text);
+    for (const struct dcpk_note *note = c->ckpt->notes; note != NULL; note = note->next)
+        printf("  note       %s\n", note->text);
 }
 
 /* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */

@@ -193,6 +193,14 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sour
     return st;
 }
 
+/* Is args.<name> true? */
+static bool is_true(const struct dcpk_model *model, const char *name)
+{
+    bool value = false;
+
+    return dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), name), &value) && value;
+}
+
 /*
  * A precision-aware optimizer may keep as masters the 16 bits that bf16 weights lack, and layouts
  * in the model's shape then have these as numbers (MC/optimizer/distrib_optimizer.py@0.15.3 to
@@ -200,12 +208,7 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sour
  */
 static bool is_master_in_doubt(const struct dcpk_model *model)
 {
-    bool is_aware = false;
-
-    return dcpk_value_as_bool(
-               dcpk_value_get(dcpk_value_attrs(model->args), "use_precision_aware_optimizer"),
-               &is_aware) &&
-           is_aware;
+    return is_true(model, "use_precision_aware_optimizer");
 }
 
 /* key: of all parts together. */
@@ -397,6 +400,19 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
     return name != NULL ? name : "not distributed";
 }
 
+/*
+ * Core 0.15 to 0.19 cut the parameters out of a buffer as if padding at the ends of its buckets
+ * were still in there (MC/optimizer/distrib_optimizer.py@0.19.0
+ * sharded_param_state_fully_reshardable; main subtracts it). Several buckets come with
+ * overlap_grad_reduce. The weights of a run that gathers them in FP8 are no rounded masters anyway.
+ */
+static bool is_shift_possible(const struct dcpk_model *model)
+{
+    return strcmp(model->optimizer_layout, "fully_reshardable") == 0 &&
+           is_true(model, "overlap_grad_reduce") && !is_true(model, "fp8_param_gather") &&
+           !is_true(model, "fp4_param_gather");
+}
+
 static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *common;
@@ -416,6 +432,7 @@ static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
     model->content = dcpk_value_get(common, "content_metadata");
     read_layout(model);
     model->optimizer_layout = optimizer_layout(model, common);
+    model->needs_sample = is_shift_possible(model);
     if (dcpk_value_get(common, "rerun_state_machine") != NULL)
         dcpk_model_drop(model, "rerun_state_machine", RERUN_REASON);
     if (model->content != NULL)

@@ -128,6 +128,11 @@ struct dcpk_model {
      * (lib/exec/prove_masters.h).
      */
     bool needs_proof;
+    /*
+     * Masters may lie elsewhere than their names say, by a fault of the program that saved them: a
+     * few are compared with their weights, and what differs is told.
+     */
+    bool needs_sample;
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
                      (fsdp_dtensor.md section 4, Q) */
 

@@ -178,18 +178,27 @@ static bool keep(const struct making *m)
     return leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong && dcpk_writing_keep(m->w);
 }
 
+/* What the view says of masters that only their weights can confirm. */
+static dcpk_status check_masters(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_convert_options *o = c->options;
+
+    if (c->model == NULL || (!c->model->needs_proof && !c->model->needs_sample))
+        return DCPK_OK;
+    dcpk_progress_begin(&o->exec.progress, "proving masters");
+    return c->model->needs_proof ? dcpk_prove_masters(c->model, o->backend, &o->exec, o->ranks, err)
+                                 : dcpk_sample_masters(c->model, o->backend, &o->exec, err);
+}
+
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct making m = {.c = c, .ranks = c->options->ranks};
     bool is_kept;
     dcpk_status st;
 
-    if (c->model != NULL && c->model->needs_proof) {
-        dcpk_progress_begin(&c->options->exec.progress, "proving masters");
-        st = dcpk_prove_masters(c->model, c->options->backend, &c->options->exec, m.ranks, err);
-        if (st != DCPK_OK)
-            return st;
-    }
+    st = check_masters(c, err);
+    if (st != DCPK_OK)
+        return st;
     st = make(&m, err);
     is_kept = st != DCPK_OK && keep(&m);
     dcpk_writing_free(m.w);

@@ -24,22 +24,29 @@ static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
                               .n_pieces = t->n_pieces};
 }
 
-static bool has_both(const struct dcpk_param *param)
+static bool has_both(const struct dcpk_model *model, const struct dcpk_param *param)
 {
+    (void)model;
     return param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
            param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
 }
 
-static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
+/* One of those that stand for their neighbours in memory. */
+static bool is_sample(const struct dcpk_model *model, const struct dcpk_param *param)
+{
+    return has_both(model, param) && (model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 ||
+                                      (param->expert == 0 && param->tp_axis == 1));
+}
+
+typedef bool wants_param(const struct dcpk_model *model, const struct dcpk_param *param);
+
+static dcpk_status collect(const struct dcpk_model *model, wants_param *wants, struct pairs *pairs,
                            struct dcpk_error *err)
 {
     size_t n = 0;
 
     for (size_t p = 0; p < model->n_params; p++)
-        n += has_both(&model->params[p]);
-    if (n == 0)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "there is no weight with a master: nothing can be proven");
+        n += wants(model, &model->params[p]);
     pairs->views = dcpk_alloc_array(2 * n, sizeof *pairs->views, err);
     if (pairs->views == NULL)
         return err->status;
@@ -52,7 +59,7 @@ static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
     for (uint32_t p = 0; p < model->n_params; p++) {
         const struct dcpk_param *param = &model->params[p];
 
-        if (!has_both(param))
+        if (!wants(model, param))
             continue;
         pairs->params[pairs->n] = p;
         pairs->views[pairs->n] = view_of(&model->tensors[param->tensor[DCPK_WEIGHT]]);
@@ -65,31 +72,23 @@ static dcpk_status collect(const struct dcpk_model *model, struct pairs *pairs,
     return DCPK_OK;
 }
 
-static dcpk_status judge(const struct dcpk_model *model, const struct pairs *pairs,
-                         struct dcpk_error *err)
-{
-    const struct dcpk_compare *first = NULL;
-    uint64_t n_different = 0;
-    uint32_t param = 0;
+/* Which parameters are compared, and what does not fit. */
+struct comparison {
+    wants_param *wants;
+    const struct dcpk_ranks *ranks; /* that each take a share; NULL: all here */
+    size_t n_compared, n_different; /* parameters */
+    uint32_t param;                 /* the first that differs */
+    struct dcpk_compare how;
+};
 
-    for (size_t i = pairs->first; i < pairs->last; i++) {
-        if (pairs->results[i].equal)
-            continue;
-        if (n_different++ == 0) {
-            first = &pairs->results[i];
-            param = pairs->params[i];
+static void find_different(const struct pairs *pairs, struct comparison *c)
+{
+    c->n_compared = pairs->last - pairs->first;
+    for (size_t i = pairs->first; i < pairs->last; i++)
+        if (!pairs->results[i].equal && c->n_different++ == 0) {
+            c->param = pairs->params[i];
+            c->how = pairs->results[i];
         }
-    }
-    if (first == NULL)
-        return DCPK_OK;
-    return dcpk_fail(
-        err, DCPK_EMISMATCH,
-        "'%s': the weight is not its rounded master in %" PRIu64
-        " elements, the first is number %" PRId64 " (%" PRIu64
-        " of %zu parameters differ): the optimizer's state is not where it was inferred, or "
-        "the weights were changed after the last step; --weights-only leaves the optimizer out",
-        model->params[param].name, first->n_different, first->first_different, n_different,
-        pairs->last - pairs->first);
 }
 
 static dcpk_status compare_share(struct pairs *pairs, struct dcpk_exec *exec,
@@ -104,26 +103,67 @@ static dcpk_status compare_share(struct pairs *pairs, struct dcpk_exec *exec,
                              pairs->results + pairs->first, NULL, err);
 }
 
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
-                               const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
-                               struct dcpk_error *err)
+/* found: its wants and ranks are set. */
+static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_backend *backend,
+                           const struct dcpk_exec_options *options, struct comparison *found,
+                           struct dcpk_error *err)
 {
     struct dcpk_exec *exec = NULL;
     struct pairs pairs = {0};
-    dcpk_status st = collect(model, &pairs, err);
+    dcpk_status st = collect(model, found->wants, &pairs, err);
 
-    if (st == DCPK_OK)
+    if (st == DCPK_OK && pairs.n > 0)
         st = dcpk_exec_new(model->ckpt, backend, options, &exec, err);
+    if (st == DCPK_OK && pairs.n > 0)
+        st = compare_share(&pairs, exec, found->ranks, err);
     if (st == DCPK_OK)
-        st = compare_share(&pairs, exec, ranks, err);
-    if (st == DCPK_OK)
-        st = judge(model, &pairs, err);
+        find_different(&pairs, found);
+    if (st == DCPK_OK && pairs.n == 0 && found->wants == has_both)
+        st = dcpk_fail(err, DCPK_EMISMATCH,
+                       "there is no weight with a master: nothing can be proven");
     dcpk_exec_free(exec);
     dcpk_free(pairs.views);
     dcpk_free(pairs.params);
     dcpk_free(pairs.results);
+    return st;
+}
+
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+                               const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
+                               struct dcpk_error *err)
+{
+    struct comparison found = {.wants = has_both, .ranks = ranks};
+    dcpk_status st = compare(model, backend, options, &found, err);
+
+    if (st == DCPK_OK && found.n_different > 0)
+        st = dcpk_fail(
+            err, DCPK_EMISMATCH,
+            "'%s': the weight is not its rounded master in %" PRIu64
+            " elements, the first is number %" PRId64
+            " (%zu of %zu parameters differ): the optimizer's state is not where it was inferred, "
+            "or the weights were changed after the last step; --weights-only leaves the optimizer "
+            "out",
+            model->params[found.param].name, found.how.n_different, found.how.first_different,
+            found.n_different, found.n_compared);
     if (st != DCPK_OK)
         dcpk_context(err, "proving the decoded optimizer state of '%s'",
                      dcpk_store_path(model->ckpt->store));
     return dcpk_ranks_agree(ranks, st, err);
+}
+
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+                                const struct dcpk_exec_options *options, struct dcpk_error *err)
+{
+    struct comparison found = {.wants = is_sample};
+    const dcpk_status st = compare(model, backend, options, &found, err);
+
+    if (st == DCPK_OK && found.n_different > 0)
+        dcpk_checkpoint_note(
+            model->ckpt,
+            "%zu of %zu weights looked at are not their rounded masters, the first is '%s': either "
+            "they were changed after the last step, or Megatron saved the optimizer's state at "
+            "wrong places (core 0.15 to 0.19 do that in fully_reshardable when DDP buckets are "
+            "padded); then use a save in dp_reshardable, or one of a later Megatron",
+            found.n_different, found.n_compared, model->params[found.param].name);
+    return st;
 }

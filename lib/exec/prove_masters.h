@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prove_masters.h - the proof for optimizer state that was decoded by inference: rounded masters
- * are the weights. */
+/* prove_masters.h - the proof for optimizer state that was decoded by inference, or is in doubt:
+ * rounded masters are the weights. */
 #ifndef DCPK_LIB_EXEC_PROVE_MASTERS_H
 #define DCPK_LIB_EXEC_PROVE_MASTERS_H
 
@@ -18,5 +18,13 @@
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
                                const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
                                struct dcpk_error *err);
+
+/*
+ * The same for a few: parameters with one axis, which every layer has, and one matrix of one expert
+ * in each layer. Masters that do not fit become a note of the checkpoint, not an error: weights may
+ * have been changed on purpose. Errors: those of reading.
+ */
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+                                const struct dcpk_exec_options *options, struct dcpk_error *err);
 
 #endif

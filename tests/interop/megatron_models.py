@@ -499,7 +499,7 @@ args = argparse.Namespace(
     world_size=WORLD, bf16=True, fp16=False,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
-    use_precision_aware_optimizer=bool(LAYOUT["precise"]), **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
+    use_precision_aware_optimizer=bool(LAYOUT["precise"]), overlap_grad_reduce=BUCKET > 0, **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
        if k not in ("bf16", "num_moe_experts")})
 checkpointing.get_args = lambda: args
 

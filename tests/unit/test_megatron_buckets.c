@@ -51,7 +51,8 @@ struct variant {
     const char *dtype;      /* of parameters in the key: NULL: bfloat16 */
     enum dcpk_dtype master; /* DCPK_DTYPE_NONE: fp32 */
     bool is_plain;          /* no buckets */
-    bool is_precise;        /* args say that the optimizer is precision-aware */
+    const char *set;        /* args.<set> is True; NULL: none */
+    const char *layout;     /* NULL: dp_reshardable */
     unsigned flags;         /* enum dcpk_model_flags */
     dcpk_status status;
     const char *text;
@@ -199,12 +200,10 @@ static const struct dcpk_format buckets_format = {
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct setting settings[] = {
-        GOOD_ARGS,
-        {made.variant->is_precise ? "use_precision_aware_optimizer" : NULL, 0, "True"},
-        {NULL, 0, NULL}};
+    const struct setting settings[] = {GOOD_ARGS, {made.variant->set, 0, "True"}, {NULL, 0, NULL}};
+    const char *layout = made.variant->layout != NULL ? made.variant->layout : "dp_reshardable";
     struct dcpk_value_pair content = {dcpk_value_str(arena, "distrib_optim_sharding_type", err),
-                                      dcpk_value_str(arena, "dp_reshardable", err)};
+                                      dcpk_value_str(arena, layout, err)};
     const struct dcpk_value_pair pairs[] = {
         {dcpk_value_str(arena, "args", err), make_args(arena, settings)},
         {dcpk_value_str(arena, "content_metadata", err), dcpk_value_dict(arena, &content, 1, err)},
@@ -362,24 +361,28 @@ static void buckets_that_do_not_fit_are_refused(void **state)
     }
 }
 
-/* fully_reshardable of a precision-aware optimizer may hold remainders of masters as numbers (seen
- * in a save of core 0.19.0): only the weights tell. */
+/* fully_reshardable of a precision-aware optimizer may hold remainders of masters as numbers, and
+ * of several buckets be shifted (both seen in saves of core 0.19.0): only the weights tell. */
 static void masters_in_doubt_need_a_proof(void **state)
 {
 #define MASTER "optimizer.state.param.decoder.final_layernorm.weight"
     static const struct {
         struct variant variant;
-        bool has_master, needs_proof;
+        bool has_master, needs_proof, needs_sample;
     } cases[] = {
-        {{.label = "plain", .is_plain = true, .extra = MASTER}, true, false},
-        {{.label = "precise", .is_plain = true, .extra = MASTER, .is_precise = true}, true, true},
+        {{.label = "plain"}, true, false, false},
+        {{.label = "precise", .set = "use_precision_aware_optimizer"}, true, true, false},
         {{.label = "weights alone",
-          .is_plain = true,
-          .extra = MASTER,
-          .is_precise = true,
+          .set = "use_precision_aware_optimizer",
           .flags = DCPK_MODEL_WEIGHTS_ONLY},
          false,
+         false,
          false},
+        {{.label = "one bucket", .layout = "fully_reshardable"}, true, false, false},
+        {{.label = "buckets", .layout = "fully_reshardable", .set = "overlap_grad_reduce"},
+         true,
+         false,
+         true},
     };
 
     (void)state;
@@ -387,13 +390,17 @@ static void masters_in_doubt_need_a_proof(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_checkpoint *ckpt = NULL;
         struct dcpk_model *model = NULL;
+        struct variant variant = cases[i].variant;
         bool has_master = false, is_dropped = false;
 
-        CHECK_OK(view_variant(&cases[i].variant, &ckpt, &model, &err), cases[i].variant.label);
+        variant.is_plain = true;
+        variant.extra = MASTER;
+        CHECK_OK(view_variant(&variant, &ckpt, &model, &err), cases[i].variant.label);
         for (size_t t = 0; t < model->n_tensors; t++)
             has_master |= model->tensors[t].role == DCPK_MASTER;
         CHECK_EQ_INT(has_master, cases[i].has_master, cases[i].variant.label);
         CHECK_EQ_INT(model->needs_proof, cases[i].needs_proof, cases[i].variant.label);
+        CHECK_EQ_INT(model->needs_sample, cases[i].needs_sample, cases[i].variant.label);
         for (const struct dcpk_note *note = model->dropped; note != NULL; note = note->next)
             is_dropped |= dcpk_starts_with(note->text, MASTER);
         CHECK_EQ_INT(is_dropped, !cases[i].has_master, cases[i].variant.label);

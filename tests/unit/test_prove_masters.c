@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_prove_masters.c - weights and masters that are equal or not: what fails, and what is told.
+ */
+#include "lib/exec/prove_masters.h"
+
+#include "kernels/kernels.h"
+#include "tests/fake_ckpt.h"
+
+enum { NORM, MATRIX, EXPERT, N_PARAMS };
+
+/*
+ * A weight is stored tensor 2 * p, its master the same one, or where it differs 2 * p + 1. All
+ * fp32, so that rounding is no part of it.
+ */
+static const struct {
+    const char *label;
+    unsigned masters, different; /* bits of parameters */
+    bool is_proven, is_told;
+} cases[] = {
+    {"all fit", 7, 0, true, false},
+    {"a norm is another", 7, 1 << NORM, false, true},
+    {"a matrix, no sample", 7, 1 << MATRIX, false, false},
+    {"a matrix of an expert", 7, 1 << EXPERT, false, true},
+    {"no masters", 0, 0, false, false},
+    {"only a matrix has one", 1 << MATRIX, 0, true, false},
+};
+
+static void add_tensor(struct dcpk_model *model, uint32_t param, enum dcpk_role role,
+                       uint32_t source)
+{
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, &err);
+    const struct dcpk_model_tensor tensor = {.param = param,
+                                             .role = role,
+                                             .dtype = stored->dtype,
+                                             .rank = stored->rank,
+                                             .shape = stored->shape,
+                                             .pieces = piece,
+                                             .n_pieces = 1};
+    struct dcpk_box whole;
+
+    dcpk_box_whole(stored->shape, stored->rank, &whole);
+    CHECK_OK(dcpk_piece_make(model->arena, source, &whole, &whole, piece, &err), "piece");
+    CHECK_OK(dcpk_model_add(model, &tensor, &err), "tensor");
+}
+
+static void add_params(struct dcpk_model *model, unsigned masters, unsigned different)
+{
+    static const char *const names[] = {"norm", "matrix", "expert"};
+
+    for (uint32_t p = 0; p < N_PARAMS; p++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        uint32_t param;
+
+        CHECK_OK(dcpk_model_param(model, names[p], &param, &err), names[p]);
+        model->params[param].expert = p == EXPERT ? 0 : -1;
+        model->params[param].tp_axis = p == NORM ? -1 : 1;
+        add_tensor(model, param, DCPK_WEIGHT, 2 * p);
+        if ((masters >> p & 1) != 0)
+            add_tensor(model, param, DCPK_MASTER, 2 * p + (different >> p & 1));
+    }
+}
+
+static void masters_are_held_against_weights(void **state)
+{
+    static const int64_t norm[] = {64}, matrix[] = {8, 64};
+    const struct dcpk_backend *backend = dcpk_backends[0];
+    const struct dcpk_exec_options options = {.n_threads = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct fake fake = {0};
+        struct dcpk_checkpoint *ckpt;
+        struct dcpk_model *model;
+        uint64_t seed = i;
+
+        for (uint32_t t = 0; t < 2 * N_PARAMS; t++)
+            fake_add(&fake, DCPK_F32, t < 2 ? 1 : 2, t < 2 ? norm : matrix, 2, &seed);
+        ckpt = fake_open(&fake, cases[i].label);
+        CHECK_OK(dcpk_model_new(ckpt, &model, &err), cases[i].label);
+        add_params(model, cases[i].masters, cases[i].different);
+        CHECK_OK(dcpk_sample_masters(model, backend, &options, &err), cases[i].label);
+        CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_told, cases[i].label);
+        CHECK_EQ_INT(dcpk_prove_masters(model, backend, &options, NULL, &err),
+                     cases[i].is_proven ? DCPK_OK : DCPK_EMISMATCH, cases[i].label);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+        fake_release(&fake);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masters_are_held_against_weights),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
