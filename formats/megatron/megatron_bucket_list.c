@@ -151,7 +151,7 @@ static int compare_cuts(const void *left, const void *right)
     return compare_numbers(a->first, b->first);
 }
 
-/* Sort a tensor's chunks into arrays of the arena. */
+/* Sort a tensor's chunks into arrays of the arena. An empty one would start where another does. */
 static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                int64_t *firsts, size_t *chunks, struct dcpk_error *err)
 {
@@ -159,9 +159,16 @@ static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct 
 
     if (cuts == NULL)
         return err->status;
-    for (size_t i = 0; i < tensor->n_chunks; i++)
-        cuts[i] =
-            (struct cut){ckpt->chunks[tensor->first_chunk + i].span[0], tensor->first_chunk + i};
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
+        const int64_t *span = ckpt->chunks[tensor->first_chunk + i].span;
+
+        if (span[1] == 0) {
+            dcpk_free(cuts);
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has an empty chunk at element %" PRId64,
+                             tensor->key, span[0]);
+        }
+        cuts[i] = (struct cut){span[0], tensor->first_chunk + i};
+    }
     qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
     for (size_t i = 0; i < tensor->n_chunks; i++) {
         firsts[i] = cuts[i].first;
