@@ -16,7 +16,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
 
-#define READ_BYTES       ((size_t)1 << 20)
+#define MAX_READ_BYTES   ((size_t)1 << 20)
 #define MAX_MEMBERS      ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
 #define MAX_RATIO        1000u             /* unpacked to packed; FORMAT.md, "Limits" */
 #define FREE_BYTES       (UINT64_C(64) << 20)
@@ -36,19 +36,23 @@ struct scan {
 static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
 {
     const char *text = archive_error_string(s->archive);
+    const int code = archive_errno(s->archive);
 
-    if (archive_format(s->archive) == 0 &&
-        archive_errno(s->archive) == EILSEQ) /* its word for it */
+    if (archive_format(s->archive) == 0 && code == EILSEQ) /* its word for it */
         return dcpk_fail(err, DCPK_EFORMAT,
                          "neither a tar (plain, or packed with gzip or zstd) nor a zip archive; a "
                          "checkpoint is a folder, or in such an archive");
-    return dcpk_fail(err, archive_errno(s->archive) == ENOMEM ? DCPK_ENOMEM : DCPK_EFORMAT,
-                     "%.400s", text == NULL ? "malformed archive" : text);
+    if (code > 0 && code != ENOMEM && code != EILSEQ && code != EINVAL) /* of a system call */
+        return dcpk_fail_errno(err, code, "%.400s", text == NULL ? "reading" : text);
+    return dcpk_fail(err, code == ENOMEM ? DCPK_ENOMEM : DCPK_EFORMAT, "%.400s",
+                     text == NULL ? "malformed archive" : text);
 }
 
 /* Only decoders that are in libarchive itself: without one it would start a program. */
 static dcpk_status open_archive(struct scan *s, struct dcpk_error *err)
 {
+    const uint64_t n_bytes = s->list->archive_bytes;
+    const size_t read_bytes = n_bytes < MAX_READ_BYTES ? (size_t)n_bytes : MAX_READ_BYTES;
     struct archive *a = archive_read_new();
 
     if (a == NULL)
@@ -62,7 +66,7 @@ static dcpk_status open_archive(struct scan *s, struct dcpk_error *err)
         archive_read_support_filter_zstd(a);
     if (lseek(s->archive_fd, 0, SEEK_SET) != 0)
         return dcpk_fail_errno(err, errno, "seeking");
-    if (archive_read_open_fd(a, s->archive_fd, READ_BYTES) != ARCHIVE_OK)
+    if (archive_read_open_fd(a, s->archive_fd, read_bytes) != ARCHIVE_OK)
         return archive_error(s, err);
     return DCPK_OK;
 }
@@ -203,7 +207,10 @@ static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, str
     }
     if (rc != ARCHIVE_EOF)
         return archive_error(s, err);
-    if (ftruncate(s->list->fd, (off_t)end) != 0) /* a hole at the end */
+    do {
+        rc = ftruncate(s->list->fd, (off_t)end); /* a hole at the end */
+    } while (rc != 0 && errno == EINTR);
+    if (rc != 0)
         return dcpk_fail_errno(err, errno, "giving the temporary file %" PRIu64 " bytes", end);
     member->offset_bytes = start;
     member->n_bytes = end - start;
