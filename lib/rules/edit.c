@@ -113,8 +113,8 @@ static dcpk_status compile(struct edit *edit, const struct word *word, struct dc
     dcpk_free(text);
     if (code != 0) {
         regerror(code, &edit->regex, message, sizeof message);
-        return dcpk_fail(err, DCPK_EUSAGE, "the regular expression '%.*s': %s", (int)word->n,
-                         word->text, message);
+        return dcpk_fail(err, code == REG_ESPACE ? DCPK_ENOMEM : DCPK_EUSAGE,
+                         "the regular expression '%.*s': %s", (int)word->n, word->text, message);
     }
     edit->is_compiled = true;
     return DCPK_OK;
@@ -225,6 +225,18 @@ static void put_replacement(const struct edit *edit, const char *at, const regma
     }
 }
 
+/* Does the pattern match? Running out of memory is no answer. */
+static dcpk_status matches(const struct edit *edit, const char *text, regmatch_t *groups, int flags,
+                           bool *found, struct dcpk_error *err)
+{
+    const int code = regexec(&edit->regex, text, groups == NULL ? 0 : N_GROUPS, groups, flags);
+
+    *found = code == 0;
+    if (code == 0 || code == REG_NOMATCH)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ENOMEM, "out of memory: matching '%s'", text);
+}
+
 /* Replace every match in item->name, as sed's s///g. */
 static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena,
                                struct dcpk_edit_item *item, struct dcpk_error *err)
@@ -232,9 +244,12 @@ static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena
     regmatch_t groups[N_GROUPS];
     struct dcpk_bytes out = {0};
     const char *at = item->name;
+    bool found;
     dcpk_status st;
 
-    while (regexec(&edit->regex, at, N_GROUPS, groups, at == item->name ? 0 : REG_NOTBOL) == 0) {
+    while ((st = matches(edit, at, groups, at == item->name ? 0 : REG_NOTBOL, &found, err)) ==
+               DCPK_OK &&
+           found) {
         dcpk_bytes_put(&out, at, (size_t)groups[0].rm_so);
         put_replacement(edit, at, groups, &out);
         at += groups[0].rm_eo;
@@ -245,7 +260,8 @@ static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena
         dcpk_bytes_put(&out, at++, 1); /* an empty match: one byte on */
     }
     dcpk_bytes_text(&out, at);
-    st = dcpk_bytes_status(&out, err);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&out, err);
     if (st == DCPK_OK && out.n_bytes == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "'%s' would become the empty key", item->key);
     if (st == DCPK_OK) {
@@ -277,7 +293,9 @@ static dcpk_status apply_one(const struct edit *edit, struct dcpk_arena *arena,
 
         if (items[i].removed_by != NULL)
             continue;
-        is_match = regexec(&edit->regex, items[i].name, 0, NULL, 0) == 0;
+        st = matches(edit, items[i].name, NULL, 0, &is_match, err);
+        if (st != DCPK_OK)
+            break;
         if (edit->verb == CAST && items[i].dtype == DCPK_DTYPE_NONE)
             continue;
         n_matched += is_match;
