@@ -215,10 +215,12 @@ static inline void fake_release(struct fake *fake)
     memset(fake, 0, sizeof *fake);
 }
 
-static inline int fake_probe(struct dcpk_store *store)
+static inline dcpk_status fake_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     (void)store;
-    return 100;
+    (void)err;
+    *score = 100;
+    return DCPK_OK;
 }
 
 static inline dcpk_status fake_format_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)

@@ -161,6 +161,7 @@ static void check_against(struct verify *v)
 static int check(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
+    enum dcpk_path_kind integrity;
     dcpk_status st;
 
     check_structure(v);
@@ -168,7 +169,8 @@ static int check(struct verify *v)
     check_places(v);
     check_pickles(v);
     check_items(v);
-    if (dcpk_store_has(v->ckpt->store, DCPK_INTEGRITY_NAME))
+    st = dcpk_store_look(v->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, &err);
+    if (st != DCPK_OK || integrity == DCPK_PATH_FILE) /* the check says what is wrong */
         check_integrity(v);
     if (v->source != NULL)
         check_against(v);

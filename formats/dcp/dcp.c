@@ -16,9 +16,13 @@
 #define LARGE_ITEM_BYTES ((uint64_t)1 << 20)
 #define LARGE_ITEM_ALIGN 4096u
 
-bool dcpk_dcp_is_folder(struct dcpk_store *store)
+dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err)
 {
-    return dcpk_store_has(store, METADATA_NAME);
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    const dcpk_status st = dcpk_store_look(store, METADATA_NAME, &kind, err);
+
+    *is = kind == DCPK_PATH_FILE;
+    return st;
 }
 
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
@@ -290,9 +294,13 @@ static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
     return false;
 }
 
-static int probe(struct dcpk_store *store)
+static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
-    return dcpk_dcp_is_folder(store) ? 10 : 0;
+    bool is_folder;
+    const dcpk_status st = dcpk_dcp_is_folder(store, &is_folder, err);
+
+    *score = is_folder ? 10 : 0;
+    return st;
 }
 
 static dcpk_status open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)

@@ -16,7 +16,7 @@ struct dcpk_dcp_info {
 };
 
 /* Is there a .metadata? */
-bool dcpk_dcp_is_folder(struct dcpk_store *store);
+dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err);
 
 /* The hooks of struct dcpk_format that every DCP folder shares. dcpk_dcp_open fills ckpt and info.
  */

@@ -12,27 +12,35 @@
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
  * fsdp_dtensor.md section 2), and a key of a model or of parameter groups near its start.
  */
-static int fd_probe(struct dcpk_store *store)
+static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    enum dcpk_path_kind metadata_json;
     struct dcpk_source *source;
     uint64_t n_bytes;
+    bool is_folder;
     char *head;
-    int score = 0;
+    dcpk_status st;
 
-    if (dcpk_store_has(store, "metadata.json") ||
-        dcpk_store_find(store, ".metadata", &source, &err) != DCPK_OK)
-        return 0;
+    *score = 0;
+    if (dcpk_store_look(store, "metadata.json", &metadata_json, err) != DCPK_OK ||
+        dcpk_dcp_is_folder(store, &is_folder, err) != DCPK_OK)
+        return err->status;
+    if (metadata_json == DCPK_PATH_FILE || !is_folder)
+        return DCPK_OK;
+    if (dcpk_store_find(store, ".metadata", &source, err) != DCPK_OK)
+        return err->status;
     n_bytes = dcpk_source_bytes(source);
     if (n_bytes > PROBE_BYTES)
         n_bytes = PROBE_BYTES;
-    head = dcpk_alloc((size_t)n_bytes, &err);
-    if (head != NULL && dcpk_source_read(source, 0, head, (size_t)n_bytes, &err) == DCPK_OK &&
-        (memmem(head, (size_t)n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
-         memmem(head, (size_t)n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL))
-        score = 80;
+    head = dcpk_alloc((size_t)n_bytes, err);
+    if (head == NULL)
+        return err->status;
+    st = dcpk_source_read(source, 0, head, (size_t)n_bytes, err);
+    if (st == DCPK_OK && (memmem(head, (size_t)n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
+                          memmem(head, (size_t)n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL))
+        *score = 80;
     dcpk_free(head);
-    return score;
+    return st;
 }
 
 static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)

@@ -16,15 +16,20 @@
  * A readable metadata.json makes a folder Megatron's own (torch_dist.md 1.1, "Detection"); which
  * backend it names is for open to say, so that one that no reader knows is refused by name.
  */
-static int td_probe(struct dcpk_store *store)
+static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
-    return dcpk_store_has(store, DCPK_MEGATRON_METADATA_JSON) ? 90 : 0;
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    const dcpk_status st = dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err);
+
+    *score = kind == DCPK_PATH_FILE ? 90 : 0;
+    return st;
 }
 
 /* The generations of torch_dist.md 1.1, as far as the files tell them apart. */
-static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dcpk_dcp_info *info)
+static const char *find_generation(const struct dcpk_checkpoint *ckpt,
+                                   const struct dcpk_dcp_info *info, bool has_common_pt)
 {
-    if (!dcpk_store_has(ckpt->store, COMMON_PT))
+    if (!has_common_pt)
         return "C (core 0.19 and later)";
     if (info->is_mcore_class)
         return "A (core 0.15)";
@@ -39,12 +44,15 @@ static const char *find_generation(struct dcpk_checkpoint *ckpt, const struct dc
 static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     struct dcpk_dcp_info info = {0};
+    enum dcpk_path_kind common_pt = DCPK_PATH_NOTHING;
     dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "torch_dist", err);
 
     if (st == DCPK_OK)
         st = dcpk_dcp_open(ckpt, &info, err);
     if (st == DCPK_OK)
-        ckpt->generation = find_generation(ckpt, &info);
+        st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
+    if (st == DCPK_OK)
+        ckpt->generation = find_generation(ckpt, &info, common_pt != DCPK_PATH_NOTHING);
     return st;
 }
 
@@ -53,11 +61,14 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 {
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, COMMON_STATE);
     const struct dcpk_value *v = NULL;
+    enum dcpk_path_kind common_pt;
     struct dcpk_source *source;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
 
+    if (st != DCPK_OK)
+        return st;
     /* Both may be there: main then takes common.pt (torch_dist.md 1.1). */
-    if (dcpk_store_has(ckpt->store, COMMON_PT)) {
+    if (common_pt != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
         if (st == DCPK_OK)
             st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);

@@ -9,17 +9,22 @@
 #include "formats/zarr/zarr_priv.h"
 
 /* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
-static int zarr_probe(struct dcpk_store *store)
+static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     struct dcpk_megatron_backend backend;
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_error unread = DCPK_ERROR_INIT;
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    const dcpk_status st = dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err);
 
-    if (!dcpk_store_has(store, DCPK_MEGATRON_METADATA_JSON))
-        return 0;
-    if (dcpk_megatron_read_backend(store, &backend, &err) != DCPK_OK)
-        return err.status == DCPK_ENOMEM ? 100
-                                         : 0; /* no guess: open runs into it, too, and says so */
-    return strcmp(backend.name, "zarr") == 0 ? 95 : 0;
+    *score = 0;
+    if (kind != DCPK_PATH_FILE)
+        return st;
+    if (dcpk_megatron_read_backend(store, &backend, &unread) == DCPK_OK)
+        *score = strcmp(backend.name, "zarr") == 0 ? 95 : 0;
+    if (unread.status != DCPK_ENOMEM && unread.status != DCPK_EIO)
+        return DCPK_OK; /* open says what is wrong with it */
+    *err = unread;
+    return err->status;
 }
 
 /* A .pt file holds the bare value; the list of one around it is what torch_dist's items have. */
@@ -46,10 +51,11 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
                                     const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_value *v = NULL;
+    enum dcpk_path_kind common_pt;
     struct dcpk_source *source;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = dcpk_store_look(ckpt->store, DCPK_ZARR_COMMON_PT, &common_pt, err);
 
-    if (dcpk_store_has(ckpt->store, DCPK_ZARR_COMMON_PT)) {
+    if (st == DCPK_OK && common_pt != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, DCPK_ZARR_COMMON_PT, &source, err);
         if (st == DCPK_OK)
             st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);

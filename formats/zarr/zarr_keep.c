@@ -80,11 +80,12 @@ static dcpk_status keep_array(struct dcpk_output *out, const char *key, const ch
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         const char *from = dcpk_arena_printf(out->arena, err, "%s/%s", key, files[i]);
         const char *to = dcpk_arena_printf(out->arena, err, "%s/%s", name, files[i]);
+        enum dcpk_path_kind kind;
         struct dcpk_source *source;
 
-        if (from == NULL || to == NULL)
+        if (from == NULL || to == NULL || dcpk_store_look(store, from, &kind, err) != DCPK_OK)
             st = err->status;
-        else if (!dcpk_store_has(store, from))
+        else if (kind != DCPK_PATH_FILE)
             st = dcpk_fail(err, DCPK_EUNSUPPORTED,
                            "'%s' is no plain file: an array whose chunks lie in folders "
                            "(dimension_separator \"/\") is not taken over",
@@ -124,7 +125,10 @@ static dcpk_status keep(struct dcpk_output *out, const struct dcpk_kept_item *it
 /* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */
 static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
-    return !dcpk_store_has(ckpt->store, name);
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* who copies the file runs into it */
+    enum dcpk_path_kind kind;
+
+    return dcpk_store_look(ckpt->store, name, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_FILE;
 }
 
 static dcpk_status lay_out(struct dcpk_output *out, struct dcpk_error *err)

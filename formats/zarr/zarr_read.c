@@ -125,19 +125,18 @@ static dcpk_status check_length(const struct dcpk_zarr_array *array, struct dcpk
 static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
                               struct dcpk_place *place, struct dcpk_error *err)
 {
-    struct dcpk_error not_found = DCPK_ERROR_INIT;
+    enum dcpk_path_kind kind;
     struct dcpk_source *source;
     char name[MAX_NAME_BYTES];
     dcpk_status st;
 
     chunk_name(l, name);
-    if (dcpk_store_find(ckpt->store, name, &source, &not_found) != DCPK_OK) {
-        if (not_found.status != DCPK_EIO || dcpk_store_has(ckpt->store, name)) {
-            *err = not_found;
-            return err->status;
-        }
+    if (dcpk_store_look(ckpt->store, name, &kind, err) != DCPK_OK)
+        return err->status;
+    if (kind == DCPK_PATH_NOTHING)
         return missing_chunk(ckpt, l, name, place, err);
-    }
+    if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
+        return err->status;
     st = check_length(l->array, source, err);
     if (st == DCPK_OK)
         st = add_file(ckpt, source, &place->file, err);
@@ -350,7 +349,7 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
 
 static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
 {
-    struct dcpk_error no_folder = DCPK_ERROR_INIT;
+    enum dcpk_path_kind array, entry;
     struct dcpk_source *json;
     char path[MAX_NAME_BYTES];
     char **names = NULL;
@@ -364,20 +363,21 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     if (dcpk_ends_with(name, ".sync"))
         return DCPK_OK;
     snprintf(path, sizeof path, "%s/%s", name, ARRAY_JSON);
-    if (dcpk_store_has(ckpt->store, path)) {
+    if (dcpk_store_look(ckpt->store, path, &array, err) != DCPK_OK ||
+        dcpk_store_look(ckpt->store, name, &entry, err) != DCPK_OK)
+        return err->status;
+    if (array != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, path, &json, err);
         return st == DCPK_OK ? add_array(ckpt, name, json, err) : st;
     }
-    if (dcpk_store_list_in(ckpt->store, name, &names, &n, &no_folder) != DCPK_OK) {
-        if (dcpk_store_has(ckpt->store, name)) {
-            if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
-                strcmp(name, DCPK_ZARR_COMMON_PT) != 0)
-                dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
-            return DCPK_OK;
-        }
-        *err = no_folder;
-        return err->status;
+    if (entry == DCPK_PATH_FILE) {
+        if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
+            strcmp(name, DCPK_ZARR_COMMON_PT) != 0)
+            dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
+        return DCPK_OK;
     }
+    if (dcpk_store_list_in(ckpt->store, name, &names, &n, err) != DCPK_OK)
+        return err->status;
     st = add_objects(ckpt, name, names, n, err);
     dcpk_free(names);
     return st;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/path.h"
 #include "lib/base/sink_priv.h"
 
 #define PARTIAL_SUFFIX  ".dcpkit-partial"
@@ -35,7 +36,12 @@ static char *join(const char *text, size_t n, const char *suffix, struct dcpk_er
 
 int dcpk_sync_folder(int fd)
 {
-    return fsync(fd) == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
+    int rc;
+
+    do {
+        rc = fsync(fd);
+    } while (rc != 0 && errno == EINTR);
+    return rc == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
 }
 
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
@@ -57,11 +63,14 @@ dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
     return st;
 }
 
-bool dcpk_path_exists(const char *path)
+dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err)
 {
-    struct stat info;
+    struct dcpk_path there;
 
-    return lstat(path, &info) == 0;
+    if (dcpk_path_look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &there, err) != DCPK_OK)
+        return err->status;
+    *found = there.kind != DCPK_PATH_NOTHING;
+    return DCPK_OK;
 }
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
@@ -74,8 +83,11 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err)
 {
-    if (!dcpk_path_exists(path) ||
-        nftw(path, remove_entry, DCPK_WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
+    bool found;
+
+    if (dcpk_path_find(path, &found, err) != DCPK_OK)
+        return err->status;
+    if (!found || nftw(path, remove_entry, DCPK_WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
         return DCPK_OK;
     return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
@@ -94,7 +106,8 @@ static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
         } else {
             const int code = errno;
             if (stat(path, &info) != 0)
-                st = dcpk_fail_errno(err, code, "making folder '%s'", path);
+                st =
+                    dcpk_fail_errno(err, code == EEXIST ? errno : code, "making folder '%s'", path);
             else if (!S_ISDIR(info.st_mode))
                 st = dcpk_fail_errno(err, ENOTDIR, "making folder '%s'", path);
         }
@@ -163,16 +176,22 @@ static bool has_own_name(const char *path)
 /* Is nothing in the way, or may it be replaced? */
 static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
+    bool output, partial, old;
+
     if (folder->flags & DCPK_FOLDER_REPLACE)
         return DCPK_OK;
-    if (dcpk_path_exists(folder->path))
+    if (dcpk_path_find(folder->path, &output, err) != DCPK_OK ||
+        dcpk_path_find(folder->partial, &partial, err) != DCPK_OK ||
+        dcpk_path_find(folder->old, &old, err) != DCPK_OK)
+        return err->status;
+    if (output)
         return dcpk_fail(err, DCPK_EUSAGE, "output '%s' exists; --force replaces it", folder->path);
-    if (dcpk_path_exists(folder->old))
+    if (old)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is what a killed run was replacing; move it back, or --force "
                          "replaces it",
                          folder->old);
-    if ((folder->flags & DCPK_FOLDER_RESUME) == 0 && dcpk_path_exists(folder->partial))
+    if ((folder->flags & DCPK_FOLDER_RESUME) == 0 && partial)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is in the way, of a run that was killed or still goes on; --resume "
                          "goes on with it where that can be done, --force deletes it",

@@ -14,7 +14,7 @@
 /* Is the source a file of its own, of a folder? */
 static bool is_file(const struct dcpk_source *source)
 {
-    return source->store->ops->stat != NULL;
+    return source->store->ops->look != NULL;
 }
 
 /* A descriptor of the file that the source lies in, to be closed; -1: there is none. */

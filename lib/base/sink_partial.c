@@ -26,10 +26,12 @@ static dcpk_status lock(const struct dcpk_folder *folder, int fd, struct dcpk_er
 /* Between our opening and locking it another run may have deleted, or published, what we opened. */
 static dcpk_status check_still_there(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    struct stat ours, there;
+    struct stat ours, there = {0};
 
-    if (fstat(folder->dir_fd, &ours) == 0 && lstat(folder->partial, &there) == 0 &&
-        ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+    if (fstat(folder->dir_fd, &ours) != 0 ||
+        (lstat(folder->partial, &there) != 0 && errno != ENOENT))
+        return dcpk_fail_errno(err, errno, "opening '%s'", folder->partial);
+    if (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE, "another process was writing '%s' just now",
                      folder->partial);
@@ -53,7 +55,9 @@ static dcpk_status make(const struct dcpk_folder *folder, bool *is_new, struct d
         return err->status;
     if (is_tar) {
         fd = open(folder->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        *is_new = fd >= 0 && close(fd) == 0;
+        *is_new = fd >= 0;
+        if (*is_new)
+            (void)close(fd); /* nothing was written yet */
     } else {
         *is_new = mkdir(folder->partial, 0777) == 0;
     }
@@ -85,12 +89,12 @@ static dcpk_status open_locked(struct dcpk_folder *folder, struct dcpk_error *er
     return lock(folder, folder->journal_fd, err);
 }
 
-/* Is there anything in the journal? */
+/* Is there anything in the journal? Also where the system does not say: reading it tells why. */
 static bool has_journal(const struct dcpk_folder *folder)
 {
     struct stat info;
 
-    return folder->journal_fd >= 0 && fstat(folder->journal_fd, &info) == 0 && info.st_size > 0;
+    return folder->journal_fd >= 0 && (fstat(folder->journal_fd, &info) != 0 || info.st_size > 0);
 }
 
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)

@@ -38,7 +38,8 @@ dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
 
 #define DCPK_WALK_FDS 16 /* descriptors that a walk through a folder may use */
 
-bool dcpk_path_exists(const char *path); /* as whatever; links are not followed */
+/* Does something stand at `path`, itself and not what a link leads to? Errors: DCPK_EIO. */
+dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err);
 /* Sync a folder; file systems that cannot (EINVAL) are none of our business. Returns 0, or -1 with
  * errno. */
 int dcpk_sync_folder(int fd);

@@ -44,8 +44,11 @@ static int replace(const struct dcpk_folder *folder)
 /* Move the partial folder to its place. */
 static dcpk_status move_in(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    const bool replaces = (folder->flags & DCPK_FOLDER_REPLACE) && dcpk_path_exists(folder->path);
+    bool replaces = false;
 
+    if ((folder->flags & DCPK_FOLDER_REPLACE) &&
+        dcpk_path_find(folder->path, &replaces, err) != DCPK_OK)
+        return err->status;
     if (replaces && dcpk_remove_tree(folder->old, err) != DCPK_OK)
         return err->status;
     if ((replaces ? replace(folder) : rename_new(folder->partial, folder->path)) == 0)
@@ -73,8 +76,12 @@ static int sync_entry(const char *path, const struct stat *info, int kind, struc
 /* All in the folder is on disk, and the journal is no longer in it. */
 static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
 {
+    bool exists;
+
+    if (dcpk_path_find(folder->path, &exists, err) != DCPK_OK)
+        return err->status;
     /* what came meanwhile shows now, while the folder can still be kept */
-    if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && dcpk_path_exists(folder->path))
+    if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && exists)
         return dcpk_fail_errno(err, EEXIST, "moving '%s' to '%s'", folder->partial, folder->path);
     if ((folder->has_folders || (folder->flags & DCPK_FOLDER_SHARED)) &&
         nftw(folder->partial, sync_entry, DCPK_WALK_FDS, FTW_PHYS) != 0)
@@ -97,6 +104,8 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
     st = dcpk_sync_parent(folder->path, err);
     if (st == DCPK_OK && (folder->flags & DCPK_FOLDER_REPLACE))
         st = dcpk_remove_tree(folder->old, err);
+    else if (folder->flags & DCPK_FOLDER_REPLACE)
+        dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
     if (st == DCPK_OK)
         dcpk_folder_free(folder);
     else

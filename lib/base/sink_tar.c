@@ -84,9 +84,13 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, str
 int dcpk_tar_end(const struct dcpk_folder *folder)
 {
     const uint64_t least = folder->end_bytes + 2 * DCPK_TAR_BLOCK_BYTES;
+    const uint64_t n_records = (least + DCPK_TAR_RECORD_BYTES - 1) / DCPK_TAR_RECORD_BYTES;
+    int rc;
 
     if ((folder->flags & DCPK_FOLDER_TAR) == 0)
         return 0;
-    return ftruncate(folder->dir_fd, (off_t)((least + DCPK_TAR_RECORD_BYTES - 1) /
-                                             DCPK_TAR_RECORD_BYTES * DCPK_TAR_RECORD_BYTES));
+    do {
+        rc = ftruncate(folder->dir_fd, (off_t)(n_records * DCPK_TAR_RECORD_BYTES));
+    } while (rc != 0 && errno == EINTR);
+    return rc;
 }

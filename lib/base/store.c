@@ -131,19 +131,33 @@ static struct dcpk_source *known_source(const struct dcpk_store *store, const ch
     return (struct dcpk_source *)(uintptr_t)address;
 }
 
-bool dcpk_store_has(struct dcpk_store *store, const char *name)
+/* What is at a checked name; the lock is held. */
+static dcpk_status look_locked(const struct dcpk_store *store, const char *name,
+                               struct dcpk_path *path, struct dcpk_error *err)
 {
-    struct dcpk_error ignored;
-    uint64_t n_bytes;
-    bool known;
+    const struct dcpk_source *known = known_source(store, name);
 
-    if (leaves_folder(name))
-        return false;
-    pthread_mutex_lock(&store->lock);
-    known = known_source(store, name) != NULL;
-    pthread_mutex_unlock(&store->lock);
-    return known || (store->ops->stat != NULL &&
-                     store->ops->stat(store, name, &n_bytes, &ignored) == DCPK_OK);
+    if (known == NULL && store->ops->look != NULL)
+        return store->ops->look(store, name, path, err);
+    path->kind = known == NULL ? DCPK_PATH_NOTHING : DCPK_PATH_FILE;
+    path->n_bytes = known == NULL ? 0 : known->n_bytes;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcpk_path_kind *kind,
+                            struct dcpk_error *err)
+{
+    struct dcpk_path path = {DCPK_PATH_NOTHING, 0};
+    dcpk_status st = DCPK_OK;
+
+    if (!leaves_folder(name)) {
+        pthread_mutex_lock(&store->lock);
+        st = look_locked(store, name, &path, err);
+        pthread_mutex_unlock(&store->lock);
+    }
+    if (st == DCPK_OK)
+        *kind = path.kind;
+    return st;
 }
 
 /* The lock is held. */
@@ -151,19 +165,19 @@ static dcpk_status find_locked(struct dcpk_store *store, const char *name,
                                struct dcpk_source **source, struct dcpk_error *err)
 {
     struct dcpk_source *known = known_source(store, name);
-    uint64_t n_bytes;
-    dcpk_status st;
+    struct dcpk_path path;
 
     if (known != NULL) {
         *source = known;
         return DCPK_OK;
     }
-    if (store->ops->stat == NULL)
-        return dcpk_fail(err, DCPK_EIO, "no '%.200s' in '%s'", name, store->path);
-    st = store->ops->stat(store, name, &n_bytes, err);
-    if (st != DCPK_OK)
-        return st;
-    return add_source(store, name, n_bytes, source, err);
+    if (look_locked(store, name, &path, err) != DCPK_OK)
+        return err->status;
+    if (path.kind == DCPK_PATH_NOTHING)
+        return dcpk_fail_errno(err, ENOENT, "'%.200s' in '%s'", name, store->path);
+    if (path.kind != DCPK_PATH_FILE)
+        return dcpk_fail(err, DCPK_EIO, "'%.200s' in '%s': not a plain file", name, store->path);
+    return add_source(store, name, path.n_bytes, source, err);
 }
 
 dcpk_status dcpk_store_find(struct dcpk_store *store, const char *name, struct dcpk_source **source,

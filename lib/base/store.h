@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
+#include "lib/base/path.h"
 
 /*
  * A store is a folder of plain files, or what stands for one. It is opened for reading only and is
@@ -48,8 +49,10 @@ const char *dcpk_store_note(const struct dcpk_store *store);
 void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */
-/* Is there a plain file of that name? */
-bool dcpk_store_has(struct dcpk_store *store, const char *name);
+/* What is at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING. kind: set on
+ * success only. Errors: DCPK_EIO where the system does not say. */
+dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcpk_path_kind *kind,
+                            struct dcpk_error *err);
 
 /*
  * The source called `name` (a relative path). The same pointer for the same name.

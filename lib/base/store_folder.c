@@ -9,19 +9,15 @@
 
 #include "lib/base/store_priv.h"
 
-/* Links are followed (staged checkpoints are often folders of links), but must end in a plain file.
- */
-static dcpk_status stat_file(const struct dcpk_store *store, const char *name, uint64_t *n_bytes,
-                             struct dcpk_error *err)
+/* Links are followed: staged checkpoints are often folders of links. */
+static dcpk_status look_file(const struct dcpk_store *store, const char *name,
+                             struct dcpk_path *path, struct dcpk_error *err)
 {
-    struct stat info;
+    const dcpk_status st = dcpk_path_look(store->fd, name, 0, path, err);
 
-    if (fstatat(store->fd, name, &info, 0) != 0)
-        return dcpk_fail_errno(err, errno, "'%.200s' in '%s'", name, store->path);
-    if (!S_ISREG(info.st_mode))
-        return dcpk_fail(err, DCPK_EIO, "'%.200s' in '%s': not a plain file", name, store->path);
-    *n_bytes = (uint64_t)info.st_size;
-    return DCPK_OK;
+    if (st != DCPK_OK)
+        dcpk_context(err, "in '%s'", store->path);
+    return st;
 }
 
 static dcpk_status stamp_file(const struct dcpk_source *source, uint64_t *stamp,
@@ -162,7 +158,7 @@ static dcpk_status read_names(const struct dcpk_store *store, const char *folder
     return st;
 }
 
-static const struct dcpk_store_ops folder_ops = {.stat = stat_file,
+static const struct dcpk_store_ops folder_ops = {.look = look_file,
                                                  .stamp = stamp_file,
                                                  .read = read_file,
                                                  .advise = advise_file,

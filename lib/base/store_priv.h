@@ -7,15 +7,16 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/map.h"
+#include "lib/base/path.h"
 #include "lib/base/store.h"
 
 #define DCPK_STORE_MAX_OPEN 256
 
 /* What a kind of store does; all is called with checked names and ranges. */
 struct dcpk_store_ops {
-    /* Size of a plain file that has no source yet; NULL: every file has one. The lock is held, or
-     * not. */
-    dcpk_status (*stat)(const struct dcpk_store *store, const char *name, uint64_t *n_bytes,
+    /* What is at a name that has no source yet; NULL: every file has one. The lock is held, or not.
+     */
+    dcpk_status (*look)(const struct dcpk_store *store, const char *name, struct dcpk_path *path,
                         struct dcpk_error *err);
     /* dcpk_source_stamp; NULL: sources have no file of their own. */
     dcpk_status (*stamp)(const struct dcpk_source *source, uint64_t *stamp, struct dcpk_error *err);

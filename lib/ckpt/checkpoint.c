@@ -27,8 +27,10 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
 
     *chosen = NULL;
     for (; *formats != NULL; formats++) {
-        const int score = (*formats)->probe(store);
+        int score;
 
+        if ((*formats)->probe(store, &score, err) != DCPK_OK)
+            return err->status;
         if (name != NULL && strcmp((*formats)->name, name) == 0) {
             *chosen = *formats;
             return DCPK_OK;

@@ -32,8 +32,9 @@ struct dcpk_format {
     const char *summary; /* one line of help */
     size_t state_bytes;  /* the core allocates this much, zeroed, as ckpt->state before open() */
 
-    /* 0: not mine ... 100: certain. Reads a few KiB at most. */
-    int (*probe)(struct dcpk_store *store);
+    /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.
+     * Errors: DCPK_EIO, DCPK_ENOMEM, where no score would be one. */
+    dcpk_status (*probe)(struct dcpk_store *store, int *score, struct dcpk_error *err);
     /* Fill ckpt from metadata alone; read no tensor bytes. */
     dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /* Say where a chunk's elements lie. Asked when they are first needed, by several threads, each

@@ -89,6 +89,19 @@ dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity 
     return st;
 }
 
+/* Add a file of the folder, unless it is the list's or the journal's. */
+static dcpk_status collect(struct dcpk_store *store, struct dcpk_integrity *list, const char *name,
+                           struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    if (strcmp(name, DCPK_INTEGRITY_NAME) == 0 || strcmp(name, DCPK_JOURNAL_NAME) == 0)
+        return DCPK_OK;
+    if (dcpk_store_look(store, name, &kind, err) != DCPK_OK)
+        return err->status;
+    return kind == DCPK_PATH_FILE ? add(list, name, err) : DCPK_OK;
+}
+
 dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integrity *list,
                                    struct dcpk_error *err)
 {
@@ -99,9 +112,7 @@ dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integri
     if (st == DCPK_OK)
         st = begin(list, n, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        if (strcmp(names[i], DCPK_INTEGRITY_NAME) != 0 &&
-            strcmp(names[i], DCPK_JOURNAL_NAME) != 0 && dcpk_store_has(store, names[i]))
-            st = add(list, names[i], err);
+        st = collect(store, list, names[i], err);
     dcpk_free(names);
     return st;
 }

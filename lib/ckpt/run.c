@@ -4,16 +4,17 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/path.h"
 #include "lib/base/store.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/run_priv.h"
@@ -118,21 +119,30 @@ static int64_t path_iteration(const char *path)
     return iteration;
 }
 
-static bool is_file(const char *folder, const char *name)
+static dcpk_status look(const char *name, int flags, enum dcpk_path_kind *kind,
+                        struct dcpk_error *err)
 {
-    char path[PATH_MAX];
-    struct stat st;
-    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    struct dcpk_path path = {DCPK_PATH_NOTHING, 0};
+    const dcpk_status st = dcpk_path_look(AT_FDCWD, name, flags, &path, err);
 
-    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    *kind = path.kind;
+    return st;
 }
 
-static bool holds_checkpoint(const char *folder)
+/* Is one of the marks a plain file in the folder? */
+static dcpk_status find_mark(const char *folder, bool *found, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < DCPK_RUN_N_MARKS; i++)
-        if (is_file(folder, dcpk_run_marks[i]))
-            return true;
-    return false;
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < DCPK_RUN_N_MARKS && st == DCPK_OK && kind != DCPK_PATH_FILE; i++) {
+        char *path = dcpk_run_text(err, "%s/%s", folder, dcpk_run_marks[i]);
+
+        st = path == NULL ? err->status : look(path, 0, &kind, err);
+        dcpk_free(path);
+    }
+    *found = kind == DCPK_PATH_FILE;
+    return st;
 }
 
 static char *iteration_text(int64_t iteration, struct dcpk_error *err)
@@ -207,9 +217,12 @@ static dcpk_status read_tracker(const char *path, int64_t *iteration, struct dcp
     struct dcpk_source *source;
     char *text = NULL;
     size_t n;
+    enum dcpk_path_kind kind;
     dcpk_status st = dcpk_store_open(path, &store, err);
 
-    if (st == DCPK_OK && !dcpk_store_has(store, DCPK_TRACKER_NAME))
+    if (st == DCPK_OK)
+        st = dcpk_store_look(store, DCPK_TRACKER_NAME, &kind, err);
+    if (st == DCPK_OK && kind != DCPK_PATH_FILE)
         st = neither(store, err);
     if (st == DCPK_OK)
         st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
@@ -225,19 +238,20 @@ static dcpk_status read_tracker(const char *path, int64_t *iteration, struct dcp
 dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
-    struct stat info;
-    dcpk_status st = DCPK_OK;
+    enum dcpk_path_kind kind;
+    bool is_checkpoint = false;
+    dcpk_status st = look(path, 0, &kind, err);
 
-    if (stat(path, &info) != 0) {
-        st = dcpk_fail_errno(err, errno, "the folder cannot be read");
-        goto out;
-    }
-    if (!S_ISDIR(info.st_mode)) {
+    if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
+        st = dcpk_fail_errno(err, ENOENT, "the folder cannot be read");
+    else if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = dcpk_fail(err, DCPK_EIO, "not a folder; a checkpoint is one");
+    if (st == DCPK_OK)
+        st = find_mark(path, &is_checkpoint, err);
+    if (st != DCPK_OK)
         goto out;
-    }
     found.iteration = path_iteration(path);
-    if (found.iteration != DCPK_ITERATION_UNKNOWN || holds_checkpoint(path)) {
+    if (found.iteration != DCPK_ITERATION_UNKNOWN || is_checkpoint) {
         found.folder = dcpk_run_text(err, "%.*s", trimmed(path), path);
     } else {
         st = read_tracker(path, &found.iteration, err);
@@ -245,9 +259,8 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
             goto out;
         found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
-    if (found.folder == NULL)
-        st = err->status;
-    else if (stat(found.folder, &info) != 0 || !S_ISDIR(info.st_mode))
+    st = found.folder == NULL ? err->status : look(found.folder, 0, &kind, err);
+    if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = dcpk_fail(err, DCPK_EIO, "%s names '%s', but there is no such folder",
                        DCPK_TRACKER_NAME, found.folder);
 out:
@@ -291,10 +304,12 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           struct dcpk_store **store, struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
-    struct stat info;
-    dcpk_status st;
+    enum dcpk_path_kind kind;
+    dcpk_status st = look(path, 0, &kind, err);
 
-    if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
+    if (st != DCPK_OK)
+        return st;
+    if (kind == DCPK_PATH_FILE)
         return open_plain_file(path, open_file, progress, run, store, err);
     st = dcpk_run_find(path, &found, err);
     if (st == DCPK_OK)
@@ -325,11 +340,14 @@ static dcpk_status check_spelling(const char *name, int n, int64_t iteration,
 
 static dcpk_status check_run_folder(const char *out, int64_t iteration, struct dcpk_error *err)
 {
-    struct stat info;
+    enum dcpk_path_kind kind;
+    bool is_checkpoint;
 
-    if (stat(out, &info) == 0 && !S_ISDIR(info.st_mode))
+    if (look(out, 0, &kind, err) != DCPK_OK || find_mark(out, &is_checkpoint, err) != DCPK_OK)
+        return err->status;
+    if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
         return dcpk_fail(err, DCPK_EUSAGE, "it exists and is no folder");
-    if (holds_checkpoint(out))
+    if (is_checkpoint)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "it is itself a checkpoint; name a run folder, or a folder iter_NNNNNNN");
     if (iteration == DCPK_ITERATION_UNKNOWN)
@@ -369,6 +387,7 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run 
                             struct dcpk_error *err)
 {
     struct dcpk_run target = {0};
+    enum dcpk_path_kind kind;
     bool is_iteration;
     dcpk_status st;
     int n;
@@ -392,7 +411,8 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run 
         st = err->status;
         goto out;
     }
-    target.has_tracker = access(target.tracker, F_OK) == 0;
+    st = look(target.tracker, 0, &kind, err);
+    target.has_tracker = st == DCPK_OK && kind != DCPK_PATH_NOTHING;
     target.writes_tracker = !is_iteration || !target.has_tracker;
 out:
     if (st != DCPK_OK) {
@@ -404,14 +424,19 @@ out:
     return DCPK_OK;
 }
 
-bool dcpk_run_is_archive(const char *out)
+dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err)
 {
     const size_t n = strlen(out), n_suffix = strlen(ARCHIVE_SUFFIX);
-    struct stat info;
+    enum dcpk_path_kind kind;
 
-    return n > n_suffix && out[n - n_suffix - 1] != '/' &&
-           strcmp(out + n - n_suffix, ARCHIVE_SUFFIX) == 0 &&
-           (stat(out, &info) != 0 || !S_ISDIR(info.st_mode));
+    *is_archive = false;
+    if (n <= n_suffix || out[n - n_suffix - 1] == '/' ||
+        strcmp(out + n - n_suffix, ARCHIVE_SUFFIX) != 0)
+        return DCPK_OK;
+    if (look(out, 0, &kind, err) != DCPK_OK)
+        return err->status;
+    *is_archive = kind != DCPK_PATH_FOLDER;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct dcpk_run *run,

@@ -93,8 +93,9 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
                             struct dcpk_error *err);
 
-/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists? */
-bool dcpk_run_is_archive(const char *out);
+/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists?
+ * Errors: DCPK_EIO. */
+dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*
  * The same for an archive: it will hold what a run folder does, so the tracker and iter_%07d or

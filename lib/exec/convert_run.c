@@ -40,6 +40,7 @@ static unsigned folder_flags(const struct making *m)
 static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
 {
     const struct dcpk_conversion *c = m->c;
+    enum dcpk_path_kind integrity;
     size_t n_files;
     dcpk_status st;
 
@@ -47,7 +48,9 @@ static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
         return DCPK_OK;
     dcpk_progress_begin(&c->options->exec.progress, "checking the input");
     st = dcpk_exec_check_items(m->exec, NULL, err);
-    if (st == DCPK_OK && dcpk_store_has(c->ckpt->store, DCPK_INTEGRITY_NAME))
+    if (st == DCPK_OK)
+        st = dcpk_store_look(c->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, err);
+    if (st == DCPK_OK && integrity == DCPK_PATH_FILE)
         st = dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
     return st;
 }

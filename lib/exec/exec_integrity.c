@@ -112,12 +112,17 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
 static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_integrity *list,
                                  struct dcpk_error *err)
 {
-    for (size_t i = 0; i < list->n_files; i++)
-        if (!dcpk_store_has(store, list->files[i].name))
+    enum dcpk_path_kind kind;
+
+    for (size_t i = 0; i < list->n_files; i++) {
+        if (dcpk_store_look(store, list->files[i].name, &kind, err) != DCPK_OK)
+            return err->status;
+        if (kind != DCPK_PATH_FILE)
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%.200s' is listed in '" DCPK_INTEGRITY_NAME
                              "' and is no file of '%s'",
                              list->files[i].name, dcpk_store_path(store));
+    }
     return DCPK_OK;
 }
 

@@ -104,30 +104,36 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
 }
 
-/* Copy what lies beside the tensors and objects. */
+/* Copy a file that lies beside the tensors and objects, or say why not. */
+static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
+                               const char *name, struct dcpk_error *err)
+{
+    const bool is_integrity = strcmp(name, DCPK_INTEGRITY_NAME) == 0;
+    struct dcpk_source *source;
+    enum dcpk_path_kind kind;
+
+    if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
+        return err->status;
+    if (is_integrity || kind != DCPK_PATH_FILE) {
+        dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name,
+                             is_integrity ? "its checksums no longer hold" : "it is no plain file");
+        return DCPK_OK;
+    }
+    if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)
+        return err->status;
+    return dcpk_folder_copy(folder, name, source, err);
+}
+
 static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *folder,
                              struct dcpk_error *err)
 {
-    struct dcpk_source *source;
     char **names = NULL;
     size_t n = 0;
     dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        if (m->out->format->is_own(m->ckpt, names[i]))
-            continue;
-        if (strcmp(names[i], DCPK_INTEGRITY_NAME) == 0 ||
-            !dcpk_store_has(m->ckpt->store, names[i])) {
-            dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over%s", names[i],
-                                 strcmp(names[i], DCPK_INTEGRITY_NAME) == 0
-                                     ? ": its checksums no longer hold"
-                                     : ": it is no plain file");
-            continue;
-        }
-        st = dcpk_store_find(m->ckpt->store, names[i], &source, err);
-        if (st == DCPK_OK)
-            st = dcpk_folder_copy(folder, names[i], source, err);
-    }
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        if (!m->out->format->is_own(m->ckpt, names[i]))
+            st = copy_beside(m, folder, names[i], err);
     dcpk_free(names);
     return st;
 }

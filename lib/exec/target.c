@@ -2,27 +2,32 @@
 /* target.c - the way of an output: its place, its folder or archive, its tracker. */
 #include "lib/exec/target.h"
 
+#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
+
+#include "lib/base/path.h"
 
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
                              struct dcpk_run *target, struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
-    struct stat info;
-    dcpk_status st = dcpk_run_is_archive(out) ? dcpk_run_target_archive(out, iteration, &found, err)
-                                              : dcpk_run_target(out, iteration, &found, err);
+    struct dcpk_path there;
+    bool is_archive;
+    dcpk_status st = dcpk_run_is_archive(out, &is_archive, err);
 
-    if (st != DCPK_OK)
-        return st;
-    if (lstat(found.folder, &info) == 0 && (flags & DCPK_FOLDER_REPLACE) == 0) {
+    if (st == DCPK_OK)
+        st = is_archive ? dcpk_run_target_archive(out, iteration, &found, err)
+                        : dcpk_run_target(out, iteration, &found, err);
+    if (st == DCPK_OK)
+        st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
+    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && (flags & DCPK_FOLDER_REPLACE) == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
                        found.folder);
+    if (st == DCPK_OK)
+        *target = found;
+    else
         dcpk_run_release(&found);
-        return st;
-    }
-    *target = found;
-    return DCPK_OK;
+    return st;
 }
 
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */

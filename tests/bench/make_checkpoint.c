@@ -244,6 +244,7 @@ static dcpk_status run(struct dcpk_making *m, const char *golden, const char *ou
 {
     struct dcpk_store *store = NULL;
     const int n_threads = dcpk_pool_default_threads();
+    enum dcpk_path_kind common_pt;
     char path[4096], tracker[4096];
     dcpk_status st = check_sizes(&m->sizes, err);
 
@@ -255,8 +256,10 @@ static dcpk_status run(struct dcpk_making *m, const char *golden, const char *ou
         st = dcpk_checkpoint_open(store, dcpk_formats, "torch_dist", &m->golden, err);
     if (st != DCPK_OK)
         return st;
-    m->has_common_file = dcpk_store_has(m->golden->store, "common.pt");
-    st = dcpk_bench_data_new(n_threads, &m->data, err);
+    st = dcpk_store_look(m->golden->store, "common.pt", &common_pt, err);
+    m->has_common_file = st == DCPK_OK && common_pt == DCPK_PATH_FILE;
+    if (st == DCPK_OK)
+        st = dcpk_bench_data_new(n_threads, &m->data, err);
     if (st == DCPK_OK)
         st = make(m, path, n_threads, err);
     if (st == DCPK_OK)

@@ -22,10 +22,13 @@ static void read_all(struct dcpk_store *store)
     if (dcpk_store_list(store, &names, &n, &err) != DCPK_OK)
         abort();
     for (size_t i = 0; i < n; i++) {
+        enum dcpk_path_kind kind;
         struct dcpk_source *source;
         char last;
 
-        if (!dcpk_store_has(store, names[i]))
+        if (dcpk_store_look(store, names[i], &kind, &err) != DCPK_OK)
+            abort();
+        if (kind == DCPK_PATH_NOTHING)
             continue; /* a folder */
         if (dcpk_store_find(store, names[i], &source, &err) != DCPK_OK)
             abort();

@@ -125,10 +125,12 @@ static dcpk_status fuzz_load(struct dcpk_checkpoint *ckpt, const struct dcpk_obj
     return dcpk_pickle_read(state->pickle, state->n_bytes, &options, arena, value, err);
 }
 
-static int fuzz_probe(struct dcpk_store *store)
+static dcpk_status fuzz_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     (void)store;
-    return 1;
+    (void)err;
+    *score = 1;
+    return DCPK_OK;
 }
 
 static const struct dcpk_format format = {.name = "fuzz",

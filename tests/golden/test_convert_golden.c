@@ -261,11 +261,7 @@ static void joined_rows_are_for_one_rank(void **state)
     dcpk_checkpoint_close(source);
 }
 
-/*
- * Without enough memory an error, never a leak and never a folder that looks whole. (A probe that
- * runs out of memory says "not mine", and the conversion may still succeed: it ends when the n-th
- * allocation is never made.)
- */
+/* Without enough memory an error, never a leak and never a folder that looks whole. */
 static void fail_allocations(const char *sample)
 {
     uint64_t n = 1, n_failed = 0;

@@ -81,7 +81,7 @@ static void test_refused(void **state)
         dcpk_status status;
         const char *message;
     } cases[] = {
-        {NULL, DCPK_EIO, "no 'integrity.json'"},
+        {NULL, DCPK_EIO, "'integrity.json' in 'memory'"},
         {"", DCPK_EFORMAT, "reading 'integrity.json'"},
         {"[]", DCPK_EFORMAT, "no JSON object"},
         {"{}", DCPK_EFORMAT, "no object 'files'"},

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* path.c - what is at a path. */
+#include "lib/base/path.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static enum dcpk_path_kind kind_of(mode_t mode)
+{
+    if (S_ISREG(mode))
+        return DCPK_PATH_FILE;
+    return S_ISDIR(mode) ? DCPK_PATH_FOLDER : DCPK_PATH_OTHER;
+}
+
+dcpk_status dcpk_path_look(int folder_fd, const char *name, int flags, struct dcpk_path *path,
+                           struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (fstatat(folder_fd, name, &info, flags) == 0)
+        *path = (struct dcpk_path){kind_of(info.st_mode), (uint64_t)info.st_size};
+    else if (errno == ENOENT || errno == ENOTDIR)
+        *path = (struct dcpk_path){DCPK_PATH_NOTHING, 0};
+    else
+        return dcpk_fail_errno(err, errno, "'%.400s'", name);
+    return DCPK_OK;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* path.h - what is at a path, where "nothing" and "it cannot be said" are two answers. */
+#ifndef DCPK_LIB_BASE_PATH_H
+#define DCPK_LIB_BASE_PATH_H
+
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+enum dcpk_path_kind {
+    DCPK_PATH_NOTHING, /* also: a link that leads nowhere, where links are followed */
+    DCPK_PATH_FILE,    /* a plain one */
+    DCPK_PATH_FOLDER,
+    DCPK_PATH_OTHER, /* a device, pipe or socket; a link, where they are not followed */
+};
+
+struct dcpk_path {
+    enum dcpk_path_kind kind;
+    uint64_t n_bytes; /* of a plain file */
+};
+
+/*
+ * Look what is at `name`, in the folder of the descriptor folder_fd or AT_FDCWD where it is
+ * relative. flags: 0, links are followed, or AT_SYMLINK_NOFOLLOW. path: set on success only.
+ * Errors: DCPK_EIO for anything that leaves the answer open (permission, read error, a loop of
+ * links).
+ */
+dcpk_status dcpk_path_look(int folder_fd, const char *name, int flags, struct dcpk_path *path,
+                           struct dcpk_error *err);
+
+#endif
