@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fault.h - what the preloaded fault makers and the tests that start them agree on. */
+#ifndef DCPK_TESTS_FAULT_FAULT_H
+#define DCPK_TESTS_FAULT_FAULT_H
+
+#include <stdint.h>
+
+/*
+ * DCPK_FAULT="KIND NTH FILE": the NTH of the calls that KIND can strike (0: each of them) goes
+ * wrong; FILE holds a struct fault_report and is mapped, so that it survives the process.
+ *
+ *   enospc  calls that need room       fail with ENOSPC
+ *   eio     every call                 fails with EIO
+ *   eintr   calls that can be repeated fail with EINTR (NTH 0: every other one)
+ *   short   reads, writes and copies   do half of what was asked
+ *   kill    every call                 is not made: SIGKILL comes before it
+ *   nomem   every allocation           fails
+ */
+#define FAULT_VARIABLE "DCPK_FAULT"
+
+struct fault_report {
+    uint64_t n_calls;  /* that the kind could have struck */
+    uint64_t n_struck; /* that it did */
+    char name[24];     /* of the last one struck */
+};
+
+#endif

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_io_fault.c - whole commands whose n-th system call or allocation goes wrong, n = 1, 2, ...
+ */
+/*
+ * Whatever goes wrong: the input stays as it is; what stands under a final name is what stood there
+ * before, or what an undisturbed run writes; the tracker names a folder that is there; a run that
+ * was not killed leaves nothing else, and says in one line what failed. After a kill the same
+ * command with --force does it all.
+ *
+ * By default some points of each command, so that this takes seconds; DCPK_FAULT_POINTS=N: N of
+ * them, 0: all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "tests/fault/fault.h"
+#include "tests/fault/tree.h"
+#include "tests/unit/scratch.h"
+
+#define MAX_ARGS       16
+#define MAX_UNITS      2
+#define HUNG_SECONDS   60
+#define DEFAULT_POINTS 12
+#define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
+
+/* A command in its scratch folder, where "in" is the input. */
+struct scene {
+    const char *label;
+    const char *make[MAX_ARGS]; /* how "in" comes from the sample; empty: it is a copy of it */
+    const char *args[MAX_ARGS];
+    const char *units[MAX_UNITS]; /* what appears, in this order, each whole or not at all */
+    bool replaces;                /* something stands there before */
+    bool needs_memory; /* a library does not survive without: libarchive 3.6 uses an entry that it
+                          could not allocate, glibc 2.36's regcomp frees twice */
+};
+
+#define DCPKIT "dcpkit" /* stands for the program's path */
+
+#define TRACKER "latest_checkpointed_iteration.txt"
+#define RUN                                                                                        \
+    {                                                                                              \
+        "out/run/iter_0000004", "out/run/" TRACKER                                                 \
+    }
+#define BARE                                                                                       \
+    {                                                                                              \
+        "out/iter_0000004", "out/" TRACKER                                                         \
+    }
+
+static const struct scene scenes[] = {
+    {.label = "a new folder",
+     .args = {"convert", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN},
+    {.label = "a replaced folder",
+     .args = {"convert", "-j1", "--force", "--to", "zarr", "in", "out/run"},
+     .units = RUN,
+     .replaces = true},
+    {.label = "four threads",
+     .args = {"convert", "-j4", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN},
+    {.label = "an archive, replaced",
+     .make = {DCPKIT, "convert", "--to", "fsdp_dtensor", "sample", "in"},
+     .args = {"convert", "-j1", "--force", "--to", "torch_dist", "in", "out/run.tar"},
+     .units = {"out/run.tar"},
+     .replaces = true},
+    {.label = "from a packed archive",
+     .make = {"tar", "-czf", "in", "-C", "sample", "iter_0000004"},
+     .args = {"convert", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN,
+     .needs_memory = true},
+    {.label = "keys removed",
+     .args = {"modify-state-dict", "-j1", "--op", "remove ^optimizer", "in/iter_0000004",
+              "out/iter_0000004"},
+     .units = BARE,
+     .needs_memory = true},
+    {.label = "tensors cast",
+     .args = {"modify-state-dict", "-j1", "--op", "cast ^optimizer bfloat16", "in/iter_0000004",
+              "out/iter_0000004"},
+     .units = BARE,
+     .needs_memory = true},
+    {.label = "verify", .args = {"verify", "-j1", "in"}},
+    {.label = "hash", .args = {"hash", "-j1", "in"}},
+};
+#define N_SCENES (sizeof scenes / sizeof *scenes)
+
+/* What has been seen of a scene when nothing went wrong. */
+struct expected {
+    tree_print input;
+    tree_print before[MAX_UNITS], after[MAX_UNITS];
+};
+
+/* What came of a run. */
+struct result {
+    int exit_code;      /* negative: of a signal */
+    char said[8192];    /* on stderr */
+    char printed[8192]; /* the first of it */
+    struct fault_report fault;
+};
+
+static struct fault_report *report; /* mapped from scratch("report") */
+
+/* ---- running ---- */
+
+static void *map_report(void)
+{
+    const int fd = open(scratch("report"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    void *memory = MAP_FAILED;
+
+    if (fd >= 0 && ftruncate(fd, sizeof *report) == 0)
+        memory = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(memory != MAP_FAILED, "report");
+    close(fd);
+    return memory;
+}
+
+/* In the child: become the command. */
+static void become(const char *const *args, const char *program, const char *kind, uint64_t nth)
+{
+    const char *copy[MAX_ARGS + 2] = {program};
+    char variable[8192];
+    size_t n = 1;
+
+    for (; *args != NULL; args++)
+        copy[n++] = *args;
+    snprintf(variable, sizeof variable, "%s %" PRIu64 " %s", kind, nth, scratch("report"));
+    if (chdir(scratch_root) != 0 || freopen("stdout", "w", stdout) == NULL ||
+        freopen("stderr", "w", stderr) == NULL)
+        _exit(126);
+    if (kind[0] != '\0' &&
+        (setenv(FAULT_VARIABLE, variable, 1) != 0 ||
+         setenv("LD_PRELOAD", strcmp(kind, "nomem") == 0 ? DCPK_ALLOC_FAULT : DCPK_IO_FAULT, 1) !=
+             0))
+        _exit(126);
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    alarm(HUNG_SECONDS);
+    execvp(program, (char *const *)(uintptr_t)copy);
+    _exit(127);
+}
+
+static void load_text(const char *path, char *text, size_t capacity)
+{
+    FILE *file = fopen(path, "r");
+
+    CHECK(file != NULL, path);
+    text[fread(text, 1, capacity - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Run a program in the scratch folder; kind "": nothing is preloaded. */
+static struct result run(const char *program, const char *const *args, const char *kind,
+                         uint64_t nth)
+{
+    struct result result = {0};
+    pid_t child;
+    int status;
+
+    *report = (struct fault_report){0};
+    child = fork();
+    if (child == 0)
+        become(args, program, kind, nth);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, program);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    load_text(scratch("stderr"), result.said, sizeof result.said);
+    load_text(scratch("stdout"), result.printed, sizeof result.printed);
+    result.fault = *report;
+    return result;
+}
+
+static struct result run_scene(const struct scene *scene, const char *kind, uint64_t nth)
+{
+    return run(DCPK_PROGRAM, scene->args, kind, nth);
+}
+
+/* ---- what stands in the scratch folder ---- */
+
+static void copy_sample(const char *to)
+{
+    const char *const args[] = {"-rL", DCPK_SAMPLES "/torch_dist_c_tied", to, NULL};
+
+    CHECK_EQ_INT(run("cp", args, "", 0).exit_code, 0, to);
+}
+
+static void make_input(const struct scene *scene)
+{
+    tree_delete(scratch("in"));
+    tree_delete(scratch("sample"));
+    if (scene->make[0] == NULL) {
+        copy_sample("in");
+        return;
+    }
+    copy_sample("sample");
+    CHECK_EQ_INT(run(strcmp(scene->make[0], DCPKIT) == 0 ? DCPK_PROGRAM : scene->make[0],
+                     scene->make + 1, "", 0)
+                     .exit_code,
+                 0, scene->label);
+}
+
+static void put_file(const char *path)
+{
+    FILE *file = fopen(path, "w");
+
+    CHECK(file != NULL && fputs("4", file) >= 0 && fclose(file) == 0, path);
+}
+
+/* An empty place for the output, or one where something stands. */
+static void make_place(const struct scene *scene)
+{
+    tree_delete(scratch("out"));
+    CHECK(mkdir(scratch("out"), 0700) == 0, scene->label);
+    if (!scene->replaces)
+        return;
+    if (scene->units[1] == NULL) {
+        put_file(scratch(scene->units[0]));
+        return;
+    }
+    CHECK(mkdir(scratch("out/run"), 0700) == 0 && mkdir(scratch("out/run/iter_0000004"), 0700) == 0,
+          scene->label);
+    put_file(scratch("out/run/iter_0000004/old"));
+    put_file(scratch("out/run/" TRACKER));
+}
+
+static void see_units(const struct scene *scene, tree_print *prints)
+{
+    for (size_t u = 0; u < MAX_UNITS; u++)
+        prints[u] = scene->units[u] == NULL ? 0 : tree_of(scratch(scene->units[u]));
+}
+
+/* Delete the units that are there, and what the message says is kept; see what else is there. */
+static tree_print leftovers(const struct scene *scene, const char *said)
+{
+    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
+        char aside[4096];
+
+        tree_delete(scratch(scene->units[u]));
+        snprintf(aside, sizeof aside, "%s.dcpkit-old", scene->units[u]);
+        if (strstr(said, aside) != NULL)
+            tree_delete(scratch(aside));
+    }
+    (void)rmdir(scratch("out/run"));
+    (void)rmdir(scratch("out"));
+    return tree_of(scratch("out"));
+}
+
+/* ---- what must hold ---- */
+
+/* Every unit is the old or the new one, and none is new before those that stand in front of it. */
+static void check_units(const struct scene *scene, const struct expected *e, bool killed,
+                        const char *label)
+{
+    bool may_be_new = true;
+
+    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
+        tree_print got = tree_of(scratch(scene->units[u]));
+        char aside[4096];
+
+        snprintf(aside, sizeof aside, "%s.dcpkit-old", scene->units[u]);
+        if (killed && got == 0 && e->before[u] != 0) /* between two renames */
+            got = tree_of(scratch(aside));
+        CHECK(got == e->before[u] || got == e->after[u], label);
+        may_be_new = may_be_new && got == e->after[u];
+        CHECK(got == e->before[u] || may_be_new, label);
+    }
+}
+
+/* Next line that is no note, of at most `capacity` bytes; NULL: there is none. */
+static const char *next_line(const char **said, char *line, size_t capacity)
+{
+    while (**said != '\0') {
+        const size_t n = strcspn(*said, "\n");
+
+        snprintf(line, capacity, "%.*s", (int)n, *said);
+        *said += n + ((*said)[n] == '\n');
+        if (strstr(line, ": note: ") == NULL)
+            return line;
+    }
+    return NULL;
+}
+
+/* One line that says what failed and where; "" : none. */
+static void check_message(const char *said, const char *reason, const char *label)
+{
+    char line[8192];
+
+    if (reason[0] == '\0') {
+        CHECK(next_line(&said, line, sizeof line) == NULL, label);
+        return;
+    }
+    CHECK(next_line(&said, line, sizeof line) != NULL, label);
+    CHECK(strncmp(line, "dcpkit: ", 8) == 0 && strstr(line, reason) != NULL, label);
+    CHECK(strchr(line, '\'') != NULL || strstr(line, "stdout") != NULL ||
+              strstr(line, "emory") != NULL,
+          label);
+    CHECK(next_line(&said, line, sizeof line) == NULL, label);
+}
+
+static const char *reason_of(const char *kind)
+{
+    return strcmp(kind, "enospc") == 0  ? strerror(ENOSPC)
+           : strcmp(kind, "nomem") == 0 ? "emory"
+                                        : strerror(EIO);
+}
+
+static void check_result(const struct scene *scene, const struct expected *e, const char *kind,
+                         const struct result *result, const char *label)
+{
+    tree_print got[MAX_UNITS];
+    const bool killed = result->exit_code < 0;
+
+    CHECK(tree_of(scratch("in")) == e->input, label);
+    CHECK(!killed || (strcmp(kind, "kill") == 0 && result->exit_code == -SIGKILL), label);
+    CHECK(killed || result->exit_code == 0 || result->exit_code == 4, label);
+    check_units(scene, e, killed, label);
+    see_units(scene, got);
+    if (result->exit_code == 4 && strstr(result->printed, "not known") != NULL)
+        CHECK(strstr(result->printed, reason_of(kind)) != NULL, label); /* verify's verdict */
+    else if (!killed)
+        check_message(result->said, result->exit_code == 0 ? "" : reason_of(kind), label);
+    if (result->exit_code == 0)
+        CHECK(memcmp(got, e->after, sizeof got) == 0, label);
+    if (!killed)
+        CHECK(leftovers(scene, result->said) == 0, label);
+}
+
+/* The same command again takes what the killed one left out of the way. */
+static void check_again(const struct scene *scene, const struct expected *e, const char *label)
+{
+    struct scene again = *scene;
+    struct result result;
+    size_t n = 0;
+
+    while (again.args[n] != NULL)
+        n++;
+    again.args[n] = "--force";
+    result = run_scene(&again, "", 0);
+    CHECK_EQ_INT(result.exit_code, 0, label);
+    check_result(&again, e, "", &result, label);
+}
+
+/* ---- the walk over a scene's calls ---- */
+
+static uint64_t n_points(void)
+{
+    const char *text = getenv("DCPK_FAULT_POINTS");
+
+    return text == NULL ? DEFAULT_POINTS : strtoull(text, NULL, 10);
+}
+
+/* See what the scene does when all goes well; *n_calls: how many the kind could strike. */
+static void watch(const struct scene *scene, const char *kind, struct expected *e,
+                  uint64_t *n_calls)
+{
+    struct result result;
+
+    make_place(scene);
+    e->input = tree_of(scratch("in"));
+    see_units(scene, e->before);
+    result = run_scene(scene, kind, UNTOUCHED);
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    see_units(scene, e->after);
+    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++)
+        CHECK(e->after[u] != 0, scene->units[u]);
+    CHECK(tree_of(scratch("in")) == e->input, scene->label);
+    CHECK(leftovers(scene, "") == 0, scene->label);
+    *n_calls = result.fault.n_calls;
+}
+
+static void strike_at(const struct scene *scene, const struct expected *e, const char *kind,
+                      uint64_t nth)
+{
+    struct result result;
+    char label[16384];
+
+    make_place(scene);
+    result = run_scene(scene, kind, nth);
+    snprintf(label, sizeof label, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
+             kind, nth, result.fault.name, result.exit_code, result.said);
+    CHECK(result.exit_code == 0 || result.fault.n_struck > 0, label);
+    check_result(scene, e, kind, &result, label);
+    if (result.exit_code < 0 && scene->units[0] != NULL)
+        check_again(scene, e, label);
+}
+
+/* Points are spread evenly, the first and the last call among them. */
+static void strike_scene(const struct scene *scene, const char *kind)
+{
+    const uint64_t wanted = n_points();
+    struct expected e;
+    uint64_t n_calls, n;
+
+    watch(scene, kind, &e, &n_calls);
+    /* the library was preloaded, and counts */
+    CHECK(n_calls >= 10 || scene->units[0] == NULL, scene->label);
+    n = wanted == 0 || wanted > n_calls ? n_calls : wanted;
+    for (uint64_t i = 0; i < n; i++)
+        strike_at(scene, &e, kind, 1 + i * (n_calls - 1) / (n > 1 ? n - 1 : 1));
+}
+
+static void strike_all(const char *kind)
+{
+    for (size_t s = 0; s < N_SCENES; s++) {
+        if (scenes[s].needs_memory && strcmp(kind, "nomem") == 0)
+            continue;
+        make_input(&scenes[s]);
+        strike_scene(&scenes[s], kind);
+    }
+}
+
+static int set_up(void **state)
+{
+    if (scratch_setup(state) != 0)
+        return -1;
+    report = map_report();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    munmap(report, sizeof *report);
+    return scratch_teardown(state);
+}
+
+static void test_no_space(void **state)
+{
+    (void)state;
+    strike_all("enospc");
+}
+
+static void test_input_output_error(void **state)
+{
+    (void)state;
+    strike_all("eio");
+}
+
+static void test_kill(void **state)
+{
+    (void)state;
+    strike_all("kill");
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    if (DCPK_ALLOC_FAULT[0] == '\0') /* a sanitizer has its own malloc */
+        skip();
+    strike_all("nomem");
+}
+
+/* What a system may do at any time is no error. */
+static void test_no_fault(void **state)
+{
+    static const char *const kinds[] = {"short", "eintr"};
+
+    (void)state;
+    for (size_t s = 0; s < N_SCENES; s++) {
+        make_input(&scenes[s]);
+        for (size_t k = 0; k < 2; k++) {
+            struct expected e;
+            struct result result;
+            uint64_t n_calls;
+
+            watch(&scenes[s], kinds[k], &e, &n_calls);
+            make_place(&scenes[s]);
+            result = run_scene(&scenes[s], kinds[k], 0);
+            CHECK(result.fault.n_struck > 0, scenes[s].label);
+            CHECK_EQ_INT(result.exit_code, 0, result.said);
+            check_result(&scenes[s], &e, kinds[k], &result, scenes[s].label);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_no_space, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_input_output_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_kill, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_fault, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
