@@ -35,8 +35,7 @@ bool dcpk_metadata_is_a(const struct dcpk_value *v, const char *module, const ch
     return dcpk_value_is_object(v, module, name) && !v->as.object->is_reduce;
 }
 
-/* What a value is, for messages: its class, or its kind. */
-static const char *class_of(const struct dcpk_value *v, const char **module)
+const char *dcpk_metadata_class(const struct dcpk_value *v, const char **module)
 {
     *module = "";
     if (v == NULL || (v->kind != DCPK_V_OBJECT && v->kind != DCPK_V_GLOBAL))
@@ -49,7 +48,7 @@ static const char *class_of(const struct dcpk_value *v, const char **module)
 static dcpk_status fail_class(struct dcpk_error *err, const struct dcpk_value *v,
                               const char *wanted)
 {
-    const char *module, *name = class_of(v, &module);
+    const char *module, *name = dcpk_metadata_class(v, &module);
 
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s%s%s where %s is expected", module,
                      *module == '\0' ? "" : ".", name, wanted);

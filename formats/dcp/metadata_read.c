@@ -362,13 +362,15 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
                              struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(root);
+    const char *module, *name = dcpk_metadata_class(root, &module);
     dcpk_status st;
 
     if ((!dcpk_metadata_is_a(root, DCPK_METADATA_MODULE, "Metadata") &&
          !dcpk_metadata_is_a(root, MCORE_MODULE, "MCoreMetadata")) ||
         attrs == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "the pickle is no torch.distributed.checkpoint Metadata");
+                         "the pickle is %s%s%s, no torch.distributed.checkpoint Metadata", module,
+                         *module == '\0' ? "" : ".", name);
     st = read_storage_data(r, dcpk_value_get(attrs, "storage_data"), err);
     if (st == DCPK_OK)
         st = read_entries(r, dcpk_value_get(attrs, "state_dict_metadata"), err);

@@ -18,10 +18,6 @@ lie climb '\x0c__0_0.distcp' '\x0d../0_0.distcp' 1
 lie absolute __0_0.distcp /_0_0.distcp 1
 lie class BytesStorageMetadata BytesStorageMetadatx
 lie chunk_class ChunkStorageMetadata ChunkStorageMetadatx
-sample $tiny system
-printf '\x80\x02cposix\nsystem\nX\x0b\0\0\0touch owned\x85R.' >system/.metadata
-sample $tiny eval
-printf '\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x01\x31\x85R.' >eval/.metadata
 
 for command in inspect hash verify "convert --to fsdp_dtensor"; do
     last=()
@@ -36,8 +32,6 @@ for command in inspect hash verify "convert --to fsdp_dtensor"; do
     run "an absolute path" '/_0_0\.distcp' absolute
     run "unknown class" 'BytesStorageMetadatx' class
     run "unknown class of a chunk" 'ChunkStorageMetadatx' chunk_class
-    run "posix.system" 'system' system
-    run "builtins.eval" 'eval' eval
     case $command in
     inspect) ;; # reads no chunk
     verify)

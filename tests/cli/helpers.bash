@@ -66,3 +66,17 @@ answers_no() {
         echo "$label: $fault; stdout: $(head -c 1000 "$GOT/out"); stderr: $(head -c 1000 "$GOT/err")"
     fi
 }
+
+# attack LABEL CODE REGEX PATH: inspect, verify and convert each refuse the checkpoint at PATH, as `refuses` checks
+# it, within $BOUNDED's time and memory. PATH is gone then. Prints "LABEL: refused", else the faults.
+attack() {
+    local label=$1 command words line faults=0
+    for command in inspect verify "convert --to fsdp_dtensor"; do
+        read -ra words <<<"$command"
+        # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
+        line=$(refuses "$label, ${words[0]}" "$2" "$3" $BOUNDED "$DCPKIT" "${words[@]}" "$4" ${words[1]:+out})
+        [[ $line == *": refused" ]] || { echo "$line" && faults=1; }
+    done
+    [ "$faults" -ne 0 ] || echo "$label: refused"
+    rm -rf "$4"
+}

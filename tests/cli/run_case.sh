@@ -8,6 +8,7 @@
 # empty, 0). It runs in a fresh folder and sees
 #   $DCPKIT $MANGLE $SAMPLES $TMP    the program, the damager, the samples (read only), its own folder
 #   $TOOLS                           the folder of scripts
+#   $BOUNDED                         the command that a case of tests/attacks/ runs within
 #   the functions of helpers.bash
 # Paths of $TMP and $SAMPLES in the output are replaced by these words. Exit 77 of a case: skipped.
 set -euo pipefail
