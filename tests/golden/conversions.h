@@ -4,6 +4,7 @@
 #define DCPK_TESTS_GOLDEN_CONVERSIONS_H
 
 #include "formats/formats.h"
+#include "kernels/kernels.h"
 #include "lib/exec/convert.h"
 #include "tests/unit/scratch.h"
 
@@ -42,6 +43,46 @@ static inline struct dcpk_checkpoint *open_at(const char *folder)
     CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
     dcpk_run_release(&run);
     return ckpt;
+}
+
+/* What a case asks of a conversion; zeroed: nothing but the format. */
+struct wish {
+    const char *to;
+    const char *generation;
+    enum dcpk_impl impl;
+    unsigned flags;
+    int64_t ep;
+};
+
+/* Convert the checkpoint in a folder as the case asks. */
+static inline dcpk_status convert_as(const char *in, const char *out, const struct wish *wish,
+                                     struct dcpk_error *err)
+{
+    struct dcpk_convert_options options = {
+        .formats = dcpk_formats,
+        .to = dcpk_format_find(wish->to),
+        .backend = dcpk_backends[0],
+        .in = in,
+        .out = out,
+        .exec = {.n_threads = 2},
+        .rules = {.impl = wish->impl},
+        .flags = wish->flags,
+        .target = {.generation = wish->generation, .mesh = {.ep = wish->ep}},
+    };
+
+    return run_conversion(&options, err);
+}
+
+/* The common state, which must be there, in `arena`. */
+static inline const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt,
+                                                   struct dcpk_arena *arena)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const struct dcpk_value *common = NULL;
+
+    CHECK_OK(ckpt->format->load_common(ckpt, arena, &common, &err), "common state");
+    CHECK(common != NULL, "common state");
+    return common;
 }
 
 #endif

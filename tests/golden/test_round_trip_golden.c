@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_round_trip_golden.c - torch_dist to another format and back: what came from Megatron comes
+ * back bit for bit. */
+#include <stdlib.h>
+
+#include "tests/golden/conversions.h"
+
+static struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
+{
+    const struct dcpk_exec_options options = {.n_threads = 2};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
+    struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_exec_stats stats;
+
+    CHECK(hashes != NULL && views != NULL, "memory");
+    for (uint32_t i = 0; i < ckpt->n_tensors; i++)
+        CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), "view");
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_hash(exec, views, ckpt->n_tensors, hashes, &stats, &err), "hash");
+    dcpk_exec_free(exec);
+    free(views);
+    return hashes;
+}
+
+/* The hashes of a sample are those that PyTorch made: test_hash_golden holds them against its
+ * MANIFEST. */
+static void check_same_tensors(struct dcpk_checkpoint *want, struct dcpk_checkpoint *got,
+                               struct dcpk_arena *arena, bool more)
+{
+    struct dcpk_hash *a = hash_all(want, arena), *b = hash_all(got, arena);
+
+    for (size_t i = 0; i < want->n_tensors; i++) {
+        const struct dcpk_tensor *t = &want->tensors[i];
+        const struct dcpk_tensor *u = dcpk_checkpoint_tensor(got, t->key);
+
+        CHECK(u != NULL, t->key);
+        CHECK_EQ_INT(u->dtype, t->dtype, t->key);
+        CHECK_EQ_INT(u->rank, t->rank, t->key);
+        CHECK(t->rank == 0 || memcmp(u->shape, t->shape, (size_t)t->rank * sizeof *t->shape) == 0,
+              t->key);
+        CHECK(memcmp(a[i].digest, b[u - got->tensors].digest, sizeof a[i].digest) == 0, t->key);
+    }
+    if (!more)
+        CHECK_EQ_INT(got->n_tensors, want->n_tensors, "no further keys");
+    free(a);
+    free(b);
+}
+
+/* fsdp_dtensor has the fields of Transformer Engine's and of torch's optimizer (conversion.md 5.5).
+ */
+static bool is_field_of_either(const char *name)
+{
+    static const char *const fields[] = {
+        "bias_correction", "amsgrad",    "maximize",       "foreach",
+        "fused",           "capturable", "differentiable", "decoupled_weight_decay"};
+
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (strcmp(name, fields[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Equal, but that `step` comes back as the int that Transformer Engine keeps (4.0: 4). */
+static void check_same_group(const struct dcpk_value *want, const struct dcpk_value *got)
+{
+    for (size_t i = 0; i < want->n; i++) {
+        const char *field = dcpk_value_as_str(want->as.pairs[i].key);
+        const struct dcpk_value *v = dcpk_value_get(got, field);
+        double x, y;
+
+        CHECK(v != NULL, field);
+        if (strcmp(field, "step") == 0) {
+            CHECK(dcpk_value_as_float(want->as.pairs[i].value, &x), field);
+            CHECK(dcpk_value_as_float(v, &y) && x == y, field);
+        } else {
+            CHECK(dcpk_value_equal(want->as.pairs[i].value, v), field);
+        }
+    }
+    for (size_t i = 0; i < got->n; i++) {
+        const char *field = dcpk_value_as_str(got->as.pairs[i].key);
+
+        CHECK(dcpk_value_get(want, field) != NULL || is_field_of_either(field), field);
+    }
+}
+
+static void check_same_optimizer(const struct dcpk_value *want, const struct dcpk_value *got)
+{
+    const struct dcpk_value *a = dcpk_value_get(dcpk_value_get(want, "optimizer"), "param_groups");
+    const struct dcpk_value *b = dcpk_value_get(dcpk_value_get(got, "optimizer"), "param_groups");
+
+    CHECK(a != NULL && b != NULL, "param_groups");
+    CHECK_EQ_INT(b->n, a->n, "param_groups");
+    CHECK(dcpk_value_equal(dcpk_value_get(want, "param_state_sharding_type"),
+                           dcpk_value_get(got, "param_state_sharding_type")),
+          "sharding type");
+    for (size_t i = 0; i < a->n; i++)
+        check_same_group(dcpk_value_at(a, i), dcpk_value_at(b, i));
+}
+
+/*
+ * All attributes are the source's, but for no_save_rng where stages after the first are lost; those
+ * of classes that another Megatron may not have are left out.
+ */
+static void check_same_args(const struct dcpk_value *want, const struct dcpk_value *got,
+                            size_t n_left_out, bool is_rng_whole)
+{
+    const struct dcpk_value *a = dcpk_value_attrs(want), *b = dcpk_value_attrs(got);
+    bool no_save_rng = false;
+
+    CHECK(a != NULL && b != NULL, "args");
+    CHECK_EQ_INT(b->n, a->n - n_left_out, "attributes");
+    for (size_t i = 0; i < b->n; i++) {
+        const char *name = dcpk_value_as_str(b->as.pairs[i].key);
+
+        if (strcmp(name, "no_save_rng") != 0)
+            CHECK(dcpk_value_equal(dcpk_value_get(a, name), b->as.pairs[i].value), name);
+    }
+    dcpk_value_as_bool(dcpk_value_get(b, "no_save_rng"), &no_save_rng);
+    CHECK_EQ_INT(no_save_rng, !is_rng_whole, "no_save_rng");
+}
+
+static void check_same_common(const struct dcpk_value *want, const struct dcpk_value *got,
+                              size_t n_args_left_out, bool is_rng_whole)
+{
+    static const char *const equal[] = {"checkpoint_version", "iteration", "opt_param_scheduler",
+                                        "num_floating_point_operations_so_far", "content_metadata"};
+    const struct dcpk_value *a = dcpk_value_get(want, "optimizer"),
+                            *b = dcpk_value_get(got, "optimizer");
+
+    for (size_t i = 0; i < sizeof equal / sizeof equal[0]; i++)
+        CHECK(dcpk_value_equal(dcpk_value_get(want, equal[i]), dcpk_value_get(got, equal[i])),
+              equal[i]);
+    check_same_args(dcpk_value_get(want, "args"), dcpk_value_get(got, "args"), n_args_left_out,
+                    is_rng_whole);
+    CHECK_EQ_INT(b->n, a->n, "optimizers");
+    if (dcpk_value_get_int(a, 0) == NULL)
+        check_same_optimizer(a, b);
+    for (int64_t i = 0; dcpk_value_get_int(a, i) != NULL; i++)
+        check_same_optimizer(dcpk_value_get_int(a, i), dcpk_value_get_int(b, i));
+    /* The rerun state is reported as dropped; nothing else is missing or new. */
+    CHECK(dcpk_value_get(got, "rerun_state_machine") == NULL, "rerun state");
+    CHECK_EQ_INT(got->n, want->n - (dcpk_value_get(want, "rerun_state_machine") != NULL), "keys");
+}
+
+/* Every object comes back with its value but for what fsdp_dtensor does not hold. */
+static void check_same_objects(struct dcpk_checkpoint *want, struct dcpk_checkpoint *got,
+                               struct dcpk_arena *arena, bool has_all_rng)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    for (size_t i = 0; i < want->n_objects; i++) {
+        const char *key = want->objects[i].key;
+        const struct dcpk_object *object = dcpk_checkpoint_object(got, key);
+        const struct dcpk_value *a = NULL, *b = NULL;
+        const bool later_stage =
+            !has_all_rng && strncmp(key, "rng_state/", strlen("rng_state/")) == 0 &&
+            strncmp(key, "rng_state/shard_0.", strlen("rng_state/shard_0.")) != 0;
+
+        if (strncmp(key, "rerun_state", strlen("rerun_state")) == 0 || later_stage) {
+            CHECK(object == NULL, key);
+            continue;
+        }
+        if (strncmp(key, "common_state/", strlen("common_state/")) == 0)
+            continue;
+        CHECK(object != NULL, key);
+        CHECK_OK(want->format->load_object(want, &want->objects[i], arena, &a, &err), key);
+        CHECK_OK(got->format->load_object(got, object, arena, &b, &err), key);
+        CHECK(dcpk_value_equal(a, b), key);
+    }
+}
+
+static void round_trips_give_the_same(void **state)
+{
+    static const struct {
+        const char *sample, *via, *generation, *reads_as;
+        enum dcpk_impl impl;
+        size_t n_args_left_out; /* attributes of enum classes, as the sample's pickle has them */
+        bool is_rng_whole;      /* one pipeline stage */
+        bool more_keys;         /* both spellings of the norms in MoE layers */
+    } cases[] = {
+        {"torch_dist_b_dense_tp2pp2", "fsdp_dtensor", NULL, "B", DCPK_IMPL_ANY, 3, false, false},
+        {"torch_dist_c_dense_tp2pp2", "fsdp_dtensor", "B", "B", DCPK_IMPL_ANY, 3, false, false},
+        {"torch_dist_c_dense_tp2pp2", "fsdp_dtensor", "C", "C", DCPK_IMPL_TE, 3, false, false},
+        {"torch_dist_c_moe_ep2pp2", "fsdp_dtensor", NULL, "B", DCPK_IMPL_ANY, 3, false, true},
+        {"torch_dist_c_moe_ep2pp2", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 3, false, false},
+        {"torch_dist_c_fp32_dp1", "fsdp_dtensor", NULL, "B", DCPK_IMPL_ANY, 3, true, false},
+        /* By the way of zarr also what content_metadata says: that layers are apart. */
+        {"torch_dist_c_moe_ep2pp2", "torch_dist", "C", "C", DCPK_IMPL_LOCAL, 3, true, false},
+        {"torch_dist_c_extra_state", "torch_dist", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_extra_state", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_gdn", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_gdn", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mamba", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mamba", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mla_moe", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mla_moe", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_moe_bias", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_moe_bias", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_moe_shared", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_moe_shared", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mtp", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_mtp", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_per_layer", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_tied", "fsdp_dtensor", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+        {"torch_dist_c_tied", "zarr", "C", "C", DCPK_IMPL_LOCAL, 0, true, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct wish forth = {
+            .to = cases[i].via, .generation = strcmp(cases[i].via, "torch_dist") == 0 ? "B" : NULL};
+        const struct wish back = {
+            .to = "torch_dist", .generation = cases[i].generation, .impl = cases[i].impl};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_checkpoint *want, *got;
+
+        CHECK(arena != NULL, "memory");
+        CHECK_OK(convert_as(sample_path(cases[i].sample), scratch("forth"), &forth, &err),
+                 cases[i].sample);
+        CHECK_OK(convert_as(scratch("forth"), scratch("back"), &back, &err), cases[i].sample);
+        want = open_at(sample_path(cases[i].sample));
+        got = open_at(scratch("back"));
+        CHECK_EQ_INT(got->generation[0], cases[i].reads_as[0], cases[i].sample);
+        CHECK_OK(dcpk_checkpoint_check_cover(got, &err), cases[i].sample);
+        check_same_tensors(want, got, arena, cases[i].more_keys);
+        check_same_common(load_common(want, arena), load_common(got, arena),
+                          cases[i].n_args_left_out, cases[i].is_rng_whole);
+        check_same_objects(want, got, arena, cases[i].is_rng_whole);
+        dcpk_checkpoint_close(want);
+        dcpk_checkpoint_close(got);
+        dcpk_arena_free(arena);
+        scratch_clean("forth");
+        scratch_clean("back");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(round_trips_give_the_same, scratch_setup, scratch_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
