@@ -5,7 +5,7 @@
  * Whatever goes wrong: the input stays as it is; what stands under a final name is what stood there
  * before, or what an undisturbed run writes; the tracker names a folder that is there; a run that
  * was not killed leaves nothing else, and says in one line what failed. After a kill the same
- * command with --force does it all.
+ * command with --force does it all, and so it does with --resume as well.
  *
  * By default some points of each command, so that this takes seconds; DCPK_FAULT_POINTS=N: N of
  * them, 0: all.
@@ -33,6 +33,7 @@ struct scene {
     const char *args[MAX_ARGS];
     const char *units[MAX_UNITS]; /* what appears, in this order, each whole or not at all */
     bool replaces;                /* something stands there before */
+    bool resumes;                 /* knows --resume */
     bool needs_memory; /* a library does not survive without: libarchive 3.6 uses an entry that it
                           could not allocate, glibc 2.36's regcomp frees twice */
 };
@@ -52,14 +53,17 @@ struct scene {
 static const struct scene scenes[] = {
     {.label = "a new folder",
      .args = {"convert", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
-     .units = RUN},
+     .units = RUN,
+     .resumes = true},
     {.label = "a replaced folder",
      .args = {"convert", "-j1", "--force", "--to", "zarr", "in", "out/run"},
      .units = RUN,
-     .replaces = true},
+     .replaces = true,
+     .resumes = true},
     {.label = "four threads",
      .args = {"convert", "-j4", "--to", "fsdp_dtensor", "in", "out/run"},
-     .units = RUN},
+     .units = RUN,
+     .resumes = true},
     {.label = "an archive, replaced",
      .make = {DCPKIT, "convert", "--to", "fsdp_dtensor", "sample", "in"},
      .args = {"convert", "-j1", "--force", "--to", "torch_dist", "in", "out/run.tar"},
@@ -323,8 +327,9 @@ static void check_result(const struct scene *scene, const struct expected *e, co
         CHECK(leftovers(scene, result->said) == 0, label);
 }
 
-/* The same command again takes what the killed one left out of the way. */
-static void check_again(const struct scene *scene, const struct expected *e, const char *label)
+/* The same command again takes what the killed one left out of the way, or goes on from it. */
+static void check_again(const struct scene *scene, const struct expected *e, bool resumes,
+                        const char *label)
 {
     struct scene again = *scene;
     struct result result;
@@ -332,7 +337,8 @@ static void check_again(const struct scene *scene, const struct expected *e, con
 
     while (again.args[n] != NULL)
         n++;
-    again.args[n] = "--force";
+    again.args[n++] = "--force";
+    again.args[n] = resumes ? "--resume" : NULL;
     result = run_scene(&again, "", 0);
     CHECK_EQ_INT(result.exit_code, 0, label);
     check_result(&again, e, "", &result, label);
@@ -379,7 +385,7 @@ static void strike_at(const struct scene *scene, const struct expected *e, const
     CHECK(result.exit_code == 0 || result.fault.n_struck > 0, label);
     check_result(scene, e, kind, &result, label);
     if (result.exit_code < 0 && scene->units[0] != NULL)
-        check_again(scene, e, label);
+        check_again(scene, e, scene->resumes && nth % 2 == 0, label);
 }
 
 /* Points are spread evenly, the first and the last call among them. */
