@@ -170,7 +170,9 @@ static int check(struct verify *v)
     check_pickles(v);
     check_items(v);
     st = dcpk_store_look(v->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, &err);
-    if (st != DCPK_OK || integrity == DCPK_PATH_FILE) /* the check says what is wrong */
+    if (st != DCPK_OK)
+        dcpk_checks_add(&v->checks, "integrity", st, &err, "%s", "");
+    else if (integrity == DCPK_PATH_FILE)
         check_integrity(v);
     if (v->source != NULL)
         check_against(v);

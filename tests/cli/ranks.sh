@@ -8,6 +8,8 @@ fi
 # a test machine has few cores, and the tests may run as root
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none
+# Open MPI does not free all that it allocates when it starts
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
 # ranks N OPTION... : a conversion by N processes; what mpirun itself says at a failure is left out.
 ranks() {

@@ -158,7 +158,7 @@ static struct result run(const char *program, const char *const *args, const cha
 {
     struct result result = {0};
     pid_t child;
-    int status;
+    int status = 0;
 
     *report = (struct fault_report){0};
     child = fork();
