@@ -27,8 +27,10 @@ static int replace(const struct dcpk_folder *folder)
 {
     int code;
 
-    if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0)
-        return rename(folder->partial, folder->old);
+    if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0) {
+        (void)rename(folder->partial, folder->old); /* a truer name, until it is deleted */
+        return 0;
+    }
     if (errno != EINVAL && errno != ENOSYS)
         return -1;
     if (rename(folder->path, folder->old) != 0)
@@ -92,6 +94,14 @@ static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* Under either of the names that replace() may have left it. */
+static dcpk_status remove_replaced(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_remove_tree(folder->old, err);
+
+    return st == DCPK_OK ? dcpk_remove_tree(folder->partial, err) : st;
+}
+
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     dcpk_status st = seal(folder, err);
@@ -103,7 +113,7 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
     folder->published = true;
     st = dcpk_sync_parent(folder->path, err);
     if (st == DCPK_OK && (folder->flags & DCPK_FOLDER_REPLACE))
-        st = dcpk_remove_tree(folder->old, err);
+        st = remove_replaced(folder, err);
     else if (folder->flags & DCPK_FOLDER_REPLACE)
         dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
     if (st == DCPK_OK)
