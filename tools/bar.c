@@ -5,8 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "lib/base/clock.h"
 
 #define MAX_CELLS       30
 #define MIN_CELLS       5 /* a shorter bar says nothing */
@@ -15,14 +16,6 @@
 #define TERMINAL_PERIOD 0.1  /* seconds between two drawings */
 #define WANTED_PERIOD   5.0  /* between two lines that were asked for */
 #define LOG_PERIOD      10.0 /* between two that were not, and before the first */
-
-static double now_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* "42 s", "3:05 min", "2:03:05 h". */
 static void put_duration(char *text, size_t n, double seconds)
@@ -118,7 +111,7 @@ static bool is_due(struct dcpk_bar *bar, bool is_end, double now)
 static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct dcpk_bar *bar = context;
-    const double now = now_seconds();
+    const double now = dcpk_now_seconds();
     char state[128];
 
     if (!bar->has_begun || done_bytes < bar->last_bytes)
@@ -148,7 +141,7 @@ static void on_begin(void *context, const char *label)
     clear_line(bar);
     bar->label = label;
     bar->has_begun = false;
-    bar->start_seconds = now_seconds();
+    bar->start_seconds = dcpk_now_seconds();
 }
 
 struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
@@ -161,7 +154,7 @@ struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
     bar->is_terminal = isatty(STDERR_FILENO) == 1;
     bar->is_quiet = voice->is_quiet;
     bar->wants_lines = voice->wants_progress;
-    bar->start_seconds = now_seconds();
+    bar->start_seconds = dcpk_now_seconds();
     bar->next_seconds = bar->is_terminal ? 0 : bar->start_seconds + period(bar);
     return progress;
 }

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "formats/archive/archive_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
+#include "lib/base/clock.h"
 
 #define MAX_READ_BYTES   ((size_t)1 << 20)
 #define MAX_MEMBERS      ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
@@ -75,13 +75,10 @@ static bool tell_progress(struct scan *s)
 {
     const struct dcpk_progress *progress = s->list->progress;
     const int64_t done = archive_filter_bytes(s->archive, -1);
-    struct timespec t;
-    double now;
+    const double now = dcpk_now_seconds();
 
     if (progress == NULL || progress->update == NULL || done < 0)
         return true;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     if (now - s->told_seconds < PROGRESS_SECONDS)
         return true;
     s->told_seconds = now;

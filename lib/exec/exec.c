@@ -4,9 +4,9 @@
 
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/exec/exec_priv.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/units.h"
@@ -284,14 +284,6 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
     return DCPK_OK;
 }
 
-double dcpk_exec_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, uint64_t total_bytes)
 {
     meter->progress = exec->progress;
@@ -299,7 +291,7 @@ void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, ui
     atomic_init(&meter->done_bytes, 0);
     atomic_init(&meter->stopped, false);
     pthread_mutex_init(&meter->mutex, NULL);
-    meter->begun = meter->next = dcpk_exec_now();
+    meter->begun = meter->next = dcpk_now_seconds();
 }
 
 dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dcpk_error *err)
@@ -310,7 +302,7 @@ dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dc
     if (progress->update == NULL)
         return DCPK_OK;
     if (pthread_mutex_trylock(&meter->mutex) == 0) { /* else another thread tells it just now */
-        const double now = dcpk_exec_now();
+        const double now = dcpk_now_seconds();
 
         if (now >= meter->next && !atomic_load(&meter->stopped)) {
             meter->next = now + 0.1;
@@ -324,6 +316,15 @@ dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dc
     return DCPK_OK;
 }
 
+void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *workers,
+                        struct dcpk_exec_stats *stats)
+{
+    for (int i = 0; i < exec->n_threads; i++) {
+        stats->read_bytes += workers[i].read_bytes;
+        stats->written_bytes += workers[i].written_bytes;
+    }
+}
+
 dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exec,
                            const struct dcpk_worker *workers, struct dcpk_exec_stats *stats,
                            dcpk_status st)
@@ -333,11 +334,8 @@ dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exe
     if (st == DCPK_OK && meter->progress.update != NULL)
         (void)meter->progress.update(meter->progress.context, done, meter->total_bytes);
     if (st == DCPK_OK && stats != NULL) {
-        *stats = (struct dcpk_exec_stats){.seconds = dcpk_exec_now() - meter->begun};
-        for (int i = 0; i < exec->n_threads; i++) {
-            stats->read_bytes += workers[i].read_bytes;
-            stats->written_bytes += workers[i].written_bytes;
-        }
+        *stats = (struct dcpk_exec_stats){.seconds = dcpk_now_seconds() - meter->begun};
+        dcpk_workers_count(exec, workers, stats);
     }
     pthread_mutex_destroy(&meter->mutex);
     return st;

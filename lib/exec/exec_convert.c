@@ -92,12 +92,6 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w)
     return &w->units;
 }
 
-bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32)
-{
-    *crc32 = w->states[unit].crc32;
-    return w->states[unit].is_done;
-}
-
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
 {
     pthread_mutex_lock(&w->mutex);
@@ -182,8 +176,8 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     w->meter_ended = true;
     st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
     if (st == DCPK_OK && stats != NULL) {
-        stats->read_bytes += w->elsewhere_read_bytes;
-        stats->written_bytes += w->elsewhere_written_bytes;
+        stats->read_bytes += w->elsewhere.read_bytes;
+        stats->written_bytes += w->elsewhere.written_bytes;
     }
     return st;
 }
@@ -196,9 +190,7 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
     dcpk_status st = dcpk_writing_new(exec, out, folder, &w, err);
 
     if (st == DCPK_OK)
-        st = dcpk_writing_payloads(w, err);
-    if (st == DCPK_OK)
-        st = dcpk_writing_run(w, 0, w->units.n, err);
+        st = dcpk_writing_run_ranks(w, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_writing_finish(w, stats, err);
     dcpk_writing_free(w);

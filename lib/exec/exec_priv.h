@@ -78,8 +78,9 @@ struct dcpk_worker {
 struct dcpk_worker *dcpk_workers_new(const struct dcpk_exec *exec, struct dcpk_error *err);
 void dcpk_workers_free(const struct dcpk_exec *exec,
                        struct dcpk_worker *workers); /* NULL is a no-op */
-
-double dcpk_exec_now(void); /* seconds of a clock that only goes forward */
+/* Add the bytes that all workers have moved to those of stats. */
+void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *workers,
+                        struct dcpk_exec_stats *stats);
 
 /* One run of the executor: what is reported at its end and on the way. */
 struct dcpk_meter {

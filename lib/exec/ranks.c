@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 
 /*
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
@@ -318,18 +319,10 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
     return st;
 }
 
-static double now_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* Send this rank's bytes to rank 0, now and then; take what others sent. Under the lock. */
 static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struct dcpk_error *err)
 {
-    const double now = now_seconds();
+    const double now = dcpk_now_seconds();
     bool got = true;
 
     ranks->done_bytes[ranks->comm->rank] = done_bytes;

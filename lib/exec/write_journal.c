@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/exec/write_priv.h"
 
 /* A commit waits for the disk: rare enough not to be felt, and this much work is at stake. */
@@ -38,7 +39,7 @@ dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journa
     atomic_fetch_add(&w->meter.done_bytes, k->recorded_bytes);
     k->waiting_bytes = 0;
     k->is_on = true;
-    k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+    k->next_seconds = dcpk_now_seconds() + COMMIT_SECONDS;
     *resumed_bytes = k->recorded_bytes;
     return DCPK_OK;
 }
@@ -48,7 +49,7 @@ void dcpk_writing_report(struct dcpk_writing *w, dcpk_writing_done *done, void *
     w->keeping.done = done;
     w->keeping.context = context;
     w->keeping.is_on = true;
-    w->keeping.next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+    w->keeping.next_seconds = dcpk_now_seconds() + COMMIT_SECONDS;
 }
 
 void dcpk_write_note_done(struct dcpk_writing *w, size_t unit)
@@ -65,7 +66,7 @@ bool dcpk_write_commit_is_due(struct dcpk_writing *w)
 
     if (!k->is_on || k->is_committing ||
         (k->waiting_bytes < COMMIT_UNITS * w->units.limit_bytes &&
-         dcpk_exec_now() < k->next_seconds))
+         dcpk_now_seconds() < k->next_seconds))
         return false;
     k->is_committing = true;
     return true;
@@ -174,7 +175,7 @@ dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
     pthread_mutex_lock(&w->mutex);
     k->is_committing = false;
     k->is_on = st == DCPK_OK; /* after a failed sync another one may succeed without the data */
-    k->next_seconds = dcpk_exec_now() + COMMIT_SECONDS;
+    k->next_seconds = dcpk_now_seconds() + COMMIT_SECONDS;
     pthread_mutex_unlock(&w->mutex);
     return st;
 }

@@ -75,7 +75,7 @@ struct dcpk_writing {
     struct dcpk_keeping keeping;
     struct dcpk_meter meter;
     bool meter_ended;
-    uint64_t elsewhere_read_bytes, elsewhere_written_bytes; /* by other ranks */
+    struct dcpk_exec_stats elsewhere; /* bytes moved by other ranks */
 };
 
 struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);

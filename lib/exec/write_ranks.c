@@ -44,12 +44,12 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     return st;
 }
 
-/* Bytes of the units before `end` that are still to be done. */
-static uint64_t bytes_left(const struct dcpk_writing *w, size_t end)
+/* Bytes of the units that are still to be done. */
+static uint64_t bytes_left(const struct dcpk_writing *w)
 {
     uint64_t n_bytes = 0;
 
-    for (size_t i = 0; i < end; i++)
+    for (size_t i = 0; i < w->units.n; i++)
         n_bytes += w->states[i].is_done ? 0 : dcpk_unit_bytes(&w->units, i);
     return n_bytes;
 }
@@ -63,7 +63,7 @@ static void find_share(const struct dcpk_writing *w, const struct dcpk_ranks *ra
 {
     const uint64_t n_ranks = (uint64_t)dcpk_ranks_count(ranks);
     const uint64_t self = (uint64_t)dcpk_ranks_self(ranks);
-    const uint64_t share = bytes_left(w, w->units.n) / n_ranks + 1;
+    const uint64_t share = bytes_left(w) / n_ranks + 1;
     uint64_t before = 0;
 
     *first = *last = 0;
@@ -115,17 +115,15 @@ static dcpk_status share_counts(struct dcpk_writing *w, struct dcpk_ranks *ranks
                                 struct dcpk_error *err)
 {
     struct dcpk_bytes all = {0};
-    uint64_t mine[2] = {0, 0};
+    struct dcpk_exec_stats mine = {0};
 
-    for (int i = 0; i < w->exec->n_threads && dcpk_ranks_self(ranks) != 0; i++) {
-        mine[0] += w->workers[i].read_bytes;
-        mine[1] += w->workers[i].written_bytes;
-    }
-    st = dcpk_ranks_share(ranks, mine, sizeof mine, &all, st, err);
+    if (dcpk_ranks_self(ranks) != 0)
+        dcpk_workers_count(w->exec, w->workers, &mine);
+    st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, st, err);
     for (size_t at = 0; st == DCPK_OK && at < all.n_bytes; at += sizeof mine) {
-        memcpy(mine, all.data + at, sizeof mine);
-        w->elsewhere_read_bytes += mine[0];
-        w->elsewhere_written_bytes += mine[1];
+        memcpy(&mine, all.data + at, sizeof mine);
+        w->elsewhere.read_bytes += mine.read_bytes;
+        w->elsewhere.written_bytes += mine.written_bytes;
     }
     dcpk_bytes_release(&all);
     return st;

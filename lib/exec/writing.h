@@ -12,7 +12,7 @@
 /*
  * The steps of dcpk_exec_convert (lib/exec/exec.h): new, payloads, run(0, n), finish, free. Units
  * may be run in any order, in several calls, or elsewhere: what they came to is then set. Each step
- * is called by one thread. After a failure only result, keep and free may be used.
+ * is called by one thread. After a failure only keep and free may be used.
  */
 struct dcpk_writing;
 
@@ -25,8 +25,6 @@ void dcpk_writing_free(struct dcpk_writing *w); /* NULL is a no-op */
 
 const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
 
-/* Is the unit done? Then *crc32 is what it came to. */
-bool dcpk_writing_result(const struct dcpk_writing *w, size_t unit, uint32_t *crc32);
 /* The unit is done, by another process: its bytes are in the folder and on disk, crc32 is what it
  * came to. Thread-safe. */
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clock.h - time that passes, for progress and for what is due now and then. */
+#ifndef DCPK_LIB_BASE_CLOCK_H
+#define DCPK_LIB_BASE_CLOCK_H
+
+#include <time.h>
+
+/* Seconds of a clock that only goes forward; where it began means nothing. */
+static inline double dcpk_now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+#endif
