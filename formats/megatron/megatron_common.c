@@ -57,10 +57,7 @@ static bool same_identity(const struct dcpk_value *a, const struct dcpk_value *b
 
 static bool is_expert(const struct dcpk_value *group)
 {
-    bool expert = false;
-
-    dcpk_value_as_bool(dcpk_value_get(group, "is_expert_parallel"), &expert);
-    return expert;
+    return dcpk_value_is_true(group, "is_expert_parallel");
 }
 
 /* The groups of the dense and of the expert optimizer. */

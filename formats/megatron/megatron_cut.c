@@ -19,13 +19,6 @@ static bool is_set(const struct dcpk_value *attrs, const char *name)
     return v != NULL && v->kind != DCPK_V_NONE;
 }
 
-static bool is_true(const struct dcpk_value *attrs, const char *name)
-{
-    bool b = false;
-
-    return dcpk_value_as_bool(dcpk_value_get(attrs, name), &b) && b;
-}
-
 /* args.<name>, or `otherwise` where it is missing or None; -1 there: it must be set. */
 static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, int64_t least,
                              int64_t otherwise, int64_t *out, struct dcpk_error *err)
@@ -73,7 +66,7 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
                              "args.%s is set: buckets of a run with %s are not decoded",
                              unset[i].name, unset[i].what);
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
-        if (is_true(attrs, off[i].name))
+        if (dcpk_value_is_true(attrs, off[i].name))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "args.%s is true: buckets of a run with %s are not decoded",
                              off[i].name, off[i].what);
@@ -168,8 +161,9 @@ static int64_t layers_per_chunk(const struct even *even, int64_t stage)
 static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk_cut *cut,
                                struct chunks *chunks, struct dcpk_error *err)
 {
-    const bool counts_embedding = is_true(attrs, "account_for_embedding_in_pipeline_split");
-    const bool counts_loss = is_true(attrs, "account_for_loss_in_pipeline_split");
+    const bool counts_embedding =
+        dcpk_value_is_true(attrs, "account_for_embedding_in_pipeline_split");
+    const bool counts_loss = dcpk_value_is_true(attrs, "account_for_loss_in_pipeline_split");
     struct even even = {cut->n_layers + counts_embedding + counts_loss, cut->pp, cut->vpp, -1, -1};
     dcpk_status st = DCPK_OK;
 
@@ -364,7 +358,7 @@ static unsigned read_spec(const struct dcpk_value *attrs)
 
     if (impl != NULL && strcmp(impl, "local") == 0)
         return 0;
-    return DCPK_SPEC_TE | (is_true(attrs, "moe_grouped_gemm") ? DCPK_SPEC_GROUPED : 0);
+    return DCPK_SPEC_TE | (dcpk_value_is_true(attrs, "moe_grouped_gemm") ? DCPK_SPEC_GROUPED : 0);
 }
 
 dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
@@ -389,7 +383,7 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
     if (st != DCPK_OK)
         return st;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
-                !is_true(attrs, "untie_embeddings_and_output_weights");
+                !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
     c.spec = read_spec(attrs);
     *cut = c;
     return DCPK_OK;

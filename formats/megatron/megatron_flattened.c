@@ -118,21 +118,15 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
     return DCPK_OK;
 }
 
-static bool says(const struct dcpk_value *attrs, const char *name)
-{
-    bool value = false;
-
-    return dcpk_value_as_bool(dcpk_value_get(attrs, name), &value) && value;
-}
-
 /* Would the run's options have made its experts of class GroupedMLP? */
 static bool wants_grouped_mlp(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
 
-    return says(attrs, "moe_grouped_gemm") && (says(attrs, "moe_use_legacy_grouped_gemm") ||
-                                               (impl != NULL && strcmp(impl, "local") == 0));
+    return dcpk_value_is_true(attrs, "moe_grouped_gemm") &&
+           (dcpk_value_is_true(attrs, "moe_use_legacy_grouped_gemm") ||
+            (impl != NULL && strcmp(impl, "local") == 0));
 }
 
 enum order {

@@ -21,7 +21,8 @@ static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const struct dcpk_value *params = dcpk_value_get(attrs, "params_dtype");
-    bool bf16 = false, fp16 = false;
+    const bool bf16 = dcpk_value_is_true(attrs, "bf16");
+    const bool fp16 = dcpk_value_is_true(attrs, "fp16");
 
     *known = true;
     if (model->is_fp32)
@@ -29,8 +30,6 @@ static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
     if (params != NULL && params->kind == DCPK_V_GLOBAL &&
         dcpk_dtype_is_float(dcpk_dtype_from_name(params->as.global.name)))
         return dcpk_dtype_from_name(params->as.global.name);
-    dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16);
-    dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16);
     *known = bf16 || fp16;
     return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
 }

@@ -418,10 +418,7 @@ static bool is_homogeneous(const struct dcpk_model *model)
 /* Has the source kept layers apart that args would stack? Its loaders are told so, ours as well. */
 static bool keeps_layers_apart(const struct dcpk_model *model)
 {
-    bool apart = false;
-
-    return dcpk_value_as_bool(dcpk_value_get(model->content, "non_homogeneous_layers"), &apart) &&
-           apart;
+    return dcpk_value_is_true(model->content, "non_homogeneous_layers");
 }
 
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,

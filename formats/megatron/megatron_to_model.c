@@ -196,9 +196,7 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sour
 /* Is args.<name> true? */
 static bool is_true(const struct dcpk_model *model, const char *name)
 {
-    bool value = false;
-
-    return dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), name), &value) && value;
+    return dcpk_value_is_true(dcpk_value_attrs(model->args), name);
 }
 
 /*

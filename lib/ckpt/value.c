@@ -206,6 +206,13 @@ bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out)
     return true;
 }
 
+bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name)
+{
+    bool value = false;
+
+    return dcpk_value_as_bool(dcpk_value_get(dict, name), &value) && value;
+}
+
 const char *dcpk_value_as_str(const struct dcpk_value *v)
 {
     return v != NULL && v->kind == DCPK_V_STR ? v->as.str : NULL;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/hex.h"
 #include "lib/ckpt/value.h"
 
 #define MAX_VISITS 10000000 /* nodes and, at eight to one, bytes written; past it "..." stands */
@@ -21,17 +22,14 @@ static void put_value(struct printer *p, const struct dcpk_value *v);
 
 static void put_hex(struct dcpk_json_out *out, const void *data, size_t n)
 {
-    static const char digits[] = "0123456789abcdef";
-    const uint8_t *bytes = data;
     struct dcpk_bytes text = {0};
+    uint8_t *at = dcpk_bytes_extend(&text, 2 * n + 1);
 
-    for (size_t i = 0; i < n; i++) {
-        dcpk_bytes_u8(&text, (uint8_t)digits[bytes[i] >> 4]);
-        dcpk_bytes_u8(&text, (uint8_t)digits[bytes[i] & 15]);
-    }
+    if (at != NULL)
+        dcpk_hex_put(data, n, (char *)at);
     if (text.status != DCPK_OK && out->out->status == DCPK_OK)
         out->out->status = text.status;
-    dcpk_json_put_text(out, n == 0 ? "" : (const char *)text.data, text.n_bytes);
+    dcpk_json_put_text(out, at == NULL ? "" : (const char *)at, at == NULL ? 0 : 2 * n);
     dcpk_bytes_release(&text);
 }
 

@@ -33,7 +33,6 @@ static bool has_uneven_stages(const struct dcpk_model *model)
     static const char *const names[] = {"decoder_first_pipeline_num_layers",
                                         "decoder_last_pipeline_num_layers",
                                         "pipeline_model_parallel_layout"};
-    bool counts = false;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const struct dcpk_value *v = dcpk_value_get(dcpk_value_attrs(model->args), names[i]);
@@ -41,10 +40,8 @@ static bool has_uneven_stages(const struct dcpk_model *model)
         if (v != NULL && v->kind != DCPK_V_NONE)
             return true;
     }
-    dcpk_value_as_bool(
-        dcpk_value_get(dcpk_value_attrs(model->args), "account_for_embedding_in_pipeline_split"),
-        &counts);
-    return counts;
+    return dcpk_value_is_true(dcpk_value_attrs(model->args),
+                              "account_for_embedding_in_pipeline_split");
 }
 
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,

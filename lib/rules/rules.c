@@ -184,10 +184,8 @@ static dcpk_status group_from_map(const struct dcpk_model *model, const struct d
 static double default_wd_mult(const struct dcpk_model *model, const struct dcpk_param *p,
                               const struct dcpk_model_tensor *tensor)
 {
-    bool qk = false;
+    const bool qk = dcpk_value_is_true(dcpk_value_attrs(model->args), "apply_wd_to_qk_layernorm");
 
-    dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "apply_wd_to_qk_layernorm"),
-                       &qk);
     if (qk && (strstr(p->name, "q_layernorm.") != NULL || strstr(p->name, "k_layernorm.") != NULL))
         return 1.0;
     return tensor->rank <= 1 || dcpk_ends_with(p->name, ".bias") ? 0.0 : 1.0;
@@ -197,11 +195,10 @@ static double default_wd_mult(const struct dcpk_model *model, const struct dcpk_
  * dense. */
 static bool has_expert_groups(const struct dcpk_model *model)
 {
-    bool expert = false;
-
-    for (size_t i = 0; i < model->n_groups && !expert; i++)
-        dcpk_value_as_bool(dcpk_value_get(model->groups[i], "is_expert_parallel"), &expert);
-    return expert;
+    for (size_t i = 0; i < model->n_groups; i++)
+        if (dcpk_value_is_true(model->groups[i], "is_expert_parallel"))
+            return true;
+    return false;
 }
 
 static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_groups,
@@ -212,11 +209,10 @@ static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_gro
     size_t n_found = 0;
 
     for (size_t i = 0; i < model->n_groups; i++) {
+        const bool is_expert = dcpk_value_is_true(model->groups[i], "is_expert_parallel");
         double mult = 1.0;
-        bool is_expert = false;
 
         dcpk_value_as_float(dcpk_value_get(model->groups[i], "wd_mult"), &mult);
-        dcpk_value_as_bool(dcpk_value_get(model->groups[i], "is_expert_parallel"), &is_expert);
         if (mult != wd_mult || is_expert != expert)
             continue;
         p->group = (uint32_t)i;
