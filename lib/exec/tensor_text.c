@@ -103,8 +103,8 @@ static void put_elem(struct writing *w, const struct dcpk_elem *e)
     }
 }
 
-/* Read from the element under way on, along the last kept axis, but not past `end`. */
-static dcpk_status read_block(struct writing *w, int axis, int64_t end, struct dcpk_error *err)
+/* Read from the element under way on, along the last kept axis, towards `last` but not past it. */
+static dcpk_status read_block(struct writing *w, int axis, int64_t last, struct dcpk_error *err)
 {
     struct dcpk_box box = {.rank = w->view->rank};
     dcpk_status st;
@@ -113,22 +113,27 @@ static dcpk_status read_block(struct writing *w, int axis, int64_t end, struct d
         box.offset[i] = w->at[i];
         box.extent[i] = 1;
     }
-    if (axis >= 0)
-        box.extent[axis] = end - w->at[axis] < BLOCK_ELEMS ? end - w->at[axis] : BLOCK_ELEMS;
+    if (axis >= 0) {
+        const int64_t at = w->at[axis], n = (last > at ? last - at : at - last) + 1;
+
+        box.extent[axis] = n < BLOCK_ELEMS ? n : BLOCK_ELEMS;
+        box.offset[axis] = last > at ? at : at - (box.extent[axis] - 1);
+    }
     st = dcpk_view_reader_read(w->reader, &box, w->block, err);
     w->first = axis >= 0 ? box.offset[axis] : 0;
     w->n = st != DCPK_OK ? 0 : axis >= 0 ? box.extent[axis] : 1;
     return st;
 }
 
-static dcpk_status put_element(struct writing *w, int axis, int64_t end, struct dcpk_error *err)
+/* last: the index on that axis of the last element that this row will be asked for. */
+static dcpk_status put_element(struct writing *w, int axis, int64_t last, struct dcpk_error *err)
 {
     const int64_t at = axis >= 0 ? w->at[axis] : 0;
     struct dcpk_elem e;
     dcpk_status st;
 
     if (at < w->first || at >= w->first + w->n) {
-        st = read_block(w, axis, end, err);
+        st = read_block(w, axis, last, err);
         if (st != DCPK_OK)
             return st;
     }
@@ -174,7 +179,7 @@ static dcpk_status put_items(struct writing *w, int depth, int64_t from, int64_t
         if (depth + 1 < w->n_kept)
             st = put_axis(w, depth + 1, err);
         else
-            st = put_element(w, axis, range->first + (to - 1) * range->step + 1, err);
+            st = put_element(w, axis, range->first + (to - 1) * range->step, err);
     }
     return st;
 }

@@ -68,8 +68,8 @@ static dcpk_status take_range(struct parser *p, struct part *part, struct dcpk_e
     st = take_number(p, &part->stop, &part->has_stop, err);
     if (st == DCPK_OK && take(p, ':'))
         st = take_number(p, &part->step, &has_step, err);
-    if (st == DCPK_OK && part->step < 1)
-        st = dcpk_fail(err, DCPK_EUSAGE, "a step of %" PRId64 "; it is 1 or more", part->step);
+    if (st == DCPK_OK && part->step == 0)
+        st = dcpk_fail(err, DCPK_EUSAGE, "a step of 0 leads nowhere");
     return st;
 }
 
@@ -96,31 +96,45 @@ static dcpk_status take_part(struct parser *p, struct part *part, struct dcpk_er
     return DCPK_OK;
 }
 
-/* Python's slice.indices: negative bounds count from the end, both are cut to the axis. */
-static int64_t bound(int64_t v, int64_t extent)
+/* Python's slice.indices: negative bounds count from the end, then both are cut to [least, most].
+ */
+static int64_t bound(int64_t v, int64_t extent, int64_t least, int64_t most)
 {
     if (v < 0)
-        v = v < -extent ? 0 : v + extent;
-    return v > extent ? extent : v;
+        v = v < -extent ? least : v + extent;
+    return v > most ? most : v;
+}
+
+static void resolve_range(const struct part *part, int64_t extent, struct dcpk_slice_axis *axis)
+{
+    const bool is_forward = part->step > 0;
+    const int64_t least = is_forward ? 0 : -1, most = is_forward ? extent : extent - 1;
+    const int64_t start = part->has_start ? bound(part->start, extent, least, most)
+                          : is_forward    ? least
+                                          : most;
+    const int64_t stop = part->has_stop ? bound(part->stop, extent, least, most)
+                         : is_forward   ? most
+                                        : least;
+    const int64_t way = is_forward ? stop - start : start - stop;
+    const int64_t stride = is_forward ? part->step : -part->step;
+
+    *axis =
+        (struct dcpk_slice_axis){start, part->step, way > 0 ? (way - 1) / stride + 1 : 0, false};
 }
 
 static dcpk_status resolve(const struct part *part, int64_t extent, int number,
                            struct dcpk_slice_axis *axis, struct dcpk_error *err)
 {
-    const int64_t start = part->has_start ? bound(part->start, extent) : 0;
-    const int64_t stop = part->has_stop ? bound(part->stop, extent) : extent;
-
-    if (part->kind == NUMBER) {
-        if (part->start < -extent || part->start >= extent)
-            return dcpk_fail(err, DCPK_EUSAGE,
-                             "index %" PRId64 " is out of bounds for axis %d of %" PRId64,
-                             part->start, number, extent);
-        *axis = (struct dcpk_slice_axis){part->start < 0 ? part->start + extent : part->start, 1, 1,
-                                         true};
+    if (part->kind == RANGE) {
+        resolve_range(part, extent, axis);
         return DCPK_OK;
     }
-    *axis = (struct dcpk_slice_axis){start, part->step,
-                                     stop > start ? (stop - start - 1) / part->step + 1 : 0, false};
+    if (part->start < -extent || part->start >= extent)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "index %" PRId64 " is out of bounds for axis %d of %" PRId64, part->start,
+                         number, extent);
+    *axis =
+        (struct dcpk_slice_axis){part->start < 0 ? part->start + extent : part->start, 1, 1, true};
     return DCPK_OK;
 }
 

@@ -7,7 +7,8 @@
 
 #include "lib/model/box.h"
 
-/* The indices first, first + step, .. of one axis, n of them. */
+/* The indices first, first + step, .. of one axis, n of them; step is below 0 where they go back.
+ */
 struct dcpk_slice_axis {
     int64_t first, step, n;
     bool is_dropped; /* picked by a number: the result has no such axis; n is 1 */
@@ -24,7 +25,7 @@ struct dcpk_slice {
  * count from the end when negative and drop their axis, start:stop:step has defaults and is cut to
  * the axis, "..." stands for as many ":" as are missing, axes not named are whole. text:
  * NUL-terminated, n bytes of it are read; NULL: everything. Errors: DCPK_EUSAGE naming the part:
- * syntax, a number outside its axis, too many parts, a step below 1 (as torch).
+ * syntax, a number outside its axis, too many parts, a step of 0.
  */
 dcpk_status dcpk_slice_parse(const char *text, size_t n, const int64_t *shape, int rank,
                              struct dcpk_slice *slice, struct dcpk_error *err);
