@@ -260,6 +260,7 @@ dcpk_status dcpk_state_dict_to_json(const struct dcpk_state_dict *dict, int inde
     dcpk_status st;
 
     dcpk_json_out_init(&j, out, indent);
+    j.is_python = true;
     st = put_node(&j, &dict->root, dict->arena, err);
     return st == DCPK_OK ? dcpk_bytes_status(out, err) : st;
 }

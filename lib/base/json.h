@@ -63,6 +63,7 @@ struct dcpk_json_out {
     int depth;
     bool has_item[DCPK_JSON_MAX_DEPTH];
     bool after_key;
+    bool is_python; /* NaN, Infinity and -Infinity bare, as json.dumps has them; set after init */
 };
 void dcpk_json_out_init(struct dcpk_json_out *j, struct dcpk_bytes *out, int indent);
 void dcpk_json_begin_object(struct dcpk_json_out *j);
@@ -74,9 +75,11 @@ void dcpk_json_put_text(struct dcpk_json_out *j, const char *text, size_t n);
 void dcpk_json_put_string(struct dcpk_json_out *j, const char *text); /* NUL-terminated */
 void dcpk_json_put_int(struct dcpk_json_out *j, int64_t v);
 void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v);
-void dcpk_json_put_double(
-    struct dcpk_json_out *j,
-    double v); /* Python's repr: shortest that reads back, "1.0", "1e-05", NaN, Infinity */
+/*
+ * Python's repr: shortest that reads back, "1.0", "1e-05". JSON has no numbers that are not finite:
+ * those become the strings "NaN", "Infinity" and "-Infinity", which Python's float() takes.
+ */
+void dcpk_json_put_double(struct dcpk_json_out *j, double v);
 void dcpk_json_put_bool(struct dcpk_json_out *j, bool v);
 void dcpk_json_put_null(struct dcpk_json_out *j);
 

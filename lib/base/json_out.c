@@ -189,17 +189,18 @@ void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v)
 /* json.dumps: as repr, but for the three that JSON has no word for. */
 void dcpk_json_put_double(struct dcpk_json_out *j, double v)
 {
+    const char *quote = j->is_python ? "" : "\"";
     char text[32];
 
     separate(j);
-    if (isnan(v)) {
-        dcpk_bytes_text(j->out, "NaN");
-    } else if (isinf(v)) {
-        dcpk_bytes_text(j->out, v < 0 ? "-Infinity" : "Infinity");
-    } else {
+    if (isfinite(v)) {
         dcpk_format_double(v, text);
         dcpk_bytes_text(j->out, text);
+        return;
     }
+    dcpk_bytes_text(j->out, quote);
+    dcpk_bytes_text(j->out, isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
+    dcpk_bytes_text(j->out, quote);
 }
 
 void dcpk_json_put_bool(struct dcpk_json_out *j, bool v)

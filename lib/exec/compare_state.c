@@ -23,6 +23,7 @@ static const char *value_text(struct dcpk_comparing *c, const struct dcpk_value 
     if (value == NULL)
         return NULL;
     dcpk_json_out_init(&j, &bytes, 0);
+    j.is_python = true; /* a float nan and the text "NaN" look different */
     dcpk_value_to_json(value, &j);
     st = dcpk_bytes_status(&bytes, err);
     if (st == DCPK_OK)

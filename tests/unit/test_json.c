@@ -229,12 +229,32 @@ static void doubles_as_python(void **state)
         dcpk_format_double(doubles[i].value, text);
         CHECK_EQ_STR(text, doubles[i].repr, "repr");
         dcpk_json_out_init(&j, &out, 0);
+        j.is_python = true;
         dcpk_json_put_double(&j, doubles[i].value);
         dcpk_bytes_u8(&out, 0);
         CHECK_EQ_STR((const char *)out.data, doubles[i].dump ? doubles[i].dump : doubles[i].repr,
                      doubles[i].repr);
         dcpk_bytes_release(&out);
     }
+}
+
+/* RFC 8259 section 6: "Numeric values that cannot be represented ... are not permitted." */
+static void no_bare_nan(void **state)
+{
+    struct dcpk_bytes out = {0};
+    struct dcpk_json_out j;
+
+    (void)state;
+    dcpk_json_out_init(&j, &out, 0);
+    dcpk_json_begin_array(&j);
+    dcpk_json_put_double(&j, (double)NAN);
+    dcpk_json_put_double(&j, (double)INFINITY);
+    dcpk_json_put_double(&j, -(double)INFINITY);
+    dcpk_json_put_double(&j, 0.5);
+    dcpk_json_end_array(&j);
+    dcpk_bytes_u8(&out, 0);
+    CHECK_EQ_STR((const char *)out.data, "[\"NaN\", \"Infinity\", \"-Infinity\", 0.5]", "strict");
+    dcpk_bytes_release(&out);
 }
 
 static void texts_as_python(void **state)
@@ -376,6 +396,7 @@ int main(void)
         cmocka_unit_test(walks),
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(doubles_as_python),
+        cmocka_unit_test(no_bare_nan),
         cmocka_unit_test(texts_as_python),
         cmocka_unit_test(documents_as_python),
         cmocka_unit_test(every_failure),
