@@ -14,6 +14,8 @@
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/exec/exec.h"
 #include "tools/bar.h"
 
 #define MAX_OPTIONS    48
@@ -250,11 +252,14 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
             return -1;
         return dcpk_cli_usage(cli->name, "--%s '%s' is no finite number of 0 or more", option->name,
                               argument);
-    case DCPK_CLI_SIZE:
-        if (parse_size(argument, option->value))
-            return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is no size like 256M or 1G", option->name,
-                              argument);
+    case DCPK_CLI_MEMORY:
+        if (!parse_size(argument, option->value))
+            return dcpk_cli_usage(cli->name, "--%s '%s' is no size like 256M or 1G", option->name,
+                                  argument);
+        if (*(uint64_t *)option->value < DCPK_EXEC_LEAST_MEMORY_BYTES)
+            return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least",
+                                  option->name, argument);
+        return -1;
     }
     return -1;
 }
@@ -294,6 +299,41 @@ static const struct dcpk_cli_option *option_of(const struct dcpk_cli *cli, int c
     return NULL;
 }
 
+bool dcpk_cli_is_near(const char *word, const char *name)
+{
+    const size_t n_word = strlen(word), n_name = strlen(name);
+    const size_t least = n_word < n_name ? n_word : n_name;
+    const size_t most = n_word < n_name ? n_name : n_word;
+    size_t before = 0, behind = 0;
+
+    while (before < least && word[before] == name[before])
+        before++;
+    while (behind < least - before && word[n_word - 1 - behind] == name[n_name - 1 - behind])
+        behind++;
+    return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
+}
+
+/* "--dryrun": not one of ours, nor the beginning of just one. */
+static int unknown_option(const struct dcpk_cli *cli, const char *word)
+{
+    const char *begin = word + strspn(word, "-"), *near = NULL;
+    const size_t n = strcspn(begin, "=");
+    char name[32];
+
+    if (n < sizeof name) {
+        memcpy(name, begin, n);
+        name[n] = '\0';
+        for (size_t i = 0; i < cli->n_options && near == NULL; i++)
+            if (dcpk_starts_with(cli->options[i].name, name) ||
+                dcpk_cli_is_near(name, cli->options[i].name))
+                near = cli->options[i].name;
+    }
+    if (near == NULL)
+        return dcpk_cli_usage(cli->name, "unknown option '%s'", word);
+    return dcpk_cli_usage(cli->name, "unknown or ambiguous option '%s'; did you mean '--%s'?", word,
+                          near);
+}
+
 static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
 {
     const char *word = argv[optind - 1];
@@ -304,7 +344,7 @@ static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
         return dcpk_cli_usage(cli->name, "unknown option '-%c'", optopt);
     if (optopt != 0)
         return dcpk_cli_usage(cli->name, "option '%s' takes no argument", word);
-    return dcpk_cli_usage(cli->name, "unknown or ambiguous option '%s'", word);
+    return unknown_option(cli, word);
 }
 
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)

@@ -39,8 +39,8 @@ enum dcpk_cli_kind {
     DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
     DCPK_CLI_LENGTH, /* value: int64_t *, 1 .. 2^60 */
     DCPK_CLI_NUMBER, /* value: double *, 0 or more, finite */
-    DCPK_CLI_SIZE,   /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024
-                      */
+    DCPK_CLI_MEMORY, /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of
+                        1024; not below what a run needs */
 };
 #define DCPK_CLI_MAX_LIST 64
 struct dcpk_cli_list {
@@ -64,19 +64,14 @@ struct dcpk_cli_option {
     }
 #define DCPK_CLI_MEMORY(variable)                                                                  \
     {                                                                                              \
-        "memory", 0, DCPK_CLI_SIZE, &(variable), "SIZE",                                           \
-            "limit of all buffers together in bytes, or with K, M, G (default: 256M, at least "    \
+        "memory", 0, DCPK_CLI_MEMORY, &(variable), "SIZE",                                         \
+            "limit of all buffers together in bytes, or with K, M, G, T (default: 256M, at least " \
             "16M)"                                                                                 \
     }
 #define DCPK_CLI_FORMAT(variable)                                                                  \
     {                                                                                              \
         "format", 0, DCPK_CLI_TEXT, &(variable), "NAME",                                           \
             "read DIR as this format (default: found by looking)"                                  \
-    }
-#define DCPK_CLI_VOCAB_SIZE(variable)                                                              \
-    {                                                                                              \
-        "vocab-size", 0, DCPK_CLI_LENGTH, &(variable), "N",                                        \
-            "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"       \
     }
 /* Two rows; the variable is a struct dcpk_voice. */
 #define DCPK_CLI_VOICE(variable)                                                                   \
@@ -111,6 +106,12 @@ struct dcpk_cli {
  * (borrowed from argv); else the exit code to return: 0 after --help, 2 after a message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
+
+/*
+ * Is `word` what a slip of the hand makes of `name`: the same but for one place of at most 3 bytes,
+ * and of no more than half of it?
+ */
+bool dcpk_cli_is_near(const char *word, const char *name);
 
 /* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of
  * err->status. */

@@ -60,7 +60,8 @@ int dcpk_cmd_compare(int argc, char **argv)
          "count also what only another parallel layout changes (sizes of the mesh, padding of the\n"
          "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in\n"
          "args, defaults in parameter groups)"},
-        DCPK_CLI_VOCAB_SIZE(options.vocab_size),
+        {"vocab-size", 0, DCPK_CLI_LENGTH, &options.vocab_size, "N",
+         "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),

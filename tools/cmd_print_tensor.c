@@ -33,9 +33,13 @@ static dcpk_status no_tensor(const struct dcpk_checkpoint *ckpt, const char *key
     for (size_t i = 0; i < ckpt->n_objects && near == NULL && *key != '\0'; i++)
         if (strstr(ckpt->objects[i].key, key) != NULL)
             near = ckpt->objects[i].key;
-    return dcpk_fail(
-        err, DCPK_EUSAGE, "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them",
-        key, near == NULL ? "" : " (but '", near == NULL ? "" : near, near == NULL ? "" : "')");
+    for (size_t i = 0; i < ckpt->n_tensors && near == NULL; i++)
+        if (dcpk_cli_is_near(key, ckpt->tensors[i].key))
+            near = ckpt->tensors[i].key;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them", key,
+                     near == NULL ? "" : " (but there is '", near == NULL ? "" : near,
+                     near == NULL ? "" : "')");
 }
 
 /* A key may hold brackets itself: the whole text first, then what stands before the last '['. */
@@ -57,6 +61,8 @@ static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
         slice = bracket + 1;
         n_slice = n - (size_t)(slice - r->text) - 1;
     }
+    if (r->tensor == NULL && bracket != NULL && r->text[n - 1] != ']')
+        return dcpk_fail(err, DCPK_EUSAGE, "the slice '%s' does not end with ']'", bracket);
     if (r->tensor == NULL)
         return no_tensor(ckpt, r->key, err);
     st = dcpk_slice_parse(slice, n_slice, r->tensor->shape, r->tensor->rank, &r->slice, err);

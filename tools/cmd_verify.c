@@ -210,7 +210,9 @@ int dcpk_cmd_verify(int argc, char **argv)
          "weights against their rounded masters, training state by value"},
         {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
          "with --against: DIR was converted without optimizer state"},
-        DCPK_CLI_VOCAB_SIZE(v.vocab_size),
+        {"vocab-size", 0, DCPK_CLI_LENGTH, &v.vocab_size, "N",
+         "with --against: tokens of the vocabulary, where its padding differs (default:\n"
+         "args.vocab_size)"},
         DCPK_CLI_FORMAT(v.format),
         DCPK_CLI_JSON(v.as_json),
         DCPK_CLI_THREADS(v.options.n_threads),
@@ -233,6 +235,8 @@ int dcpk_cmd_verify(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (v.against == NULL && (v.weights_only || v.vocab_size != 0))
+        return dcpk_cli_usage(NAME, "--weights-only and --vocab-size are for --against SRC");
     v.path = args[0];
     return verify(&v);
 }

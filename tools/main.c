@@ -7,9 +7,7 @@
 #include "kernels/kernels.h"
 #include "tools/cmd.h"
 
-#define MAX_NAME     64
-#define NEAR_ENOUGH  3 /* edits between a mistyped name and one that is suggested */
-#define PREFIX_BYTES 4 /* or so many equal bytes at the start */
+#define PREFIX_BYTES 4 /* equal ones at the start: a name that is suggested */
 
 struct command {
     const char *name, *summary;
@@ -83,31 +81,6 @@ static int put_version(void)
     return finish();
 }
 
-/* Edit distance (Levenshtein) of two short names, one row of the table at a time. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[MAX_NAME + 1];
-    const size_t n = strlen(b);
-
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0]; /* the entry up and to the left of row[j] */
-
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            const size_t up = row[j];
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
-            best = up + 1 < best ? up + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            row[j] = best;
-            diagonal = up;
-        }
-    }
-    return row[n];
-}
-
 static int unknown_command(const char *name)
 {
     const char *before = "; did you mean ";
@@ -116,9 +89,8 @@ static int unknown_command(const char *name)
     dcpk_cli_put_text(stderr, name);
     putc('\'', stderr);
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        const bool is_near =
-            strlen(name) <= MAX_NAME && (strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
-                                         distance(name, commands[i].name) <= NEAR_ENOUGH);
+        const bool is_near = strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
+                             dcpk_cli_is_near(name, commands[i].name);
 
         if (!is_near)
             continue;

@@ -13,7 +13,6 @@
 
 #define MIB                  ((size_t)1 << 20)
 #define DEFAULT_MEMORY_BYTES (256 * MIB)
-#define LEAST_MEMORY_BYTES   (16 * MIB)
 #define LEAST_SHARE_BYTES    MIB
 /*
  * Larger shares gain nothing, smaller ones lose nothing that could be told from the disk's noise:
@@ -56,8 +55,8 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
         return err->status;
     if (memory_bytes == 0)
         memory_bytes = DEFAULT_MEMORY_BYTES;
-    if (memory_bytes < LEAST_MEMORY_BYTES)
-        memory_bytes = LEAST_MEMORY_BYTES;
+    if (memory_bytes < DCPK_EXEC_LEAST_MEMORY_BYTES)
+        memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES;
     made->ckpt = ckpt;
     made->backend = backend;
     made->progress = options->progress;

@@ -9,6 +9,7 @@
 #include "lib/exec/backend.h"
 #include "lib/plan/plan.h"
 
+#define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
 struct dcpk_exec_options {
     int n_threads;         /* 0: the CPUs this process may use, at most 16 */
     uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all

@@ -14,6 +14,15 @@ print "$sample" rng_state/shard_0.0_2.2 | grep -c '"random_rng_state"\|"torch_rn
 for name in torch_dist_c_dense_tp2pp2 torch_dist_b_dense_tp2pp2 zarr_dense_tp2dp2; do
     print --json "$SAMPLES/$name" common | grep -E '^    "iteration": |"tensor_model_parallel_size": |^  "key": '
 done
-refuses "no object" 2 "no tensor or object 'rng_state' \\(but 'rng_state/shard_" print "$sample" rng_state
+refuses "no object" 2 "no tensor or object 'rng_state' \\(but there is 'rng_state/shard_" print "$sample" rng_state
 refuses "out of bounds" 2 'index 64 is out of bounds for axis 1 of 64' print "$sample" "${key}[0, 64]"
 refuses "no slice" 2 'is no number' print "$sample" "${key}[]"
+refuses "no end" 2 "the slice '.0, 5' does not end" print "$sample" "${key}[0, 5"
+refuses "a slip" 2 "but there is '$key'" print "$sample" "${key/weight/wieght}"
+# Backwards: numpy's order. The second row is longer than what is read at once.
+values() { print --json "$1" "$2" | sed 's/.*"values": \[\(.*\)\], "version.*/\1/; s/, /\n/g'; }
+diff <(values "$sample" "${key}[1, 2, 90:10:-7]") <(values "$sample" "${key}[1, 2, 13:91:7]" | tac)
+long="optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg"
+sample=$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2
+diff <(values "$sample" "${long}[::-1]") <(values "$sample" "$long" | tac)
+values "$sample" "${long}[::-1]" | wc -l
