@@ -82,7 +82,7 @@ dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
     *where = (struct dcpk_extent){
         .source = source,
         .first_bytes = item.first_bytes,
-        .is_row_major = dcpk_item_is_row_major(&item),
+        .is_row_major = dcpk_strides_are_row_major(item.shape, item.stride_elems, item.rank),
         .has_crc32 = true,
         .crc32 = item.record_crc32,
         .record_offset_bytes = item.record_offset_bytes,
@@ -104,6 +104,34 @@ dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk
     if (st != DCPK_OK)
         dcpk_context(err, "object '%s'", object->key);
     return st;
+}
+
+static struct dcpk_item_range object_range(const struct dcpk_checkpoint *ckpt,
+                                           const struct dcpk_object *object)
+{
+    return (struct dcpk_item_range){.source = ckpt->files[object->place.file],
+                                    .offset_bytes = object->place.offset_bytes,
+                                    .n_bytes = object->place.n_bytes};
+}
+
+dcpk_status dcpk_dcp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = object_range(ckpt, object);
+    dcpk_status st = dcpk_item_read_outline(&range, arena, value, err);
+
+    if (st != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return st;
+}
+
+dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                 dcpk_take_record *take, void *context, struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = object_range(ckpt, object);
+
+    return dcpk_item_each_record(&range, take, context, err);
 }
 
 /* Begin the next file of an output. */
@@ -316,6 +344,8 @@ const struct dcpk_format dcpk_format_dcp = {
     .open = open_plain,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
+    .outline_object = dcpk_dcp_outline_object,
+    .each_record = dcpk_dcp_each_record,
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,

@@ -28,6 +28,11 @@ dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
 dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  struct dcpk_arena *arena, const struct dcpk_value **value,
                                  struct dcpk_error *err);
+dcpk_status dcpk_dcp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err);
+dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                 dcpk_take_record *take, void *context, struct dcpk_error *err);
 /* Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
  * MiB or more start at a multiple of 4096. */
 dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err);

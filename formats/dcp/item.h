@@ -5,7 +5,7 @@
 #define DCPK_FORMATS_DCP_ITEM_H
 
 #include "lib/base/store.h"
-#include "lib/ckpt/value.h"
+#include "lib/ckpt/format.h"
 #include "lib/model/box.h"
 
 /* Where an item lies, and who reads it (struct dcpk_reader; NULL: nobody special). */
@@ -54,6 +54,16 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
                                  uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err);
+
+/*
+ * The outline of an item of any size (format.h, outline_object): its data.pkl is read, at most 256
+ * MiB of it, and checked, its tensors stay where they are.
+ */
+dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                   const struct dcpk_value **value, struct dcpk_error *err);
+/* Hand over every record of an item (format.h, each_record). */
+dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take_record *take,
+                                  void *context, struct dcpk_error *err);
 
 /*
  * Writing: byte layout of torch 2.7 to 2.11 (stored, 64-byte aligned records, data descriptors,

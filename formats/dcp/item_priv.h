@@ -46,7 +46,7 @@ dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct d
 
 /* Do the elements lie one behind the other in row-major order? True for tensors without elements.
  */
-bool dcpk_item_is_row_major(const struct dcpk_item_tensor *tensor);
+bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
 
 /* Check an item in memory that is carried over unread: a sound archive, every CRC right.
  * base_bytes: its place in its file. */

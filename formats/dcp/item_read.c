@@ -17,18 +17,18 @@
 
 const char dcpk_storage_mark[] = "torch storage";
 
-bool dcpk_item_is_row_major(const struct dcpk_item_tensor *tensor)
+bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank)
 {
     int64_t next = 1;
     bool is_row_major = true;
 
-    for (int i = tensor->rank - 1; i >= 0; i--) {
-        if (tensor->shape[i] == 0)
+    for (int i = rank - 1; i >= 0; i--) {
+        if (shape[i] == 0)
             return true;
-        if (tensor->shape[i] == 1)
+        if (shape[i] == 1)
             continue;
-        is_row_major = is_row_major && tensor->stride_elems[i] == next;
-        if (!dcpk_mul_i64(next, tensor->shape[i], &next))
+        is_row_major = is_row_major && stride_elems[i] == next;
+        if (!dcpk_mul_i64(next, shape[i], &next))
             is_row_major = false;
     }
     return is_row_major;

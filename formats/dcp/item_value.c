@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* item_value.c - torch.save archives as values: everything in memory, every CRC checked, tensors
- * with their bytes. */
+ * with their bytes; or in outline, tensors left where they are. */
 #include "formats/dcp/item_priv.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/checked.h"
 
 #define MAX_VALUE_MEMBERS   65536u
 #define DEFAULT_LIMIT_BYTES ((uint64_t)1 << 30)
+#define MAX_OUTLINE_BYTES   ((uint64_t)256 << 20) /* of the pickle alone */
 /* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
 #define MAX_EXPANSION 64u
 
-/* Tensors inside a value being made of an archive in memory. */
+/* Tensors inside a value being made of an archive: in memory, else an outline is made. */
 struct filling {
     struct dcpk_zip *zip;
     struct dcpk_arena *arena;
-    uint64_t budget_bytes; /* for tensor bytes */
+    uint64_t budget_bytes; /* for tensor bytes in memory */
 };
 
 /* Copy elements into row-major order: an odometer over all axes but the last. */
@@ -43,38 +45,65 @@ static void gather(const struct dcpk_rebuilt *r, const uint8_t *storage, uint8_t
     } while (axis >= 0);
 }
 
+/* Copy the bytes of a tensor of n_elems out of the archive in memory. */
+static dcpk_status copy_elements(struct filling *f, const struct dcpk_rebuilt *r, int64_t n_elems,
+                                 const struct dcpk_zip_member *member, struct dcpk_value_tensor *t,
+                                 struct dcpk_error *err)
+{
+    const size_t elem = dcpk_dtype_bytes(r->dtype);
+    uint8_t *bytes;
+
+    if ((uint64_t)n_elems > f->budget_bytes / elem)
+        return dcpk_fail(err, DCPK_ERANGE,
+                         "tensors with more than %u times the bytes of their item", MAX_EXPANSION);
+    f->budget_bytes -= (uint64_t)n_elems * elem;
+    bytes = dcpk_arena_alloc(f->arena, (size_t)n_elems * elem, err);
+    if (bytes == NULL)
+        return err->status;
+    if (n_elems > 0) /* the CRC of its storage was checked with all others */
+        gather(r, f->zip->whole + member->data_offset_bytes, bytes);
+    t->data = bytes;
+    return DCPK_OK;
+}
+
+/* Say where the elements lie. They are inside their record, and that inside the file. */
+static void point_at_elements(const struct filling *f, const struct dcpk_rebuilt *r,
+                              const struct dcpk_zip_member *member, struct dcpk_value_tensor *t)
+{
+    t->first_bytes = f->zip->base_bytes + member->data_offset_bytes +
+                     (uint64_t)r->offset_elems * dcpk_dtype_bytes(r->dtype);
+    t->is_row_major = dcpk_strides_are_row_major(r->shape, r->stride_elems, r->rank);
+}
+
 /* Make the tensor that `r` says. */
 static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
                                struct dcpk_value_tensor **out, struct dcpk_error *err)
 {
-    const size_t elem = dcpk_dtype_bytes(r->dtype);
     const struct dcpk_zip_member *member;
     struct dcpk_value_tensor *t;
     int64_t n_elems, *shape;
-    const uint8_t *storage;
-    uint8_t *bytes;
+    uint64_t n_bytes;
     dcpk_status st = dcpk_rebuilt_find_storage(f->zip, r, &member, err);
 
     if (st == DCPK_OK)
         st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
     if (st != DCPK_OK)
         return st;
-    if ((uint64_t)n_elems > f->budget_bytes / elem)
-        return dcpk_fail(err, DCPK_ERANGE,
-                         "tensors with more than %u times the bytes of their item", MAX_EXPANSION);
-    f->budget_bytes -= (uint64_t)n_elems * elem;
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(r->dtype), &n_bytes))
+        return dcpk_fail(err, DCPK_ERANGE, "a tensor of %" PRId64 " elements", n_elems);
     t = dcpk_arena_alloc(f->arena, sizeof *t, err);
     shape = t == NULL ? NULL : dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
-    bytes = shape == NULL ? NULL : dcpk_arena_alloc(f->arena, (size_t)n_elems * elem, err);
-    if (bytes == NULL)
+    if (shape == NULL)
         return err->status;
     memcpy(shape, r->shape, (size_t)r->rank * sizeof *shape);
-    storage = f->zip->whole + member->data_offset_bytes; /* its CRC was checked with all others */
-    if (n_elems > 0)
-        gather(r, storage, bytes);
-    *t = (struct dcpk_value_tensor){r->dtype, r->rank, shape, (uint64_t)n_elems * elem, bytes};
+    *t = (struct dcpk_value_tensor){
+        .dtype = r->dtype, .rank = r->rank, .shape = shape, .n_bytes = n_bytes};
+    if (f->zip->whole != NULL)
+        st = copy_elements(f, r, n_elems, member, t, err);
+    else
+        point_at_elements(f, r, member, t);
     *out = t;
-    return DCPK_OK;
+    return st;
 }
 
 /* Nodes still to be looked at, and those that were: nodes may be shared. */
@@ -224,28 +253,43 @@ dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_b
     return st;
 }
 
+/* The value of an open archive whose data.pkl has at most limit_bytes. */
+static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_value *v;
+    size_t n_storages;
+    dcpk_status st = dcpk_item_read_pickle(f->zip, limit_bytes, f->arena, &v, &n_storages, err);
+
+    if (st == DCPK_OK && n_storages > 0)
+        st = fill_tensors(f, v, err);
+    if (st == DCPK_OK)
+        *value = v;
+    return st;
+}
+
 /* The value of an archive in memory. */
 static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
                               struct dcpk_arena *arena, const struct dcpk_value **value,
                               struct dcpk_error *err)
 {
-    const struct dcpk_value *v;
     struct dcpk_zip zip;
     struct filling f = {
         .zip = &zip, .arena = arena, .budget_bytes = MAX_EXPANSION * (uint64_t)n_bytes};
-    size_t n_storages;
     dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
 
     if (st == DCPK_OK)
         st = check_crcs(&zip, err);
     if (st == DCPK_OK)
-        st = dcpk_item_read_pickle(&zip, n_bytes, arena, &v, &n_storages, err);
-    if (st == DCPK_OK && n_storages > 0)
-        st = fill_tensors(&f, v, err);
-    if (st == DCPK_OK)
-        *value = v;
+        st = build_value(&f, n_bytes, value, err);
     dcpk_zip_release(&zip);
     return st;
+}
+
+static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *err)
+{
+    dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
+                 dcpk_source_name(range->source));
 }
 
 dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
@@ -274,7 +318,40 @@ dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_byt
 out:
     dcpk_free(data);
     if (st != DCPK_OK)
-        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", offset_bytes,
-                     dcpk_source_name(source));
+        tell_range(&(struct dcpk_item_range){.source = source, .offset_bytes = offset_bytes}, err);
+    return st;
+}
+
+dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                   const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    struct filling f = {.zip = &zip, .arena = arena};
+    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = build_value(&f, MAX_OUTLINE_BYTES, value, err);
+    dcpk_zip_release(&zip);
+    if (st != DCPK_OK)
+        tell_range(range, err);
+    return st;
+}
+
+dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take_record *take,
+                                  void *context, struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+
+    for (size_t i = 0; st == DCPK_OK && i < zip.n_members; i++) {
+        const struct dcpk_zip_member *member = &zip.members[i];
+        const struct dcpk_record record = {range->offset_bytes + member->data_offset_bytes,
+                                           member->n_bytes, member->crc32};
+
+        st = take(context, &record, err);
+    }
+    dcpk_zip_release(&zip);
+    if (st != DCPK_OK)
+        tell_range(range, err);
     return st;
 }

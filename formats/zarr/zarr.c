@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
 #include "formats/zarr/zarr_priv.h"
@@ -28,23 +29,39 @@ static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_
 }
 
 /* A .pt file holds the bare value; the list of one around it is what torch_dist's items have. */
-static dcpk_status zarr_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                    struct dcpk_arena *arena, const struct dcpk_value **value,
-                                    struct dcpk_error *err)
+static dcpk_status list_bare(struct dcpk_arena *arena, const struct dcpk_value *bare,
+                             const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct dcpk_value *bare = NULL, *list;
-    dcpk_status st = dcpk_item_read_value(ckpt->files[object->place.file], 0, object->place.n_bytes,
-                                          0, arena, &bare, err);
+    const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, &bare, 1, err);
 
-    if (st != DCPK_OK) {
-        dcpk_context(err, "object '%s'", object->key);
-        return st;
-    }
-    list = dcpk_value_seq(arena, DCPK_V_LIST, &bare, 1, err);
     if (list == NULL)
         return err->status;
     *value = list;
     return DCPK_OK;
+}
+
+static dcpk_status zarr_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_value *bare = NULL;
+    dcpk_status st = dcpk_item_read_value(ckpt->files[object->place.file], 0, object->place.n_bytes,
+                                          0, arena, &bare, err);
+
+    if (st == DCPK_OK)
+        return list_bare(arena, bare, value, err);
+    dcpk_context(err, "object '%s'", object->key);
+    return st;
+}
+
+static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_object *object, struct dcpk_arena *arena,
+                                       const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_value *bare = NULL;
+    dcpk_status st = dcpk_dcp_outline_object(ckpt, object, arena, &bare, err);
+
+    return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
 }
 
 static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -79,6 +96,8 @@ const struct dcpk_format dcpk_format_zarr = {
     .locate = dcpk_zarr_locate,
     .decode = dcpk_zarr_decode,
     .load_object = zarr_load_object,
+    .outline_object = zarr_outline_object,
+    .each_record = dcpk_dcp_each_record,
     .load_common = zarr_load_common,
     .close = dcpk_zarr_close,
     .to_model = dcpk_megatron_to_model,

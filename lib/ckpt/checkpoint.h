@@ -51,8 +51,11 @@ struct dcpk_chunk {
     uint32_t tensor;
 };
 
-/* What a chunk of a view is: elements of the stored chunk `of` from `first` on, counted row-major
- * in it. */
+/*
+ * What a chunk of a view is: elements of the chunk `of` from `first` on, counted row-major in it.
+ * of DCPK_IN_PLACE: all of a tensor inside an object, whose bytes are those at the chunk's `place`.
+ */
+#define DCPK_IN_PLACE SIZE_MAX
 struct dcpk_chunk_run {
     size_t of;
     int64_t first;
@@ -137,10 +140,19 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                      uint32_t *index, struct dcpk_error *err);
 /*
- * Elements [first, first + n) of the stored chunk `chunk`, counted row-major in it, are elements
- * [start, start + n) of `block`, counted row-major in that box of the last view added. Becomes at
- * most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT when the run passes the end of the chunk
- * or the block, or the block that of the view.
+ * A new view of a tensor inside an object: the bytes at `place` are its elements in row-major order
+ * (format.h, outline_object). *chunk: its only one, through whose runs other views may look.
+ * Errors: DCPK_EFORMAT when `place` is not in its file, or has other than the tensor's bytes.
+ */
+dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_tensor *tensor,
+                                      const struct dcpk_place *place, uint32_t *index,
+                                      size_t *chunk, struct dcpk_error *err);
+/*
+ * Elements [first, first + n) of the chunk `chunk`, a stored one or that of an inner tensor,
+ * counted row-major in it, are elements [start, start + n) of `block`, counted row-major in that
+ * box of the last view added. Becomes at most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT
+ * when the run passes the end of the chunk or the block, or the block that of the view.
  */
 dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block,
                                     int64_t start, int64_t n, size_t chunk, int64_t first,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flat_view.c - tensors seen through runs of stored chunks: flat ranges cut into boxes. */
+/* flat_view.c - tensors seen through runs of stored chunks, or inside objects: flat ranges cut into
+ * boxes. */
 #include <assert.h>
 #include <inttypes.h>
 
@@ -66,8 +67,10 @@ static int64_t first_box(const struct dcpk_box *block, int64_t start, int64_t n,
     return taken;
 }
 
-static dcpk_status add_run_box(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
-                               size_t chunk, int64_t first, struct dcpk_error *err)
+/* Append a chunk to the last view. */
+static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
+                             struct dcpk_chunk_run run, const struct dcpk_place *place,
+                             struct dcpk_error *err)
 {
     const uint32_t view = (uint32_t)(ckpt->n_tensors + ckpt->n_views - 1);
     const size_t n = ckpt->n_chunks + ckpt->n_view_chunks;
@@ -77,12 +80,40 @@ static dcpk_status add_run_box(struct dcpk_checkpoint *ckpt, const struct dcpk_b
     if (st != DCPK_OK)
         return st;
     dcpk_box_pack(box, span);
-    ckpt->chunks[n] =
-        (struct dcpk_chunk){.tensor = view, .span = span, .place = ckpt->chunks[chunk].place};
-    ckpt->runs[ckpt->n_view_chunks] = (struct dcpk_chunk_run){.of = chunk, .first = first};
+    ckpt->chunks[n] = (struct dcpk_chunk){.tensor = view, .span = span, .place = *place};
+    ckpt->runs[ckpt->n_view_chunks] = run;
     ckpt->n_view_chunks++;
     ckpt->tensors[view].n_chunks++;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_tensor *tensor,
+                                      const struct dcpk_place *place, uint32_t *index,
+                                      size_t *chunk, struct dcpk_error *err)
+{
+    const uint64_t file_bytes = dcpk_source_bytes(ckpt->files[place->file]);
+    struct dcpk_box whole;
+    uint64_t n_bytes = 0;
+    int64_t n_elems;
+    dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(tensor->dtype), &n_bytes) ||
+        n_bytes != place->n_bytes || n_bytes > file_bytes ||
+        place->offset_bytes > file_bytes - n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': %" PRIu64 " bytes at byte %" PRIu64 " of '%s' are not its %" PRId64
+                         " elements",
+                         tensor->key, place->n_bytes, place->offset_bytes,
+                         dcpk_source_name(ckpt->files[place->file]), n_elems);
+    dcpk_box_whole(tensor->shape, tensor->rank, &whole);
+    *chunk = ckpt->n_chunks + ckpt->n_view_chunks;
+    st = dcpk_checkpoint_add_view(ckpt, tensor, index, err);
+    return st == DCPK_OK
+               ? add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err)
+               : st;
 }
 
 static bool fits(int64_t start, int64_t n, int64_t end)
@@ -116,8 +147,9 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
     while (n > 0 && st == DCPK_OK) {
         struct dcpk_box box;
         const int64_t taken = first_box(block, start, n, &box);
+        const struct dcpk_place place = ckpt->chunks[chunk].place; /* the table may move */
 
-        st = add_run_box(ckpt, &box, chunk, first, err);
+        st = add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err);
         start += taken;
         first += taken;
         n -= taken;
@@ -134,6 +166,19 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
     return i < ckpt->n_chunks ? NULL : &ckpt->runs[i - ckpt->n_chunks];
 }
 
+/* A chunk that is not of a view, or the whole of an inner tensor. */
+static dcpk_status locate_whole(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                                const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                struct dcpk_error *err)
+{
+    if (dcpk_checkpoint_chunk_run(ckpt, chunk) == NULL)
+        return ckpt->format->locate(ckpt, chunk, reader, where, err);
+    *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file],
+                                  .first_bytes = chunk->place.offset_bytes,
+                                  .is_row_major = true};
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                    const struct dcpk_reader *reader, struct dcpk_extent *where,
                                    struct dcpk_error *err)
@@ -145,7 +190,8 @@ dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dc
 
     if (run == NULL)
         return ckpt->format->locate(ckpt, chunk, reader, where, err);
-    st = ckpt->format->locate(ckpt, &ckpt->chunks[run->of], reader, where, err);
+    st = locate_whole(ckpt, run->of == DCPK_IN_PLACE ? chunk : &ckpt->chunks[run->of], reader,
+                      where, err);
     if (st != DCPK_OK)
         return st;
     if (!where->is_row_major)

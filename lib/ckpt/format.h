@@ -27,6 +27,15 @@ struct dcpk_extent {
     uint64_t record_offset_bytes, record_bytes;
 };
 
+/* A run of an object's bytes and the CRC-32 that was stored for it; places count from its file's
+ * start. */
+struct dcpk_record {
+    uint64_t offset_bytes, n_bytes;
+    uint32_t crc32;
+};
+typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *record,
+                                     struct dcpk_error *err);
+
 struct dcpk_format {
     const char *name;    /* what --from and --to accept */
     const char *summary; /* one line of help */
@@ -51,6 +60,17 @@ struct dcpk_format {
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);
+    /*
+     * Its outline: the same value, but tensors in it say where their bytes lie instead of holding
+     * them, so that an object of any size can be looked at. Their checksums are not checked.
+     */
+    dcpk_status (*outline_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err);
+    /* Hand over every record of an object, in the order of their bytes, for the caller to read and
+     * check. Thread-safe. */
+    dcpk_status (*each_record)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                               dcpk_take_record *take, void *context, struct dcpk_error *err);
     /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there
      * is none. */
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

@@ -86,7 +86,7 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
     return todo.status;
 }
 
-/* Load one object (NULL: the common state) and look through it. */
+/* Look through the outline of one object, or through the common state (NULL). */
 static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                dcpk_is_known *is_known, struct dcpk_error *err)
 {
@@ -102,7 +102,7 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     if (object == NULL)
         st = ckpt->format->load_common(ckpt, arena, &value, err);
     else
-        st = ckpt->format->load_object(ckpt, object, arena, &value, err);
+        st = ckpt->format->outline_object(ckpt, object, arena, &value, err);
     if (st == DCPK_OK && value != NULL)
         st = dcpk_value_find_unknown(value, is_known, &found, &module, &name, err);
     if (st == DCPK_OK && found)

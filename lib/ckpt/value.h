@@ -34,14 +34,18 @@ struct dcpk_value_pair {
     const struct dcpk_value *key, *value;
 };
 
-/* A tensor inside an object: bytes row-major, owned by the arena (small by nature: RNG states, step
- * counters). */
+/*
+ * A tensor inside an object: bytes row-major, owned by the arena (small by nature: RNG states, step
+ * counters). In an outline (format.h) `data` is NULL and the bytes stay in the file.
+ */
 struct dcpk_value_tensor {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
     uint64_t n_bytes;
     const void *data;
+    uint64_t first_bytes; /* outline: of the first element, in the file that holds the object */
+    bool is_row_major;    /* outline: n_bytes from there on are all elements in order */
 };
 
 /* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally

@@ -77,7 +77,8 @@ static bool account_dropped(void *context, const char *key, size_t key_bytes, co
     return true;
 }
 
-/* A view accounts for the stored tensors that it is seen through. */
+/* A view accounts for the stored tensors that it is seen through (tensors inside objects are not
+ * listed). */
 static void account_source(struct account *a, uint32_t source)
 {
     const struct dcpk_tensor *tensor = &a->ckpt->tensors[source];
@@ -86,8 +87,12 @@ static void account_source(struct account *a, uint32_t source)
         a->tensors[source] = true;
         return;
     }
-    for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++)
-        a->tensors[a->ckpt->chunks[a->ckpt->runs[i - a->ckpt->n_chunks].of].tensor] = true;
+    for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++) {
+        const size_t of = a->ckpt->runs[i - a->ckpt->n_chunks].of;
+
+        if (of < a->ckpt->n_chunks)
+            a->tensors[a->ckpt->chunks[of].tensor] = true;
+    }
 }
 
 static void account_carried(struct account *a, const struct dcpk_model *model)

@@ -178,6 +178,47 @@ static void test_faults(void **state)
     }
 }
 
+#define LARGE_BYTES ((size_t)5 << 20) /* a worker's buffer has 4 MiB */
+
+/* An object that no buffer holds is read in parts, every record against its checksum. */
+static void test_large_object(void **state)
+{
+    static const struct {
+        const char *label;
+        size_t wrong; /* byte of the object; 0: none */
+        const char *text;
+    } cases[] = {
+        {"good", 0, ""},
+        {"the first buffer of it is damaged", 2, "checking 'large'"},
+        {"its end is damaged", LARGE_BYTES - 1, "was stored with them"},
+    };
+    const struct dcpk_exec_options options = {.n_threads = 1};
+
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_exec_stats stats = {0};
+        struct dcpk_checkpoint *ckpt;
+        struct dcpk_exec *exec;
+
+        fake_add_object(&fake, "large", LARGE_BYTES);
+        if (cases[c].wrong > 0)
+            fake.files[0].data[fake.objects[0].place.offset_bytes + cases[c].wrong] ^= 1;
+        ckpt = fake_open(&fake, cases[c].label);
+        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), cases[c].label);
+        if (cases[c].wrong == 0) {
+            CHECK_OK(dcpk_exec_check_items(exec, &stats, &err), cases[c].label);
+            CHECK(stats.read_bytes >= LARGE_BYTES, cases[c].label);
+        } else {
+            CHECK_FAILS(dcpk_exec_check_items(exec, &stats, &err), DCPK_EFORMAT, cases[c].text,
+                        cases[c].label);
+        }
+        dcpk_exec_free(exec);
+        dcpk_checkpoint_close(ckpt);
+        fake_release(&fake);
+    }
+}
+
 /* Two tensors whose chunks are the same bytes: read once. */
 static void test_aliases_once(void **state)
 {
@@ -326,10 +367,10 @@ static void test_compare_casts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_slabs),
-        cmocka_unit_test(test_faults),        cmocka_unit_test(test_aliases_once),
-        cmocka_unit_test(test_located_once),  cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_compare_casts),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_slabs),
+        cmocka_unit_test(test_faults),       cmocka_unit_test(test_large_object),
+        cmocka_unit_test(test_aliases_once), cmocka_unit_test(test_located_once),
+        cmocka_unit_test(test_progress),     cmocka_unit_test(test_compare_casts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,9 +156,53 @@ static void runs_that_do_not_fit_are_refused(void **state)
     }
 }
 
+/* Bytes 8 to 56 of an object are six numbers: seen as they are, and three of them through a run. */
+static void tensors_inside_objects_are_seen(void **state)
+{
+    static const int64_t shape[] = {6}, part[] = {3};
+    const struct dcpk_tensor inner = {.key = "inner", .dtype = DCPK_I64, .rank = 1, .shape = shape};
+    const struct dcpk_tensor view = {.key = "view", .dtype = DCPK_I64, .rank = 1, .shape = part};
+    const struct dcpk_box block = {.rank = 1, .extent = {3}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct fake fake = {0};
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_place place;
+    uint32_t index;
+    size_t chunk;
+
+    (void)state;
+    fake_add_object(&fake, "object", 56);
+    place = fake.objects[0].place;
+    place.offset_bytes += 8;
+    place.n_bytes = 48;
+    for (int64_t i = 0; i < 6; i++)
+        memcpy(fake.files[0].data + place.offset_bytes + (size_t)i * sizeof i, &i, sizeof i);
+    ckpt = fake_open(&fake, "inner");
+    CHECK_OK(dcpk_checkpoint_add_inner(ckpt, &inner, &place, &index, &chunk, &err), "inner");
+    for (int64_t i = 0; i < 6; i++)
+        CHECK_EQ_INT(flat_read(ckpt, &ckpt->chunks[chunk], i, "inner"), i, "inner");
+    CHECK_EQ_INT(ckpt->tensors[index].n_chunks, 1, "inner");
+    CHECK_OK(dcpk_checkpoint_add_view(ckpt, &view, &index, &err), "view");
+    CHECK_OK(dcpk_checkpoint_add_run(ckpt, &block, 0, 3, chunk, 2, &err), "run");
+    for (int64_t i = 0; i < 3; i++)
+        CHECK_EQ_INT(flat_read(ckpt, &ckpt->chunks[ckpt->tensors[index].first_chunk], i, "run"),
+                     i + 2, "run");
+    CHECK_FAILS(dcpk_checkpoint_add_run(ckpt, &block, 0, 3, chunk, 4, &err), DCPK_EFORMAT,
+                "do not fit into 'view'", "past the end of the inner tensor");
+    place.n_bytes = 40;
+    CHECK_FAILS(dcpk_checkpoint_add_inner(ckpt, &inner, &place, &index, &chunk, &err), DCPK_EFORMAT,
+                "'inner': 40 bytes at byte 8 of ", "other than its bytes");
+    place = (struct dcpk_place){0, 16, 48};
+    CHECK_FAILS(dcpk_checkpoint_add_inner(ckpt, &inner, &place, &index, &chunk, &err), DCPK_EFORMAT,
+                "are not its 6 elements", "past the end of the file");
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_inside_objects_are_seen),
         cmocka_unit_test(every_element_lands_where_the_formula_says),
         cmocka_unit_test(runs_that_do_not_fit_are_refused),
     };

@@ -401,6 +401,87 @@ static void fills_tensors_of_values(void **state)
     dcpk_arena_free(arena);
 }
 
+struct seen_records {
+    struct dcpk_source *source;
+    uint64_t n, end_bytes;
+};
+
+/* Records come in the order of their bytes, and their checksums are right. */
+static dcpk_status see_record(void *context, const struct dcpk_record *record,
+                              struct dcpk_error *unused)
+{
+    struct seen_records *seen = context;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    uint8_t data[1024];
+
+    (void)unused;
+    CHECK(record->offset_bytes >= seen->end_bytes && record->n_bytes <= sizeof data, "record");
+    CHECK_OK(
+        dcpk_source_read(seen->source, record->offset_bytes, data, (size_t)record->n_bytes, &err),
+        "record");
+    CHECK_EQ_INT(libdeflate_crc32(0, data, (size_t)record->n_bytes), record->crc32, "CRC-32");
+    seen->end_bytes = record->offset_bytes + record->n_bytes;
+    seen->n++;
+    return DCPK_OK;
+}
+
+/* An outline says where the elements of tensors lie, however many a tensor claims to have. */
+static void outlines_point_at_tensors(void **state)
+{
+    static const struct tensor_case whole = {"",  V2,  "torch", "FloatStorage", "0",  5, 1, 1,
+                                             {4}, {1}, 20,      DCPK_OK,        NULL, 0};
+    static const struct tensor_case every_second = {
+        "", V2, "torch", "FloatStorage", "0", 5, 1, 1, {2}, {2}, 20, DCPK_OK, NULL, 0};
+    static const struct tensor_case repeated = {
+        "", V2, "torch", "FloatStorage", "0", 5, 0, 1, {INT64_MAX / 4}, {0}, 20, DCPK_OK, NULL, 0};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *v = NULL, *loaded = NULL;
+    const struct dcpk_value_tensor *t;
+    struct seen_records seen = {.end_bytes = 0};
+    struct dcpk_item_range range = {.offset_bytes = 0};
+    uint8_t bytes[16];
+    struct dcpk_store *store;
+
+    (void)state;
+    dcpk_bytes_put(&pickle, "\x80\x02](", 4);
+    put_tensor(&pickle, &whole);
+    put_tensor(&pickle, &every_second);
+    dcpk_bytes_text(&pickle, "e.");
+    put_archive(&archive, &pickle, 20, "little");
+    store = make_store(&archive, &range.source);
+    range.n_bytes = archive.n_bytes;
+    CHECK_OK(dcpk_item_read_outline(&range, arena, &v, &err), "outline");
+    t = dcpk_value_at(v, 0)->as.tensor;
+    CHECK(t->data == NULL && t->is_row_major && t->n_bytes == 16 && t->dtype == DCPK_F32, "whole");
+    CHECK_OK(dcpk_source_read(range.source, t->first_bytes, bytes, sizeof bytes, &err), "whole");
+    CHECK_OK(dcpk_item_read_value(range.source, 0, range.n_bytes, 0, arena, &loaded, &err), "load");
+    CHECK(memcmp(dcpk_value_at(loaded, 0)->as.tensor->data, bytes, sizeof bytes) == 0, "bytes");
+    CHECK(!dcpk_value_at(v, 1)->as.tensor->is_row_major, "every second element");
+    seen.source = range.source;
+    CHECK_OK(dcpk_item_each_record(&range, see_record, &seen, &err), "records");
+    CHECK(seen.n >= 4, "data.pkl, byteorder, data/0, version");
+    dcpk_store_close(store);
+
+    pickle.n_bytes = archive.n_bytes = 0;
+    dcpk_bytes_put(&pickle, "\x80\x02", 2);
+    put_tensor(&pickle, &repeated);
+    dcpk_bytes_u8(&pickle, '.');
+    put_archive(&archive, &pickle, 20, NULL);
+    store = make_store(&archive, &range.source);
+    range.n_bytes = archive.n_bytes;
+    CHECK_OK(dcpk_item_read_outline(&range, arena, &v, &err), "nothing is read");
+    CHECK(!v->as.tensor->is_row_major, "one element many times");
+    range.n_bytes--;
+    CHECK_FAILS(dcpk_item_read_outline(&range, arena, &v, &err), DCPK_EFORMAT, "no end record",
+                "cut");
+    dcpk_store_close(store);
+    dcpk_bytes_release(&pickle);
+    dcpk_bytes_release(&archive);
+    dcpk_arena_free(arena);
+}
+
 /* A tiny storage may not become a huge tensor in memory. */
 static void refuses_to_blow_up(void **state)
 {
@@ -432,8 +513,8 @@ static void values_come_back(void **state)
 {
     static const int64_t shape[] = {2, 3};
     static const uint8_t bytes[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-    const struct dcpk_value_tensor f16 = {DCPK_F16, 2, shape, 12, bytes};
-    const struct dcpk_value_tensor f8 = {DCPK_F8_E5M2, 1, shape, 2, bytes};
+    const struct dcpk_value_tensor f16 = {DCPK_F16, 2, shape, 12, bytes, 0, false};
+    const struct dcpk_value_tensor f8 = {DCPK_F8_E5M2, 1, shape, 2, bytes, 0, false};
     const struct dcpk_value a = {.kind = DCPK_V_TENSOR, .as.tensor = &f16};
     const struct dcpk_value b = {.kind = DCPK_V_TENSOR, .as.tensor = &f8};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -470,6 +551,7 @@ int main(void)
         cmocka_unit_test(reads_odd_tensors_and_refuses_hostile_ones),
         cmocka_unit_test(minds_the_byte_order),
         cmocka_unit_test(fills_tensors_of_values),
+        cmocka_unit_test(outlines_point_at_tensors),
         cmocka_unit_test(refuses_to_blow_up),
         cmocka_unit_test(values_come_back),
     };
