@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.c - open addressing with linear probing, at most three quarters full. */
+#define XXH_INLINE_ALL  /* most keys are a few dozen bytes: a call would be a third of their hash  \
+                         */
 #include "lib/base/map.h"
 
 #include <assert.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <xxhash.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/cursor.h"
 
 #define FIRST_SLOTS 16
+#define FIRST_ITEMS 12 /* what those take */
 
-/* 24 bytes: a map has one a tensor or chunk. key NULL: free. */
-struct dcpk_map_slot {
+/* 24 bytes, beside 4 for each slot: maps have one for each tensor, chunk or object. */
+struct dcpk_map_item {
     const char *key;
     uint32_t n; /* length of the key */
     uint32_t hash;
@@ -20,106 +24,119 @@ struct dcpk_map_slot {
 
 void dcpk_map_release(struct dcpk_map *map)
 {
+    dcpk_free(map->items);
     dcpk_free(map->slots);
     memset(map, 0, sizeof *map);
 }
 
-/* The finalizer of MurmurHash3: every bit of x reaches every bit of the result. */
-static uint64_t mix(uint64_t x)
+/* What getrandom would give at start, without a call that can fail: the kernel draws 16 bytes for
+ * each process (getauxval(3), AT_RANDOM). */
+static uint64_t process_key(void)
 {
-    x ^= x >> 33;
-    x *= UINT64_C(0xff51afd7ed558ccd);
-    x ^= x >> 33;
-    x *= UINT64_C(0xc4ceb9fe1a85ec53);
-    return x ^ x >> 33;
+    uint64_t words[2];
+
+    memcpy(words, (const void *)(uintptr_t)getauxval(AT_RANDOM), sizeof words);
+    return words[0] ^ words[1];
 }
 
 static uint32_t hash_of(const char *key, size_t n)
 {
-    uint64_t hash = mix(n + UINT64_C(0x9e3779b97f4a7c15));
-    uint8_t tail[8] = {0};
-
-    for (; n >= sizeof tail; key += sizeof tail, n -= sizeof tail) {
-        memcpy(tail, key, sizeof tail);
-        hash = mix(hash ^ dcpk_load_u64le(tail)) + UINT64_C(0x9e3779b97f4a7c15);
-    }
-    memset(tail, 0, sizeof tail);
-    if (n > 0)
-        memcpy(tail, key, n);
-    hash = mix(hash ^ dcpk_load_u64le(tail));
-    return (uint32_t)(hash ^ hash >> 32);
+    return (uint32_t)XXH3_64bits_withSeed(key, n, process_key());
 }
 
 /* The slot that holds key, or the free one where it belongs; there is always a free one. */
-static struct dcpk_map_slot *probe(const struct dcpk_map *map, const char *key, size_t n,
-                                   uint32_t hash)
+static uint32_t *probe(const struct dcpk_map *map, const char *key, size_t n, uint32_t hash)
 {
     size_t at = hash & (map->n_slots - 1);
 
     for (;;) {
-        struct dcpk_map_slot *slot = &map->slots[at];
-        if (slot->key == NULL)
+        uint32_t *slot = &map->slots[at];
+        const struct dcpk_map_item *item;
+
+        if (*slot == 0)
             return slot;
-        if (slot->hash == hash && slot->n == n && memcmp(slot->key, key, n) == 0)
+        item = &map->items[*slot - 1];
+        if (item->hash == hash && item->n == n && memcmp(item->key, key, n) == 0)
             return slot;
         at = (at + 1) & (map->n_slots - 1);
     }
 }
 
-dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_error *err)
+/* The items that are there, in a larger table of slots. */
+static dcpk_status spread(struct dcpk_map *map, size_t n_slots, struct dcpk_error *err)
 {
-    struct dcpk_map bigger = {.n_items = map->n_items, .n_slots = map->n_slots};
+    uint32_t *slots = dcpk_alloc_array(n_slots, sizeof *slots, err);
 
-    while (n_items > bigger.n_slots - bigger.n_slots / 4)
-        bigger.n_slots = bigger.n_slots == 0 ? FIRST_SLOTS : bigger.n_slots * 2;
-    if (bigger.n_slots == map->n_slots)
-        return DCPK_OK;
-    bigger.slots = dcpk_alloc_array(bigger.n_slots, sizeof *bigger.slots, err);
-    if (bigger.slots == NULL)
+    if (slots == NULL)
         return err->status;
-    for (size_t i = 0; i < map->n_slots; i++) {
-        const struct dcpk_map_slot *old = &map->slots[i];
-        if (old->key != NULL)
-            *probe(&bigger, old->key, old->n, old->hash) = *old;
+    for (size_t i = 0; i < map->n_items; i++) {
+        size_t at = map->items[i].hash & (n_slots - 1);
+
+        while (slots[at] != 0)
+            at = (at + 1) & (n_slots - 1);
+        slots[at] = (uint32_t)i + 1;
     }
     dcpk_free(map->slots);
-    *map = bigger;
+    map->slots = slots;
+    map->n_slots = n_slots;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_error *err)
+{
+    size_t n_slots = map->n_slots;
+    struct dcpk_map_item *items;
+
+    if (n_items <= map->capacity)
+        return DCPK_OK;
+    if (n_items >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu names, the limit is %u", n_items, UINT32_MAX - 1);
+    items = dcpk_realloc(map->items, n_items * sizeof *items, err);
+    if (items == NULL)
+        return err->status;
+    map->items = items;
+    while (n_items > n_slots - n_slots / 4)
+        n_slots = n_slots == 0 ? FIRST_SLOTS : n_slots * 2;
+    if (n_slots != map->n_slots && spread(map, n_slots, err) != DCPK_OK)
+        return err->status;
+    map->capacity = n_items;
     return DCPK_OK;
 }
 
 dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64_t value,
                          bool *existed, uint64_t *found, struct dcpk_error *err)
 {
-    struct dcpk_map_slot *slot;
-    uint32_t hash;
+    uint32_t *slot, hash;
 
     assert(key != NULL);
     if (n > UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "a key of %zu bytes passes the limit of %u", n,
                          UINT32_MAX);
-    if (dcpk_map_reserve(map, map->n_items + 1, err) != DCPK_OK)
+    if (map->n_items == map->capacity &&
+        dcpk_map_reserve(map, map->capacity == 0 ? FIRST_ITEMS : 2 * map->capacity, err) != DCPK_OK)
         return err->status;
     hash = hash_of(key, n);
     slot = probe(map, key, n, hash);
-    *existed = slot->key != NULL;
+    *existed = *slot != 0;
     if (*existed) {
-        *found = slot->value;
+        *found = map->items[*slot - 1].value;
         return DCPK_OK;
     }
-    *slot = (struct dcpk_map_slot){.key = key, .n = (uint32_t)n, .hash = hash, .value = value};
-    map->n_items++;
+    map->items[map->n_items++] =
+        (struct dcpk_map_item){.key = key, .n = (uint32_t)n, .hash = hash, .value = value};
+    *slot = (uint32_t)map->n_items;
     return DCPK_OK;
 }
 
 bool dcpk_map_get(const struct dcpk_map *map, const char *key, size_t n, uint64_t *value)
 {
-    const struct dcpk_map_slot *slot;
+    const uint32_t *slot;
 
     if (map->n_slots == 0 || n > UINT32_MAX)
         return false;
     slot = probe(map, key, n, hash_of(key, n));
-    if (slot->key == NULL)
+    if (*slot == 0)
         return false;
-    *value = slot->value;
+    *value = map->items[*slot - 1].value;
     return true;
 }

@@ -9,25 +9,31 @@
 
 #include "lib/base/error.h"
 
-/* Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes.
+/*
+ * Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes.
+ * The hash has a key that the system draws for each process, so that nobody can prepare names that
+ * collide. No order comes out of it: there is no walk over a map, and results do not depend on it.
  */
 struct dcpk_map {
-    struct dcpk_map_slot *slots;
-    size_t n_slots; /* a power of two, or 0 */
+    struct dcpk_map_item *items; /* in the order they came in */
     size_t n_items;
+    size_t capacity;
+    uint32_t *slots; /* number of an item + 1, 0: free */
+    size_t n_slots;  /* a power of two, or 0 */
 };
 
 void dcpk_map_release(struct dcpk_map *map);
 
-/* Make room for n_items in all. One that is known to become large is spared the copies of growing.
+/*
+ * Make room for n_items in all. One that is known to become large is spared the copies of growing,
+ * and takes no more than it needs: about 30 bytes an item, else up to 60.
  */
 dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_error *err);
 
 /*
  * Insert key (n bytes, any content) -> value unless it is there.
  * found: value already stored under key, set when *existed becomes true. Average O(1).
- * The hash is seeded per process from the addresses of nothing: it is fixed, so that runs repeat;
- * collisions are bounded by open addressing over a 64-bit mix of all bytes.
+ * Errors: DCPK_ENOMEM, DCPK_ERANGE past 2^32 - 1 items or bytes of a key; the map is as it was.
  */
 dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64_t value,
                          bool *existed, uint64_t *found, struct dcpk_error *err);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_map.c - keys of any bytes, growth, and every failure without a leak. */
+/* test_map.c - keys of any bytes, growth, keys made to collide, and every failure without a leak.
+ */
 #include "tests/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/cursor.h"
 #include "lib/base/map.h"
 
 static void any_bytes(void **state)
@@ -48,6 +51,8 @@ static void any_bytes(void **state)
     CHECK_EQ_INT(map.n_items, n_cases, "items");
     CHECK_OK(dcpk_map_reserve(&map, 1000, &err), "room");
     CHECK_EQ_INT(map.n_slots, 2048, "slots for 1000");
+    CHECK_EQ_INT(map.capacity, 1000, "and no more items than were asked for");
+    CHECK(dcpk_map_reserve(&map, (size_t)UINT32_MAX, &err) == DCPK_ERANGE, "too many");
     CHECK(dcpk_map_get(&map, "nine", 4, &value) == false, "none came");
     for (size_t i = 0; i < n_cases; i++)
         CHECK(dcpk_map_get(&map, cases[i].key, cases[i].n, &value) && value == i, cases[i].label);
@@ -78,6 +83,47 @@ static void many(void **state)
     }
     CHECK(!dcpk_map_get(&map, "decoder.layers.100000.mlp.linear_fc1.weight", 43, &value), "absent");
     CHECK(map.n_slots <= (size_t)N * 8 / 3, "memory stays in proportion");
+    dcpk_map_release(&map);
+    free(keys);
+}
+
+/*
+ * What an attacker can do to a hash without a secret: this map once mixed eight bytes at a time
+ * with this function, and the second half of each key here undoes what the first did.
+ */
+static uint64_t known_mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= UINT64_C(0xff51afd7ed558ccd);
+    x ^= x >> 33;
+    x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ x >> 33;
+}
+
+static void made_to_collide(void **state)
+{
+    enum { N = 100000, KEY_BYTES = 16 };
+    const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+    uint8_t(*keys)[KEY_BYTES] = malloc((size_t)N * KEY_BYTES);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_map map = {0};
+    const clock_t begun = clock();
+    uint64_t found;
+    bool existed;
+
+    (void)state;
+    CHECK(keys != NULL, "keys");
+    for (uint64_t i = 0; i < N; i++) {
+        const uint64_t first = known_mix(known_mix(KEY_BYTES + golden) ^ i) + golden;
+
+        dcpk_store_u64le(keys[i], i);
+        dcpk_store_u64le(keys[i] + 8, first ^ 42);
+        CHECK_OK(dcpk_map_put(&map, (const char *)keys[i], KEY_BYTES, i, &existed, &found, &err),
+                 "put");
+        CHECK(!existed, "new");
+    }
+    CHECK((double)(clock() - begun) / CLOCKS_PER_SEC < 5,
+          "in bounded time: without a secret it took 20 s");
     dcpk_map_release(&map);
     free(keys);
 }
@@ -119,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_bytes),
         cmocka_unit_test(many),
+        cmocka_unit_test(made_to_collide),
         cmocka_unit_test(every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
