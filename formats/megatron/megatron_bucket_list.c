@@ -9,6 +9,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
+#define MAX_BUCKET_ELEMS (INT64_C(1) << 56) /* what is rounded up fits 64 bits */
+
 /*
  * "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>.gbuf_idx_<b>.dtype_(torch.bfloat16,
  * torch.float32).bucket_idx_<k>.exp_avg" (MC/optimizer/distrib_optimizer.py@0.19.0
@@ -138,7 +140,7 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
     return DCPK_OK;
 }
 
-/* A chunk of a 1-D tensor by its place. */
+/* A chunk by its place in the bucket. */
 struct cut {
     int64_t first;
     size_t chunk;
@@ -151,31 +153,44 @@ static int compare_cuts(const void *left, const void *right)
     return compare_numbers(a->first, b->first);
 }
 
+/*
+ * Where a chunk starts. With two axes it is a part of one data-parallel rank's slice: the bucket
+ * was flattened by core 0.11 to 0.14 (MC/dist_checkpointing/strategies/resharding.py@0.11.0).
+ */
+static dcpk_status find_cut(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                            size_t chunk, struct cut *cut, struct dcpk_error *err)
+{
+    const int64_t *offset = ckpt->chunks[chunk].span, *extent = offset + tensor->rank;
+    const int last = tensor->rank - 1;
+
+    if (extent[last] == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has an empty chunk at element %" PRId64,
+                         tensor->key, offset[last]);
+    if (last > 0 && extent[0] != 1)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has a chunk of %" PRId64 " ranks' slices at once",
+                         tensor->key, extent[0]);
+    cut->first = offset[last] + (last > 0 ? offset[0] * tensor->shape[last] : 0);
+    cut->chunk = chunk;
+    return DCPK_OK;
+}
+
 /* Sort a tensor's chunks into arrays of the arena. An empty one would start where another does. */
 static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                int64_t *firsts, size_t *chunks, struct dcpk_error *err)
 {
     struct cut *cuts = dcpk_alloc_array(tensor->n_chunks, sizeof *cuts, err);
+    dcpk_status st = cuts == NULL ? err->status : DCPK_OK;
 
-    if (cuts == NULL)
-        return err->status;
-    for (size_t i = 0; i < tensor->n_chunks; i++) {
-        const int64_t *span = ckpt->chunks[tensor->first_chunk + i].span;
-
-        if (span[1] == 0) {
-            dcpk_free(cuts);
-            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has an empty chunk at element %" PRId64,
-                             tensor->key, span[0]);
-        }
-        cuts[i] = (struct cut){span[0], tensor->first_chunk + i};
-    }
-    qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
-    for (size_t i = 0; i < tensor->n_chunks; i++) {
+    for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++)
+        st = find_cut(ckpt, tensor, tensor->first_chunk + i, &cuts[i], err);
+    if (st == DCPK_OK && tensor->n_chunks > 0)
+        qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
+    for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++) {
         firsts[i] = cuts[i].first;
         chunks[i] = cuts[i].chunk;
     }
     dcpk_free(cuts);
-    return DCPK_OK;
+    return st;
 }
 
 /* The number of a state's name in list->states, added when it is new. */
@@ -200,11 +215,11 @@ static dcpk_status find_state(struct dcpk_bucket_list *list, const char *state, 
  * it, wherever they were taken from, and so nothing could prove their place.
  */
 static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket_key *key,
-                                struct dcpk_error *err)
+                                unsigned flags, struct dcpk_error *err)
 {
     const bool is_master = strcmp(key->state, "param") == 0;
 
-    if (t->rank != 1)
+    if (t->rank != 1 && (t->rank != 2 || (flags & DCPK_BUCKETS_PADDED) == 0))
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has %d axes, a bucket has one", t->key, t->rank);
     if (is_master && t->dtype == DCPK_I16)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -226,10 +241,11 @@ static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bu
                               struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[entry->tensor];
-    int64_t *cuts = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *cuts, err);
+    int64_t *cuts = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *cuts, err), n_elems;
     size_t *chunks = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *chunks, err), state;
-    dcpk_status st =
-        cuts == NULL || chunks == NULL ? err->status : check_tensor(tensor, &entry->key, err);
+    dcpk_status st = cuts == NULL || chunks == NULL
+                         ? err->status
+                         : dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
     if (st == DCPK_OK)
         st = find_state(list, entry->key.state, &state, err);
@@ -239,18 +255,18 @@ static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bu
         return st;
     if (bucket->key == NULL) {
         bucket->key = tensor->key;
-        bucket->n_elems = tensor->shape[0];
+        bucket->n_stored_elems = n_elems;
         bucket->cuts = cuts;
         bucket->n_cuts = tensor->n_chunks;
     }
-    if (bucket->chunks[state] != NULL || tensor->shape[0] != bucket->n_elems ||
+    if (bucket->chunks[state] != NULL || n_elems != bucket->n_stored_elems ||
         tensor->n_chunks != bucket->n_cuts ||
         memcmp(cuts, bucket->cuts, bucket->n_cuts * sizeof *cuts) != 0)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s' has %" PRId64 " elements in %zu chunks, '%s' %" PRId64
                          " in %zu: states of one bucket must be cut alike",
-                         tensor->key, tensor->shape[0], tensor->n_chunks, bucket->key,
-                         bucket->n_elems, bucket->n_cuts);
+                         tensor->key, n_elems, tensor->n_chunks, bucket->key,
+                         bucket->n_stored_elems, bucket->n_cuts);
     bucket->tensor[state] = entry->tensor;
     bucket->chunks[state] = chunks;
     return DCPK_OK;
@@ -277,7 +293,7 @@ static dcpk_status read_dtype(const struct bucket_key *key, enum dcpk_dtype *dty
 }
 
 static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry *entries, size_t n,
-                         struct dcpk_bucket_list *list, struct dcpk_error *err)
+                         unsigned flags, struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     const struct bucket_key *last = NULL;
     dcpk_status st = DCPK_OK;
@@ -306,6 +322,8 @@ static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry 
             bucket = &list->buckets[list->n - 1];
         }
         list->has_expert_optimizer = list->has_expert_optimizer || bucket->is_expert;
+        if (st == DCPK_OK)
+            st = check_tensor(&ckpt->tensors[entries[i].tensor], key, flags, err);
         if (st == DCPK_OK)
             st = add_tensor(ckpt, list, bucket, &entries[i], err);
         last = key;
@@ -360,8 +378,27 @@ static bool is_last_recorded(const struct dcpk_value *record, const struct dcpk_
     return recorded(record, &next) < 0;
 }
 
-static dcpk_status check_records(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
-                                 struct dcpk_error *err)
+/* Take over the recorded sizes of a bucket; one of them must be what is stored. */
+static dcpk_status check_sizes(const struct dcpk_value *padded, const struct dcpk_value *unpadded,
+                               unsigned flags, struct dcpk_bucket *b, struct dcpk_error *err)
+{
+    const bool has_padding = (flags & DCPK_BUCKETS_PADDED) != 0;
+
+    b->n_elems = recorded(unpadded, b);
+    b->n_padded_elems = recorded(padded, b);
+    if (b->n_elems < 0 || b->n_padded_elems < b->n_elems ||
+        b->n_stored_elems != (has_padding ? b->n_padded_elems : b->n_elems))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s' has %" PRId64 " elements, recorded are %" PRId64 ", padded %" PRId64,
+                         b->key, b->n_stored_elems, b->n_elems, b->n_padded_elems);
+    if (b->n_padded_elems > MAX_BUCKET_ELEMS)
+        return dcpk_fail(err, DCPK_ERANGE, "'%s' has %" PRId64 " elements, more than %" PRId64,
+                         b->key, b->n_padded_elems, MAX_BUCKET_ELEMS);
+    return DCPK_OK;
+}
+
+static dcpk_status check_records(struct dcpk_checkpoint *ckpt, unsigned flags,
+                                 struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     const struct dcpk_value *padded = NULL, *unpadded = NULL;
 
@@ -376,14 +413,10 @@ static dcpk_status check_records(struct dcpk_checkpoint *ckpt, struct dcpk_bucke
             if (st == DCPK_OK)
                 st = load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err);
         }
+        if (st == DCPK_OK)
+            st = check_sizes(padded, unpadded, flags, b, err);
         if (st != DCPK_OK)
             return st;
-        b->n_padded_elems = recorded(padded, b);
-        if (recorded(unpadded, b) != b->n_elems || b->n_padded_elems < b->n_elems)
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "'%s' has %" PRId64 " elements, recorded are %" PRId64
-                             ", padded %" PRId64,
-                             b->key, b->n_elems, recorded(unpadded, b), b->n_padded_elems);
         if ((next == NULL || next->number == 0) && !is_last_recorded(unpadded, b))
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%s': bucket %" PRId64 " is recorded, but not stored", b->key,
@@ -402,8 +435,8 @@ static dcpk_status check_states(const struct dcpk_bucket_list *list, struct dcpk
     return DCPK_OK;
 }
 
-dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
-                                  struct dcpk_error *err)
+dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
+                                  struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     struct entry *entries = NULL;
     size_t n = 0;
@@ -411,11 +444,11 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_buck
 
     *list = (struct dcpk_bucket_list){0};
     if (st == DCPK_OK && n > 0) {
-        st = build(ckpt, entries, n, list, err);
+        st = build(ckpt, entries, n, flags, list, err);
         if (st == DCPK_OK)
             st = check_states(list, err);
         if (st == DCPK_OK)
-            st = check_records(ckpt, list, err);
+            st = check_records(ckpt, flags, list, err);
     }
     dcpk_free(entries);
     return st;

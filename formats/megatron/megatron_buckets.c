@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable) -> model-shaped tensors of
- * the canonical view. */
+/* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable, fully_sharded_bucket_space)
+ * -> model-shaped tensors of the canonical view. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
+
+#define IN_BUCKETS                                                                                 \
+    "decoding the optimizer's buckets (dp_reshardable; without decoding: load with the same "      \
+    "Megatron and save with --dist-ckpt-optim-fully-reshardable, or convert with --weights-only)"
+#define IN_OLD_BUCKETS                                                                             \
+    "decoding the optimizer's buckets (fully_sharded_bucket_space; without decoding: convert "     \
+    "with "                                                                                        \
+    "--weights-only)"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */
 static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
@@ -30,22 +38,28 @@ struct stretch {
     int64_t first;
 };
 
-/* The first n elements of it are all of `block` of the last view added. */
-static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch *from, int64_t n,
+/* The first n elements of it are all of `block` of the last view added; it then begins behind
+ * them, perhaps in the next bucket. */
+static dcpk_status add_block(struct dcpk_checkpoint *ckpt, struct stretch *from, int64_t n,
                              const struct dcpk_box *block, struct dcpk_error *err)
 {
-    const struct dcpk_bucket *bucket = from->bucket;
     dcpk_status st = DCPK_OK;
     int64_t done = 0;
 
-    for (size_t c = find_chunk(bucket, from->first); done < n && st == DCPK_OK; c++) {
-        const int64_t at = from->first + done;
-        const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_elems;
-        const int64_t here = end - at < n - done ? end - at : n - done;
+    while (done < n && st == DCPK_OK) {
+        const struct dcpk_bucket *bucket = from->bucket;
+        const size_t c = find_chunk(bucket, from->first);
+        const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_stored_elems;
+        const int64_t here = end - from->first < n - done ? end - from->first : n - done;
 
         st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
-                                     at - bucket->cuts[c], err);
+                                     from->first - bucket->cuts[c], err);
         done += here;
+        from->first += here;
+        if (from->first == bucket->n_stored_elems) {
+            from->bucket++;
+            from->first = 0;
+        }
     }
     return st;
 }
@@ -65,7 +79,6 @@ static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tens
         st = dcpk_box_count(&block, &n, err);
         if (st == DCPK_OK)
             st = add_block(ckpt, &from, n, &block, err);
-        from.first += n;
     }
     return st;
 }
@@ -149,10 +162,18 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
 
     if (is_used == NULL)
         return err->status;
-    for (size_t s = 0; s < replay->n_slots; s++)
-        for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
-            if (!replay->slots[s].is_copy)
-                is_used[replay->places[s * (size_t)replay->n_ranks + (size_t)r].bucket] = true;
+    for (size_t s = 0; s < replay->n_slots; s++) {
+        const struct dcpk_slot *slot = &replay->slots[s];
+        const struct dcpk_slot_place *places = &replay->places[s * (size_t)replay->n_ranks];
+
+        for (int64_t r = 0; r < slot->blocks->n_ranks && !slot->is_copy; r++) {
+            const size_t bucket = places[r].bucket;
+
+            is_used[bucket] = true;
+            if (places[r].first + slot->n_elems > list->buckets[bucket].n_stored_elems)
+                is_used[bucket + 1] = true;
+        }
+    }
     for (size_t i = 0; i < list->n; i++)
         for (size_t state = 0; state < list->n_states && !is_used[i]; state++)
             dcpk_model_drop(model, model->ckpt->tensors[list->buckets[i].tensor[state]].key,
@@ -199,19 +220,16 @@ static dcpk_status add_all_groups(struct dcpk_model *model, const struct dcpk_bu
 
 dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err)
 {
+    const bool is_old = strcmp(model->optimizer_layout, "dp_reshardable") != 0;
     struct dcpk_bucket_list list;
     struct dcpk_replay replay;
-    dcpk_status st = dcpk_bucket_list_read(model->ckpt, &list, err);
+    dcpk_status st =
+        dcpk_bucket_list_read(model->ckpt, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err);
 
     if (st == DCPK_OK && list.n == 0)
         return DCPK_OK;
-    if (st == DCPK_OK && strcmp(model->optimizer_layout, "dp_reshardable") != 0)
-        st = dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "the optimizer layout %s is not decoded (load and save with core 0.15 or later)",
-            model->optimizer_layout);
     if (st == DCPK_OK)
-        st = dcpk_replay_run(model, &list, &replay, err);
+        st = dcpk_replay_run(model, &list, is_old ? NULL : &dcpk_replay_rules[0], &replay, err);
     if (st == DCPK_OK)
         st = add_states(model, &list, &replay, err);
     if (st == DCPK_OK)
@@ -219,10 +237,7 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
     if (st == DCPK_OK)
         st = add_all_groups(model, &list, err);
     if (st != DCPK_OK) {
-        dcpk_context(err, "decoding the optimizer's buckets (dp_reshardable; without decoding: "
-                          "load with the same "
-                          "Megatron and save with --dist-ckpt-optim-fully-reshardable, or convert "
-                          "with --weights-only)");
+        dcpk_context(err, is_old ? IN_OLD_BUCKETS : IN_BUCKETS);
         return st;
     }
     model->has_optimizer = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_buckets.h - how Megatron laid a model out over ranks and DDP buckets, for the files that
- * decode dp_reshardable. */
+ * decode dp_reshardable and fully_sharded_bucket_space. */
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
 
@@ -80,11 +80,43 @@ dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blo
 void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int rank, int64_t r,
                      int part, struct dcpk_box *box);
 
+/* --- megatron_rules.c: what releases of Megatron did otherwise --- */
+
+/*
+ * A buffer is filled from its first element on: each parameter starts at a multiple of
+ * start_alignment, each bucket ends at a multiple of end_alignment and of the number of
+ * data-parallel ranks, and the next begins there. A checkpoint does not say which release wrote it:
+ * rules that do not fit the recorded sizes and the stored chunks are not those of its writer.
+ */
+struct dcpk_replay_rules {
+    const char *releases;     /* "core 0.7", for messages */
+    const char *since_option; /* of args: the first of these releases has it; NULL: none is older */
+    int64_t start_alignment, end_alignment; /* elements */
+    /*
+     * A word embedding with a bucket of its own starts where that begins. Otherwise where the
+     * parameters in front of it end: its first elements then lie in the padding of their bucket.
+     */
+    bool shared_starts_bucket;
+    bool stage_before_expert; /* dp_group_idx of experts: tensor, pipeline, expert parallel rank */
+};
+
+enum { DCPK_N_REPLAY_RULES = 5 };
+/* The newest release first. */
+extern const struct dcpk_replay_rules dcpk_replay_rules[DCPK_N_REPLAY_RULES];
+
+/* The rules of the release that args (an argparse.Namespace) look like. */
+const struct dcpk_replay_rules *dcpk_replay_rules_find(const struct dcpk_value *args);
+
+/* The next multiple at or behind element `at`. multiple: at least 1. */
+int64_t dcpk_replay_round_up(int64_t at, int64_t multiple);
+/* What buckets that n_slices data-parallel ranks share end at a multiple of: at most 2^27. */
+int64_t dcpk_replay_end_multiple(const struct dcpk_replay_rules *rules, int64_t n_slices);
+
 /* --- megatron_bucket_list.c: the stored buckets --- */
 
 enum { DCPK_MAX_BUCKET_STATES = 8 };
 
-/* One bucket of one buffer: a 1-D tensor for each optimizer state, all cut into the same chunks. */
+/* One bucket of one buffer: a tensor for each optimizer state, all cut into the same chunks. */
 struct dcpk_bucket {
     bool is_expert; /* of the optimizer for routed experts */
     int64_t group;  /* dp_group_idx: the rank in the model-parallel group */
@@ -92,8 +124,9 @@ struct dcpk_bucket {
     int64_t number; /* bucket_idx */
     enum dcpk_dtype param_dtype;
     const char *key; /* of its first state, for messages */
-    int64_t n_elems; /* without the padding at its end, which is not stored */
+    int64_t n_elems; /* without the padding at its end */
     int64_t n_padded_elems;
+    int64_t n_stored_elems; /* one of the two: dp_reshardable leaves the padding out */
     uint32_t tensor[DCPK_MAX_BUCKET_STATES];
     size_t n_cuts;
     const int64_t *cuts; /* where chunks start, ascending, the first is 0 */
@@ -112,9 +145,16 @@ struct dcpk_bucket_list {
 /* Is it one of the keys that belong to buckets? */
 bool dcpk_bucket_is_key(const char *key);
 
-/* Find and check all buckets, with the sizes that Megatron recorded beside them. In ckpt->arena. */
-dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
-                                  struct dcpk_error *err);
+enum dcpk_bucket_flags {
+    /* fully_sharded_bucket_space: the padding at the end is stored, and a tensor may have two axes,
+     * data-parallel ranks first (core 0.11 to 0.14). */
+    DCPK_BUCKETS_PADDED = 1,
+};
+
+/* Find and check all buckets, with the sizes that Megatron recorded beside them. In ckpt->arena.
+ * flags: enum dcpk_bucket_flags. */
+dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
+                                  struct dcpk_bucket_list *list, struct dcpk_error *err);
 
 /* --- megatron_replay.c: which parameter lies where --- */
 
@@ -130,6 +170,7 @@ struct dcpk_slot {
     const struct dcpk_blocks *blocks;
     int64_t n_elems; /* of one rank's part */
 };
+/* Elements that do not fit into the bucket are the first of the next one. */
 struct dcpk_slot_place {
     size_t bucket;
     int64_t first;
@@ -137,7 +178,8 @@ struct dcpk_slot_place {
 
 struct dcpk_replay {
     struct dcpk_cut cut;
-    struct dcpk_slot *slots; /* in the order of registration */
+    const struct dcpk_replay_rules *rules; /* that fit */
+    struct dcpk_slot *slots;               /* in the order of registration */
     size_t n_slots;
     int64_t n_ranks;                /* the larger of tp and etp */
     struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
@@ -145,12 +187,14 @@ struct dcpk_replay {
 
 /*
  * Replay the layout that DDP gives its buffers (torch_dist.md 5.4, way 1): parameters in reverse
- * order of registration, each start rounded up to 64 elements, buckets as large as they are stored;
- * slices of data-parallel ranks are cut at each parameter, so that every chunk boundary must be
- * explained. The order of args is tried first, then the others.
+ * order of registration, by the rules of a release, buckets as large as they are recorded; slices
+ * of data-parallel ranks are cut at each parameter, so that every chunk boundary must be explained.
+ * The order and the release of args are tried first, then the others. rules: the only ones to try,
+ * NULL: all.
  */
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            struct dcpk_replay *replay, struct dcpk_error *err);
+                            const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
+                            struct dcpk_error *err);
 
 /* --- megatron_buckets.c --- */
 

@@ -58,6 +58,7 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
         {"standalone_embedding_stage", "a pipeline stage for the embedding alone"},
         {"moe_use_legacy_grouped_gemm", "experts in legacy GroupedMLP"},
         {"mla_down_proj_fusion", "MLA's down-projections in one parameter"},
+        {"moe_extended_tp", "experts cut over tensor and expert parallel ranks alike"},
     };
 
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)

@@ -8,9 +8,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 
-#define START_ALIGNMENT 64 /* elements; MC/optimizer/param_layout.py@0.19.0 pad_param_start */
-#define NO_BUCKET       SIZE_MAX
-#define MAX_COPIES      16 /* of embeddings, in later chunks */
+#define NO_BUCKET  SIZE_MAX
+#define MAX_COPIES 16 /* of embeddings, in later chunks */
 
 static const char shared_weight[] = "embedding.word_embeddings.weight";
 
@@ -184,13 +183,18 @@ static bool has_any(const struct buffer *b)
     return false;
 }
 
+/* Data-parallel ranks that share its buckets. */
+static int64_t slices_of(const struct buffer *b)
+{
+    return b->is_expert ? b->replay->cut.n_expert_slices : b->replay->cut.n_slices;
+}
+
 /* The chunk boundaries of a bucket must be those that parameters and data-parallel slices make,
  * none missing, none more. */
 static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
                               struct dcpk_error *err)
 {
-    const struct dcpk_cut *cut = &b->replay->cut;
-    const int64_t n_slices = b->is_expert ? cut->n_expert_slices : cut->n_slices;
+    const int64_t n_slices = slices_of(b);
     const int64_t slice = bucket->n_padded_elems / n_slices;
     size_t m = 0, c = 0;
     int64_t next_slice = 0;
@@ -200,18 +204,18 @@ static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *
                          "'%s': %" PRId64 " padded elements on %" PRId64 " data-parallel ranks",
                          bucket->key, bucket->n_padded_elems, n_slices);
     for (;;) {
-        int64_t want = next_slice < bucket->n_elems ? next_slice : bucket->n_elems;
+        int64_t want = next_slice < bucket->n_stored_elems ? next_slice : bucket->n_stored_elems;
 
         while (m < b->n_marks && b->marks[m] < want)
             want = b->marks[m];
-        if (want == bucket->n_elems && c == bucket->n_cuts)
+        if (want == bucket->n_stored_elems && c == bucket->n_cuts)
             return DCPK_OK;
         if (c == bucket->n_cuts || bucket->cuts[c] != want)
             return dcpk_fail(err, DCPK_EMISMATCH,
                              "'%s': the replayed layout cuts it at element %" PRId64
                              ", the next stored chunk begins at %" PRId64,
                              bucket->key, want,
-                             c < bucket->n_cuts ? bucket->cuts[c] : bucket->n_elems);
+                             c < bucket->n_cuts ? bucket->cuts[c] : bucket->n_stored_elems);
         c++;
         while (m < b->n_marks && b->marks[m] <= want)
             m++;
@@ -237,6 +241,38 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
     return st;
 }
 
+/* Close the bucket in front of a word embedding that has its own. Afterwards b->at is where the
+ * embedding starts: less than 0 when that is in the padding of the closed bucket. */
+static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
+{
+    const struct dcpk_replay_rules *rules = b->replay->rules;
+    const int64_t n_padded = b->list->buckets[b->bucket].n_padded_elems;
+    int64_t start = n_padded;
+    dcpk_status st;
+
+    if (!rules->shared_starts_bucket) {
+        if (b->at % slices_of(b) != 0)
+            b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, slices_of(b)));
+        start = b->at;
+        b->marks[b->n_marks++] = start;
+    }
+    st = close_bucket(b, err);
+    b->at = start - n_padded;
+    return st;
+}
+
+/* The place of a parameter that reaches from b->at to `end`, and its marks. */
+static struct dcpk_slot_place note_place(struct buffer *b, int64_t end)
+{
+    const size_t bucket = b->at < 0 ? b->bucket - 1 : b->bucket;
+    const int64_t n_before = b->at < 0 ? b->list->buckets[bucket].n_padded_elems : 0;
+
+    if (b->at >= 0)
+        b->marks[b->n_marks++] = b->at;
+    b->marks[b->n_marks++] = end;
+    return (struct dcpk_slot_place){bucket, n_before + b->at};
+}
+
 /* Lay one parameter behind the others. */
 static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
@@ -246,24 +282,22 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
     dcpk_status st = DCPK_OK;
     int64_t end;
 
-    b->at = (b->at + START_ALIGNMENT - 1) / START_ALIGNMENT * START_ALIGNMENT;
+    b->at = dcpk_replay_round_up(b->at, b->replay->rules->start_alignment);
     if (slot->has_own_bucket && b->at > 0)
-        st = close_bucket(b, err);
+        st = close_before_shared(b, err);
     if (st != DCPK_OK)
         return st;
     if (b->bucket == b->end_bucket)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no bucket is left for parameter '%s'",
                          b->list->buckets[b->bucket - 1].key, name);
     bucket = &b->list->buckets[b->bucket];
-    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems)
+    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems ||
+        (b->at < 0 && end <= 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' has %" PRId64 " elements, parameter '%s' of %" PRId64
                          " begins at %" PRId64 " and does not fit",
                          bucket->key, bucket->n_elems, name, slot->n_elems, b->at);
-    b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] =
-        (struct dcpk_slot_place){b->bucket, b->at};
-    b->marks[b->n_marks++] = b->at;
-    b->marks[b->n_marks++] = end;
+    b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] = note_place(b, end);
     b->at = end;
     return end == bucket->n_elems || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
 }
@@ -296,8 +330,11 @@ static size_t buffer_end(const struct dcpk_bucket_list *list, size_t from)
     return i;
 }
 
-/* The rank in a group by its number, tensor parallel fastest, then expert, then pipeline
- * (MC/parallel_state.py, order "tp-cp-ep-dp-pp"). */
+/*
+ * The rank in a group by its number, tensor parallel fastest, then expert, then pipeline
+ * (MC/parallel_state.py, order "tp-cp-ep-dp-pp"); experts of old releases have the pipeline's stage
+ * before the expert parallel rank (MC/optimizer/__init__.py@0.6.0 to 0.9.0 get_megatron_optimizer).
+ */
 static dcpk_status find_rank(const struct dcpk_bucket *bucket, const struct dcpk_cut *cut,
                              struct buffer *b, struct dcpk_error *err)
 {
@@ -312,6 +349,10 @@ static dcpk_status find_rank(const struct dcpk_bucket *bucket, const struct dcpk
     b->tp_rank = bucket->group % tp;
     b->expert_rank = bucket->group / tp % ep;
     b->stage = bucket->group / tp / ep;
+    if (b->replay->rules->stage_before_expert) {
+        b->stage = bucket->group / tp % cut->pp;
+        b->expert_rank = bucket->group / tp / cut->pp;
+    }
     return DCPK_OK;
 }
 
@@ -464,8 +505,33 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
     return st;
 }
 
+/* The release that args look like, then later and earlier ones. */
+static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                                struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const struct dcpk_replay_rules *told = dcpk_replay_rules_find(model->args);
+    const size_t n = DCPK_N_REPLAY_RULES, first = (size_t)(told - dcpk_replay_rules);
+    dcpk_status st;
+
+    replay->rules = told;
+    st = try_orders(model, list, replay, err);
+    for (size_t i = 1; i < n && st == DCPK_EMISMATCH; i++) {
+        struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+        replay->rules = &dcpk_replay_rules[(first + n - i) % n];
+        if (try_orders(model, list, replay, &ignored) != DCPK_OK)
+            continue;
+        dcpk_checkpoint_note(model->ckpt, "the buckets are laid out as by %s, args look like %s",
+                             replay->rules->releases, told->releases);
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
+    return st;
+}
+
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            struct dcpk_replay *replay, struct dcpk_error *err)
+                            const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
+                            struct dcpk_error *err)
 {
     dcpk_status st;
 
@@ -478,5 +544,9 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
     replay->n_ranks = replay->cut.tp > replay->cut.etp ? replay->cut.tp : replay->cut.etp;
     replay->places = dcpk_arena_array(model->arena, replay->n_slots * (size_t)replay->n_ranks,
                                       sizeof *replay->places, err);
-    return replay->places == NULL ? err->status : try_orders(model, list, replay, err);
+    if (replay->places == NULL)
+        return err->status;
+    replay->rules = rules;
+    return rules != NULL ? try_orders(model, list, replay, err)
+                         : try_releases(model, list, replay, err);
 }

@@ -143,12 +143,13 @@ static const struct dcpk_format format = {.name = "fuzz",
 static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_bucket_list *list,
                          const struct dcpk_bucket *b)
 {
-    if (b->n_elems < 0 || b->n_padded_elems < b->n_elems || b->group < 0 || b->buffer < 0 ||
-        b->number < 0)
+    if (b->n_elems < 0 || b->n_padded_elems < b->n_elems ||
+        (b->n_stored_elems != b->n_elems && b->n_stored_elems != b->n_padded_elems) ||
+        b->group < 0 || b->buffer < 0 || b->number < 0)
         abort();
     for (size_t i = 0; i < b->n_cuts; i++)
-        if (b->cuts[i] < 0 || b->cuts[i] >= b->n_elems || (i > 0 && b->cuts[i] <= b->cuts[i - 1]) ||
-            (i == 0 && b->cuts[i] != 0))
+        if (b->cuts[i] < 0 || b->cuts[i] >= b->n_stored_elems ||
+            (i > 0 && b->cuts[i] <= b->cuts[i - 1]) || (i == 0 && b->cuts[i] != 0))
             abort();
     for (size_t s = 0; s < list->n_states; s++) {
         if (b->tensor[s] >= ckpt->n_tensors)
@@ -160,13 +161,26 @@ static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_b
     }
 }
 
+/* Read as buckets with and without their padding. */
+static void read_list(struct dcpk_checkpoint *ckpt, unsigned flags)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bucket_list list;
+
+    if (dcpk_bucket_list_read(ckpt, flags, &list, &err) == DCPK_OK) {
+        for (size_t i = 0; i < list.n; i++)
+            check_bucket(ckpt, &list, &list.buckets[i]);
+    } else if (err.text[0] == '\0') {
+        abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     const struct dcpk_format *const formats[] = {&format, NULL};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_store *store = NULL;
     struct dcpk_checkpoint *ckpt = NULL;
-    struct dcpk_bucket_list list;
 
     if (dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
         return 0;
@@ -178,12 +192,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         return 0;
     /* A conversion checks the cover before it looks at buckets. */
     if (dcpk_checkpoint_check_cover(ckpt, &err) == DCPK_OK) {
-        if (dcpk_bucket_list_read(ckpt, &list, &err) == DCPK_OK) {
-            for (size_t i = 0; i < list.n; i++)
-                check_bucket(ckpt, &list, &list.buckets[i]);
-        } else if (err.text[0] == '\0') {
-            abort();
-        }
+        read_list(ckpt, 0);
+        read_list(ckpt, DCPK_BUCKETS_PADDED);
     }
     dcpk_checkpoint_close(ckpt);
     return 0;

@@ -8,7 +8,8 @@
     dcpkit convert --to torch_dist OUT BACK
     python megatron_models.py load core_v0.19.0 FAMILY BACK/iter_0000004
 
-The same state, cut over ranks, in another optimizer layout (settings: see LAYOUT):
+The same state, cut over ranks, in another optimizer layout (settings: see LAYOUT). Core 0.6 to 0.12 save too (dense, moe, tied, layernorm),
+with torch 2.5:
 
     torchrun --standalone --nproc-per-node 4 megatron_models.py save core_v0.19.0 FAMILY FOLDER tp=2 layout=dp_reshardable
 
@@ -36,6 +37,9 @@ import torch
 import torch.distributed as dist
 import typing_extensions
 
+import megatron_old
+from megatron_old import call
+
 ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 # Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
@@ -55,6 +59,8 @@ GDN = dict(experimental_attention_variant="gated_delta_net", linear_attention_fr
            linear_key_head_dim=8, linear_value_head_dim=4, linear_num_key_heads=2, linear_num_value_heads=4)
 
 FAMILIES = {
+    "dense": dict(layers=4, config={}),
+    "moe": dict(layers=4, config=MOE),
     "moe_shared": dict(layers=2, config=dict(SHARED, qk_layernorm=True, add_qkv_bias=True)),
     "moe_bias": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], add_bias_linear=True)),
     "tied": dict(layers=2, tied=True, config=dict(add_qkv_bias=True)),
@@ -72,6 +78,8 @@ FAMILIES = {
     "gdn": dict(layers=2, config=GDN),
 }
 family = FAMILIES[FAMILY]
+RELEASE = tuple(int(n) for n in TREE.removeprefix("core_v").split(".")) if TREE.startswith("core_v") else (99,)
+IS_OLD = RELEASE < (0, 13)  # its functions know nothing of metadata, nor of the chunk of a virtual pipeline they are asked of
 
 # --- Megatron without CUDA ---
 logging.disable(logging.WARNING)
@@ -84,7 +92,8 @@ import torch.utils.cpp_extension  # noqa: E402
 
 # A spawned process would run this script once more; one to keep a queue is not needed in a save that waits.
 forking = torch.multiprocessing.get_context("fork")
-forking.Manager = lambda: types.SimpleNamespace(Queue=queue.Queue)
+if not IS_OLD:  # which save in another process in any case
+    forking.Manager = lambda: types.SimpleNamespace(Queue=queue.Queue)
 torch.multiprocessing.get_context = lambda method=None: forking
 torch.utils.cpp_extension.load_inline = lambda *a, **k: types.SimpleNamespace(__file__="x")
 
@@ -107,6 +116,8 @@ class Device(str):
         return "0"
 
 
+if IS_OLD:
+    import torch._dynamo  # noqa: F401  (torch 2.5 asks of the plain classes what they are)
 torch.cuda.Stream = torch.cuda.Event = FakeStream
 torch.cuda.current_stream = lambda *a: FakeStream()
 torch.cuda.stream = lambda *a: contextlib.nullcontext()
@@ -183,6 +194,8 @@ if "experimental_attention_variant" in family["config"]:
     stub("fla.modules.l2norm", l2norm=kernel)
     stub("fla.ops.gated_delta_rule", chunk_gated_delta_rule=kernel)
 
+if RELEASE < (0, 8):
+    megatron_old.stub_packages()
 if WORLD > 1:
     dist.init_process_group("gloo")
 else:
@@ -191,13 +204,14 @@ else:
 # --- the model ---
 import torch.nn.functional as F  # noqa: E402
 
+import megatron.core.distributed  # noqa: E402
 import megatron.core.parallel_state as mpu  # noqa: E402
 from megatron.core import tensor_parallel  # noqa: E402
 from megatron.core.models.common.language_module.language_module import LanguageModule  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt import gpt_layer_specs as specs  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
-from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig  # noqa: E402
+from megatron.core.transformer import transformer_block, transformer_config  # noqa: E402
 
 
 class Tracker:
@@ -214,8 +228,12 @@ class Tracker:
 
 
 LanguageModule._is_in_embd_group = lambda self: False  # stages need not agree on an embedding that save() sets
-mpu.initialize_model_parallel(TP, PP, VPP if VPP > 1 else None, expert_model_parallel_size=EP,
-                              expert_tensor_parallel_size=ETP)
+call(mpu.initialize_model_parallel, TP, PP, VPP if VPP > 1 else None, expert_model_parallel_size=EP,
+     expert_tensor_parallel_size=ETP)
+if IS_OLD:
+    megatron_old.use_norm(specs, transformer_block)
+if RELEASE < (0, 9):
+    megatron_old.add_bytes_once()
 tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 swiglu = family.get("swiglu", True)
 settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
@@ -227,18 +245,22 @@ settings.update(family["config"])
 cut = dict(tensor_model_parallel_size=TP, pipeline_model_parallel_size=PP, expert_model_parallel_size=EP,
            virtual_pipeline_model_parallel_size=VPP if VPP > 1 else None, expert_tensor_parallel_size=ETP,
            pipeline_model_parallel_layout=LAYOUT["stages"] or None)
+for option, release in (("pipeline_model_parallel_layout", (0, 13)), ("expert_tensor_parallel_size", (0, 10))):
+    if RELEASE < release:
+        del cut[option]
 is_mla = settings.get("multi_latent_attention")
 if is_mla:
     del settings["num_query_groups"]
-config_class = MLATransformerConfig if is_mla else TransformerConfig
-config = config_class(**{k: v for k, v in {**settings, **cut}.items() if k in inspect.signature(config_class).parameters})
+config = call(transformer_config.MLATransformerConfig if is_mla else transformer_config.TransformerConfig, **{**settings, **cut})
 with_experts = settings.get("num_moe_experts")
 
 
 def ends(chunk):
     """Where a pipeline's model chunk lies."""
     at = dict(ignore_virtual=False, vp_stage=chunk if VPP > 1 else None)
-    return dict(pre_process=mpu.is_pipeline_first_stage(**at), post_process=mpu.is_pipeline_last_stage(**at),
+    if VPP > 1 and IS_OLD:
+        mpu.set_virtual_pipeline_model_parallel_rank(chunk)
+    return dict(pre_process=call(mpu.is_pipeline_first_stage, **at), post_process=call(mpu.is_pipeline_last_stage, **at),
                 vp_stage=at["vp_stage"])
 
 
@@ -338,12 +360,12 @@ def gpt_model(chunk):
         take_mla_channels()
     if "experimental_attention_variant" in settings:
         spec = gdn_spec()
-    elif with_experts:
+    elif with_experts and RELEASE >= (0, 13):
         spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm",
                                                 vp_stage=kwargs["vp_stage"])
     else:
-        spec = specs.get_gpt_layer_local_spec(normalization=settings["normalization"], multi_latent_attention=is_mla,
-                                              qk_layernorm=settings.get("qk_layernorm", False))
+        spec = call(specs.get_gpt_layer_local_spec, num_experts=with_experts, normalization=settings["normalization"],
+                    multi_latent_attention=is_mla, qk_layernorm=settings.get("qk_layernorm", False))
     if settings.get("mla_down_proj_fusion"):
         spec = fuse_down_projections(spec)
     if settings.get("mtp_num_layers"):
@@ -357,9 +379,9 @@ def gpt_model(chunk):
             inner = spec
         kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, inner, use_transformer_engine=False,
                                                                 vp_stage=kwargs["vp_stage"])
-    return GPTModel(config, spec, vocab_size=VOCAB, max_sequence_length=32,
-                    position_embedding_type=family.get("positions", "rope"),
-                    share_embeddings_and_output_weights=family.get("tied", False), **kwargs)
+    return call(GPTModel, config, spec, vocab_size=VOCAB, max_sequence_length=32,
+                position_embedding_type=family.get("positions", "rope"),
+                share_embeddings_and_output_weights=family.get("tied", False), **kwargs)
 
 
 def value_of(name, shape, kind):
@@ -451,9 +473,13 @@ if family.get("extra_state"):
         linear.set_extra_state = lambda self, state: extra_states.update({self: state})
 
 from megatron.core import optimizer as optimizers  # noqa: E402
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
+from megatron.core.distributed import DistributedDataParallel  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, distrib_optimizer, get_megatron_optimizer  # noqa: E402
-from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler  # noqa: E402
+
+try:
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler  # noqa: E402
+except ImportError:
+    from megatron.training.optimizer_param_scheduler import OptimizerParamScheduler  # noqa: E402
 from megatron.training import checkpointing  # noqa: E402
 
 
@@ -489,8 +515,7 @@ ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_gra
 if IS_FSDP:
     ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
-known = inspect.signature(DistributedDataParallelConfig.__init__).parameters
-ddp_config = DistributedDataParallelConfig(**{k: v for k, v in ddp.items() if k in known})
+ddp_config = None if RELEASE < (0, 7) else call(megatron.core.distributed.DistributedDataParallelConfig, **ddp)
 args = argparse.Namespace(
     ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
@@ -501,12 +526,23 @@ args = argparse.Namespace(
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
     use_precision_aware_optimizer=bool(LAYOUT["precise"]), overlap_grad_reduce=BUCKET > 0, **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
        if k not in ("bf16", "num_moe_experts")})
+for option, release in (("ddp_bucket_size", (0, 7)), ("dist_ckpt_strictness", (0, 8))):
+    if IS_OLD and RELEASE >= release:  # what every run of them has
+        setattr(args, option, None)
 checkpointing.get_args = lambda: args
+
+
+def wrap(model):
+    if RELEASE >= (0, 8):
+        return DistributedDataParallel(config, ddp_config, model)
+    groups = dict(data_parallel_group=mpu.get_data_parallel_group(with_context_parallel=True),
+                  expert_data_parallel_group=mpu.get_data_modulo_expert_parallel_group(), accumulate_allreduce_grads_in_fp32=True)
+    return call(DistributedDataParallel, config, module=model, ddp_config=ddp_config, **groups, **ddp)
 
 
 def make_optimizer(wrapped):
     made = get_megatron_optimizer(optimizer_config, wrapped)
-    scheduler = OptimizerParamScheduler(made, init_lr=0, max_lr=1e-3, min_lr=1e-4, lr_warmup_steps=0, lr_decay_steps=16,
+    scheduler = call(OptimizerParamScheduler, made, init_lr=0, max_lr=1e-3, min_lr=1e-4, lr_warmup_steps=0, lr_decay_steps=16,
                                         lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=16,
                                         wd_incr_style="constant")
     return made, scheduler
@@ -520,6 +556,9 @@ def rng_state(ckpt_format):
 
 def state_of(optimizer, scheduler, metadata, rng, **optimizer_kwargs):
     """Everything that a run saves or asks for, as sharded tensors and objects."""
+    if IS_OLD:
+        return call(checkpointing.generate_state_dict, args, chunks, optimizer, scheduler, rng, iteration=ITERATION,
+                    use_dist_ckpt=True, optim_sd_kwargs=dict(sharding_type=LAYOUT["layout"]))
     full = dict(metadata, dp_cp_group=mpu.get_data_parallel_group(with_context_parallel=True))
     return checkpointing.generate_state_dict(args, chunks, optimizer, scheduler, rng, iteration=ITERATION,
                                              optim_sd_kwargs=dict(metadata=full, **optimizer_kwargs),
@@ -533,7 +572,7 @@ def live_parameters():
 
 def each_master(optimizer):
     """(parameter, range of it flattened, fp32 master of that, the optimizer's state) of all that are trained on this rank."""
-    for chained in optimizer.chained_optimizers:
+    for chained in getattr(optimizer, "chained_optimizers", [optimizer]):
         for param, (group, order) in chained.model_param_group_index_map.items():
             main = chained.optimizer.param_groups[group]["params"][order]
             yield param, chained._get_model_param_range_map(param)["param"], main, chained.optimizer.state
@@ -549,7 +588,7 @@ def save():
         for name, buffer in chunk.named_buffers():
             if name.endswith("expert_bias"):  # in fp32, as the first forward pass makes it
                 buffer.data = value_of(whole_name(chunk, name), buffer.shape, "")
-    optimizer, scheduler = make_optimizer([DistributedDataParallel(config, ddp_config, model) for model in models])
+    optimizer, scheduler = make_optimizer([wrap(model) for model in models])
     for param, span, main, state in each_master(optimizer):
         values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end]
                   for kind in ("", ".exp_avg", ".exp_avg_sq")}
@@ -568,7 +607,7 @@ def save():
     state["num_floating_point_operations_so_far"] = 1.0
     os.makedirs(FOLDER, exist_ok=WORLD > 1)
     dist.barrier()
-    dist_checkpointing.save(state, FOLDER, content_metadata=metadata)
+    call(dist_checkpointing.save, state, FOLDER, ("torch_dist", 1), content_metadata=metadata)
     print("SAVED", len(live), "parameters")
     dist.barrier()
 
@@ -590,7 +629,7 @@ def load_3d():
 
     forget()
     live = live_parameters()
-    optimizer, scheduler = make_optimizer([DistributedDataParallel(config, ddp_config, model) for model in models])
+    optimizer, scheduler = make_optimizer([wrap(model) for model in models])
     common = dist_checkpointing.load_common_state_dict(FOLDER)
     rng = None if getattr(common["args"], "no_save_rng", False) else rng_state("torch_dist")
     request = state_of(optimizer, scheduler, common["content_metadata"], rng, is_loading=True)

@@ -42,6 +42,8 @@ static const int64_t te_layer[] = {6144, 12288, 64, 12288, 64, 4096};
 struct variant {
     const char *label;
     bool is_te;       /* lies in Transformer Engine's order */
+    int padded_axes;  /* of fully_sharded_bucket_space; 0: dp_reshardable */
+    int64_t ranks;    /* data-parallel ranks whose slices the first chunk holds, 0: one */
     int64_t moved;    /* element that the second boundary is moved by */
     int64_t more;     /* elements behind the last parameter */
     int64_t recorded; /* other than n_elems by this */
@@ -58,7 +60,11 @@ struct variant {
     const char *text;
 };
 
+#define OLD .layout = "fully_sharded_bucket_space"
+
 #define MAX_CUTS 64
+#define N_PADDED 172672
+#define SLICE    43168
 struct made {
     int64_t cuts[MAX_CUTS];
     size_t n_cuts;
@@ -96,7 +102,9 @@ static void make_cuts(const struct variant *v)
     add_cut(at);
     made.n_elems = at + 16384 + v->more;
     for (int r = 1; r < 4; r++)
-        add_cut(43168 * r);
+        add_cut(SLICE * r);
+    if (v->padded_axes > 0)
+        add_cut(made.n_elems); /* the padding is a chunk of the last rank */
 }
 
 static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -133,6 +141,35 @@ static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, const char *key, enu
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }
 
+/* One state of the bucket: its parameters, and with `padded_axes` its padding; on two axes the
+ * first is that of the slices. */
+static dcpk_status add_bucket(struct dcpk_checkpoint *ckpt, const char *key, enum dcpk_dtype dtype,
+                              size_t n_cuts, struct dcpk_error *err)
+{
+    static const int64_t padded[] = {N_PADDED}, slices[] = {N_PADDED / SLICE, SLICE};
+    const struct variant *v = made.variant;
+    const bool is_flat = v->padded_axes < 2;
+    dcpk_status st = add_tensor(ckpt, key, dtype, 1, v->padded_axes == 0 ? &made.n_elems : padded,
+                                made.cuts, n_cuts, err);
+    struct dcpk_tensor *tensor = &ckpt->tensors[ckpt->n_tensors - 1];
+
+    if (st != DCPK_OK || is_flat)
+        return st;
+    tensor->rank = 2;
+    tensor->shape = slices;
+    for (size_t i = 0; i < n_cuts; i++) {
+        int64_t *span = dcpk_arena_array(ckpt->arena, 4, sizeof *span, err);
+        const int64_t *of = ckpt->chunks[tensor->first_chunk + i].span;
+
+        span[0] = of[0] / SLICE;
+        span[1] = of[0] % SLICE;
+        span[2] = i == 0 && v->ranks > 0 ? v->ranks : 1;
+        span[3] = of[1];
+        ckpt->chunks[tensor->first_chunk + i].span = span;
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status open_buckets(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     static const char *const states[] = {"param", "exp_avg", "exp_avg_sq"};
@@ -159,8 +196,7 @@ static dcpk_status open_buckets(struct dcpk_checkpoint *ckpt, struct dcpk_error 
             ckpt->arena, err, PREFIX "gbuf_idx_0.dtype_(torch.%s, torch.float32).bucket_idx_0.%s",
             v->dtype != NULL ? v->dtype : "bfloat16", states[s]);
 
-        st = add_tensor(ckpt, key, dtype, 1, &made.n_elems, made.cuts,
-                        made.n_cuts - (s == 2 && v->odd_moment), err);
+        st = add_bucket(ckpt, key, dtype, made.n_cuts - (s == 2 && v->odd_moment), err);
     }
     for (size_t i = v->no_record ? 2 : 0; i < 3 && st == DCPK_OK && !v->is_plain; i++) {
         const struct dcpk_object object = {.key = records[i]};
@@ -176,7 +212,7 @@ static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_o
                                struct dcpk_error *err)
 {
     const int64_t n =
-        strstr(object->key, "unpadded") != NULL ? made.n_elems + made.variant->recorded : 172672;
+        strstr(object->key, "unpadded") != NULL ? made.n_elems + made.variant->recorded : N_PADDED;
     const struct dcpk_value *item = dcpk_value_int(arena, n, err), *list;
     struct dcpk_value_pair pair = {dcpk_value_str(arena, "(dtype, dtype)", err), NULL};
 
@@ -249,7 +285,10 @@ static int64_t place_of(const struct dcpk_model *model, const char *name, enum d
     chunk = &ckpt->chunks[ckpt->tensors[model->tensors[model->params[p].tensor[role]].pieces->src]
                               .first_chunk];
     run = dcpk_checkpoint_chunk_run(ckpt, chunk);
-    return ckpt->chunks[run->of].span[0] + run->first;
+    chunk = &ckpt->chunks[run->of];
+    return (ckpt->tensors[chunk->tensor].rank == 1 ? chunk->span[0]
+                                                   : chunk->span[0] * SLICE + chunk->span[1]) +
+           run->first;
 }
 
 static const struct {
@@ -271,10 +310,15 @@ static const struct {
 
 static void parameters_lie_where_the_spec_found_them(void **state)
 {
-    static const struct variant variants[] = {{.label = "local"}, {.label = "te", .is_te = true}};
+    static const struct variant variants[] = {
+        {.label = "local"},
+        {.label = "te", .is_te = true},
+        {.label = "core 0.8", .padded_axes = 1, OLD},
+        {.label = "core 0.11", .padded_axes = 2, OLD},
+    };
 
     (void)state;
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_checkpoint *ckpt = NULL;
         struct dcpk_model *model = NULL;
@@ -287,8 +331,9 @@ static void parameters_lie_where_the_spec_found_them(void **state)
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
             for (enum dcpk_role role = DCPK_MASTER; role <= DCPK_EXP_AVG_SQ; role++)
                 CHECK_EQ_INT(place_of(model, places[i].name, role),
-                             v == 0 ? places[i].local : places[i].te, places[i].name);
-        /* args say local: another order is told. */
+                             variants[v].is_te ? places[i].te : places[i].local, places[i].name);
+        /* args say local, and name no option of a later release than core 0.6: each starts where
+         * the one before ends, which is a multiple of 64 here; another order is told. */
         CHECK((ckpt->notes != NULL) == variants[v].is_te, variants[v].label);
         dcpk_model_free(model);
         dcpk_checkpoint_close(ckpt);
@@ -340,6 +385,30 @@ static const struct variant bad[] = {
      .master = DCPK_BF16,
      .status = DCPK_EUNSUPPORTED,
      .text = "own encoding is not decoded"},
+    {.label = "padding that is not stored",
+     .padded_axes = 1,
+     .status = DCPK_EFORMAT,
+     .text = "172672 elements, recorded are 172608, padded 172672"},
+    {.label = "no padding stored",
+     OLD,
+     .status = DCPK_EFORMAT,
+     .text = "172608 elements, recorded are 172608, padded 172672"},
+    {.label = "two axes",
+     .padded_axes = 2,
+     .status = DCPK_EFORMAT,
+     .text = "has 2 axes, a bucket has one"},
+    {.label = "a chunk of two slices",
+     .padded_axes = 2,
+     .ranks = 2,
+     OLD,
+     .status = DCPK_EFORMAT,
+     .text = "a chunk of 2 ranks' slices at once"},
+    {.label = "a boundary that no release makes",
+     .padded_axes = 1,
+     .moved = 64,
+     OLD,
+     .status = DCPK_EMISMATCH,
+     .text = "cuts it at element 16384, the next stored chunk begins at 16448"},
     {.label = "a dtype that the weights do not have",
      .dtype = "float16",
      .status = DCPK_EMISMATCH,
