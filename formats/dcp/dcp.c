@@ -29,8 +29,15 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
                           struct dcpk_error *err)
 {
     struct dcpk_source *source;
-    dcpk_status st = dcpk_store_find(ckpt->store, METADATA_NAME, &source, err);
+    enum dcpk_path_kind kind;
+    dcpk_status st = dcpk_store_look(ckpt->store, METADATA_NAME, &kind, err);
 
+    if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "there is no such file: a copy of 'FOLDER/*' leaves hidden files out, and a "
+                       "save that was cut short has none");
+    if (st == DCPK_OK)
+        st = dcpk_store_find(ckpt->store, METADATA_NAME, &source, err);
     if (st == DCPK_OK)
         st = dcpk_metadata_read(ckpt, source, info, err);
     if (st != DCPK_OK)

@@ -25,10 +25,12 @@ static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return st;
 }
 
-/* The generations of torch_dist.md 1.1, as far as the files tell them apart. */
+/* The generations of torch_dist.md 1.1, as far as the files tell them apart; "": they do not. */
 static const char *find_generation(const struct dcpk_checkpoint *ckpt,
                                    const struct dcpk_dcp_info *info, bool has_common_pt)
 {
+    if (!has_common_pt && dcpk_checkpoint_object(ckpt, COMMON_STATE) == NULL)
+        return "";
     if (!has_common_pt)
         return "C (core 0.19 and later)";
     if (info->is_mcore_class)
@@ -53,6 +55,9 @@ static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
         st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
     if (st == DCPK_OK)
         ckpt->generation = find_generation(ckpt, &info, common_pt != DCPK_PATH_NOTHING);
+    if (st == DCPK_OK && *ckpt->generation == '\0')
+        dcpk_checkpoint_note(ckpt, "there is neither " COMMON_PT " nor a common_state item: args, "
+                                   "iteration and scheduler are missing");
     return st;
 }
 

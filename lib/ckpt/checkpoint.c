@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/stranger.h"
 
 /* The tables grow while a format opens; their capacities are of no interest to anyone else. */
 struct tables {
@@ -23,32 +24,38 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
                                  const char *name, const struct dcpk_format **chosen,
                                  struct dcpk_error *err)
 {
-    int best = 0;
+    const struct dcpk_format *likely = NULL, *named = NULL;
+    char hint[DCPK_STRANGER_BYTES];
+    int best = 0, named_score = 0;
 
-    *chosen = NULL;
     for (; *formats != NULL; formats++) {
         int score;
 
         if ((*formats)->probe(store, &score, err) != DCPK_OK)
             return err->status;
         if (name != NULL && strcmp((*formats)->name, name) == 0) {
-            *chosen = *formats;
-            return DCPK_OK;
+            named = *formats;
+            named_score = score;
         }
-        if (name == NULL && score > best) {
+        if (score > best) {
             best = score;
-            *chosen = *formats;
+            likely = *formats;
         }
     }
-    if (*chosen != NULL)
-        return DCPK_OK;
-    if (name != NULL)
+    if (name != NULL && named == NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "no format is called '%s'; 'dcpkit --version' lists them", name);
+    if (named != NULL && named_score == 0 && likely != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is of the format %s, not %s", likely->name,
+                         name);
+    *chosen = named != NULL ? named : likely;
+    if (*chosen != NULL)
+        return DCPK_OK;
     return dcpk_fail(
         err, DCPK_EUNSUPPORTED,
         "not a checkpoint that this program knows: neither metadata.json nor .metadata "
-        "is in the folder (give the iter_NNNNNNN folder or the run folder around it)");
+        "is in the folder%s",
+        dcpk_stranger_hint(store, hint));
 }
 
 /* A place from the metadata lies inside its file. */

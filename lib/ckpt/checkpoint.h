@@ -110,10 +110,11 @@ struct dcpk_checkpoint {
  * Open a folder as a checkpoint.
  * store:   taken, also on failure (closed with the checkpoint).
  * formats: NULL-terminated table; name: one of them by name, or NULL to let the probes decide.
- * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), the
- * format's own else. After open every tensor has dtype, rank <= DCPK_MAX_RANK and an element count
- * below 2^63; every chunk lies inside its tensor and its place inside its file; keys are unique.
- * Exact cover is checked by dcpk_checkpoint_check_cover.
+ * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), or another
+ * than the named one does; DCPK_EUSAGE when none has that name; the format's own else. After open
+ * every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63; every chunk lies
+ * inside its tensor and its place inside its file; keys are unique. Exact cover is checked by
+ * dcpk_checkpoint_check_cover.
  */
 dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                  const char *name, struct dcpk_checkpoint **ckpt,

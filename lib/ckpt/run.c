@@ -18,6 +18,7 @@
 #include "lib/base/store.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/stranger.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
@@ -163,11 +164,12 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
 }
 
 /* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
- * one. */
+ * one, else what it is instead. */
 static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
 {
     int64_t newest = DCPK_ITERATION_UNKNOWN;
     const char *newest_name = NULL;
+    char hint[DCPK_STRANGER_BYTES];
     char **names;
     size_t n;
     dcpk_status st = dcpk_store_list(store, &names, &n, err);
@@ -185,7 +187,8 @@ static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
     st = dcpk_fail(err, DCPK_EFORMAT,
                    "neither a checkpoint (.metadata, metadata.json or .zarray in it, or the name "
                    "iter_NNNNNNN or release) nor a run folder (%s in it)%s%s",
-                   DCPK_TRACKER_NAME, newest_name == NULL ? "" : "; give its folder ",
+                   DCPK_TRACKER_NAME,
+                   newest_name == NULL ? dcpk_stranger_hint(store, hint) : "; give its folder ",
                    newest_name == NULL ? "" : newest_name);
     dcpk_free(names);
     return st;
@@ -383,10 +386,19 @@ static void target_run(const char *out, int64_t iteration, struct dcpk_run *run,
     run->iteration = iteration;
 }
 
+/* What the run folder's tracker names so far. */
+static int64_t tracker_was(const char *out)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t iteration;
+
+    return read_tracker(out, &iteration, &err) == DCPK_OK ? iteration : DCPK_ITERATION_UNKNOWN;
+}
+
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
                             struct dcpk_error *err)
 {
-    struct dcpk_run target = {0};
+    struct dcpk_run target = {.tracker_was = DCPK_ITERATION_UNKNOWN};
     enum dcpk_path_kind kind;
     bool is_iteration;
     dcpk_status st;
@@ -414,6 +426,8 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run 
     st = look(target.tracker, 0, &kind, err);
     target.has_tracker = st == DCPK_OK && kind != DCPK_PATH_NOTHING;
     target.writes_tracker = !is_iteration || !target.has_tracker;
+    if (target.has_tracker && !is_iteration)
+        target.tracker_was = tracker_was(out);
 out:
     if (st != DCPK_OK) {
         dcpk_run_release(&target);
@@ -426,15 +440,26 @@ out:
 
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err)
 {
-    const size_t n = strlen(out), n_suffix = strlen(ARCHIVE_SUFFIX);
+    static const char *const others[] = {".zip",     ".tgz",     ".tar.gz",
+                                         ".tar.zst", ".tar.bz2", ".tar.xz"};
+    const bool is_tar = dcpk_ends_with(out, ARCHIVE_SUFFIX);
+    bool is_other = false;
     enum dcpk_path_kind kind;
+    int n;
 
+    last_name(out, trimmed(out), &n);
     *is_archive = false;
-    if (n <= n_suffix || out[n - n_suffix - 1] == '/' ||
-        strcmp(out + n - n_suffix, ARCHIVE_SUFFIX) != 0)
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        is_other = is_other || dcpk_ends_with(out, others[i]);
+    if ((!is_tar && !is_other) || n == (int)strlen(ARCHIVE_SUFFIX))
         return DCPK_OK;
     if (look(out, 0, &kind, err) != DCPK_OK)
         return err->status;
+    if (is_other && kind != DCPK_PATH_FOLDER)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "output '%s': of archives only .tar is written, without packing; name it "
+                         "so, or name a folder",
+                         out);
     *is_archive = kind != DCPK_PATH_FOLDER;
     return DCPK_OK;
 }
@@ -442,7 +467,8 @@ dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_e
 dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct dcpk_run *run,
                                     struct dcpk_error *err)
 {
-    struct dcpk_run target = {.iteration = iteration, .is_archive = true};
+    struct dcpk_run target = {
+        .iteration = iteration, .is_archive = true, .tracker_was = DCPK_ITERATION_UNKNOWN};
     char *rooted = NULL;
     dcpk_status st = DCPK_OK;
 

@@ -24,7 +24,7 @@ for command in inspect hash verify "convert --to fsdp_dtensor"; do
     run "missing folder" 4 'nowhere' nowhere
     run "empty folder" 3 'empty' empty
     run "a file" 3 "'file'" file
-    run "without .metadata" 4 '\.metadata.*No such file' no_metadata
+    run "without .metadata" 3 "\.metadata': there is no such file: a copy of" no_metadata
     run "without a data file" 4 '__1_0\.distcp' no_data
     run "a data file too short" 3 '__1_0\.distcp' short_data
     run "empty .metadata" 3 'no_bytes.*\.metadata' no_bytes

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stranger.h - what a folder that is no checkpoint of ours is instead, in words for its owner. */
+#ifndef DCPK_LIB_CKPT_STRANGER_H
+#define DCPK_LIB_CKPT_STRANGER_H
+
+#include "lib/base/store.h"
+
+#define DCPK_STRANGER_BYTES 512
+
+/*
+ * What the names in the folder give away, and the way on: another program's checkpoint, a copy
+ * without its hidden files, the folder above a run. To be appended to an error: begins with "; ",
+ * "" when nothing is recognised. Opens no file. text: the room for it; returned. Cannot fail: what
+ * cannot be listed says nothing.
+ */
+const char *dcpk_stranger_hint(struct dcpk_store *store, char text[DCPK_STRANGER_BYTES]);
+
+#endif
