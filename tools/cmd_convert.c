@@ -25,14 +25,14 @@ static void remark(const struct dcpk_convert_args *a)
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
-static dcpk_status check_paths(const struct dcpk_convert_args *a, struct dcpk_error *err)
+/* A file beside the result can be written, and not into IN, which is never touched. */
+static dcpk_status check_path(const char *what, const char *path, const char *in,
+                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = path == NULL ? DCPK_OK : dcpk_run_check_apart(in, path, err);
 
-    if (a->report_path != NULL)
-        st = dcpk_check_file_path("report", a->report_path, err);
-    if (st == DCPK_OK && a->hashes_path != NULL)
-        st = dcpk_check_file_path("list of hashes", a->hashes_path, err);
+    if (st == DCPK_OK && path != NULL)
+        st = dcpk_check_file_path(what, path, err);
     return st;
 }
 
@@ -61,8 +61,10 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
 {
     struct dcpk_conversion c = {0};
     const bool leads = dcpk_ranks_self(options->ranks) == 0;
-    dcpk_status st = leads ? check_paths(a, err) : DCPK_OK;
+    dcpk_status st = leads ? check_path("report", a->report_path, options->in, err) : DCPK_OK;
 
+    if (st == DCPK_OK && leads)
+        st = check_path("list of hashes", a->hashes_path, options->in, err);
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
     st = dcpk_ranks_agree(options->ranks, st, err);
@@ -133,7 +135,9 @@ static int convert_any(int argc, char **argv, struct dcpk_ranks *ranks)
     const struct dcpk_cli cli = {
         "convert",
         "--to FORMAT [options] IN OUT",
-        "Convert a checkpoint to another format; IN is never touched.",
+        "Convert a checkpoint to another format. IN, which is never touched: a run folder, an "
+        "iteration's\nfolder, or an archive with one. OUT: a run folder, a folder iter_NNNNNNN, or "
+        "a name that ends in .tar.",
         options,
         sizeof options / sizeof options[0],
         "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",

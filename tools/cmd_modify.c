@@ -150,9 +150,9 @@ int dcpk_cmd_modify(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
-        .summary = "Rename, remove or cast keys of a checkpoint; IN, a folder or an archive, is "
-                   "never touched, and its files are linked where nothing in them is cast. An "
-                   "OUT that ends in .tar is packed.",
+        .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
+                   "never touched;\nits files are linked where nothing in them is cast. An OUT "
+                   "that ends in .tar is packed.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,
         .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",

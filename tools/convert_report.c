@@ -90,6 +90,16 @@ const char *dcpk_proof_text(const struct dcpk_prove_report *report,
     return text;
 }
 
+/* The end of the line "to": what becomes of a tracker that was there. */
+static void print_tracker(const struct dcpk_run *target)
+{
+    if (target->has_tracker && !target->writes_tracker)
+        fputs(" (the tracker beside it is left as it is)", stdout);
+    else if (target->tracker_was >= 0 && target->tracker_was != target->iteration)
+        printf(" (the tracker named iteration %" PRId64 " before)", target->tracker_was);
+    putchar('\n');
+}
+
 void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
 {
     const struct dcpk_plan_totals *t = &c->totals;
@@ -100,10 +110,8 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
     printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
            *c->ckpt->generation == '\0' ? "" : " generation ", c->ckpt->generation,
            c->options->to->name);
-    printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
-           c->target.writes_tracker || !c->target.has_tracker
-               ? ""
-               : " (the tracker beside it is left as it is)");
+    printf("  from       %s\n  to         %s", c->source.folder, c->target.folder);
+    print_tracker(&c->target);
     printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
            " pieces, under %" PRIu64 " keys\n",
            t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,

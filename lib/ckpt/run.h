@@ -29,6 +29,8 @@ struct dcpk_run {
     char *tracker_text;  /* its content: "4", "release"; no newline */
     bool has_tracker;    /* there is a file at `tracker` already */
     bool writes_tracker; /* it is to be (re)written once the folder is published */
+    int64_t tracker_was; /* what a run folder's tracker names so far; DCPK_ITERATION_UNKNOWN: there
+                            is none, or it says nothing */
     bool is_archive;     /* `folder` is for messages (dcpk_run_open), or the archive to write; no
                             tracker */
     /* Of dcpk_run_target_archive: */
@@ -94,7 +96,9 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run 
                             struct dcpk_error *err);
 
 /* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists?
- * Errors: DCPK_EIO. */
+ * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);
+ * DCPK_EIO.
+ */
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*

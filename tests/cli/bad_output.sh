@@ -31,3 +31,12 @@ too_large() {
     )
 }
 refuses "files limited to 64 KiB" 4 'distcp' too_large
+for name in x.zip x.tar.gz x.tgz x.tar.zst; do
+    refuses "$name" 2 'of archives only .tar is written' "${convert[@]}" in "$name"
+done
+for option in --report --hashes; do
+    refuses "$option into IN" 2 "lies inside the input 'in'" "${convert[@]}" "$option" in/iter_0000004/.metadata in out
+done
+# A tracker that moves back is told.
+mkdir later && printf 8 >later/latest_checkpointed_iteration.txt
+"${convert[@]}" in later | grep '^  to'
