@@ -80,6 +80,20 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
     return DCPK_OK;
 }
 
+/* What shapes the keys of fsdp_dtensor and of nothing else. */
+static dcpk_status check_fsdp_options(const struct dcpk_convert_args *a,
+                                      const struct dcpk_format *to, struct dcpk_error *err)
+{
+    const char *option = a->model_prefix != NULL   ? "--output-model-weight-prefix"
+                         : a->state_prefix != NULL ? "--output-optimizer-state-prefix"
+                         : a->like_inspector       ? "--like-megatron-inspector"
+                                                   : NULL;
+
+    if (option == NULL || strcmp(to->name, "fsdp_dtensor") == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to fsdp_dtensor, not for %s", option, to->name);
+}
+
 static enum dcpk_swiglu swiglu_of(const struct dcpk_convert_args *a)
 {
     if (a->swiglu || a->modules != NULL)
@@ -113,6 +127,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     if (st == DCPK_OK)
         st = check_generation(a, options->to, err);
     if (st == DCPK_OK)
+        st = check_fsdp_options(a, options->to, err);
+    if (st == DCPK_OK)
         st = parse_impl(a->impl, &options->rules.impl, err);
     if (st == DCPK_OK)
         st =
@@ -124,6 +140,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     }
     if (st == DCPK_OK && a->map_path != NULL) {
         st = dcpk_cli_read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "reading the parameter group map");
         options->rules.group_map_name = a->map_path;
         options->rules.group_map = parsed->map;
         options->rules.group_map_bytes = parsed->map_bytes;

@@ -44,8 +44,8 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
             from->name);
     if (from == c->options->to && !changes_layout(c->options))
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "the checkpoint is %s already (a target's generation, layout or "
-                         "vocabulary can be given)",
+                         "the checkpoint is %s already; --target-generation, --target-mesh, "
+                         "--target-dp or --make-vocab-size-divisible-by write it anew",
                          from->name);
     st = dcpk_model_new(c->ckpt, &c->model, err);
     if (st != DCPK_OK)

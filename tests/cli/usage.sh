@@ -27,3 +27,9 @@ refuses "an ambiguous option" 2 "'--target'; did you mean '--target-" "$DCPKIT" 
 refuses "a slip in a command" 2 "did you mean 'inspect'\\?" "$DCPKIT" insepct "$sample"
 refuses "weights-only of nothing" 2 'are for --against' "$DCPKIT" verify --weights-only "$sample"
 refuses "a vocabulary of nothing" 2 'are for --against' "$DCPKIT" verify --vocab-size 9 "$sample"
+for option in "--output-model-weight-prefix m" "--output-optimizer-state-prefix o" --like-megatron-inspector; do
+    # shellcheck disable=SC2086 # an option with its argument
+    refuses "${option%% *} for zarr" 2 "${option%% *} is for --to fsdp_dtensor, not for zarr" "$DCPKIT" convert --to zarr $option "$sample" out
+done
+refuses "a map that is not there" 4 "reading the parameter group map: 'nowhere'" \
+    "$DCPKIT" convert --to fsdp_dtensor --param-to-param-group-map-json nowhere "$sample" out
