@@ -72,19 +72,23 @@ static size_t find_layer(const char *name, int64_t *layer, const char **rest)
  */
 static const struct local_key {
     const char *te, *local;
-    bool is_mla;
+    enum { PLAIN, MLA, ALWAYS } when; /* by the model's attention */
 } local_keys[] = {
-    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", false},
-    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", false},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", true},
-    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", true},
-    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.", true},
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", PLAIN},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", PLAIN},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", MLA},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", MLA},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.", MLA},
+    /* post_training/modelopt/hybrid/model_specs.py@0.19.0 and main, without remap_te_layernorm. */
+    {"self_attention.in_proj.layer_norm_", "input_layernorm.", ALWAYS},
+    {"mixer.in_proj.layer_norm_", "norm.", ALWAYS},
 };
 
 static const char *local_rest(const struct finding *f, const char *rest, struct dcpk_error *err)
 {
     for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
-        if (local_keys[i].is_mla == f->is_mla && dcpk_starts_with(rest, local_keys[i].te))
+        if ((local_keys[i].when == ALWAYS || (local_keys[i].when == MLA) == f->is_mla) &&
+            dcpk_starts_with(rest, local_keys[i].te))
             return dcpk_arena_printf(f->out->arena, err, "%s%s", local_keys[i].local,
                                      rest + strlen(local_keys[i].te));
     return rest;

@@ -45,6 +45,9 @@ static const struct module {
     {"self_attention.conv1d.", PARTS, PARTS, 5, 5, false},
     {"self_attention.out_norm.", NONE, NONE, 6, 6, false},
     {"self_attention.out_proj.", COLUMNS, NONE, 7, 7, false},
+    /* One linear layer instead of the attention (MC/models/gpt/heterogeneous). */
+    {"self_attention.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.", ROWS, ROWS, 4, 4, false},
     {"mixer.conv1d_", PARTS, PARTS, 0, 0, false},
     {"mixer.conv1d.", PARTS, PARTS, 0, 0, false},
     {"mixer.dt_bias", ROWS, NONE, 1, 1, false},
@@ -65,6 +68,8 @@ static const struct module {
     {"mlp.linear_fc1.layer_norm_", NONE, NONE, 26, 20, false},
     {"mlp.linear_fc1.", ROWS, ROWS, 27, 27, false},
     {"mlp.linear_fc2.", COLUMNS, NONE, 28, 28, false},
+    {"mlp.layer_norm_", NONE, NONE, 26, 20, false}, /* one linear layer instead of the MLP */
+    {"mlp.", ROWS, ROWS, 27, 27, false},
 };
 
 #define CONV_MODULE 6 /* where it stands as a module */

@@ -23,11 +23,18 @@ static const struct fused_norm {
     unsigned needs, unless;
 } fused_norms[] = {
     {"self_attention.linear_qkv.layer_norm_", "input_layernorm.", DCPK_LAYER_QKV, 0},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", 0, DCPK_LAYER_MOE},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", 0, DCPK_LAYER_MOE | DCPK_LAYER_LINEAR_MLP},
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.",
      DCPK_LAYER_Q_UP_PROJ, 0},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
      DCPK_LAYER_KV_UP_PROJ, 0},
+    /* hybrid_layer_specs.py, post_training/modelopt/hybrid/model_specs.py@0.19.0 and main. */
+    {"self_attention.in_proj.layer_norm_", "input_layernorm.", DCPK_LAYER_DELTA_NET,
+     DCPK_LAYER_QKV},
+    {"mixer.in_proj.layer_norm_", "norm.", DCPK_LAYER_MIXER, 0},
+    /* gpt/heterogeneous/heterogeneous_layer_specs.py@0.12 to main. */
+    {"self_attention.layer_norm_", "input_layernorm.", DCPK_LAYER_LINEAR_ATTENTION, 0},
+    {"mlp.layer_norm_", "pre_mlp_layernorm.", DCPK_LAYER_LINEAR_MLP, 0},
 };
 #define N_FUSED_NORMS (sizeof fused_norms / sizeof fused_norms[0])
 
@@ -44,8 +51,8 @@ static const char new_conv[] = "mixer.conv1d_", old_conv[] = "mixer.conv1d.";
 static const char mla_norm[] = "input_layernorm.",
                   fused_mla_norm[] = "self_attention.linear_qkv_down_proj.layer_norm_";
 
-static const char expert_prefix[] = "mlp.experts.";
-static const char sequential_prefix[] = "mlp.experts.local_experts.";
+#define EXPERT_PREFIX "mlp.experts."
+static const char sequential_prefix[] = EXPERT_PREFIX "local_experts.";
 
 static size_t count_digits(const char *text)
 {
@@ -76,21 +83,26 @@ size_t dcpk_name_layer(const char *name)
 
 unsigned dcpk_name_layer_flags(const char *name)
 {
+    static const struct {
+        const char *module;
+        unsigned flag;
+    } marks[] = {
+        {EXPERT_PREFIX, DCPK_LAYER_MOE},
+        {"mlp.router.", DCPK_LAYER_MOE},
+        {"self_attention.linear_qkv.", DCPK_LAYER_QKV},
+        {"self_attention.linear_q_up_proj.", DCPK_LAYER_Q_UP_PROJ},
+        {"self_attention.linear_kv_up_proj.", DCPK_LAYER_KV_UP_PROJ},
+        {"self_attention.linear_q_down_proj.", DCPK_LAYER_Q_DOWN_PROJ},
+        {"self_attention.in_proj.", DCPK_LAYER_DELTA_NET},
+        {"mixer.in_proj.", DCPK_LAYER_MIXER},
+        {"self_attention.weight", DCPK_LAYER_LINEAR_ATTENTION},
+        {"mlp.weight", DCPK_LAYER_LINEAR_MLP},
+    };
     const size_t layer = dcpk_name_layer(name);
-    const char *rest = name + layer;
 
-    if (layer == 0)
-        return 0;
-    if (dcpk_starts_with(rest, expert_prefix) || dcpk_starts_with(rest, "mlp.router."))
-        return DCPK_LAYER_MOE;
-    if (dcpk_starts_with(rest, "self_attention.linear_qkv."))
-        return DCPK_LAYER_QKV;
-    if (dcpk_starts_with(rest, "self_attention.linear_q_up_proj."))
-        return DCPK_LAYER_Q_UP_PROJ;
-    if (dcpk_starts_with(rest, "self_attention.linear_kv_up_proj."))
-        return DCPK_LAYER_KV_UP_PROJ;
-    if (dcpk_starts_with(rest, "self_attention.linear_q_down_proj."))
-        return DCPK_LAYER_Q_DOWN_PROJ;
+    for (size_t i = 0; layer > 0 && i < sizeof marks / sizeof marks[0]; i++)
+        if (dcpk_starts_with(name + layer, marks[i].module))
+            return marks[i].flag;
     return 0;
 }
 
@@ -106,7 +118,7 @@ static const char *group_expert(struct dcpk_arena *arena, const char *rest, stru
     const char *number = rest + strlen(sequential_prefix);
     const size_t digits = count_digits(number);
 
-    return dcpk_arena_printf(arena, err, "%s%s%.*s", expert_prefix, number + digits + 1,
+    return dcpk_arena_printf(arena, err, "%s%s%.*s", EXPERT_PREFIX, number + digits + 1,
                              (int)digits, number);
 }
 
@@ -161,7 +173,7 @@ const char *dcpk_name_canonical(struct dcpk_arena *arena, const char *name, unsi
 static const char *sequential_rest(struct dcpk_arena *arena, const char *rest,
                                    struct dcpk_error *err)
 {
-    const char *name = rest + strlen(expert_prefix);
+    const char *name = rest + strlen(EXPERT_PREFIX);
     const char *number = rest + strlen(rest);
 
     while (number > name && isdigit((unsigned char)number[-1]))
@@ -182,7 +194,7 @@ static const char *local_rest(struct dcpk_arena *arena, const char *rest, unsign
     if (dcpk_starts_with(rest, mla_norm) && (flags & DCPK_LAYER_Q_DOWN_PROJ) != 0 &&
         impl == DCPK_IMPL_ANY)
         return dcpk_arena_printf(arena, err, "%s%s", fused_mla_norm, rest + strlen(mla_norm));
-    if (dcpk_starts_with(rest, expert_prefix))
+    if (dcpk_starts_with(rest, EXPERT_PREFIX))
         return sequential_rest(arena, rest, err);
     for (size_t i = 0; i < N_FUSED_NORMS; i++)
         if (norm_applies(&fused_norms[i], flags) && dcpk_starts_with(rest, fused_norms[i].te))

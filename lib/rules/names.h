@@ -25,11 +25,15 @@ enum dcpk_impl {
 
 /* What the spellings of a layer's names depend on. */
 enum dcpk_layer_flags {
-    DCPK_LAYER_MOE = 1,          /* has experts or a router */
-    DCPK_LAYER_QKV = 2,          /* has linear_qkv: not MLA */
-    DCPK_LAYER_Q_UP_PROJ = 4,    /* MLA with a low-rank query */
-    DCPK_LAYER_KV_UP_PROJ = 8,   /* MLA */
-    DCPK_LAYER_Q_DOWN_PROJ = 16, /* MLA whose two down-projections may be fused into one */
+    DCPK_LAYER_MOE = 1,                /* has experts or a router */
+    DCPK_LAYER_QKV = 2,                /* has linear_qkv: not MLA */
+    DCPK_LAYER_Q_UP_PROJ = 4,          /* MLA with a low-rank query */
+    DCPK_LAYER_KV_UP_PROJ = 8,         /* MLA */
+    DCPK_LAYER_Q_DOWN_PROJ = 16,       /* MLA whose two down-projections may be fused into one */
+    DCPK_LAYER_DELTA_NET = 32,         /* Gated DeltaNet: attention with an in_proj */
+    DCPK_LAYER_MIXER = 64,             /* Mamba: a mixer with an in_proj */
+    DCPK_LAYER_LINEAR_ATTENTION = 128, /* one linear layer instead of the attention */
+    DCPK_LAYER_LINEAR_MLP = 256,       /* one linear layer instead of the MLP */
 };
 
 /*

@@ -43,8 +43,9 @@ from megatron_old import call
 ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 # Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
-# precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16.
-LAYOUT = dict(tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable")
+# precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16; names=te: the norms in front of
+# Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them.
+LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
@@ -264,6 +265,18 @@ def ends(chunk):
                 vp_stage=at["vp_stage"])
 
 
+def norm_linear():
+    """A linear layer with the norm in front of it inside, which Megatron has for Transformer Engine only."""
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+
+    class NormLinear(ColumnParallelLinear):
+        def __init__(self, input_size, *args, **kwargs):
+            super().__init__(input_size, *args, **kwargs)
+            self.layer_norm_weight = torch.nn.Parameter(torch.ones(input_size, dtype=torch.bfloat16))
+
+    return NormLinear
+
+
 def mamba_model(chunk):
     """A hybrid stack of local modules; Megatron has Transformer Engine's only."""
     import importlib
@@ -271,7 +284,7 @@ def mamba_model(chunk):
     from megatron.core.extensions import transformer_engine as te
     from megatron.core.ssm import mamba_layer, mamba_mixer, mlp_layer
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.identity_op import IdentityOp
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
     mamba_mixer.get_cuda_rng_tracker = lambda *a, **k: Tracker()
@@ -286,6 +299,9 @@ def mamba_model(chunk):
     parts.mamba_layer.submodules.mixer.submodules.in_proj = ColumnParallelLinear
     parts.mamba_layer.submodules.mixer.submodules.out_proj = RowParallelLinear
     parts.mamba_layer.submodules.norm = WrappedTorchNorm
+    if LAYOUT["names"] == "te":
+        parts.mamba_layer.submodules.mixer.submodules.in_proj = norm_linear()
+        parts.mamba_layer.submodules.norm = IdentityOp
     parts.attention_layer.submodules.self_attention = local.self_attention
     parts.attention_layer.submodules.input_layernorm = local.input_layernorm
     parts.mlp_layer.submodules.mlp = local.mlp
@@ -310,6 +326,7 @@ def gdn_spec():
     """Gated DeltaNet in every other layer, between local modules; Megatron has Transformer Engine's only."""
     from megatron.core.ssm import gated_delta_net
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.identity_op import IdentityOp
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
@@ -319,7 +336,12 @@ def gdn_spec():
     parts = gated_delta_net.GatedDeltaNetSubmodules(in_proj=ColumnParallelLinear, out_norm=WrappedTorchNorm,
                                                     out_proj=RowParallelLinear)
     layers = [specs.get_gpt_layer_local_spec(normalization="RMSNorm") for _ in range(2)]
+    if LAYOUT["names"] == "te":
+        parts.in_proj = norm_linear()
+        layers[0].submodules.input_layernorm = IdentityOp
     layers[0].submodules.self_attention = ModuleSpec(module=gated_delta_net.GatedDeltaNet, submodules=parts)
+    layers[0].submodules.sharded_state_dict_keys_map = {  # as Megatron's spec for ModelOpt has it
+        "input_layernorm.": "self_attention.in_proj.layer_norm_", "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
     return specs.TransformerBlockSubmodules(layer_specs=layers, layer_norm=WrappedTorchNorm)
 
 
@@ -335,16 +357,10 @@ def take_mla_channels():
 
 def fuse_down_projections(spec):
     """Main's fused down-projection of MLA with the layer's norm inside it, which Megatron has for Transformer Engine only."""
-    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.identity_op import IdentityOp
 
-    class NormLinear(ColumnParallelLinear):
-        def __init__(self, input_size, *args, **kwargs):
-            super().__init__(input_size, *args, **kwargs)
-            self.layer_norm_weight = torch.nn.Parameter(torch.ones(input_size, dtype=torch.bfloat16))
-
-    multi_latent_attention.TEColumnParallelLinear = NormLinear
+    NormLinear = multi_latent_attention.TEColumnParallelLinear = norm_linear()
     spec.submodules.self_attention.module = multi_latent_attention.FusedMLASelfAttention
     spec.submodules.self_attention.submodules.linear_qkv_down_proj = NormLinear
     spec.submodules.input_layernorm = IdentityOp
@@ -391,6 +407,7 @@ def value_of(name, shape, kind):
         rows = MLA["q_lora_rank"], shape[0] - MLA["q_lora_rank"]
         return torch.cat([value_of(name.replace("_qkv_", half), (n, *shape[1:]), kind) for half, n in zip(("_q_", "_kv_"), rows)])
     name = name.replace(fused + "layer_norm_", "input_layernorm.")
+    name = name.replace("mixer.in_proj.layer_norm_", "norm.").replace("self_attention.in_proj.layer_norm_", "input_layernorm.")
     name = name.removeprefix("module.").replace("mtp_model_layer.", "transformer_layer.").replace("conv1d_", "conv1d.")
     seed = torch.Generator().manual_seed(zlib.crc32((name + kind).encode()))
     # 12 bits: more than bfloat16 holds, and still a small sample once packed.
