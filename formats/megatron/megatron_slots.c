@@ -13,6 +13,9 @@
 #define LAYERS  "layers."
 #define EXPERTS "mlp.experts."
 
+/* What a model's layers are: HYBRID with mixers, MLA with multi-latent attention, or neither. */
+enum { DECODER = 1, MLA = 2, HYBRID = 4 };
+
 /* Where one parameter lies. */
 struct place {
     const char *keys[DCPK_MAX_SLOT_KEYS];
@@ -27,7 +30,7 @@ struct finding {
     struct place *places; /* of each parameter */
     struct dcpk_map slot_by_key;
     size_t slots_capacity;
-    bool is_mla; /* multi-latent attention, whose local spec renames no norm */
+    unsigned kinds; /* of the model's layers */
 };
 
 /* The number at `text`, which digits and `end` must follow; -1: it is none. */
@@ -66,29 +69,30 @@ static size_t find_layer(const char *name, int64_t *layer, const char **rest)
 }
 
 /*
- * What stands behind the layer, as Transformer Engine's spec and as the local one store it. The
- * local spec's sharded_state_dict_keys_map gives its norms the fused names, in MoE layers too;
- * megatron/core/models/gpt/gpt_layer_specs.py@0.12 to main (get_gpt_layer_local_submodules).
+ * What stands behind the layer, as Transformer Engine's spec and as a local one store it. A
+ * decoder's local spec gives its norms the fused names by sharded_state_dict_keys_map, in MoE
+ * layers too (megatron/core/models/gpt/gpt_layer_specs.py@0.12 to main,
+ * get_gpt_layer_local_submodules); those of MLA and of hybrid stacks keep theirs
+ * (post_training/modelopt/hybrid/model_specs.py@0.19.0 and main, without remap_te_layernorm).
  */
 static const struct local_key {
     const char *te, *local;
-    enum { PLAIN, MLA, ALWAYS } when; /* by the model's attention */
+    unsigned kinds; /* of models */
 } local_keys[] = {
-    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", PLAIN},
-    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", PLAIN},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", MLA},
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", DECODER},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", DECODER | HYBRID},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", MLA | HYBRID},
+    {"self_attention.linear_qkv.layer_norm_", "input_layernorm.", HYBRID},
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", MLA},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.", MLA},
-    /* post_training/modelopt/hybrid/model_specs.py@0.19.0 and main, without remap_te_layernorm. */
-    {"self_attention.in_proj.layer_norm_", "input_layernorm.", ALWAYS},
-    {"mixer.in_proj.layer_norm_", "norm.", ALWAYS},
+    {"self_attention.in_proj.layer_norm_", "input_layernorm.", DECODER | MLA | HYBRID},
+    {"mixer.in_proj.layer_norm_", "norm.", MLA | HYBRID},
 };
 
 static const char *local_rest(const struct finding *f, const char *rest, struct dcpk_error *err)
 {
     for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
-        if ((local_keys[i].when == ALWAYS || (local_keys[i].when == MLA) == f->is_mla) &&
-            dcpk_starts_with(rest, local_keys[i].te))
+        if ((local_keys[i].kinds & f->kinds) != 0 && dcpk_starts_with(rest, local_keys[i].te))
             return dcpk_arena_printf(f->out->arena, err, "%s%s", local_keys[i].local,
                                      rest + strlen(local_keys[i].te));
     return rest;
@@ -110,6 +114,14 @@ static bool has_module(const struct dcpk_model *model, const char *module)
         if (strstr(model->params[i].name, module) != NULL)
             return true;
     return false;
+}
+
+static unsigned find_kinds(const struct dcpk_model *model)
+{
+    const unsigned kinds = (has_module(model, ".self_attention.linear_kv_up_proj.") ? MLA : 0U) |
+                           (has_module(model, ".mixer.") ? HYBRID : 0U);
+
+    return kinds == 0 ? DECODER : kinds;
 }
 
 /* "mlp.experts.linear_fc1.weight7" -> "mlp.experts.experts.linear_fc1.weight", 7. */
@@ -429,9 +441,7 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
                             struct dcpk_slots *slots, struct dcpk_error *err)
 {
     const bool is_stacked = is_homogeneous(model) && !keeps_layers_apart(model);
-    struct finding f = {.model = model,
-                        .out = out,
-                        .is_mla = has_module(model, ".self_attention.linear_kv_up_proj.")};
+    struct finding f = {.model = model, .out = out, .kinds = find_kinds(model)};
     dcpk_status st;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};

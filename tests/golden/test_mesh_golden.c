@@ -122,31 +122,53 @@ static void check_output(const struct dcpk_output *out, size_t *n_tensors, size_
     }
 }
 
+/* The output for `mesh` in the sample's own format, and how its tensors compare with the sample. */
+static void check_sample(const char *label, const struct dcpk_layout *mesh, unsigned flags,
+                         size_t *n_tensors, size_t *n_cut)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const struct dcpk_rule_options options = {.swiglu = DCPK_SWIGLU_ON};
+    struct dcpk_checkpoint *ckpt = open_sample(label);
+    struct dcpk_model *model = NULL;
+    struct dcpk_output *out = NULL;
+
+    *n_tensors = *n_cut = 0;
+    CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
+    model->flags = flags;
+    CHECK_OK(ckpt->format->to_model(ckpt, model, &err), label);
+    CHECK_OK(dcpk_rules_apply(model, &options, &err), label);
+    CHECK_OK(dcpk_output_new(ckpt, ckpt->format, &out, &err), label);
+    out->target.mesh = *mesh;
+    CHECK_OK(ckpt->format->from_model(model, out, &err), label);
+    check_output(out, n_tensors, n_cut);
+    dcpk_output_free(out);
+    dcpk_model_free(model);
+    dcpk_checkpoint_close(ckpt);
+}
+
 static void flat_buffers_are_megatrons(void **state)
 {
     (void)state;
     for (size_t r = 0; r < sizeof fsdp_runs / sizeof fsdp_runs[0]; r++) {
-        const char *label = fsdp_runs[r].name;
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        const struct dcpk_rule_options options = {.swiglu = DCPK_SWIGLU_ON};
-        struct dcpk_checkpoint *ckpt = open_sample(label);
-        struct dcpk_model *model = NULL;
-        struct dcpk_output *out = NULL;
-        size_t n_tensors = 0, n_cut = 0;
+        size_t n_tensors, n_cut;
 
-        CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
-        CHECK_OK(ckpt->format->to_model(ckpt, model, &err), label);
-        CHECK_OK(dcpk_rules_apply(model, &options, &err), label);
-        CHECK_OK(dcpk_output_new(ckpt, ckpt->format, &out, &err), label);
-        out->target.mesh = fsdp_runs[r].mesh;
-        CHECK_OK(ckpt->format->from_model(model, out, &err), label);
-        check_output(out, &n_tensors, &n_cut);
-        CHECK_EQ_INT(n_tensors, fsdp_runs[r].n_tensors, label);
-        CHECK_EQ_INT(n_cut, fsdp_runs[r].n_cut, label);
-        dcpk_output_free(out);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        check_sample(fsdp_runs[r].name, &fsdp_runs[r].mesh, 0, &n_tensors, &n_cut);
+        CHECK_EQ_INT(n_tensors, fsdp_runs[r].n_tensors, fsdp_runs[r].name);
+        CHECK_EQ_INT(n_cut, fsdp_runs[r].n_cut, fsdp_runs[r].name);
     }
+}
+
+/* Mamba's projections are stored in parts, which a rank has its block of each. */
+static void parts_are_cut_as_megatron_did(void **state)
+{
+    const struct dcpk_layout mesh = {.tp = 2};
+    size_t n_tensors, n_cut;
+
+    (void)state;
+    check_sample("torch_dist_c_dp_reshardable_mamba", &mesh, DCPK_MODEL_WEIGHTS_ONLY, &n_tensors,
+                 &n_cut);
+    CHECK_EQ_INT(n_tensors, 43, "weights in the MANIFEST");
+    CHECK_EQ_INT(n_cut, 38, "of them in several chunks"); /* all but five norms */
 }
 
 int main(void)
@@ -154,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_cut_as_megatron_did),
         cmocka_unit_test(flat_buffers_are_megatrons),
+        cmocka_unit_test(parts_are_cut_as_megatron_did),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

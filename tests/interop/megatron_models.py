@@ -661,7 +661,9 @@ def load_3d():
         if not torch.equal(got, want):
             bad.append(what)
 
-    for name, tensor in [*bare.named_parameters(), *bare.named_buffers()]:
+    for name, param in bare.named_parameters():
+        check(name, param.data, local_value(bare, name, param, "").to(param.dtype))
+    for name, tensor in bare.named_buffers():
         if not name.endswith("local_tokens_per_expert"):
             check(name, tensor.data, weight_of(name, tensor))
     for param, span, main, state in each_master(optimizer):
