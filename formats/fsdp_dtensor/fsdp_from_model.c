@@ -9,6 +9,7 @@
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/parts.h"
 #include "lib/ckpt/portable.h"
 
 /* What the whole output shares. */
@@ -20,7 +21,8 @@ struct writer {
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
     bool *is_told;        /* by source tensor: that it was replaced by its master */
     bool spells_fused;    /* every spelling is wanted */
-    bool is_for_one_rank; /* the order of some rows is that of a run without tensor parallelism */
+    int64_t tp;           /* rows of parts are in the order of so many tensor-parallel ranks */
+    bool is_for_tp;       /* there are such rows: args have to say for how many ranks */
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
 
@@ -78,6 +80,22 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
     return dcpk_output_add_tensor(w->out, tensor, err);
 }
 
+/* A projection of several parts gets the rows of the target's ranks. */
+static dcpk_status order_rows(struct writer *w, const struct dcpk_param *p,
+                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_part parts[DCPK_MAX_PARTS];
+    struct dcpk_parts_held held = {.parts = parts, .tp = w->tp};
+    dcpk_status st = w->tp > 1 ? dcpk_parts_of(w->model, p, parts, &held.n, err) : DCPK_OK;
+
+    if (st != DCPK_OK || held.n == 0)
+        return st;
+    st = dcpk_parts_reorder(w->out->arena, &held, DCPK_PARTS_BY_RANK, tensor, tensor, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", p->name);
+    return st;
+}
+
 /* One tensor of a parameter; a gated one in two halves of rows (fsdp_dtensor.md 5.1). */
 static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p,
                                     const struct dcpk_model_tensor *tensor, const char *prefix,
@@ -93,6 +111,8 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
         struct keys keys;
         dcpk_status st = keys_begin(w, p->n_spellings, &keys, err);
 
+        if (st == DCPK_OK)
+            st = order_rows(w, p, &rows, err);
         if (st == DCPK_OK)
             st = spell_keys(w, p, prefix, p->is_gated ? half_suffix[part] : "", end, &keys, err);
         if (st == DCPK_OK && p->is_gated)
@@ -359,15 +379,14 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
 /* args, with the one tensor-parallel rank that the rows of joined projections are for. */
 static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
 {
-    const struct dcpk_value_pair one_rank = {
+    const struct dcpk_value_pair tp = {
         dcpk_value_str(w->out->arena, "tensor_model_parallel_size", err),
-        dcpk_value_int(w->out->arena, 1, err)};
+        dcpk_value_int(w->out->arena, w->tp, err)};
     const struct dcpk_value *args;
-    dcpk_status st = one_rank.key == NULL || one_rank.value == NULL ? err->status : DCPK_OK;
+    dcpk_status st = tp.key == NULL || tp.value == NULL ? err->status : DCPK_OK;
 
     if (st == DCPK_OK)
-        st = dcpk_args_portable(w->out, w->model->args, &one_rank, w->is_for_one_rank, &args, err);
-
+        st = dcpk_args_portable(w->out, w->model->args, &tp, w->is_for_tp, &args, err);
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 
@@ -386,9 +405,9 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
         if (rng->pp != 0)
             dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
                               "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
-        else if (rng->tp != 0 && w->is_for_one_rank)
+        else if (rng->tp >= w->tp && w->is_for_tp)
             dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
-                              "RNG state of another tensor-parallel rank than the one that this is "
+                              "RNG state of another tensor-parallel rank than those that this is "
                               "written for");
         else
             st = add_flat(w, prefix, rng->states, err);
@@ -427,19 +446,28 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
 }
 
 /*
- * Mamba's and Gated DeltaNet's projections are joined of parts, of which each tensor-parallel rank
- * of Megatron-FSDP holds a block: its order of rows is another for each TP. The view has that of
- * one rank.
+ * How many tensor-parallel ranks the rows of Mamba's and Gated DeltaNet's projections are for: the
+ * target's, else the source's in this format, else one.
  */
-static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out)
+static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_layout *mesh)
 {
-    for (size_t i = 0; i < model->n_params && model->rows_tp <= 1; i++) {
+    const int64_t tp = mesh->dp > 0 ? mesh->tp : model->rows_tp;
+
+    return tp > 1 ? tp : 1;
+}
+
+/* Are there such rows? For one rank, as long as nothing else was asked for, that is told. */
+static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp)
+{
+    for (size_t i = 0; i < model->n_params; i++) {
         if (!dcpk_ends_with(model->params[i].name, ".in_proj.weight"))
             continue;
-        dcpk_output_event(out, DCPK_EVENT_NOTE, model->params[i].name,
-                          "this projection and others like it have the rows of a run without "
-                          "tensor parallelism, and args say so: load with "
-                          "--tensor-model-parallel-size 1");
+        if (tp == 1)
+            dcpk_output_event(
+                out, DCPK_EVENT_NOTE, model->params[i].name,
+                "this projection and others like it have the rows of a run without tensor "
+                "parallelism, and args say so: load with --tensor-model-parallel-size 1, or "
+                "convert with --target-dp N,tp=T");
         return true;
     }
     return false;
@@ -465,6 +493,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
         .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .spells_fused = out->target.impl == NULL,
+        .tp = choose_tp(model, &out->target.mesh),
         .visits_left = MAX_VISITS,
     };
     dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL
@@ -477,7 +506,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         st = add_param(&w, i, err);
     dcpk_fsdp_shards_release(&w.shards);
     if (st == DCPK_OK)
-        w.is_for_one_rank = tell_order(model, out);
+        w.is_for_tp = tell_order(model, out, w.tp);
     if (st == DCPK_OK)
         tell_extras(model, out);
     if (st == DCPK_OK && model->has_optimizer)

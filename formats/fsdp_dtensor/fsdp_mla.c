@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/ckpt/parts.h"
 
 #define ATTENTION "self_attention."
 #define FUSED     ATTENTION "linear_qkv_down_proj."
@@ -66,43 +67,60 @@ dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *n
     return DCPK_OK;
 }
 
-/* How many of the rows are the query's; they lie in the order of one tensor-parallel rank only. */
-static dcpk_status query_rows(const struct dcpk_model *model, const struct dcpk_model_tensor *fused,
+/* How many of the rows are the query's; the others are the keys' and values'. */
+static dcpk_status query_rows(const struct dcpk_value *attrs, const struct dcpk_model_tensor *fused,
                               const char *name, int64_t *n_rows, struct dcpk_error *err)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    int64_t tp = 1;
+    if (dcpk_value_as_int(dcpk_value_get(attrs, "q_lora_rank"), n_rows) && *n_rows > 0 &&
+        *n_rows < fused->shape[0])
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "'%s': args.q_lora_rank does not say which of its %" PRId64
+                     " rows are the query's",
+                     name, fused->shape[0]);
+}
 
-    dcpk_value_as_int(dcpk_value_get(attrs, "tensor_model_parallel_size"), &tp);
-    if (tp > 1)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "'%s': its rows lie in the order of %" PRId64
-            " tensor-parallel ranks: load and save it once without tensor parallelism, "
-            "or without --mla-down-proj-fusion",
-            name, tp);
-    if (!dcpk_value_as_int(dcpk_value_get(attrs, "q_lora_rank"), n_rows) || *n_rows <= 0 ||
-        *n_rows >= fused->shape[0])
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s': args.q_lora_rank does not say which of its %" PRId64
-                         " rows are the query's",
-                         name, fused->shape[0]);
-    return DCPK_OK;
+/*
+ * The rows of one tensor-parallel rank: the query's, then the others. Each rank has its block of
+ * both (multi_latent_attention.py@0.18.2 to main, FusedMLASelfAttention).
+ */
+static dcpk_status unite_rows(struct dcpk_model *model, const char *name, int64_t n_query,
+                              struct dcpk_model_tensor *fused, struct dcpk_error *err)
+{
+    const struct dcpk_part parts[] = {{"query", n_query},
+                                      {"keys and values", fused->shape[0] - n_query}};
+    struct dcpk_parts_held held = {.parts = parts, .n = 2, .tp = 1};
+    dcpk_status st;
+
+    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "tensor_model_parallel_size"),
+                      &held.tp);
+    if (held.tp <= 1)
+        return DCPK_OK;
+    st = dcpk_parts_reorder(model->arena, &held, DCPK_PARTS_OF_ONE, fused, fused, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", name);
+    return st;
 }
 
 dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
                                   const char *name, struct dcpk_error *err)
 {
+    struct dcpk_model_tensor whole = *fused;
     int64_t n_query = 0, row = 0;
-    dcpk_status st = fused->rank == 0 ? DCPK_OK : query_rows(model, fused, name, &n_query, err);
+    dcpk_status st = DCPK_OK;
 
+    if (fused->rank > 0) { /* else torch AdamW's step, which both have */
+        st = query_rows(dcpk_value_attrs(model->args), fused, name, &n_query, err);
+        if (st == DCPK_OK)
+            st = unite_rows(model, name, n_query, &whole, err);
+    }
     for (size_t i = 0; i < 2 && st == DCPK_OK; i++) {
-        struct dcpk_model_tensor part = *fused;
+        struct dcpk_model_tensor part = whole;
         const char *stored = with_end(model->arena, name, FUSED "weight", halves[i], err);
 
         st = stored == NULL ? err->status : DCPK_OK;
-        if (st == DCPK_OK && fused->rank > 0) /* else torch AdamW's step, which both have */
-            st = dcpk_model_rows(model->arena, fused, row,
+        if (st == DCPK_OK && fused->rank > 0)
+            st = dcpk_model_rows(model->arena, &whole, row,
                                  i == 0 ? n_query : fused->shape[0] - n_query, &part, err);
         if (st == DCPK_OK)
             st = dcpk_model_param(model, stored, &part.param, err);

@@ -5,6 +5,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/parts.h"
 
 /* A tensor key taken apart. */
 struct parts {
@@ -337,5 +338,5 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     dcpk_model_read_layout(model);
     model->rows_tp = model->layout.tp;
     model->optimizer_layout = model->has_optimizer ? "fsdp_dtensor" : "none";
-    return DCPK_OK;
+    return model->rows_tp > 1 ? dcpk_parts_unite(model, model->rows_tp, err) : DCPK_OK;
 }

@@ -95,16 +95,13 @@ static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
                               struct dcpk_out_tensor *out, struct dcpk_error *err)
 {
     const struct dcpk_layout *mesh = &w->out->target.mesh;
-    struct dcpk_param param = w->model->params[slot->members[0]];
     const int64_t **spans;
     dcpk_status st;
 
     if (mesh->tp == 0)
         return DCPK_OK;
-    if (slot->n_parts > 0) /* a rank holds its block of the rows of each part */
-        param.tp_axis = 0;
-    st = dcpk_megatron_spans(mesh, &param, out->shape, out->rank, dcpk_slot_axes(slot),
-                             w->out->arena, &spans, &out->n_spans, err);
+    st = dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], out->shape, out->rank,
+                             dcpk_slot_axes(slot), w->out->arena, &spans, &out->n_spans, err);
     if (st == DCPK_OK)
         out->spans = spans;
     return st;

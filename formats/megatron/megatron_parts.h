@@ -4,9 +4,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_PARTS_H
 #define DCPK_FORMATS_MEGATRON_PARTS_H
 
-#include "lib/ckpt/model.h"
-
-#define DCPK_MAX_PARTS 7
+#include "lib/ckpt/parts.h"
 
 /*
  * "X.in_proj.weight.z", ".x", ".B", ".C" and ".dt" are rows of one parameter "X.in_proj.weight",
@@ -37,23 +35,5 @@ dcpk_status dcpk_megatron_parts_find(const struct dcpk_checkpoint *ckpt, uint32_
 dcpk_status dcpk_megatron_parts_join(const struct dcpk_checkpoint *ckpt,
                                      const struct dcpk_parts *parts, int n_lead,
                                      const int64_t **shape, struct dcpk_error *err);
-
-/* One part of a parameter: its name, behind the parameter's key and a dot, and how many rows it
- * has. */
-struct dcpk_part {
-    const char *name;
-    int64_t n_rows;
-};
-
-/*
- * The parts that these formats keep a parameter in, in the order of its rows: parts[0 .. *n). *n is
- * 0 for one that is kept whole. Their sizes follow from the shapes of the parameters beside it
- * (`out_proj.weight`, `dt_bias`, the convolution), which must add up to the rows of `in_proj`.
- * Errors: DCPK_EUNSUPPORTED naming the parameter when they do not, or when its rows lie in the
- * order of several tensor-parallel ranks (model->rows_tp).
- */
-dcpk_status dcpk_megatron_parts_of(const struct dcpk_model *model, const struct dcpk_param *param,
-                                   struct dcpk_part parts[DCPK_MAX_PARTS], size_t *n,
-                                   struct dcpk_error *err);
 
 #endif

@@ -362,8 +362,8 @@ static dcpk_status find_parts(const struct finding *f, struct dcpk_slots *slots,
         struct dcpk_slot *slot = &slots->list[i];
         struct dcpk_part found[DCPK_MAX_PARTS], *parts;
 
-        st = dcpk_megatron_parts_of(f->model, &f->model->params[slot->members[0]], found,
-                                    &slot->n_parts, err);
+        st = dcpk_parts_of(f->model, &f->model->params[slot->members[0]], found, &slot->n_parts,
+                           err);
         if (st != DCPK_OK || slot->n_parts == 0)
             continue;
         parts = dcpk_arena_array(f->out->arena, slot->n_parts, sizeof *parts, err);

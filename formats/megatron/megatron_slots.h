@@ -44,7 +44,7 @@ static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
 /*
  * Find the slots: layers stacked where Megatron of these args stacks them and where they are alike.
  * Errors: DCPK_EMISMATCH for experts that are missing or differ in shape; those of
- * dcpk_megatron_parts_of.
+ * dcpk_parts_of.
  */
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err);

@@ -172,38 +172,83 @@ bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_
     return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
 }
 
+/* Rows put one behind the other, and the pieces that they are made of. */
+struct taking {
+    struct dcpk_arena *arena;
+    const struct dcpk_model_tensor *from;
+    struct dcpk_piece *pieces; /* NULL: they are only counted */
+    size_t n_pieces;
+    int64_t n_rows;
+};
+
+static dcpk_status take_block(struct taking *t, const struct dcpk_rows *block,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *tensor = t->from;
+    struct dcpk_box region;
+    dcpk_status st = DCPK_OK;
+
+    assert(tensor->rank > 0 && block->row + block->n_rows <= tensor->shape[0]);
+    dcpk_box_whole(tensor->shape, tensor->rank, &region);
+    region.offset[0] = block->row;
+    region.extent[0] = block->n_rows;
+    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++) {
+        struct dcpk_box from, to;
+
+        if (!dcpk_piece_clip(&tensor->pieces[i], &region, &from, &to))
+            continue;
+        to.offset[0] += t->n_rows - block->row;
+        if (t->pieces != NULL)
+            st = dcpk_piece_make(t->arena, tensor->pieces[i].src, &from, &to,
+                                 &t->pieces[t->n_pieces], err);
+        t->n_pieces++;
+    }
+    t->n_rows += block->n_rows;
+    return st;
+}
+
+static dcpk_status take_blocks(struct taking *t, const struct dcpk_rows *blocks, size_t n_blocks,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    t->n_pieces = 0;
+    t->n_rows = 0;
+    for (size_t b = 0; b < n_blocks && st == DCPK_OK; b++)
+        st = take_block(t, &blocks[b], err);
+    return st;
+}
+
+dcpk_status dcpk_model_take_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
+                                 const struct dcpk_rows *blocks, size_t n_blocks,
+                                 struct dcpk_model_tensor *taken, struct dcpk_error *err)
+{
+    struct taking t = {.arena = arena, .from = tensor};
+    int64_t *shape = dcpk_arena_array(arena, (size_t)tensor->rank, sizeof *shape, err);
+    dcpk_status st = shape == NULL ? err->status : take_blocks(&t, blocks, n_blocks, err);
+
+    if (st == DCPK_OK) {
+        t.pieces = dcpk_arena_array(arena, t.n_pieces, sizeof *t.pieces, err);
+        st = t.pieces == NULL ? err->status : take_blocks(&t, blocks, n_blocks, err);
+    }
+    if (st != DCPK_OK)
+        return st;
+    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
+    shape[0] = t.n_rows;
+    *taken = *tensor;
+    taken->shape = shape;
+    taken->pieces = t.pieces;
+    taken->n_pieces = t.n_pieces;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
                             int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
                             struct dcpk_error *err)
 {
-    struct dcpk_piece *pieces = dcpk_arena_array(arena, tensor->n_pieces, sizeof *pieces, err);
-    int64_t *shape = dcpk_arena_array(arena, (size_t)tensor->rank, sizeof *shape, err);
-    struct dcpk_box region;
-    size_t n = 0;
+    const struct dcpk_rows block = {row, n_rows};
 
-    assert(tensor->rank > 0 && row + n_rows <= tensor->shape[0]);
-    if (pieces == NULL || shape == NULL)
-        return err->status;
-    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
-    shape[0] = n_rows;
-    dcpk_box_whole(shape, tensor->rank, &region);
-    region.offset[0] = row;
-    for (size_t i = 0; i < tensor->n_pieces; i++) {
-        struct dcpk_box from, to;
-        dcpk_status st;
-
-        if (!dcpk_piece_clip(&tensor->pieces[i], &region, &from, &to))
-            continue;
-        to.offset[0] -= row;
-        st = dcpk_piece_make(arena, tensor->pieces[i].src, &from, &to, &pieces[n++], err);
-        if (st != DCPK_OK)
-            return st;
-    }
-    *rows = *tensor;
-    rows->shape = shape;
-    rows->pieces = pieces;
-    rows->n_pieces = n;
-    return DCPK_OK;
+    return dcpk_model_take_rows(arena, tensor, &block, 1, rows, err);
 }
 
 void dcpk_model_read_layout(struct dcpk_model *model)

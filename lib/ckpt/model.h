@@ -117,8 +117,9 @@ struct dcpk_model {
     const char
         *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
     /*
-     * Projections that are joined of parts (Mamba's in_proj) have their rows in the order of so
-     * many tensor-parallel ranks; 0 or 1: in that of a run without tensor parallelism.
+     * The source has the rows of projections that are joined of parts (Mamba's in_proj) in the
+     * order of so many tensor-parallel ranks; 0 or 1: in that of one, as the view always has
+     * (parts.h).
      */
     int64_t rows_tp;
     bool has_optimizer;
@@ -165,10 +166,20 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
+/* Rows [row, row + n_rows) of a tensor. */
+struct dcpk_rows {
+    int64_t row, n_rows;
+};
+
 /*
- * Rows [row, row + n_rows) of a tensor as a tensor of their own; its shape and pieces are made in
- * `arena`. The rows must be there: rank > 0, row + n_rows <= shape[0] (asserted).
+ * Blocks of rows of a tensor, one behind the other, as a tensor of their own; its shape and pieces
+ * are made in `arena`. taken may be `tensor`. The rows must be there (asserted).
  */
+dcpk_status dcpk_model_take_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
+                                 const struct dcpk_rows *blocks, size_t n_blocks,
+                                 struct dcpk_model_tensor *taken, struct dcpk_error *err);
+
+/* One such block: rank > 0, row + n_rows <= shape[0] (asserted). */
 dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
                             int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
                             struct dcpk_error *err);

@@ -5,7 +5,7 @@
 
 #include "lib/base/text.h"
 
-enum { NONE = -1, ROWS = 0, COLUMNS = 1, PARTS = DCPK_TP_UNKNOWN };
+enum { NONE = -1, ROWS = 0, COLUMNS = 1 };
 
 /*
  * A module's parameters "<name>weight" and "<name>bias", or one parameter by its whole name. `te`
@@ -14,8 +14,7 @@ enum { NONE = -1, ROWS = 0, COLUMNS = 1, PARTS = DCPK_TP_UNKNOWN };
  * (MC/transformer/{transformer_layer,attention,multi_latent_attention,mlp}.py,
  * moe/{moe_layer,shared_experts}.py, the same at 0.15.3, 0.19.0 and main;
  * MC/ssm/{mamba_layer,mamba_mixer,gated_delta_net}.py). Transformer Engine's fused linears register
- * the norm in front of their weight. PARTS: rows that are cut part by part
- * (formats/megatron/megatron_parts.h).
+ * the norm in front of their weight. Rows of parts (parts.h) are cut part by part.
  */
 static const struct module {
     const char *name;
@@ -41,20 +40,20 @@ static const struct module {
     {"self_attention.dt_bias", ROWS, NONE, 1, 1, false},
     {"self_attention.A_log", ROWS, NONE, 2, 2, false},
     {"self_attention.in_proj.layer_norm_", NONE, NONE, 3, 0, false},
-    {"self_attention.in_proj.", PARTS, PARTS, 4, 4, false},
-    {"self_attention.conv1d.", PARTS, PARTS, 5, 5, false},
+    {"self_attention.in_proj.", ROWS, ROWS, 4, 4, false},
+    {"self_attention.conv1d.", ROWS, ROWS, 5, 5, false},
     {"self_attention.out_norm.", NONE, NONE, 6, 6, false},
     {"self_attention.out_proj.", COLUMNS, NONE, 7, 7, false},
     /* One linear layer instead of the attention (MC/models/gpt/heterogeneous). */
     {"self_attention.layer_norm_", NONE, NONE, 3, 0, false},
     {"self_attention.", ROWS, ROWS, 4, 4, false},
-    {"mixer.conv1d_", PARTS, PARTS, 0, 0, false},
-    {"mixer.conv1d.", PARTS, PARTS, 0, 0, false},
+    {"mixer.conv1d_", ROWS, ROWS, 0, 0, false},
+    {"mixer.conv1d.", ROWS, ROWS, 0, 0, false},
     {"mixer.dt_bias", ROWS, NONE, 1, 1, false},
     {"mixer.A_log", ROWS, NONE, 2, 2, false},
     {"mixer.D", ROWS, NONE, 3, 3, false},
     {"mixer.in_proj.layer_norm_", NONE, NONE, 4, 9, false},
-    {"mixer.in_proj.", PARTS, PARTS, 5, 4, false},
+    {"mixer.in_proj.", ROWS, ROWS, 5, 4, false},
     {"mixer.norm.", ROWS, NONE, 7, 7, false},
     {"mixer.out_proj.", COLUMNS, NONE, 8, 8, false},
     {"norm.", NONE, NONE, 9, 9, false},

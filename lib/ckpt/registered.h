@@ -28,7 +28,7 @@ struct dcpk_registered {
     enum dcpk_section section;
     int64_t layer;    /* of the decoder, or of multi-token prediction; 0 elsewhere */
     int64_t expert;   /* routed; -1: none */
-    int tp_axis;      /* as in dcpk_param; DCPK_TP_UNKNOWN: no rule, or cut in parts */
+    int tp_axis;      /* as in dcpk_param; DCPK_TP_UNKNOWN: no rule */
     bool is_buffer;   /* a persistent buffer: no parameter at all */
     int64_t order[6]; /* inside the layer or section; see dcpk_registered_compare */
 };

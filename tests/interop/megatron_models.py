@@ -12,6 +12,7 @@ The same state, cut over ranks, in another optimizer layout (settings: see LAYOU
 with torch 2.5:
 
     torchrun --standalone --nproc-per-node 4 megatron_models.py save core_v0.19.0 FAMILY FOLDER tp=2 layout=dp_reshardable
+    torchrun --standalone --nproc-per-node 2 megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004 tp=2
 
 Families: see FAMILIES. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
 strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
@@ -220,6 +221,9 @@ class Tracker:
 
     def get_states(self):
         return {"model-parallel-rng": torch.get_rng_state()}
+
+    def set_states(self, _states):
+        pass
 
     def is_initialized(self):
         return True
@@ -688,9 +692,11 @@ def load_fsdp():
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
     forget()
+    cut_of = {name: param for name, param in bare.named_parameters()}  # FSDP puts others in their place
     chunk = FullyShardedDataParallel(config, ddp_config, models[0], device=torch.device("cpu"))
     optimizer, scheduler = make_optimizer([chunk])
     unwrapped = checkpointing.unwrap_model([chunk])
+    args.no_save_rng = TP > 1  # what was saved by fewer ranks lacks theirs: --no-load-rng
     state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng_state("fsdp_dtensor"), iteration=1,
                                               optim_sd_kwargs=dict(metadata={}, is_loading=True))
     state["args"] = argparse.Namespace()
@@ -708,8 +714,10 @@ def load_fsdp():
     def check(name, kind, tensor):
         nonlocal checked
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        bare_name = name.removeprefix("module.")
+        want = local_value(bare, bare_name, cut_of[bare_name], kind) if bare_name in cut_of else value_of(name, tensor.shape, kind)
         checked += 1
-        if not torch.equal(local, value_of(name, tensor.shape, kind).to(local.dtype)):
+        if not torch.equal(local, want.to(local.dtype)):
             bad.append(name + kind)
 
     for name, tensor in live.items():

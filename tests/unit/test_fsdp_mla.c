@@ -76,7 +76,6 @@ static void what_args_do_not_tell_is_refused(void **state)
         int64_t q_lora_rank, tp;
         const char *text;
     } cases[] = {
-        {"two ranks", 5, 2, "2 tensor-parallel ranks"},
         {"no rank of the query", 0, 1, "args.q_lora_rank"},
         {"more than there are", 8, 1, "its 8 rows"},
     };
@@ -89,6 +88,35 @@ static void what_args_do_not_tell_is_refused(void **state)
         CHECK_FAILS(add_fused(model, 8, &err), DCPK_EUNSUPPORTED, cases[i].text, cases[i].label);
         dcpk_model_free(model);
     }
+}
+
+/* Each of two ranks has half of the query's rows and then half of the others. */
+static void ranks_are_told_apart(void **state)
+{
+    static const int64_t from[2][2] = {{0, 4}, {2, 6}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_model *model = make_model(4, 2), *uneven = make_model(5, 2);
+
+    (void)state;
+    CHECK_OK(add_fused(model, 8, &err), "two ranks");
+    for (size_t i = 0; i < 2; i++) {
+        const struct dcpk_model_tensor *t = &model->tensors[model->params[i].tensor[DCPK_MASTER]];
+
+        CHECK_EQ_INT(t->shape[0], 4, model->params[i].name);
+        CHECK_EQ_INT(t->n_pieces, 2, model->params[i].name);
+        for (size_t r = 0; r < 2; r++) {
+            struct dcpk_box source, to;
+
+            dcpk_piece_from(&t->pieces[r], &source);
+            dcpk_piece_to(&t->pieces[r], &to);
+            CHECK_EQ_INT(source.offset[0], from[i][r], model->params[i].name);
+            CHECK_EQ_INT(to.offset[0], 2 * (int64_t)r, model->params[i].name);
+            CHECK_EQ_INT(to.extent[0], 2, model->params[i].name);
+        }
+    }
+    CHECK_FAILS(add_fused(uneven, 8, &err), DCPK_EMISMATCH, "'query' do not divide by 2", "uneven");
+    dcpk_model_free(model);
+    dcpk_model_free(uneven);
 }
 
 /* Main's parameter groups have live names, its tensors those of the parts. */
@@ -134,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_the_querys_then_the_others),
         cmocka_unit_test(what_args_do_not_tell_is_refused),
+        cmocka_unit_test(ranks_are_told_apart),
         cmocka_unit_test(groups_are_found_by_live_names),
     };
 

@@ -55,7 +55,7 @@ static const struct {
     {L "self_attention.layer_norm_weight", WHOLE, WHOLE, -1, false},
     {L "mlp.bias", 0, 0, -1, false},
     {L "mlp.layer_norm_bias", WHOLE, WHOLE, -1, false},
-    {L "mixer.in_proj.weight", UNKNOWN, UNKNOWN, -1, false},
+    {L "mixer.in_proj.weight", 0, 0, -1, false},
     {L "mixer.A_log", 0, 0, -1, false},
     {L "mixer.norm.weight", 0, 0, -1, false},
     {L "mixer.out_proj.weight", 1, 1, -1, false},
