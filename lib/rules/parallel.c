@@ -32,11 +32,23 @@ static bool is_te(const struct dcpk_model *model, enum dcpk_impl impl)
     return name == NULL || strcmp(name, "local") != 0;
 }
 
-/* MTP's wrapper is no unit, the transformer layer in it is one (fsdp_training.md 2.1). */
+/*
+ * MTP's wrapper is no unit, the transformer layer in it is one (fsdp_training.md 2.1), and so is
+ * each layer of a hybrid's stack (fsdp_unit_modules, fsdp/mcore_fsdp_adapter.py@0.19.0 and main).
+ */
 static bool is_in_unit(const struct entry *e, const char *name)
 {
     return e->found.section == DCPK_DECODER_LAYERS ||
-           (e->found.section == DCPK_MTP_LAYERS && strstr(name, ".transformer_layer.") != NULL);
+           (e->found.section == DCPK_MTP_LAYERS &&
+            (strstr(name, ".transformer_layer.") != NULL ||
+             strstr(name, ".mtp_model_layer.layers.") != NULL));
+}
+
+/* order[1]: of the layers inside one of MTP. */
+static bool is_same_layer(const struct entry *a, const struct entry *b)
+{
+    return a->found.section == b->found.section && a->found.layer == b->found.layer &&
+           a->found.order[1] == b->found.order[1];
 }
 
 dcpk_status dcpk_rules_parallel(struct dcpk_model *model, enum dcpk_impl impl,
@@ -56,8 +68,7 @@ dcpk_status dcpk_rules_parallel(struct dcpk_model *model, enum dcpk_impl impl,
     for (uint32_t i = 0; i < model->n_params; i++) {
         const struct entry *e = &entries[i];
         struct dcpk_param *p = &model->params[e->param];
-        const bool starts_unit = i == 0 || e->found.section != e[-1].found.section ||
-                                 e->found.layer != e[-1].found.layer ||
+        const bool starts_unit = i == 0 || !is_same_layer(e, &e[-1]) ||
                                  !is_in_unit(&e[-1], model->params[e[-1].param].name);
 
         p->tp_axis = e->found.tp_axis;

@@ -64,6 +64,22 @@ static const struct registered te_order[] = {
     {"something.else", -1},
 };
 
+/* A hybrid stack inside multi-token prediction, as Megatron-FSDP of core 0.19 made its units. */
+static const struct registered hybrid_order[] = {
+    {"embedding.word_embeddings.weight", -1},
+    {"decoder.layers.0.mixer.in_proj.weight", 0},
+    {"decoder.layers.1.mlp.linear_fc2.weight", 1},
+    {"decoder.final_norm.weight", -1},
+    {"mtp.layers.0.enorm.weight", -1},
+    {"mtp.layers.0.mtp_model_layer.layers.0.mixer.dt_bias", 2},
+    {"mtp.layers.0.mtp_model_layer.layers.0.mixer.in_proj.weight", 2},
+    {"mtp.layers.0.mtp_model_layer.layers.1.mlp.linear_fc1.weight", 3},
+    {"mtp.layers.0.mtp_model_layer.layers.1.mlp.linear_fc2.weight", 3},
+    {"mtp.layers.0.final_layernorm.weight", -1},
+    {"mtp.layers.1.mtp_model_layer.layers.0.mixer.in_proj.weight", 4},
+    {"output_layer.weight", -1},
+};
+
 static void check_order(const struct registered *order, size_t n, enum dcpk_impl impl,
                         const char *label)
 {
@@ -129,6 +145,8 @@ static void parameters_are_in_order(void **state)
     check_order(te_order, n_te, DCPK_IMPL_ANY, "any, no args");
     check_units(local_order, n_local, DCPK_IMPL_LOCAL, "local units");
     check_units(te_order, n_te, DCPK_IMPL_TE, "te units");
+    check_units(hybrid_order, sizeof hybrid_order / sizeof hybrid_order[0], DCPK_IMPL_LOCAL,
+                "hybrid units");
 }
 
 int main(void)
