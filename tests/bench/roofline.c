@@ -16,9 +16,11 @@
 
 #include "kernels/kernels.h"
 #include "lib/exec/pool.h"
+#include "tests/bench/roofline_ring.h"
 
-#define BLOCK_BYTES ((size_t)4 << 20)
-#define MAX_THREADS 64
+#define BLOCK_BYTES   ((size_t)4 << 20)
+#define MAX_THREADS   64
+#define N_RING_BLOCKS 32 /* under way at a time; buffers of MAX_THREADS are there */
 
 /* What every thread works on. */
 static struct {
@@ -92,14 +94,17 @@ static bool copy_range_block(int thread, off_t at)
 
 static const struct way {
     const char *name;
-    bool (*block)(int thread, off_t at);
-    int in_flags, out_flags; /* further flags of open; -1: not opened */
-    bool is_cold;            /* the input is dropped from the page cache before */
+    bool (*block)(int thread, off_t at); /* NULL: one thread, N_RING_BLOCKS blocks in an io_uring */
+    int in_flags, out_flags;             /* further flags of open; -1: not opened */
+    bool is_cold;                        /* the input is dropped from the page cache before */
 } ways[] = {
     {"read, page cache", read_block, 0, -1, false},
+    {"read, page cache, io_uring", NULL, 0, -1, false},
     {"read, disk", read_block, 0, -1, true},
     {"read, disk, advised", advise_read_block, 0, -1, true},
     {"read, disk, O_DIRECT", read_block, O_DIRECT, -1, true},
+    {"read, disk, io_uring", NULL, 0, -1, true},
+    {"read, disk, io_uring O_DIRECT", NULL, O_DIRECT, -1, true},
     {"memcpy", copy_block, -1, -1, false},
     {"CRC-32", crc_block, -1, -1, false},
     {"write", write_block, -1, 0, false},
@@ -110,6 +115,8 @@ static const struct way {
     {"the same, advised", advise_convert_block, 0, 0, true},
     {"the same, read O_DIRECT", convert_block, O_DIRECT, 0, true},
     {"the same, both O_DIRECT", convert_block, O_DIRECT, O_DIRECT, true},
+    {"the same, io_uring", NULL, 0, 0, true},
+    {"the same, io_uring O_DIRECT", NULL, O_DIRECT, O_DIRECT, true},
     {"copy_file_range, page cache", copy_range_block, 0, 0, false},
 };
 
@@ -120,6 +127,25 @@ static dcpk_status run_block(void *context, int thread, uint64_t i, struct dcpk_
     return way->block(thread, (off_t)(i * BLOCK_BYTES))
                ? DCPK_OK
                : dcpk_fail_errno(err, errno, "%s", way->name);
+}
+
+static void crc_bytes(uint8_t *bytes, size_t n_bytes)
+{
+    ground.to[0][0] = (uint8_t)dcpk_backends[0]->crc32(0, bytes, n_bytes);
+}
+
+static dcpk_status run_ring(const struct way *way, uint64_t n_blocks, struct dcpk_error *err)
+{
+    const struct ring_job job = {.in = ground.in,
+                                 .out = ground.out,
+                                 .buffers = ground.from,
+                                 .n_buffers = N_RING_BLOCKS,
+                                 .block_bytes = BLOCK_BYTES,
+                                 .n_blocks = n_blocks,
+                                 .between = ground.out >= 0 ? crc_bytes : NULL};
+    const int error = ring_run(&job);
+
+    return error == 0 ? DCPK_OK : dcpk_fail_errno(err, error, "%s", way->name);
 }
 
 static double now_seconds(void)
@@ -164,6 +190,8 @@ static bool measure(const struct way *way, const char *in, const char *out, uint
     double start, seconds;
     dcpk_status st;
 
+    if (way->block == NULL && (!ring_is_there() || n_threads > 1))
+        return true; /* it has one thread, whatever is asked for */
     ground.in = way->in_flags < 0 ? -1 : open_input(in, way, n_bytes);
     ground.out = way->out_flags < 0 ? -1 : open_output(out, way, n_bytes);
     if ((ground.in < 0) != (way->in_flags < 0) || (ground.out < 0) != (way->out_flags < 0)) {
@@ -171,7 +199,9 @@ static bool measure(const struct way *way, const char *in, const char *out, uint
         return true; /* a file system without O_DIRECT */
     }
     start = now_seconds();
-    st = dcpk_pool_run(n_threads, n_blocks, run_block, (void *)(uintptr_t)way, &err);
+    st = way->block == NULL
+             ? run_ring(way, n_blocks, &err)
+             : dcpk_pool_run(n_threads, n_blocks, run_block, (void *)(uintptr_t)way, &err);
     if (st == DCPK_OK && ground.out >= 0 && fdatasync(ground.out) != 0)
         st = dcpk_fail_errno(&err, errno, "syncing");
     seconds = now_seconds() - start;
