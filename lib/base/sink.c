@@ -34,16 +34,6 @@ static char *join(const char *text, size_t n, const char *suffix, struct dcpk_er
     return joined;
 }
 
-int dcpk_sync_folder(int fd)
-{
-    int rc;
-
-    do {
-        rc = fsync(fd);
-    } while (rc != 0 && errno == EINTR);
-    return rc == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
-}
-
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
 {
     const char *slash = strrchr(path, '/');
@@ -92,7 +82,7 @@ dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err)
     return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
 
-/* Make the folders around `path`, and count them. The text is changed and put back. */
+/* Make the folders around `path`, to last, and count them. The text is changed and put back. */
 static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
 {
     struct stat info;
@@ -103,6 +93,7 @@ static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
         /* a folder that is there may answer EACCES or EROFS as well as EEXIST */
         if (mkdir(path, 0777) == 0) {
             ++*n_made;
+            st = dcpk_sync_parent(path, err);
         } else {
             const int code = errno;
             if (stat(path, &info) != 0)
@@ -221,6 +212,9 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         goto out;
     }
     st = flags & DCPK_FOLDER_JOIN ? dcpk_partial_join(f, err) : begin(f, err);
+    f->syncs_at_once = st == DCPK_OK &&
+                       (flags & (DCPK_FOLDER_MANY | DCPK_FOLDER_TAR)) == DCPK_FOLDER_MANY &&
+                       dcpk_can_sync_at_once(f->dir_fd);
     if (st == DCPK_OK)
         *folder = f;
 out:
@@ -344,6 +338,7 @@ static int give_room(const struct dcpk_folder *folder, const struct dcpk_sink *s
 static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
+    sink->syncs_later = folder->syncs_at_once;
     sink->fd = openat(folder->dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how, 0666);
     if (sink->fd < 0)
         return dcpk_fail_errno(err, errno, "%s file '%s'", how == 0 ? "opening" : "making",
@@ -401,25 +396,26 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
 
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
 {
-    if (n_bytes > 0) /* 0 would mean "to the end" */
+    if (n_bytes > 0 && !sink->syncs_later) /* 0 would mean "to the end" */
         (void)sync_file_range(sink->fd, (off_t)(sink->base_bytes + offset_bytes), (off_t)n_bytes,
                               SYNC_FILE_RANGE_WRITE);
 }
 
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    while (fdatasync(sink->fd) != 0)
+    while (!sink->syncs_later && fdatasync(sink->fd) != 0)
         if (errno != EINTR)
             return dcpk_fail_errno(err, errno, "syncing file '%s'", sink->path);
     return DCPK_OK;
 }
 
-/* Sync and close fd; it is closed in every case. */
-static dcpk_status sync_and_close(int fd, const char *path, struct dcpk_error *err)
+/* Sync, unless that comes later, and close fd; it is closed in every case. */
+static dcpk_status sync_and_close(int fd, bool syncs_later, const char *path,
+                                  struct dcpk_error *err)
 {
     int code = 0;
 
-    while (fsync(fd) != 0) {
+    while (!syncs_later && fsync(fd) != 0) {
         if (errno != EINTR) {
             code = errno;
             break;
@@ -434,7 +430,8 @@ static dcpk_status sync_and_close(int fd, const char *path, struct dcpk_error *e
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
 {
     /* an archive is synced once, when it is published */
-    const dcpk_status st = sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->path, err);
+    const dcpk_status st =
+        sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->syncs_later, sink->path, err);
 
     dcpk_free(sink);
     return st;
@@ -498,7 +495,7 @@ static dcpk_status write_file(const char *path, const void *data, size_t n_bytes
         close(fd);
         return st;
     }
-    return sync_and_close(fd, path, err);
+    return sync_and_close(fd, false, path, err);
 }
 
 dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes,

@@ -27,6 +27,8 @@ enum dcpk_folder_flags {
                                dcpk_folder_create, with what is in them. Not for archives */
     DCPK_FOLDER_SHARED = 8, /* other processes make files in it too: one that is there already is
                                opened. Not for archives */
+    DCPK_FOLDER_MANY = 32,  /* of many small files: where the system can tell that it worked they
+                               are synced all at once (dcpk_folder_sync), not each by itself */
     DCPK_FOLDER_JOIN = 16,  /* with SHARED: another process has begun it and publishes or abandons
                                it; here only files are made, and there is no journal */
 };
@@ -60,13 +62,19 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner,
 /* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason. */
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err);
-/* Sync what was written so far; the file stays open. Thread-safe. */
+/* Sync what was written so far; the file stays open. Thread-safe. Of DCPK_FOLDER_MANY: nothing to
+ * do, as in dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
 /* Start writing a range back to disk without waiting (sync_file_range); never fails. */
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes);
-/* Sync the file's data to disk and close it. Frees sink in every case. */
+/* Sync the file's data to disk and close it. Frees sink in every case. (Of DCPK_FOLDER_MANY: close
+ * it.) */
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err);
 void dcpk_sink_abandon(struct dcpk_sink *sink); /* close without syncing; NULL is a no-op */
+
+/* The files that were synced or closed are on disk with their names; the names of those in folders
+ * inside only with DCPK_FOLDER_MANY, else when it is published. Thread-safe. */
+dcpk_status dcpk_folder_sync(struct dcpk_folder *folder, struct dcpk_error *err);
 
 /* A small file at once: created, written, synced, closed. */
 dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data,
@@ -91,8 +99,8 @@ const char *dcpk_folder_partial(const struct dcpk_folder *folder);
 /*
  * The journal: a file in the partial folder for its writer's own use, which publishing removes.
  * Folders only. dcpk_folder_is_resumed: there is an earlier run's. What dcpk_folder_write_journal
- * wrote is on disk when it returns; files whose data was synced before may still be missing after
- * a crash of the system, which dcpk_folder_has shows.
+ * wrote is on disk when it returns; files in folders inside whose data was synced before may still
+ * be missing after a crash of the system, which dcpk_folder_has shows.
  */
 bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
 /* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file

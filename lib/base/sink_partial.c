@@ -159,7 +159,8 @@ dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err
 {
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
-    if (ftruncate(emptied, 0) != 0 ||
+    /* a journal that came back after a crash would speak of files that are others by then */
+    if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0 ||
         (folder->journal_fd >= 0 &&
          nftw(folder->partial, clear_entry, DCPK_WALK_FDS, FTW_DEPTH | FTW_PHYS) != 0))
         return dcpk_fail_errno(err, errno, "emptying '%s'", folder->partial);

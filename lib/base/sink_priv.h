@@ -14,9 +14,10 @@ struct dcpk_folder {
     int journal_fd; /* -1: an archive, or gone: it is about to be published */
     unsigned flags;
     int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
-    bool has_folders; /* inside: to be synced as well */
-    bool is_resumed;  /* there was a journal: files may be there as well */
-    bool is_kept;     /* stays when it is abandoned */
+    bool has_folders;   /* inside: to be synced as well */
+    bool is_resumed;    /* there was a journal: files may be there as well */
+    bool is_kept;       /* stays when it is abandoned */
+    bool syncs_at_once; /* its file system, as DCPK_FOLDER_MANY has it */
     bool published;
     /* Of an archive: */
     char *inner;              /* the folder in it that names are in, NULL: its root */
@@ -27,6 +28,7 @@ struct dcpk_folder {
 struct dcpk_sink {
     int fd;
     bool is_member;      /* of an archive: fd is the folder's */
+    bool syncs_later;    /* with its folder */
     uint64_t base_bytes; /* where the file begins in fd */
     uint64_t n_bytes;
     char path[]; /* for messages */
@@ -43,6 +45,8 @@ dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err
 /* Sync a folder; file systems that cannot (EINVAL) are none of our business. Returns 0, or -1 with
  * errno. */
 int dcpk_sync_folder(int fd);
+/* Can the folder's file system sync all at once, and tell what went wrong? */
+bool dcpk_can_sync_at_once(int fd);
 /* Sync the folder around `path`, so that a rename in it lasts. */
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
 void dcpk_folder_free(struct dcpk_folder *folder); /* closes what is open */

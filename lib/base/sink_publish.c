@@ -85,7 +85,9 @@ static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
     /* what came meanwhile shows now, while the folder can still be kept */
     if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && exists)
         return dcpk_fail_errno(err, EEXIST, "moving '%s' to '%s'", folder->partial, folder->path);
-    if ((folder->has_folders || (folder->flags & DCPK_FOLDER_SHARED)) &&
+    if (folder->syncs_at_once && dcpk_folder_sync(folder, err) != DCPK_OK)
+        return err->status;
+    if (!folder->syncs_at_once && (folder->has_folders || (folder->flags & DCPK_FOLDER_SHARED)) &&
         nftw(folder->partial, sync_entry, DCPK_WALK_FDS, FTW_PHYS) != 0)
         return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
     if (dcpk_partial_end(folder) != 0 || dcpk_tar_end(folder) != 0 ||

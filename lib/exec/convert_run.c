@@ -33,7 +33,8 @@ static unsigned folder_flags(const struct making *m)
 
     return ((flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
            ((flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u) |
-           (m->ranks != NULL ? DCPK_FOLDER_SHARED : 0u) | (leads(m) ? 0u : DCPK_FOLDER_JOIN);
+           (m->ranks != NULL ? DCPK_FOLDER_SHARED : 0u) | (leads(m) ? 0u : DCPK_FOLDER_JOIN) |
+           dcpk_target_flags(m->c->out);
 }
 
 /* Its own checksums, and those of Megatron's list where there is one. */

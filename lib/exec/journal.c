@@ -7,9 +7,10 @@
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 
-static const char magic[] = "dcpkjrn1"; /* another layout gets another number */
+static const char magic[] = "dcpkjrn2"; /* another layout gets another number */
 
 enum { HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* the last 4 of each are its CRC-32 */
+#define LOST (UINT64_C(1) << 63)               /* of a record's unit */
 
 static void put_header(const struct dcpk_journal *journal, uint8_t header[HEADER_BYTES])
 {
@@ -64,11 +65,12 @@ static dcpk_status read_records(struct dcpk_journal *journal, const struct dcpk_
         return err->status;
     for (size_t i = 0; i < most; i++) {
         const uint8_t *record = bytes->data + HEADER_BYTES + i * RECORD_BYTES;
+        const uint64_t unit = dcpk_load_u64le(record);
 
         if (journal->backend->crc32(seed, record, 12) != dcpk_load_u32le(record + 12))
             break;
         journal->found[journal->n_found++] =
-            (struct dcpk_journal_record){dcpk_load_u64le(record), dcpk_load_u32le(record + 8)};
+            (struct dcpk_journal_record){unit & ~LOST, dcpk_load_u32le(record + 8), unit & LOST};
     }
     journal->end_bytes = HEADER_BYTES + journal->n_found * RECORD_BYTES;
     return DCPK_OK;
@@ -111,7 +113,7 @@ dcpk_status dcpk_journal_append(struct dcpk_journal *journal,
     for (size_t i = 0; i < n; i++) {
         uint8_t record[RECORD_BYTES];
 
-        dcpk_store_u64le(record, records[i].unit);
+        dcpk_store_u64le(record, records[i].unit | (records[i].is_lost ? LOST : 0));
         dcpk_store_u32le(record + 8, records[i].crc32);
         dcpk_store_u32le(record + 12, journal->backend->crc32(seed, record, 12));
         dcpk_bytes_put(&bytes, record, sizeof record);

@@ -25,20 +25,24 @@ dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in
                                   const struct dcpk_backend *backend,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err);
 
-/* A unit is done: its bytes are on disk; crc32 is what it came to (lib/exec/units.h). */
+/* A unit is done: its bytes are on disk; crc32 is what it came to (lib/exec/units.h). Or it is so
+ * no longer, since its file is gone. */
 struct dcpk_journal_record {
     uint64_t unit;
     uint32_t crc32;
+    bool is_lost;
 };
 
 /*
  * The journal of a partial folder. A value: dcpk_journal_release. On disk, little-endian:
  *
- *   header  "dcpkjrn1" | input, 16 bytes | plan, 16 bytes | CRC-32 of these 40 bytes
+ *   header  "dcpkjrn2" | input, 16 bytes | plan, 16 bytes | CRC-32 of these 40 bytes
  *   record  unit, 8 bytes | crc32 | CRC-32 of these 12 bytes, begun with the header's
  *
- * Records are appended only when the bytes they speak of are on disk. The first one that is not
- * whole ends the journal: what follows was being written when the system went down.
+ * The last record of a unit holds; the highest bit of its number says that it is lost. Records are
+ * appended only when the bytes they speak of are on disk, and those of what is lost before its file
+ * is made again. The first one that is not whole ends the journal: what follows was being written
+ * when the system went down.
  */
 struct dcpk_journal {
     struct dcpk_folder *folder;         /* borrowed */

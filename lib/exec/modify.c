@@ -179,7 +179,8 @@ static dcpk_status rewrite(struct dcpk_modification *m, struct dcpk_folder *fold
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
     struct dcpk_folder *folder = NULL;
-    dcpk_status st = dcpk_target_begin(&m->target, folder_flags(m), &folder, err);
+    dcpk_status st =
+        dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out), &folder, err);
 
     if (st == DCPK_OK)
         st = copy_rest(m, folder, err);

@@ -30,6 +30,19 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
     return st;
 }
 
+#define SMALL_BYTES (1u << 20) /* of a file on average: larger ones are worth a sync each */
+
+unsigned dcpk_target_flags(const struct dcpk_output *out)
+{
+    uint64_t n_bytes = 0;
+
+    for (size_t i = 0; i < out->n_files; i++)
+        n_bytes += out->files[i].n_bytes;
+    return out->n_files >= DCPK_MANY_FILES && n_bytes / out->n_files < SMALL_BYTES
+               ? DCPK_FOLDER_MANY
+               : 0;
+}
+
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err)

@@ -5,6 +5,7 @@
 #define DCPK_LIB_EXEC_TARGET_H
 
 #include "lib/base/sink.h"
+#include "lib/ckpt/output.h"
 #include "lib/ckpt/run.h"
 
 /*
@@ -14,6 +15,13 @@
  */
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
                              struct dcpk_run *target, struct dcpk_error *err);
+
+/* DCPK_FOLDER_MANY for a planned output of that kind: syncing each file by itself would take longer
+ * than writing them. Else 0. */
+#ifndef DCPK_MANY_FILES /* the program of the fault tests asks for fewer */
+#define DCPK_MANY_FILES 1000
+#endif
+unsigned dcpk_target_flags(const struct dcpk_output *out);
 
 /* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,

@@ -11,31 +11,73 @@
 #define COMMIT_UNITS   16 /* a GiB */
 #define COMMIT_SECONDS 5
 
-dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
-                                uint64_t *resumed_bytes, struct dcpk_error *err)
+/* What the journal says of the units. */
+static void take_found(struct dcpk_writing *w)
+{
+    const struct dcpk_journal *journal = &w->keeping.journal;
+
+    for (size_t i = 0; i < journal->n_found; i++) {
+        const struct dcpk_journal_record *record = &journal->found[i];
+
+        if (record->unit < w->units.n)
+            w->states[record->unit] =
+                (struct dcpk_unit_state){.crc32 = record->crc32, .is_done = !record->is_lost};
+    }
+}
+
+/* Take that of a unit back whose file is gone. */
+static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+
+    w->states[unit] = (struct dcpk_unit_state){0};
+    if (dcpk_grow(&k->records, &k->capacity, k->n_records, sizeof *k->records, err) != DCPK_OK)
+        return err->status;
+    k->records[k->n_records++] = (struct dcpk_journal_record){.unit = unit, .is_lost = true};
+    return DCPK_OK;
+}
+
+/*
+ * Units count as done where their file is there. Where it is not, that is written down before the
+ * file is made again: else a run that is killed then would leave a file that looks as if it had its
+ * bytes.
+ */
+static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
 {
     struct dcpk_keeping *k = &w->keeping;
     uint32_t file = UINT32_MAX;
     bool is_there = false;
 
-    if (dcpk_journal_open(w->folder, w->exec->backend, subject, &k->journal, err) != DCPK_OK)
-        return err->status;
-    for (size_t i = 0; i < k->journal.n_found; i++) {
-        const struct dcpk_journal_record *record = &k->journal.found[i];
-
-        if (record->unit >= w->units.n || w->states[record->unit].is_done)
+    for (size_t i = 0; i < w->units.n; i++) {
+        if (!w->states[i].is_done)
             continue;
-        if (dcpk_unit_file(&w->units, (size_t)record->unit) != file) {
-            file = dcpk_unit_file(&w->units, (size_t)record->unit);
+        if (dcpk_unit_file(&w->units, i) != file) {
+            file = dcpk_unit_file(&w->units, i);
             is_there =
                 dcpk_folder_has(w->folder, w->out->files[file].name, w->out->files[file].n_bytes);
         }
-        if (!is_there)
-            continue;
-        dcpk_writing_set_result(w, (size_t)record->unit, record->crc32);
-        w->states[record->unit].is_recorded = true;
-        k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)record->unit);
+        if (is_there) {
+            dcpk_writing_set_result(w, i, w->states[i].crc32);
+            w->states[i].is_recorded = true;
+            k->recorded_bytes += dcpk_unit_bytes(&w->units, i);
+        } else if (add_lost(w, i, err) != DCPK_OK) {
+            return err->status;
+        }
     }
+    return k->n_records == 0 ? DCPK_OK
+                             : dcpk_journal_append(&k->journal, k->records, k->n_records, err);
+}
+
+dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
+                                uint64_t *resumed_bytes, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+
+    if (dcpk_journal_open(w->folder, w->exec->backend, subject, &k->journal, err) != DCPK_OK)
+        return err->status;
+    take_found(w);
+    if (check_found(w, err) != DCPK_OK)
+        return err->status;
     atomic_fetch_add(&w->meter.done_bytes, k->recorded_bytes);
     k->waiting_bytes = 0;
     k->is_on = true;
@@ -91,7 +133,7 @@ static dcpk_status collect(struct dcpk_writing *w, struct dcpk_error *err)
             continue;
         if (dcpk_grow(&k->records, &k->capacity, k->n_records, sizeof *k->records, err) != DCPK_OK)
             return err->status;
-        k->records[k->n_records++] = (struct dcpk_journal_record){i, state->crc32};
+        k->records[k->n_records++] = (struct dcpk_journal_record){.unit = i, .crc32 = state->crc32};
         state->is_recorded = true;
         if (!state->is_on_disk && f->sink != NULL && !f->is_held) {
             f->is_held = true;
@@ -167,6 +209,8 @@ dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
     pthread_mutex_unlock(&w->mutex);
     if (st == DCPK_OK)
         st = sync_held(w, err);
+    if (st == DCPK_OK && k->n_records > 0)
+        st = dcpk_folder_sync(w->folder, err);
     if (st == DCPK_OK)
         st = record(k, err);
     for (size_t i = 0; st == DCPK_OK && i < k->n_records; i++)

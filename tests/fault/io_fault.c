@@ -103,6 +103,7 @@ WRAP(fallocate, TAKES_ROOM | REPEATED, (int fd, int mode, off_t at, off_t n), (f
 WRAP(ftruncate, TAKES_ROOM | REPEATED, (int fd, off_t n), (fd, n))
 WRAP(fsync, TAKES_ROOM | REPEATED, (int fd), (fd))
 WRAP(fdatasync, TAKES_ROOM | REPEATED, (int fd), (fd))
+WRAP(syncfs, TAKES_ROOM | REPEATED, (int fd), (fd))
 WRAP(sync_file_range, TAKES_ROOM, (int fd, off_t at, off_t n, unsigned flags), (fd, at, n, flags))
 WRAP(mkdir, TAKES_ROOM, (const char *path, mode_t mode), (path, mode))
 WRAP(mkdirat, TAKES_ROOM, (int folder, const char *path, mode_t mode), (folder, path, mode))

@@ -11,44 +11,13 @@
  * them, 0: all.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "tests/fault/fault.h"
-#include "tests/fault/tree.h"
-#include "tests/unit/scratch.h"
+#include "tests/fault/scene.h"
 
-#define MAX_ARGS       16
-#define MAX_UNITS      2
-#define HUNG_SECONDS   60
 #define DEFAULT_POINTS 12
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
-
-/* A command in its scratch folder, where "in" is the input. */
-struct scene {
-    const char *label;
-    const char *make[MAX_ARGS]; /* how "in" comes from the sample; empty: it is a copy of it */
-    const char *args[MAX_ARGS];
-    const char *units[MAX_UNITS]; /* what appears, in this order, each whole or not at all */
-    bool replaces;                /* something stands there before */
-    bool resumes;                 /* knows --resume */
-    bool needs_memory; /* a library does not survive without: libarchive 3.6 uses an entry that it
-                          could not allocate, glibc 2.36's regcomp frees twice */
-};
-
-#define DCPKIT "dcpkit" /* stands for the program's path */
-
-#define TRACKER "latest_checkpointed_iteration.txt"
-#define RUN                                                                                        \
-    {                                                                                              \
-        "out/run/iter_0000004", "out/run/" TRACKER                                                 \
-    }
-#define BARE                                                                                       \
-    {                                                                                              \
-        "out/iter_0000004", "out/" TRACKER                                                         \
-    }
 
 static const struct scene scenes[] = {
     {.label = "a new folder",
@@ -89,23 +58,13 @@ static const struct scene scenes[] = {
 };
 #define N_SCENES (sizeof scenes / sizeof *scenes)
 
-/* What has been seen of a scene when nothing went wrong. */
-struct expected {
-    tree_print input;
-    tree_print before[MAX_UNITS], after[MAX_UNITS];
-};
-
-/* What came of a run. */
-struct result {
-    int exit_code;      /* negative: of a signal */
-    char said[8192];    /* on stderr */
-    char printed[8192]; /* the first of it */
+/* What came of a run with a fault. */
+struct strike {
+    struct result result;
     struct fault_report fault;
 };
 
 static struct fault_report *report; /* mapped from scratch("report") */
-
-/* ---- running ---- */
 
 static void *map_report(void)
 {
@@ -119,132 +78,21 @@ static void *map_report(void)
     return memory;
 }
 
-/* In the child: become the command. */
-static void become(const char *const *args, const char *program, const char *kind, uint64_t nth)
+/* kind "": nothing is preloaded. */
+static struct strike run_scene(const struct scene *scene, const char *kind, uint64_t nth)
 {
-    const char *copy[MAX_ARGS + 2] = {program};
+    struct strike strike = {0};
+    struct preload preload = {.variable = FAULT_VARIABLE};
     char variable[8192];
-    size_t n = 1;
-
-    for (; *args != NULL; args++)
-        copy[n++] = *args;
-    snprintf(variable, sizeof variable, "%s %" PRIu64 " %s", kind, nth, scratch("report"));
-    if (chdir(scratch_root) != 0 || freopen("stdout", "w", stdout) == NULL ||
-        freopen("stderr", "w", stderr) == NULL)
-        _exit(126);
-    if (kind[0] != '\0' &&
-        (setenv(FAULT_VARIABLE, variable, 1) != 0 ||
-         setenv("LD_PRELOAD", strcmp(kind, "nomem") == 0 ? DCPK_ALLOC_FAULT : DCPK_IO_FAULT, 1) !=
-             0))
-        _exit(126);
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-    alarm(HUNG_SECONDS);
-    execvp(program, (char *const *)(uintptr_t)copy);
-    _exit(127);
-}
-
-static void load_text(const char *path, char *text, size_t capacity)
-{
-    FILE *file = fopen(path, "r");
-
-    CHECK(file != NULL, path);
-    text[fread(text, 1, capacity - 1, file)] = '\0';
-    fclose(file);
-}
-
-/* Run a program in the scratch folder; kind "": nothing is preloaded. */
-static struct result run(const char *program, const char *const *args, const char *kind,
-                         uint64_t nth)
-{
-    struct result result = {0};
-    pid_t child;
-    int status = 0;
 
     *report = (struct fault_report){0};
-    child = fork();
-    if (child == 0)
-        become(args, program, kind, nth);
-    CHECK(child > 0 && waitpid(child, &status, 0) == child, program);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    load_text(scratch("stderr"), result.said, sizeof result.said);
-    load_text(scratch("stdout"), result.printed, sizeof result.printed);
-    result.fault = *report;
-    return result;
-}
-
-static struct result run_scene(const struct scene *scene, const char *kind, uint64_t nth)
-{
-    return run(DCPK_PROGRAM, scene->args, kind, nth);
-}
-
-/* ---- what stands in the scratch folder ---- */
-
-static void copy_sample(const char *to)
-{
-    const char *const args[] = {"-rL", DCPK_SAMPLES "/torch_dist_c_tied", to, NULL};
-
-    CHECK_EQ_INT(run("cp", args, "", 0).exit_code, 0, to);
-}
-
-static void make_input(const struct scene *scene)
-{
-    tree_delete(scratch("in"));
-    tree_delete(scratch("sample"));
-    if (scene->make[0] == NULL) {
-        copy_sample("in");
-        return;
-    }
-    copy_sample("sample");
-    CHECK_EQ_INT(run(strcmp(scene->make[0], DCPKIT) == 0 ? DCPK_PROGRAM : scene->make[0],
-                     scene->make + 1, "", 0)
-                     .exit_code,
-                 0, scene->label);
-}
-
-static void put_file(const char *path)
-{
-    FILE *file = fopen(path, "w");
-
-    CHECK(file != NULL && fputs("4", file) >= 0 && fclose(file) == 0, path);
-}
-
-/* An empty place for the output, or one where something stands. */
-static void make_place(const struct scene *scene)
-{
-    tree_delete(scratch("out"));
-    CHECK(mkdir(scratch("out"), 0700) == 0, scene->label);
-    if (!scene->replaces)
-        return;
-    if (scene->units[1] == NULL) {
-        put_file(scratch(scene->units[0]));
-        return;
-    }
-    CHECK(mkdir(scratch("out/run"), 0700) == 0 && mkdir(scratch("out/run/iter_0000004"), 0700) == 0,
-          scene->label);
-    put_file(scratch("out/run/iter_0000004/old"));
-    put_file(scratch("out/run/" TRACKER));
-}
-
-static void see_units(const struct scene *scene, tree_print *prints)
-{
-    for (size_t u = 0; u < MAX_UNITS; u++)
-        prints[u] = scene->units[u] == NULL ? 0 : tree_of(scratch(scene->units[u]));
-}
-
-/* Delete the units that are there, and what the message says is kept; see what else is there. */
-static tree_print leftovers(const struct scene *scene, const char *said)
-{
-    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
-        char aside[4096];
-
-        tree_delete(scratch(scene->units[u]));
-        snprintf(aside, sizeof aside, "%s.dcpkit-old", scene->units[u]);
-        if (strstr(said, aside) != NULL)
-            tree_delete(scratch(aside));
-    }
-    (void)rmdir(scratch("out/run"));
-    (void)rmdir(scratch("out"));
-    return tree_of(scratch("out"));
+    snprintf(variable, sizeof variable, "%s %" PRIu64 " %s", kind, nth, scratch("report"));
+    preload.value = variable;
+    if (kind[0] != '\0')
+        preload.library = strcmp(kind, "nomem") == 0 ? DCPK_ALLOC_FAULT : DCPK_IO_FAULT;
+    strike.result = scene_run(DCPK_PROGRAM, scene->args, &preload);
+    strike.fault = *report;
+    return strike;
 }
 
 /* ---- what must hold ---- */
@@ -316,7 +164,7 @@ static void check_result(const struct scene *scene, const struct expected *e, co
     CHECK(!killed || (strcmp(kind, "kill") == 0 && result->exit_code == -SIGKILL), label);
     CHECK(killed || result->exit_code == 0 || result->exit_code == 4, label);
     check_units(scene, e, killed, label);
-    see_units(scene, got);
+    scene_see_units(scene, got);
     if (result->exit_code == 4 && strstr(result->printed, "not known") != NULL)
         CHECK(strstr(result->printed, reason_of(kind)) != NULL, label); /* verify's verdict */
     else if (!killed)
@@ -324,7 +172,7 @@ static void check_result(const struct scene *scene, const struct expected *e, co
     if (result->exit_code == 0)
         CHECK(memcmp(got, e->after, sizeof got) == 0, label);
     if (!killed)
-        CHECK(leftovers(scene, result->said) == 0, label);
+        CHECK(scene_leftovers(scene, result->said) == 0, label);
 }
 
 /* The same command again takes what the killed one left out of the way, or goes on from it. */
@@ -339,7 +187,7 @@ static void check_again(const struct scene *scene, const struct expected *e, boo
         n++;
     again.args[n++] = "--force";
     again.args[n] = resumes ? "--resume" : NULL;
-    result = run_scene(&again, "", 0);
+    result = run_scene(&again, "", 0).result;
     CHECK_EQ_INT(result.exit_code, 0, label);
     check_result(&again, e, "", &result, label);
 }
@@ -357,34 +205,34 @@ static uint64_t n_points(void)
 static void watch(const struct scene *scene, const char *kind, struct expected *e,
                   uint64_t *n_calls)
 {
-    struct result result;
+    struct strike strike;
 
-    make_place(scene);
+    scene_make_place(scene);
     e->input = tree_of(scratch("in"));
-    see_units(scene, e->before);
-    result = run_scene(scene, kind, UNTOUCHED);
-    CHECK_EQ_INT(result.exit_code, 0, result.said);
-    see_units(scene, e->after);
+    scene_see_units(scene, e->before);
+    strike = run_scene(scene, kind, UNTOUCHED);
+    CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
+    scene_see_units(scene, e->after);
     for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++)
         CHECK(e->after[u] != 0, scene->units[u]);
     CHECK(tree_of(scratch("in")) == e->input, scene->label);
-    CHECK(leftovers(scene, "") == 0, scene->label);
-    *n_calls = result.fault.n_calls;
+    CHECK(scene_leftovers(scene, "") == 0, scene->label);
+    *n_calls = strike.fault.n_calls;
 }
 
 static void strike_at(const struct scene *scene, const struct expected *e, const char *kind,
                       uint64_t nth)
 {
-    struct result result;
+    struct strike strike;
     char label[16384];
 
-    make_place(scene);
-    result = run_scene(scene, kind, nth);
+    scene_make_place(scene);
+    strike = run_scene(scene, kind, nth);
     snprintf(label, sizeof label, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
-             kind, nth, result.fault.name, result.exit_code, result.said);
-    CHECK(result.exit_code == 0 || result.fault.n_struck > 0, label);
-    check_result(scene, e, kind, &result, label);
-    if (result.exit_code < 0 && scene->units[0] != NULL)
+             kind, nth, strike.fault.name, strike.result.exit_code, strike.result.said);
+    CHECK(strike.result.exit_code == 0 || strike.fault.n_struck > 0, label);
+    check_result(scene, e, kind, &strike.result, label);
+    if (strike.result.exit_code < 0 && scene->units[0] != NULL)
         check_again(scene, e, scene->resumes && nth % 2 == 0, label);
 }
 
@@ -408,7 +256,7 @@ static void strike_all(const char *kind)
     for (size_t s = 0; s < N_SCENES; s++) {
         if (scenes[s].needs_memory && strcmp(kind, "nomem") == 0)
             continue;
-        make_input(&scenes[s]);
+        scene_make_input(&scenes[s]);
         strike_scene(&scenes[s], kind);
     }
 }
@@ -460,18 +308,18 @@ static void test_no_fault(void **state)
 
     (void)state;
     for (size_t s = 0; s < N_SCENES; s++) {
-        make_input(&scenes[s]);
+        scene_make_input(&scenes[s]);
         for (size_t k = 0; k < 2; k++) {
             struct expected e;
-            struct result result;
+            struct strike strike;
             uint64_t n_calls;
 
             watch(&scenes[s], kinds[k], &e, &n_calls);
-            make_place(&scenes[s]);
-            result = run_scene(&scenes[s], kinds[k], 0);
-            CHECK(result.fault.n_struck > 0, scenes[s].label);
-            CHECK_EQ_INT(result.exit_code, 0, result.said);
-            check_result(&scenes[s], &e, kinds[k], &result, scenes[s].label);
+            scene_make_place(&scenes[s]);
+            strike = run_scene(&scenes[s], kinds[k], 0);
+            CHECK(strike.fault.n_struck > 0, scenes[s].label);
+            CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
+            check_result(&scenes[s], &e, kinds[k], &strike.result, scenes[s].label);
         }
     }
 }

@@ -15,7 +15,8 @@ static const struct dcpk_journal_subject subject = {{"input"}, {"plan"}, 1 << 20
 
 static struct dcpk_journal_record record(uint64_t i)
 {
-    return (struct dcpk_journal_record){i * i * UINT64_C(0x100000001), (uint32_t)(i * 0x9e3779b9)};
+    return (struct dcpk_journal_record){i * i * UINT64_C(0x100000001), (uint32_t)(i * 0x9e3779b9),
+                                        i % 3 == 2};
 }
 
 static struct dcpk_folder *begin(unsigned flags, const char *label)
@@ -60,6 +61,7 @@ static void check_found(int n, const char *label)
     for (size_t i = 0; i < journal.n_found; i++) {
         CHECK(journal.found[i].unit == record(i).unit, label);
         CHECK(journal.found[i].crc32 == record(i).crc32, label);
+        CHECK_EQ_INT(journal.found[i].is_lost, record(i).is_lost, label);
     }
     CHECK_EQ_INT(scratch_has("out.dcpkit-partial/file"), n >= 0, label);
     dcpk_journal_release(&journal);

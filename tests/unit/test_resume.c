@@ -396,6 +396,40 @@ static void file_is_gone(void **state)
     tear_down(ckpt, out);
 }
 
+/* A file that the journal speaks of is gone; the run that makes it again is killed: that it is
+ * there does not mean that it has its bytes. */
+static void killed_while_gone(void **state)
+{
+    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    bool was_killed = true;
+    struct dcpk_exec *exec;
+    struct attempt a;
+    char path[64];
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    snprintf(path, sizeof path, "out.dcpkit-partial/%s", out->files[0].name);
+    for (int n = 1; was_killed; n += 7) {
+        char label[32];
+
+        snprintf(label, sizeof label, "checksum %d", n);
+        fails_finish = true;
+        write_once(exec, out, &a);
+        CHECK(a.is_kept, a.err.text);
+        CHECK_EQ_INT(unlink(scratch(path)), 0, path);
+        fails_finish = false;
+        was_killed = write_killed(ckpt, out, n, label);
+        if (was_killed)
+            write_once(exec, out, &a);
+        check_same(out, label);
+    }
+    dcpk_exec_free(exec);
+    tear_down(ckpt, out);
+}
+
 /* Another size of units, another plan: refused, and kept as it is. */
 static void other_plan(void **state)
 {
@@ -523,8 +557,9 @@ static void subjects(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_frame),    TEST(killed),     TEST(stopped),  TEST(any_allocation),
-        TEST(file_is_gone), TEST(other_plan), TEST(subjects),
+        TEST(any_frame),      TEST(killed),       TEST(stopped),
+        TEST(any_allocation), TEST(file_is_gone), TEST(killed_while_gone),
+        TEST(other_plan),     TEST(subjects),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

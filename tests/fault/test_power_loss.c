@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_power_loss.c - whole commands, and the power fails: what was not synced may be lost, in any
+ * order. */
+/*
+ * Each round runs a command, takes the state that a disk may have had after some of its calls
+ * (disk_model.h), and goes on from there with --resume, which the power may cut short again. What
+ * stands under a final name is at all times what stood there before, or what an undisturbed run
+ * writes; the tracker names a folder that is there; what a command said it had done is on disk; and
+ * in the end the bytes are the same.
+ *
+ * By default some rounds of each command; DCPK_FAULT_POINTS=N: N of them. The round's number is its
+ * seed; DCPK_FAULT_FIRST=N begins with it.
+ */
+#include "tests/fault/disk_log.h"
+#include "tests/fault/disk_model.h"
+#include "tests/fault/scene.h"
+
+#define DEFAULT_ROUNDS 6
+
+static const struct scene scenes[] = {
+    {.label = "a new folder",
+     .args = {"convert", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "four threads",
+     .make = {DCPKIT, "convert", "--to", "fsdp_dtensor", "sample", "in"},
+     .args = {"convert", "-j4", "--to", "torch_dist", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "a replaced folder",
+     .args = {"convert", "-j1", "--force", "--to", "zarr", "in", "out/run"},
+     .units = RUN,
+     .replaces = true,
+     .resumes = true},
+    {.label = "from zarr, replaced",
+     .make = {DCPKIT, "convert", "--to", "zarr", "sample", "in"},
+     .args = {"convert", "-j2", "--force", "--integrity", "--to", "torch_dist", "in", "out/run"},
+     .units = RUN,
+     .replaces = true,
+     .resumes = true},
+    {.label = "an archive, replaced",
+     .args = {"convert", "-j1", "--force", "--to", "fsdp_dtensor", "in", "out/run.tar"},
+     .units = {"out/run.tar"},
+     .replaces = true},
+    {.label = "keys removed",
+     .args = {"modify-state-dict", "-j1", "--op", "remove ^optimizer", "in/iter_0000004",
+              "out/iter_0000004"},
+     .units = BARE},
+    {.label = "tensors cast",
+     .args = {"modify-state-dict", "-j1", "--op", "cast ^optimizer bfloat16", "in/iter_0000004",
+              "out/iter_0000004"},
+     .units = BARE},
+};
+#define N_SCENES (sizeof scenes / sizeof *scenes)
+
+static uint64_t number(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+/* A small random number that follows from a seed: splitmix64. */
+static uint64_t draw(uint64_t *seed, uint64_t below)
+{
+    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+static struct result run_logged(const struct scene *scene)
+{
+    const struct preload preload = {DCPK_DISK_LOG_LIBRARY, DISK_LOG_VARIABLE, scratch("log")};
+    FILE *log = fopen(scratch("log"), "wb");
+
+    CHECK(log != NULL && fclose(log) == 0, "log");
+    return scene_run(DCPK_PROGRAM, scene->args, &preload);
+}
+
+static struct disk *scan(void)
+{
+    struct disk *disk = disk_scan(scratch("out"));
+
+    disk_know(disk, scratch("in"));
+    return disk;
+}
+
+/* The scratch folder's "out", empty. */
+static const char *empty_place(void)
+{
+    tree_delete(scratch("out"));
+    CHECK(mkdir(scratch("out"), 0700) == 0, "out");
+    return scratch("out");
+}
+
+/* One run of a round. */
+struct step {
+    bool resumes;      /* with --resume, but for the first one */
+    bool goes_through; /* the power fails after its last call */
+    enum disk_fate fate;
+};
+#define MAX_STEPS 3
+
+/* Run a command until the power fails at a point of the seed's. */
+static void run_and_crash(const struct scene *scene, const struct step *step, uint64_t *seed,
+                          const char *label)
+{
+    struct disk *disk = scan();
+    const struct result result = run_logged(scene);
+    const size_t n_calls = disk_log_count(scratch("log"));
+
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    CHECK(n_calls > 0, label); /* the library was preloaded */
+    disk_replay(disk, scratch("log"), step->goes_through ? n_calls : draw(seed, n_calls + 1));
+    disk_crash(disk, step->fate, draw(seed, UINT64_MAX), empty_place());
+    disk_free(disk);
+}
+
+/*
+ * The runs of a round but for the last one, which the power does not cut short. Returns how many.
+ * Round 0: what a command said it had done is there. Every fourth: after a kill it begins anew, and
+ * what it deleted and made again is not to be taken for what was there.
+ */
+static size_t draw_steps(uint64_t round, uint64_t *seed, struct step steps[MAX_STEPS])
+{
+    size_t n = 1 + (size_t)draw(seed, MAX_STEPS);
+
+    for (size_t i = 0; i < n; i++)
+        steps[i] = (struct step){draw(seed, 3) != 0, false,
+                                 draw(seed, 4) == 0 ? DISK_IS_HOLLOW : DISK_LOSES};
+    steps[0].goes_through = round == 0;
+    if (round % 4 == 1) {
+        n = 2;
+        steps[0].fate = DISK_KEEPS;
+        steps[1] = (struct step){.fate = DISK_IS_HOLLOW};
+    }
+    return n;
+}
+
+/* Every unit is the old or the new one, and none is new before those in front of it. */
+static void check_units(const struct scene *scene, const struct expected *e, const char *label)
+{
+    bool may_be_new = true;
+
+    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
+        const tree_print got = tree_of(scratch(scene->units[u]));
+
+        CHECK(got == e->before[u] || got == e->after[u], label);
+        may_be_new = may_be_new && got == e->after[u];
+        CHECK(got == e->before[u] || may_be_new, label);
+    }
+}
+
+static void check_all_new(const struct scene *scene, const struct expected *e, const char *label)
+{
+    tree_print got[MAX_UNITS];
+
+    scene_see_units(scene, got);
+    CHECK(memcmp(got, e->after, sizeof got) == 0, label);
+}
+
+/* The same command, to be given after the power was back. */
+static struct scene again(const struct scene *scene, bool resumes)
+{
+    struct scene copy = *scene;
+    size_t n = 0;
+
+    while (copy.args[n] != NULL)
+        n++;
+    if (!scene->replaces)
+        copy.args[n++] = "--force";
+    if (resumes && scene->resumes)
+        copy.args[n++] = "--resume";
+    return copy;
+}
+
+static void try_round(const struct scene *scene, const struct expected *e, uint64_t round)
+{
+    uint64_t seed = round;
+    struct step steps[MAX_STEPS];
+    const size_t n = draw_steps(round, &seed, steps);
+    struct scene last = again(scene, round % 4 != 0);
+    struct result result;
+    char label[256];
+
+    snprintf(label, sizeof label, "%s: round %" PRIu64, scene->label, round);
+    scene_make_place(scene);
+    for (size_t i = 0; i < n; i++) {
+        const struct scene next = i == 0 ? *scene : again(scene, steps[i].resumes);
+
+        run_and_crash(&next, &steps[i], &seed, label);
+        check_units(scene, e, label);
+        if (steps[i].goes_through)
+            check_all_new(scene, e, label);
+    }
+    result = scene_run(DCPK_PROGRAM, last.args, NULL);
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    check_all_new(scene, e, label);
+    CHECK(tree_of(scratch("in")) == e->input, label);
+    CHECK(scene_leftovers(scene, "") == 0, label);
+}
+
+/* An undisturbed run: what it makes, and that the log and the model know all that it does. */
+static void watch(const struct scene *scene, struct expected *e)
+{
+    struct disk *disk;
+    struct result result;
+    tree_print there;
+
+    scene_make_place(scene);
+    e->input = tree_of(scratch("in"));
+    scene_see_units(scene, e->before);
+    disk = scan();
+    result = run_logged(scene);
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    scene_see_units(scene, e->after);
+    there = tree_of(scratch("out"));
+    disk_replay(disk, scratch("log"), disk_log_count(scratch("log")));
+    disk_crash(disk, DISK_KEEPS, 0, empty_place());
+    disk_free(disk);
+    CHECK(tree_of(scratch("out")) == there, scene->label);
+}
+
+static void test_power_loss(void **state)
+{
+    const uint64_t first = number("DCPK_FAULT_FIRST", 0);
+    const uint64_t n = number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+
+    (void)state;
+    for (size_t s = 0; s < N_SCENES; s++) {
+        struct expected e;
+
+        scene_make_input(&scenes[s]);
+        watch(&scenes[s], &e);
+        for (uint64_t round = first; round < first + n; round++)
+            try_round(&scenes[s], &e, round);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_power_loss, scratch_setup, scratch_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
