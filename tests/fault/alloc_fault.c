@@ -20,6 +20,11 @@ __attribute__((constructor)) static void start(void)
         fault.report = NULL; /* io_fault.c's */
 }
 
+__attribute__((destructor)) static void end(void)
+{
+    fault_count_open(&fault);
+}
+
 static bool fails(const char *name)
 {
     if (fault.report == NULL || !fault_strikes(&fault, name))

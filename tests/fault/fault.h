@@ -14,14 +14,17 @@
  *   eintr   calls that can be repeated fail with EINTR (NTH 0: every other one)
  *   short   reads, writes and copies   do half of what was asked
  *   kill    every call                 is not made: SIGKILL comes before it
+ *   killroom  calls that need room  the same
+ *   tear    reads, writes and copies   do half of what was asked, then comes SIGKILL
  *   nomem   every allocation           fails
  */
 #define FAULT_VARIABLE "DCPK_FAULT"
 
 struct fault_report {
-    uint64_t n_calls;  /* that the kind could have struck */
-    uint64_t n_struck; /* that it did */
-    char name[24];     /* of the last one struck */
+    uint64_t n_calls;           /* that the kind could have struck */
+    uint64_t n_struck;          /* that it did */
+    uint32_t n_open, n_threads; /* descriptors and threads at the end, if it came to one */
+    char name[24];              /* of the last one struck */
 };
 
 #endif

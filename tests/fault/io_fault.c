@@ -19,7 +19,7 @@ enum {
     IN_PARTS = 4,   /* does less than asked */
 };
 
-enum outcome { GOES_ON, FAILS, IS_SHORT };
+enum outcome { GOES_ON, FAILS, IS_SHORT, IS_TORN };
 
 static struct fault fault;
 
@@ -28,6 +28,11 @@ __attribute__((constructor)) static void start(void)
     fault_read_variable(&fault);
     if (strcmp(fault.kind, "nomem") == 0)
         fault.report = NULL; /* alloc_fault.c's */
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    fault_count_open(&fault);
 }
 
 static enum outcome fail_with(int code)
@@ -41,17 +46,19 @@ static enum outcome fail_with(int code)
 static enum outcome strike(const char *name, unsigned what)
 {
     const char *kind = fault.kind;
-    const bool full = strcmp(kind, "enospc") == 0, part = strcmp(kind, "short") == 0,
-               again = strcmp(kind, "eintr") == 0;
+    const bool full = strcmp(kind, "enospc") == 0, again = strcmp(kind, "eintr") == 0,
+               part = strcmp(kind, "short") == 0, torn = strcmp(kind, "tear") == 0,
+               room = full || strcmp(kind, "killroom") == 0;
 
-    if (fault.report == NULL || (full && !(what & TAKES_ROOM)) || (part && !(what & IN_PARTS)) ||
-        (again && !(what & REPEATED)) || !fault_strikes(&fault, name))
+    if (fault.report == NULL || (room && !(what & TAKES_ROOM)) ||
+        ((part || torn) && !(what & IN_PARTS)) || (again && !(what & REPEATED)) ||
+        !fault_strikes(&fault, name))
         return GOES_ON;
-    if (strcmp(kind, "kill") == 0)
+    if (strncmp(kind, "kill", 4) == 0)
         kill(getpid(), SIGKILL);
     if (again && fault.nth == 0 && fault.report->n_calls % 2 == 0)
         return GOES_ON;
-    return part ? IS_SHORT : fail_with(full ? ENOSPC : again ? EINTR : EIO);
+    return part ? IS_SHORT : torn ? IS_TORN : fail_with(full ? ENOSPC : again ? EINTR : EIO);
 }
 
 /* Fills *real, a pointer to a function, with the next definition of `name`. */
@@ -83,11 +90,17 @@ static void find(void *real, const char *name)
     {                                                                                              \
         ssize_t(*real) parameters;                                                                 \
         const enum outcome outcome = strike(#name, what);                                          \
+        ssize_t done;                                                                              \
                                                                                                    \
         find(&real, #name);                                                                        \
-        if (outcome == IS_SHORT && n > 1)                                                          \
+        if (outcome == FAILS)                                                                      \
+            return -1;                                                                             \
+        if (outcome != GOES_ON && n > 1)                                                           \
             n /= 2;                                                                                \
-        return outcome == FAILS ? -1 : real arguments;                                             \
+        done = real arguments;                                                                     \
+        if (outcome == IS_TORN)                                                                    \
+            kill(getpid(), SIGKILL);                                                               \
+        return done;                                                                               \
     }
 
 WRAP_PARTS(read, REPEATED | IN_PARTS, (int fd, void *data, size_t n), (fd, data, n))

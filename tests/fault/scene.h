@@ -18,6 +18,7 @@
 /* A command in its scratch folder, where "in" is the input. */
 struct scene {
     const char *label;
+    const char *sample;         /* what "in" comes from; NULL: torch_dist_c_tied */
     const char *make[MAX_ARGS]; /* how "in" comes from the sample; empty: it is a copy of it */
     const char *args[MAX_ARGS];
     const char *units[MAX_UNITS]; /* what appears, in this order, each whole or not at all */
@@ -58,13 +59,31 @@ struct preload {
     const char *variable, *value;
 };
 
+/* What the environment says, or `otherwise`. */
+static inline uint64_t scene_number(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+/* A random number below `below` that follows from a seed: splitmix64. */
+static inline uint64_t scene_draw(uint64_t *seed, uint64_t below)
+{
+    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
 /* ---- running ---- */
 
 /* In the child: become the command. */
 static inline void scene_become(const char *program, const char *const *args,
                                 const struct preload *preload)
 {
-    const char *copy[MAX_ARGS + 2] = {program};
+    const char *copy[MAX_ARGS * 4] = {program};
     size_t n = 1;
 
     for (; *args != NULL; args++)
@@ -110,9 +129,10 @@ static inline struct result scene_run(const char *program, const char *const *ar
 
 /* ---- what stands in the scratch folder ---- */
 
-static inline void scene_copy_sample(const char *to)
+static inline void scene_copy_sample(const struct scene *scene, const char *to)
 {
-    const char *const args[] = {"-rL", DCPK_SAMPLES "/torch_dist_c_tied", to, NULL};
+    const char *sample = scene->sample == NULL ? DCPK_SAMPLES "/torch_dist_c_tied" : scene->sample;
+    const char *const args[] = {"-rL", sample, to, NULL};
 
     CHECK_EQ_INT(scene_run("cp", args, NULL).exit_code, 0, to);
 }
@@ -122,10 +142,10 @@ static inline void scene_make_input(const struct scene *scene)
     tree_delete(scratch("in"));
     tree_delete(scratch("sample"));
     if (scene->make[0] == NULL) {
-        scene_copy_sample("in");
+        scene_copy_sample(scene, "in");
         return;
     }
-    scene_copy_sample("sample");
+    scene_copy_sample(scene, "sample");
     CHECK_EQ_INT(scene_run(strcmp(scene->make[0], DCPKIT) == 0 ? DCPK_PROGRAM : scene->make[0],
                            scene->make + 1, NULL)
                      .exit_code,

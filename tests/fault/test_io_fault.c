@@ -10,11 +10,7 @@
  * By default some points of each command, so that this takes seconds; DCPK_FAULT_POINTS=N: N of
  * them, 0: all.
  */
-#include <errno.h>
-#include <sys/mman.h>
-
-#include "tests/fault/fault.h"
-#include "tests/fault/scene.h"
+#include "tests/fault/strike.h"
 
 #define DEFAULT_POINTS 12
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
@@ -58,43 +54,6 @@ static const struct scene scenes[] = {
 };
 #define N_SCENES (sizeof scenes / sizeof *scenes)
 
-/* What came of a run with a fault. */
-struct strike {
-    struct result result;
-    struct fault_report fault;
-};
-
-static struct fault_report *report; /* mapped from scratch("report") */
-
-static void *map_report(void)
-{
-    const int fd = open(scratch("report"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    void *memory = MAP_FAILED;
-
-    if (fd >= 0 && ftruncate(fd, sizeof *report) == 0)
-        memory = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    CHECK(memory != MAP_FAILED, "report");
-    close(fd);
-    return memory;
-}
-
-/* kind "": nothing is preloaded. */
-static struct strike run_scene(const struct scene *scene, const char *kind, uint64_t nth)
-{
-    struct strike strike = {0};
-    struct preload preload = {.variable = FAULT_VARIABLE};
-    char variable[8192];
-
-    *report = (struct fault_report){0};
-    snprintf(variable, sizeof variable, "%s %" PRIu64 " %s", kind, nth, scratch("report"));
-    preload.value = variable;
-    if (kind[0] != '\0')
-        preload.library = strcmp(kind, "nomem") == 0 ? DCPK_ALLOC_FAULT : DCPK_IO_FAULT;
-    strike.result = scene_run(DCPK_PROGRAM, scene->args, &preload);
-    strike.fault = *report;
-    return strike;
-}
-
 /* ---- what must hold ---- */
 
 /* Every unit is the old or the new one, and none is new before those that stand in front of it. */
@@ -116,44 +75,6 @@ static void check_units(const struct scene *scene, const struct expected *e, boo
     }
 }
 
-/* Next line that is no note, of at most `capacity` bytes; NULL: there is none. */
-static const char *next_line(const char **said, char *line, size_t capacity)
-{
-    while (**said != '\0') {
-        const size_t n = strcspn(*said, "\n");
-
-        snprintf(line, capacity, "%.*s", (int)n, *said);
-        *said += n + ((*said)[n] == '\n');
-        if (strstr(line, ": note: ") == NULL)
-            return line;
-    }
-    return NULL;
-}
-
-/* One line that says what failed and where; "" : none. */
-static void check_message(const char *said, const char *reason, const char *label)
-{
-    char line[8192];
-
-    if (reason[0] == '\0') {
-        CHECK(next_line(&said, line, sizeof line) == NULL, label);
-        return;
-    }
-    CHECK(next_line(&said, line, sizeof line) != NULL, label);
-    CHECK(strncmp(line, "dcpkit: ", 8) == 0 && strstr(line, reason) != NULL, label);
-    CHECK(strchr(line, '\'') != NULL || strstr(line, "stdout") != NULL ||
-              strstr(line, "emory") != NULL,
-          label);
-    CHECK(next_line(&said, line, sizeof line) == NULL, label);
-}
-
-static const char *reason_of(const char *kind)
-{
-    return strcmp(kind, "enospc") == 0  ? strerror(ENOSPC)
-           : strcmp(kind, "nomem") == 0 ? "emory"
-                                        : strerror(EIO);
-}
-
 static void check_result(const struct scene *scene, const struct expected *e, const char *kind,
                          const struct result *result, const char *label)
 {
@@ -166,9 +87,10 @@ static void check_result(const struct scene *scene, const struct expected *e, co
     check_units(scene, e, killed, label);
     scene_see_units(scene, got);
     if (result->exit_code == 4 && strstr(result->printed, "not known") != NULL)
-        CHECK(strstr(result->printed, reason_of(kind)) != NULL, label); /* verify's verdict */
+        CHECK(strstr(result->printed, strike_reason(kind)) != NULL, label); /* verify's verdict */
     else if (!killed)
-        check_message(result->said, result->exit_code == 0 ? "" : reason_of(kind), label);
+        strike_check_message(result->said, result->exit_code == 0 ? "" : strike_reason(kind),
+                             label);
     if (result->exit_code == 0)
         CHECK(memcmp(got, e->after, sizeof got) == 0, label);
     if (!killed)
@@ -187,19 +109,12 @@ static void check_again(const struct scene *scene, const struct expected *e, boo
         n++;
     again.args[n++] = "--force";
     again.args[n] = resumes ? "--resume" : NULL;
-    result = run_scene(&again, "", 0).result;
+    result = strike_run(again.args, "", 0).result;
     CHECK_EQ_INT(result.exit_code, 0, label);
     check_result(&again, e, "", &result, label);
 }
 
 /* ---- the walk over a scene's calls ---- */
-
-static uint64_t n_points(void)
-{
-    const char *text = getenv("DCPK_FAULT_POINTS");
-
-    return text == NULL ? DEFAULT_POINTS : strtoull(text, NULL, 10);
-}
 
 /* See what the scene does when all goes well; *n_calls: how many the kind could strike. */
 static void watch(const struct scene *scene, const char *kind, struct expected *e,
@@ -210,7 +125,7 @@ static void watch(const struct scene *scene, const char *kind, struct expected *
     scene_make_place(scene);
     e->input = tree_of(scratch("in"));
     scene_see_units(scene, e->before);
-    strike = run_scene(scene, kind, UNTOUCHED);
+    strike = strike_run(scene->args, kind, UNTOUCHED);
     CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
     scene_see_units(scene, e->after);
     for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++)
@@ -227,7 +142,7 @@ static void strike_at(const struct scene *scene, const struct expected *e, const
     char label[16384];
 
     scene_make_place(scene);
-    strike = run_scene(scene, kind, nth);
+    strike = strike_run(scene->args, kind, nth);
     snprintf(label, sizeof label, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
              kind, nth, strike.fault.name, strike.result.exit_code, strike.result.said);
     CHECK(strike.result.exit_code == 0 || strike.fault.n_struck > 0, label);
@@ -239,7 +154,7 @@ static void strike_at(const struct scene *scene, const struct expected *e, const
 /* Points are spread evenly, the first and the last call among them. */
 static void strike_scene(const struct scene *scene, const char *kind)
 {
-    const uint64_t wanted = n_points();
+    const uint64_t wanted = scene_number("DCPK_FAULT_POINTS", DEFAULT_POINTS);
     struct expected e;
     uint64_t n_calls, n;
 
@@ -259,20 +174,6 @@ static void strike_all(const char *kind)
         scene_make_input(&scenes[s]);
         strike_scene(&scenes[s], kind);
     }
-}
-
-static int set_up(void **state)
-{
-    if (scratch_setup(state) != 0)
-        return -1;
-    report = map_report();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    munmap(report, sizeof *report);
-    return scratch_teardown(state);
 }
 
 static void test_no_space(void **state)
@@ -316,7 +217,7 @@ static void test_no_fault(void **state)
 
             watch(&scenes[s], kinds[k], &e, &n_calls);
             scene_make_place(&scenes[s]);
-            strike = run_scene(&scenes[s], kinds[k], 0);
+            strike = strike_run(scenes[s].args, kinds[k], 0);
             CHECK(strike.fault.n_struck > 0, scenes[s].label);
             CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
             check_result(&scenes[s], &e, kinds[k], &strike.result, scenes[s].label);
@@ -327,11 +228,11 @@ static void test_no_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_no_space, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_input_output_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_kill, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_fault, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_space, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_input_output_error, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_kill, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_no_memory, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_no_fault, strike_setup, strike_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include "tests/fault/disk_model.h"
 #include "tests/fault/scene.h"
 
-#define DEFAULT_ROUNDS 6
+#define DEFAULT_ROUNDS 4
 
 static const struct scene scenes[] = {
     {.label = "a new folder",
@@ -52,23 +52,6 @@ static const struct scene scenes[] = {
      .units = BARE},
 };
 #define N_SCENES (sizeof scenes / sizeof *scenes)
-
-static uint64_t number(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-
-    return text == NULL ? otherwise : strtoull(text, NULL, 10);
-}
-
-/* A small random number that follows from a seed: splitmix64. */
-static uint64_t draw(uint64_t *seed, uint64_t below)
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % below;
-}
 
 static struct result run_logged(const struct scene *scene)
 {
@@ -113,8 +96,8 @@ static void run_and_crash(const struct scene *scene, const struct step *step, ui
 
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     CHECK(n_calls > 0, label); /* the library was preloaded */
-    disk_replay(disk, scratch("log"), step->goes_through ? n_calls : draw(seed, n_calls + 1));
-    disk_crash(disk, step->fate, draw(seed, UINT64_MAX), empty_place());
+    disk_replay(disk, scratch("log"), step->goes_through ? n_calls : scene_draw(seed, n_calls + 1));
+    disk_crash(disk, step->fate, scene_draw(seed, UINT64_MAX), empty_place());
     disk_free(disk);
 }
 
@@ -125,11 +108,11 @@ static void run_and_crash(const struct scene *scene, const struct step *step, ui
  */
 static size_t draw_steps(uint64_t round, uint64_t *seed, struct step steps[MAX_STEPS])
 {
-    size_t n = 1 + (size_t)draw(seed, MAX_STEPS);
+    size_t n = 1 + (size_t)scene_draw(seed, MAX_STEPS);
 
     for (size_t i = 0; i < n; i++)
-        steps[i] = (struct step){draw(seed, 3) != 0, false,
-                                 draw(seed, 4) == 0 ? DISK_IS_HOLLOW : DISK_LOSES};
+        steps[i] = (struct step){scene_draw(seed, 3) != 0, false,
+                                 scene_draw(seed, 4) == 0 ? DISK_IS_HOLLOW : DISK_LOSES};
     steps[0].goes_through = round == 0;
     if (round % 4 == 1) {
         n = 2;
@@ -225,8 +208,8 @@ static void watch(const struct scene *scene, struct expected *e)
 
 static void test_power_loss(void **state)
 {
-    const uint64_t first = number("DCPK_FAULT_FIRST", 0);
-    const uint64_t n = number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
+    const uint64_t n = scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
 
     (void)state;
     for (size_t s = 0; s < N_SCENES; s++) {

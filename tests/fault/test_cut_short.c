@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cut_short.c - conversions with many commits, cut short again and again, by one process and
+ * by several ranks, and gone on with. */
+/*
+ * A round cuts a conversion short up to three times, at random calls: killed before one or in the
+ * middle of one, out of space or memory, an input or output error. Each time what stands under a
+ * final name is what stood there before or what an undisturbed run writes, and the input is as it
+ * was; a run that was not killed has said so in one line, and has closed what it opened. The last
+ * run goes on from there, undisturbed, and gives the same bytes, with nothing left beside them.
+ *
+ * By default some rounds of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
+ * round's number is its seed; DCPK_FAULT_FIRST=N begins with it.
+ */
+#include "tests/fault/strike.h"
+
+#define DEFAULT_ROUNDS 4
+#define MOST_CUTS      3
+#define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
+#define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"
+#define RESHARDABLE    DCPK_SAMPLES "/torch_dist_c_dp_reshardable_tp2dp2"
+
+static const struct scene scenes[] = {
+    {.label = "torch_dist to fsdp_dtensor",
+     .sample = MOE,
+     .args = {"convert", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "fsdp_dtensor to torch_dist, four threads",
+     .sample = MOE,
+     .make = {DCPKIT, "convert", "--to", "fsdp_dtensor", "sample", "in"},
+     .args = {"convert", "-j4", "--to", "torch_dist", "--target-mesh", "tp=2", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "to zarr, replaced",
+     .sample = MOE,
+     .args = {"convert", "-j2", "--force", "--to", "zarr", "in", "out/run"},
+     .units = RUN,
+     .replaces = true,
+     .resumes = true},
+    {.label = "from zarr, with proof",
+     .sample = MOE,
+     .make = {DCPKIT, "convert", "--to", "zarr", "sample", "in"},
+     .args = {"convert", "-j2", "--verify", "--integrity", "--to", "torch_dist", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "decoded, replaced",
+     .sample = RESHARDABLE,
+     .args = {"convert", "-j2", "--force", "--to", "torch_dist", "--target-generation", "B", "in",
+              "out/run"},
+     .units = RUN,
+     .replaces = true,
+     .resumes = true},
+    {.label = "an archive, replaced",
+     .sample = MOE,
+     .args = {"convert", "-j2", "--force", "--to", "fsdp_dtensor", "in", "out/run.tar"},
+     .units = {"out/run.tar"},
+     .replaces = true},
+};
+#define N_SCENES (sizeof scenes / sizeof *scenes)
+
+static const char *const kinds[] = {"kill", "tear", "enospc", "eio", "nomem"};
+#define N_KINDS (sizeof kinds / sizeof *kinds)
+
+/* What an undisturbed run does. */
+struct usual {
+    struct expected expected;
+    uint64_t n_calls[N_KINDS]; /* that each kind could strike */
+    uint32_t n_open;           /* descriptors at its end */
+};
+
+static void watch(const struct scene *scene, struct usual *usual)
+{
+    struct expected *e = &usual->expected;
+
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct strike strike;
+
+        if (strcmp(kinds[k], "nomem") == 0 && DCPK_ALLOC_FAULT[0] == '\0') {
+            usual->n_calls[k] = 0; /* a sanitizer has its own malloc */
+            continue;
+        }
+        scene_make_place(scene);
+        e->input = tree_of(scratch("in"));
+        scene_see_units(scene, e->before);
+        strike = strike_run(scene->args, kinds[k], UNTOUCHED);
+        CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
+        scene_see_units(scene, e->after);
+        CHECK(scene_leftovers(scene, "") == 0, scene->label);
+        usual->n_calls[k] = strike.fault.n_calls;
+        usual->n_open = strike.fault.n_open;
+        CHECK(strike.fault.n_calls > 100 && strike.fault.n_threads == 1, scene->label);
+    }
+}
+
+/* Every unit is the old or the new one, and none is new before those in front of it. */
+static void check_units(const struct scene *scene, const struct expected *e, const char *label)
+{
+    bool may_be_new = true;
+
+    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
+        const tree_print got = tree_of(scratch(scene->units[u]));
+
+        CHECK(got == e->before[u] || got == e->after[u], label);
+        may_be_new = may_be_new && got == e->after[u];
+        CHECK(got == e->before[u] || may_be_new, label);
+    }
+    CHECK(tree_of(scratch("in")) == e->input, label);
+}
+
+/* The same command again, to go on: with --force where something stands in the way for good. */
+static struct scene again(const struct scene *scene)
+{
+    struct scene copy = *scene;
+    size_t n = 0;
+
+    while (copy.args[n] != NULL)
+        n++;
+    if (!scene->replaces && scratch_has(scene->units[0]))
+        copy.args[n++] = "--force"; /* cut short between the folder and its tracker */
+    if (scene->resumes)
+        copy.args[n++] = "--resume";
+    return copy;
+}
+
+/* Cut the command short once, if the call that it is for comes at all. */
+static void cut(const struct scene *scene, const struct usual *usual, uint64_t *seed, bool is_first,
+                const char *label)
+{
+    const struct scene next = is_first ? *scene : again(scene);
+    const size_t k = (size_t)scene_draw(seed, N_KINDS);
+    uint64_t nth;
+    struct strike strike;
+    char said[16384];
+
+    if (usual->n_calls[k] == 0)
+        return;
+    nth = 1 + scene_draw(seed, usual->n_calls[k]);
+    strike = strike_run(next.args, kinds[k], nth);
+    snprintf(said, sizeof said, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", label, kinds[k],
+             nth, strike.fault.name, strike.result.exit_code, strike.result.said);
+    check_units(scene, &usual->expected, said);
+    if (strike.result.exit_code < 0) {
+        CHECK(strike.result.exit_code == -SIGKILL && k < 2 && strike.fault.n_struck == 1, said);
+        return;
+    }
+    CHECK(strike.result.exit_code == 0 || strike.result.exit_code == 4, said);
+    strike_check_message(strike.result.said,
+                         strike.result.exit_code == 0 ? "" : strike_reason(kinds[k]), said);
+    CHECK(strike.fault.n_open <= usual->n_open && strike.fault.n_threads == 1, said);
+}
+
+/* Returns whether the last run had something to go on from. */
+static bool try_round(const struct scene *scene, const struct usual *usual, uint64_t round)
+{
+    uint64_t seed = round;
+    const uint64_t n_cuts = 1 + scene_draw(&seed, MOST_CUTS);
+    struct scene last;
+    struct result result;
+    tree_print got[MAX_UNITS];
+    char label[256];
+
+    snprintf(label, sizeof label, "%s: round %" PRIu64, scene->label, round);
+    scene_make_place(scene);
+    for (uint64_t i = 0; i < n_cuts; i++)
+        cut(scene, usual, &seed, i == 0, label);
+    last = again(scene);
+    result = scene_run(DCPK_PROGRAM, last.args, NULL);
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    scene_see_units(scene, got);
+    CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
+    CHECK(tree_of(scratch("in")) == usual->expected.input, label);
+    CHECK(scene_leftovers(scene, "") == 0, label);
+    return strstr(result.printed, "written by an earlier run") != NULL;
+}
+
+static void one_process(void **state)
+{
+    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
+    const uint64_t n = scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+
+    (void)state;
+    for (size_t s = 0; s < N_SCENES; s++) {
+        struct usual usual;
+        uint64_t n_resumed = 0;
+
+        scene_make_input(&scenes[s]);
+        watch(&scenes[s], &usual);
+        for (uint64_t round = first; round < first + n; round++)
+            n_resumed += try_round(&scenes[s], &usual, round);
+        CHECK(!scenes[s].resumes || n < 8 || n_resumed > n / 8, scenes[s].label);
+    }
+}
+
+/* ---- several ranks ---- */
+
+static const struct scene rank_scenes[] = {
+    {.label = "ranks, to fsdp_dtensor",
+     .sample = MOE,
+     .args = {"convert", "--quiet", "-j1", "--to", "fsdp_dtensor", "in", "out/run"},
+     .units = RUN,
+     .resumes = true},
+    {.label = "ranks, to zarr, replaced",
+     .sample = MOE,
+     .args = {"convert", "--quiet", "-j1", "--force", "--to", "zarr", "in", "out/run"},
+     .units = RUN,
+     .replaces = true,
+     .resumes = true},
+};
+#define N_RANK_SCENES (sizeof rank_scenes / sizeof *rank_scenes)
+#define MOST_RANKS    3
+#define RANK_KIND     "killroom"
+
+/* Run a scene by n ranks; of them `dying` is killed at its nth call that needs room, -1: none. */
+static struct result run_ranks(const struct scene *scene, int n, int dying, uint64_t nth)
+{
+    static char variable[8192 + sizeof FAULT_VARIABLE];
+    const char *args[MAX_ARGS * MOST_RANKS];
+    size_t n_args = 0;
+
+    snprintf(variable, sizeof variable, FAULT_VARIABLE "=%s", strike_value(RANK_KIND, nth));
+    *strike_report = (struct fault_report){0};
+    for (int r = 0; r < n; r++) {
+        const char *const begin[] = {r == 0 ? "-n" : ":", r == 0 ? "1" : "-n", r == 0 ? "env" : "1",
+                                     r == 0 ? NULL : "env"};
+
+        for (int i = 0; i < 4 && begin[i] != NULL; i++)
+            args[n_args++] = begin[i];
+        /* Open MPI does not free all that it allocates when it starts */
+        args[n_args++] = "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0";
+        if (r == dying) {
+            args[n_args++] = "LD_PRELOAD=" DCPK_IO_FAULT;
+            args[n_args++] = variable;
+        }
+        args[n_args++] = DCPK_PROGRAM;
+        for (int i = 0; scene->args[i] != NULL; i++)
+            args[n_args++] = scene->args[i];
+    }
+    args[n_args] = NULL;
+    return scene_run("mpirun", args, NULL);
+}
+
+/* How many lines are ours. */
+static int count_messages(const char *said)
+{
+    int n = strncmp(said, "dcpkit: ", 8) == 0;
+
+    while ((said = strstr(said, "\ndcpkit: ")) != NULL) {
+        said++;
+        n++;
+    }
+    return n;
+}
+
+/* One of three dies: the others stop, and any number of ranks goes on. */
+static void try_dying(const struct scene *scene, const struct usual *usual, uint64_t round)
+{
+    uint64_t seed = round;
+    const int dying = (int)scene_draw(&seed, MOST_RANKS);
+    const uint64_t nth = 1 + scene_draw(&seed, usual->n_calls[dying]);
+    struct result result;
+    struct scene last;
+    tree_print got[MAX_UNITS];
+    char label[16384];
+
+    scene_make_place(scene);
+    result = run_ranks(scene, MOST_RANKS, dying, nth);
+    snprintf(label, sizeof label,
+             "%s: round %" PRIu64 ", rank %d at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
+             round, dying, nth, strike_report->name, result.exit_code, result.said);
+    CHECK(result.exit_code > 0 || strike_report->n_struck == 0, label);
+    CHECK(count_messages(result.said) <= 1, label);
+    check_units(scene, &usual->expected, label);
+    last = again(scene);
+    result = run_ranks(&last, 1 + (int)scene_draw(&seed, MOST_RANKS), -1, 0);
+    CHECK_EQ_INT(result.exit_code, 0, result.said);
+    scene_see_units(scene, got);
+    CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
+    CHECK(tree_of(scratch("in")) == usual->expected.input, label);
+    CHECK(scene_leftovers(scene, "") == 0, label);
+}
+
+/* What one process makes, and the calls of each of three ranks. */
+static void watch_ranks(const struct scene *scene, struct usual *usual)
+{
+    struct expected *e = &usual->expected;
+
+    scene_make_place(scene);
+    e->input = tree_of(scratch("in"));
+    scene_see_units(scene, e->before);
+    CHECK_EQ_INT(scene_run(DCPK_PROGRAM, scene->args, NULL).exit_code, 0, scene->label);
+    scene_see_units(scene, e->after);
+    for (int r = 0; r < MOST_RANKS; r++) {
+        struct result result;
+
+        scene_make_place(scene);
+        result = run_ranks(scene, MOST_RANKS, r, UNTOUCHED);
+        CHECK_EQ_INT(result.exit_code, 0, result.said);
+        CHECK(strike_report->n_calls > 10, scene->label);
+        usual->n_calls[r] = strike_report->n_calls;
+    }
+}
+
+static bool have_ranks(void)
+{
+    const char *const version[] = {"--version", NULL};
+
+    return strstr(scene_run(DCPK_PROGRAM, version, NULL).printed, "\n  mpi ") != NULL &&
+           scene_run("mpirun", version, NULL).exit_code == 0;
+}
+
+static void ranks(void **state)
+{
+    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
+    const uint64_t n = (scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS) + 4) / 5;
+
+    (void)state;
+    if (!have_ranks())
+        skip();
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    for (size_t s = 0; s < N_RANK_SCENES; s++) {
+        struct usual usual;
+
+        scene_make_input(&rank_scenes[s]);
+        watch_ranks(&rank_scenes[s], &usual);
+        for (uint64_t round = first; round < first + n; round++)
+            try_dying(&rank_scenes[s], &usual, round);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_process, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(ranks, strike_setup, strike_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
