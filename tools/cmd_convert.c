@@ -55,9 +55,10 @@ static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_con
     return st;
 }
 
-/* Plan, run, tell; collective. */
+/* Plan, run, tell; collective. What is told stands on lines of its own, without the bar. */
 static dcpk_status convert(const struct dcpk_convert_args *a,
-                           const struct dcpk_convert_options *options, struct dcpk_error *err)
+                           const struct dcpk_convert_options *options, struct dcpk_bar *bar,
+                           struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
     const bool leads = dcpk_ranks_self(options->ranks) == 0;
@@ -68,10 +69,12 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
     st = dcpk_ranks_agree(options->ranks, st, err);
+    dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
+    dcpk_bar_end(bar);
     if (st == DCPK_OK)
         st = dcpk_ranks_agree(options->ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
     dcpk_conversion_free(&c);
@@ -95,8 +98,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
     if (st == DCPK_OK) {
         remark(a);
         options.exec.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
-        st = convert(a, &options, &err);
-        dcpk_bar_end(&bar);
+        st = convert(a, &options, &bar, &err);
     }
     dcpk_convert_parsed_release(&parsed);
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(a->voice.command, &err);

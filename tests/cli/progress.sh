@@ -15,6 +15,11 @@ echo "on a terminal:"
 on_terminal "$DCPKIT" hash "$sample" | tail -n 2 |
     sed -E 's/[0-9.]+ MiB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/; s/<clear>[0-9a-f]{32}.*/<clear>/'
 on_terminal "$DCPKIT" hash --quiet "$sample" || echo "nothing with --quiet"
+# What a command has to say begins where the bar was.
+for command in "convert --to fsdp_dtensor" "modify-state-dict --op 'cast ^optimizer float64'"; do
+    on_terminal bash -c "$DCPKIT $command $sample there" | sed -n 's/^<clear>\(converted\|wrote\) .*/\1/p'
+    rm -r there
+done
 
 echo "in a log:"
 "$DCPKIT" hash "$sample" 2>said >/dev/null
