@@ -339,8 +339,9 @@ static dcpk_status measure_pairs(struct dcpk_comparing *c, struct dcpk_error *er
     if (st == DCPK_OK)
         st = dcpk_exec_new(c->b, options->backend, &options->exec, &right, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_measure(left, views, right, views + c->n_pairs, c->n_pairs,
-                               options->tolerance, results, &c->report->stats, err);
+        st = dcpk_exec_measure(
+            &(struct dcpk_view_pairs){left, right, views, views + c->n_pairs, c->n_pairs},
+            options->tolerance, results, &c->report->stats, err);
     for (size_t i = 0; i < c->n_pairs && st == DCPK_OK; i++)
         st = take_result(c, &c->pairs[i], &results[i], err);
     c->report->n_tensors = c->n_pairs;

@@ -60,15 +60,19 @@ struct dcpk_compare {
     bool has_ulp;     /* floats */
     uint64_t max_ulp; /* steps between them in the dtype they were compared in */
 };
+/* What is compared: left[i], of the one checkpoint, with right[i], of the other. Of equal shapes
+ * (asserted). All borrowed. */
+struct dcpk_view_pairs {
+    struct dcpk_exec *left_exec, *right_exec; /* may be the same */
+    const struct dcpk_view *left, *right;     /* n of each */
+    size_t n;
+};
 /*
- * Compare views of two checkpoints, pairwise, bit for bit. Where the dtypes of a pair differ, the
- * right one is cast to the left one's first (bf16(master) against the weight). Shapes must be equal
- * (asserted). left is of `exec`'s checkpoint, right of `other`'s (may be the same object).
+ * Compare views bit for bit. Where the dtypes of a pair differ, the right one is cast to the left
+ * one's first (bf16(master) against the weight). results: n of them.
  */
-dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left,
-                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
-                              struct dcpk_compare *results, struct dcpk_exec_stats *stats,
-                              struct dcpk_error *err);
+dcpk_status dcpk_exec_compare(const struct dcpk_view_pairs *pairs, struct dcpk_compare *results,
+                              struct dcpk_exec_stats *stats, struct dcpk_error *err);
 
 /* Elements are equal as numpy.isclose(left, right, rtol, atol, equal_nan=True) says. */
 struct dcpk_tolerance {
@@ -79,8 +83,7 @@ struct dcpk_tolerance {
  * floats), the wider one is cast to the narrower first; of two of one width the left one to the
  * right one's. tolerance: NULL: equal means bit for bit, after a cast by value.
  */
-dcpk_status dcpk_exec_measure(struct dcpk_exec *exec, const struct dcpk_view *left,
-                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+dcpk_status dcpk_exec_measure(const struct dcpk_view_pairs *pairs,
                               const struct dcpk_tolerance *tolerance, struct dcpk_compare *results,
                               struct dcpk_exec_stats *stats, struct dcpk_error *err);
 

@@ -10,12 +10,10 @@
 #include "lib/exec/slab.h"
 
 struct comparison {
-    struct dcpk_exec *exec, *other;
-    const struct dcpk_view *left, *right;
-    size_t n;
+    struct dcpk_view_pairs pairs;
     bool is_measured; /* dcpk_exec_measure */
     const struct dcpk_tolerance *tolerance;
-    struct dcpk_worker *workers; /* of exec; serve both checkpoints */
+    struct dcpk_worker *workers; /* of left_exec; serve both checkpoints */
     uint64_t *first_task;        /* of each pair */
     pthread_mutex_t mutex;       /* of results */
     struct dcpk_compare *results;
@@ -30,8 +28,9 @@ static size_t third_bytes(const struct comparison *c)
 
 static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs *slabs)
 {
-    const struct dcpk_view *left = &c->left[pair];
-    const size_t a = dcpk_dtype_bytes(left->dtype), b = dcpk_dtype_bytes(c->right[pair].dtype);
+    const struct dcpk_view *left = &c->pairs.left[pair];
+    const size_t a = dcpk_dtype_bytes(left->dtype),
+                 b = dcpk_dtype_bytes(c->pairs.right[pair].dtype);
     struct dcpk_box whole;
 
     dcpk_box_whole(left->shape, left->rank, &whole);
@@ -40,7 +39,7 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
 
 static size_t find_pair(const struct comparison *c, uint64_t task)
 {
-    size_t low = 0, high = c->n;
+    size_t low = 0, high = c->pairs.n;
 
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
@@ -148,12 +147,12 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     struct dcpk_worker *worker = &c->workers[worker_number];
     const size_t pair = find_pair(c, task), third = third_bytes(c);
     const uint64_t slab_number = task - c->first_task[pair];
-    const struct dcpk_view *left = &c->left[pair], *right = &c->right[pair];
+    const struct dcpk_view *left = &c->pairs.left[pair], *right = &c->pairs.right[pair];
     const enum dcpk_dtype dtype = common_dtype(c, left->dtype, right->dtype);
     struct dcpk_compare result = DCPK_COMPARE_INIT;
     uint8_t *buffer = worker->buffer;
-    struct side a = {c->exec, left, buffer, buffer + 2 * third, NULL};
-    struct side b = {c->other, right, buffer + third, buffer + 2 * third, NULL};
+    struct side a = {c->pairs.left_exec, left, buffer, buffer + 2 * third, NULL};
+    struct side b = {c->pairs.right_exec, right, buffer + third, buffer + 2 * third, NULL};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
     dcpk_status st;
@@ -176,15 +175,15 @@ static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
 {
     uint64_t n_tasks = 0;
 
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < c->pairs.n; i++) {
         struct dcpk_slabs slabs;
 
-        assert(dcpk_view_same_shape(&c->left[i], &c->right[i]));
+        assert(dcpk_view_same_shape(&c->pairs.left[i], &c->pairs.right[i]));
         cut_pair(c, i, &slabs);
         c->first_task[i] = n_tasks;
         c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
         n_tasks += slabs.n;
-        *total_bytes += dcpk_slab_elems(&slabs.box) * dcpk_dtype_bytes(c->left[i].dtype);
+        *total_bytes += dcpk_slab_elems(&slabs.box) * dcpk_dtype_bytes(c->pairs.left[i].dtype);
     }
     return n_tasks;
 }
@@ -192,53 +191,43 @@ static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
 static dcpk_status run_comparison(struct comparison *c, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err)
 {
-    uint64_t n_tasks = 0;
+    uint64_t n_tasks;
     dcpk_status st = DCPK_OK;
 
     pthread_mutex_init(&c->mutex, NULL);
-    dcpk_meter_begin(&c->meter, c->exec, 0);
-    c->workers = dcpk_workers_new(c->exec, err);
+    dcpk_meter_begin(&c->meter, c->pairs.left_exec, 0);
+    c->workers = dcpk_workers_new(c->pairs.left_exec, err);
     if (c->workers == NULL)
         st = err->status;
     if (st == DCPK_OK) {
-        c->first_task = dcpk_alloc_array(c->n, sizeof *c->first_task, err);
+        c->first_task = dcpk_alloc_array(c->pairs.n, sizeof *c->first_task, err);
         st = c->first_task == NULL ? err->status : DCPK_OK;
     }
     if (st == DCPK_OK) {
         n_tasks = number_tasks(c, &c->meter.total_bytes);
-        st = dcpk_pool_run(c->exec->n_threads, n_tasks, compare_task, c, err);
+        st = dcpk_pool_run(c->pairs.left_exec->n_threads, n_tasks, compare_task, c, err);
     }
-    st = dcpk_meter_end(&c->meter, c->exec, c->workers, stats, st);
+    st = dcpk_meter_end(&c->meter, c->pairs.left_exec, c->workers, stats, st);
     dcpk_free(c->first_task);
-    dcpk_workers_free(c->exec, c->workers);
+    dcpk_workers_free(c->pairs.left_exec, c->workers);
     pthread_mutex_destroy(&c->mutex);
     return st;
 }
 
-dcpk_status dcpk_exec_compare(struct dcpk_exec *exec, const struct dcpk_view *left,
-                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
-                              struct dcpk_compare *results, struct dcpk_exec_stats *stats,
-                              struct dcpk_error *err)
+dcpk_status dcpk_exec_compare(const struct dcpk_view_pairs *pairs, struct dcpk_compare *results,
+                              struct dcpk_exec_stats *stats, struct dcpk_error *err)
 {
-    struct comparison c = {
-        .exec = exec, .other = other, .left = left, .right = right, .n = n, .results = results};
+    struct comparison c = {.pairs = *pairs, .results = results};
 
     return run_comparison(&c, stats, err);
 }
 
-dcpk_status dcpk_exec_measure(struct dcpk_exec *exec, const struct dcpk_view *left,
-                              struct dcpk_exec *other, const struct dcpk_view *right, size_t n,
+dcpk_status dcpk_exec_measure(const struct dcpk_view_pairs *pairs,
                               const struct dcpk_tolerance *tolerance, struct dcpk_compare *results,
                               struct dcpk_exec_stats *stats, struct dcpk_error *err)
 {
-    struct comparison c = {.exec = exec,
-                           .other = other,
-                           .left = left,
-                           .right = right,
-                           .n = n,
-                           .is_measured = true,
-                           .tolerance = tolerance,
-                           .results = results};
+    struct comparison c = {
+        .pairs = *pairs, .is_measured = true, .tolerance = tolerance, .results = results};
 
     return run_comparison(&c, stats, err);
 }

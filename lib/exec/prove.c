@@ -209,11 +209,15 @@ static dcpk_status pair_all(struct proof *p, struct dcpk_error *err)
     return st;
 }
 
+/* One side of a comparison. */
+struct side {
+    const struct dcpk_model *model;
+    struct dcpk_exec *exec; /* of its checkpoint */
+};
+
 /* Compare n pairs and report those that differ. */
-static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
-                                 const struct dcpk_model *left, struct dcpk_exec *right_exec,
-                                 const struct dcpk_model *right, const struct pair *pairs, size_t n,
-                                 struct dcpk_error *err)
+static dcpk_status compare_pairs(struct proof *p, const struct side *left, const struct side *right,
+                                 const struct pair *pairs, size_t n, struct dcpk_error *err)
 {
     struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
     struct dcpk_compare *results = views == NULL ? NULL : dcpk_alloc_array(n, sizeof *results, err);
@@ -222,22 +226,24 @@ static dcpk_status compare_pairs(struct proof *p, struct dcpk_exec *left_exec,
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         int64_t n_elems = 0;
 
-        views[i] = dcpk_model_view(&left->tensors[pairs[i].left]);
-        views[n + i] = dcpk_model_view(&right->tensors[pairs[i].right]);
+        views[i] = dcpk_model_view(&left->model->tensors[pairs[i].left]);
+        views[n + i] = dcpk_model_view(&right->model->tensors[pairs[i].right]);
         st = dcpk_shape_count(views[i].shape, views[i].rank, &n_elems, err);
         p->report->tensor_bytes += (uint64_t)n_elems * dcpk_dtype_bytes(views[i].dtype);
     }
     if (st == DCPK_OK)
-        st = dcpk_exec_compare(left_exec, views, right_exec, views + n, n, results,
-                               &p->report->stats, err);
+        st = dcpk_exec_compare(
+            &(struct dcpk_view_pairs){left->exec, right->exec, views, views + n, n}, results,
+            &p->report->stats, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (!results[i].equal)
             differ(p->report,
                    "'%s': %" PRIu64 " elements of the %s differ%s, the first is number %" PRId64,
                    pairs[i].param, results[i].n_different, dcpk_role_name(pairs[i].role),
-                   left != right       ? ""
-                   : left == p->source ? " when rounded from the stored weight (in the source)"
-                                       : " when rounded from the stored weight (in the checkpoint)",
+                   left->model != right->model ? ""
+                   : left->model == p->source
+                       ? " when rounded from the stored weight (in the source)"
+                       : " when rounded from the stored weight (in the checkpoint)",
                    results[i].first_different);
     dcpk_free(views);
     dcpk_free(results);
@@ -356,23 +362,22 @@ static dcpk_status compare_extras(struct proof *p, struct dcpk_error *err)
 static dcpk_status compare_tensors(struct proof *p, const struct dcpk_prove_options *options,
                                    struct dcpk_error *err)
 {
-    struct dcpk_exec *ours = NULL, *source = NULL;
-    dcpk_status st = dcpk_exec_new(p->ours->ckpt, options->backend, &options->exec, &ours, err);
+    struct side ours = {p->ours, NULL}, source = {p->source, NULL};
+    dcpk_status st =
+        dcpk_exec_new(p->ours->ckpt, options->backend, &options->exec, &ours.exec, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_new(p->source->ckpt, options->backend, &options->exec, &source, err);
+        st = dcpk_exec_new(p->source->ckpt, options->backend, &options->exec, &source.exec, err);
     if (st == DCPK_OK)
-        st = compare_pairs(p, ours, p->ours, source, p->source, p->pairs, p->n_pairs, err);
+        st = compare_pairs(p, &ours, &source, p->pairs, p->n_pairs, err);
     if (st == DCPK_OK)
-        st = compare_pairs(p, source, p->source, source, p->source, p->masters[0].list,
-                           p->masters[0].n, err);
+        st = compare_pairs(p, &source, &source, p->masters[0].list, p->masters[0].n, err);
     if (st == DCPK_OK)
-        st = compare_pairs(p, ours, p->ours, ours, p->ours, p->masters[1].list, p->masters[1].n,
-                           err);
+        st = compare_pairs(p, &ours, &ours, p->masters[1].list, p->masters[1].n, err);
     p->report->n_tensors = p->n_pairs;
     p->report->n_masters = p->masters[0].n + p->masters[1].n;
-    dcpk_exec_free(source);
-    dcpk_exec_free(ours);
+    dcpk_exec_free(source.exec);
+    dcpk_exec_free(ours.exec);
     return st;
 }
 

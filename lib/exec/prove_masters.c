@@ -98,8 +98,9 @@ static dcpk_status compare_share(struct pairs *pairs, struct dcpk_exec *exec,
 
     pairs->first = pairs->n * self / n_ranks;
     pairs->last = pairs->n * (self + 1) / n_ranks;
-    return dcpk_exec_compare(exec, pairs->views + pairs->first, exec,
-                             pairs->views + pairs->n + pairs->first, pairs->last - pairs->first,
+    return dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, pairs->views + pairs->first,
+                                                       pairs->views + pairs->n + pairs->first,
+                                                       pairs->last - pairs->first},
                              pairs->results + pairs->first, NULL, err);
 }
 

@@ -327,7 +327,9 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
     struct dcpk_compare results[MAX_OUT];
     const size_t n = r->out->n_tensors;
 
-    CHECK_OK(dcpk_exec_compare(exec, views, exec, literals, n, results, NULL, &err), label);
+    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n}, results,
+                               NULL, &err),
+             label);
     for (size_t t = 0; t < n; t++) {
         CHECK(results[t].equal && results[t].n_different == 0, label);
         CHECK_EQ_INT(results[t].first_different, -1, label);
@@ -344,7 +346,9 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
         at[1] = fake_below(&r->seed, n_elems);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
             r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
-        CHECK_OK(dcpk_exec_compare(exec, &views[t], exec, view, 1, results, NULL, &err), label);
+        CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &views[t], view, 1},
+                                   results, NULL, &err),
+                 label);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
             r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
         CHECK(!results[0].equal, label);
