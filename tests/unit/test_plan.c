@@ -22,6 +22,7 @@ enum bend {
     PAST_FILE,
     NO_FILE,
     WRONG_SIZE,
+    LARGER_SIZE,
     PAST_2_64,
 };
 static enum bend bend;
@@ -43,10 +44,13 @@ static dcpk_status bent_lay_out(struct dcpk_output *out, struct dcpk_error *err)
         out->files[0].n_bytes--;
         break;
     case NO_FILE:
-        out->chunks[1].file = 7;
+        out->chunks[1].file = 1; /* the first that is none */
         break;
     case WRONG_SIZE:
         out->chunks[1].data_bytes--;
+        break;
+    case LARGER_SIZE:
+        out->chunks[1].data_bytes++;
         break;
     case PAST_2_64:
         out->chunks[1].offset_bytes = UINT64_MAX - 3;
@@ -69,6 +73,7 @@ static const struct {
     {"good cast", 0, {2, {2, 0}, {2, 6}}, 2, DCPK_BF16, NOTHING, DCPK_OK, ""},
     {"pieces overlap", 0, {2, {2, 0}, {2, 6}}, 1, DCPK_F32, NOTHING, DCPK_EFORMAT, "'second'"},
     {"no such source", 9, {2, {2, 0}, {2, 6}}, 2, DCPK_F32, NOTHING, DCPK_ERANGE, "tensor 9 of 2"},
+    {"behind the last source", 2, {2, {2, 0}, {2, 6}}, 2, DCPK_F32, NOTHING, DCPK_ERANGE, "2 of 2"},
     {"wrong rank of source",
      1,
      {2, {2, 0}, {2, 6}},
@@ -124,7 +129,7 @@ static const struct {
      DCPK_F32,
      NO_FILE,
      DCPK_EMISMATCH,
-     "'second' is placed in file 7 of 1"},
+     "'second' is placed in file 1 of 1"},
     {"wrong size",
      0,
      {2, {2, 0}, {2, 6}},
@@ -133,6 +138,14 @@ static const struct {
      WRONG_SIZE,
      DCPK_EMISMATCH,
      "laid out as 95 bytes"},
+    {"larger size",
+     0,
+     {2, {2, 0}, {2, 6}},
+     2,
+     DCPK_F32,
+     LARGER_SIZE,
+     DCPK_EMISMATCH,
+     "laid out as 97 bytes"},
     {"place past 2^64", 0, {2, {2, 0}, {2, 6}}, 2, DCPK_F32, PAST_2_64, DCPK_ERANGE, "past 2^64"},
 };
 
@@ -213,6 +226,57 @@ static void test_build(void **state)
         } else {
             CHECK_FAILS(dcpk_plan_build(out, &err), cases[c].status, cases[c].text, cases[c].label);
         }
+        dcpk_output_free(out);
+    }
+    dcpk_checkpoint_close(ckpt);
+    fake_release(&fake);
+}
+
+/* Boxes that a format asks for: rows [from, from + n) of [4, 6]. */
+static const struct {
+    const char *label;
+    int64_t spans[2][4];
+    const char *text; /* NULL: they cover it */
+} span_cases[] = {
+    {"covered", {{0, 0, 3, 6}, {3, 0, 1, 6}}, NULL},
+    {"a gap", {{0, 0, 2, 6}, {3, 0, 1, 6}}, "element [2, 0] of shape [4, 6] is missing"},
+    {"an overlap", {{0, 0, 3, 6}, {2, 0, 2, 6}}, "overlap at element [2, 0]"},
+    {"outside", {{0, 0, 3, 6}, {3, 0, 2, 6}}, "lies outside the shape [4, 6]"},
+};
+
+static void test_spans(void **state)
+{
+    static const char *const keys[] = {"one"};
+    const struct dcpk_box whole = box2(0, 4, 0, 6);
+    struct dcpk_checkpoint *ckpt;
+    uint64_t seed = 1;
+
+    (void)state;
+    fake_add(&fake, DCPK_F32, 2, shape_4_6, 0, &seed);
+    ckpt = fake_open(&fake, "open");
+    for (size_t c = 0; c < sizeof span_cases / sizeof *span_cases; c++) {
+        const int64_t *const spans[] = {span_cases[c].spans[0], span_cases[c].spans[1]};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_piece piece;
+        struct dcpk_out_tensor tensor = {.keys = keys,
+                                         .n_keys = 1,
+                                         .dtype = DCPK_F32,
+                                         .rank = 2,
+                                         .shape = shape_4_6,
+                                         .pieces = &piece,
+                                         .n_pieces = 1,
+                                         .spans = spans,
+                                         .n_spans = 2};
+        struct dcpk_output *out;
+
+        CHECK_OK(dcpk_output_new(ckpt, &fake_format, &out, &err), span_cases[c].label);
+        CHECK_OK(dcpk_piece_make(out->arena, 0, &whole, &whole, &piece, &err), span_cases[c].label);
+        CHECK_OK(dcpk_output_add_tensor(out, &tensor, &err), span_cases[c].label);
+        if (span_cases[c].text == NULL)
+            CHECK_OK(dcpk_plan_build(out, &err), span_cases[c].label);
+        else
+            CHECK_FAILS(dcpk_plan_build(out, &err), DCPK_EFORMAT, span_cases[c].text,
+                        span_cases[c].label);
         dcpk_output_free(out);
     }
     dcpk_checkpoint_close(ckpt);
@@ -478,9 +542,10 @@ static void test_views_fold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_build),          cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_tree),           cmocka_unit_test(test_tree_is_fast),
-        cmocka_unit_test(test_view_and_index), cmocka_unit_test(test_views_fold),
+        cmocka_unit_test(test_build),        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_tree_is_fast), cmocka_unit_test(test_view_and_index),
+        cmocka_unit_test(test_views_fold),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
