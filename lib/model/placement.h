@@ -24,12 +24,15 @@ void dcpk_mesh_coords(const struct dcpk_mesh *mesh, int64_t rank, int64_t *coord
 
 /*
  * What one mesh dimension does to the tensor, in torch's terms (torch.distributed.tensor
- * placement_types): REPLICATE   every rank holds the same; SHARD       tensor axis `axis` is cut
- * into `size` parts of ceil(n / size) rows, the last ones shorter or empty (torch.chunk); STRIDED
- * the axis is taken as `split` equal blocks, each cut as SHARD does; a rank holds its part of every
- * block (gate and up halves under tensor parallelism: split 2); UNEVEN      rank r holds rows
- * [cut[r], cut[r + 1]) of the axis (Megatron-FSDP's flat buffers); PARTIAL     a term of a sum:
- * never on disk, listed for completeness; chunks of it are DCPK_EUNSUPPORTED.
+ * placement_types):
+ * - REPLICATE: every rank holds the same.
+ * - SHARD: tensor axis `axis` is cut into `size` parts of ceil(n / size) rows, the last ones
+ *   shorter or empty (torch.chunk).
+ * - STRIDED: the axis is taken as `split` equal blocks, each cut as SHARD does; a rank holds its
+ *   part of every block (gate and up halves under tensor parallelism: split 2).
+ * - UNEVEN: rank r holds rows [cut[r], cut[r + 1]) of the axis (Megatron-FSDP's flat buffers).
+ * - PARTIAL: a term of a sum, never on disk, listed for completeness; chunks of it are
+ *   DCPK_EUNSUPPORTED.
  */
 enum dcpk_placement_kind { DCPK_REPLICATE, DCPK_SHARD, DCPK_STRIDED, DCPK_UNEVEN, DCPK_PARTIAL };
 struct dcpk_placement {

@@ -10,9 +10,10 @@
  * ... neighbours:
  *
  *     level 2    [            0 .. 255             ] [   256 .. ]
- *     level 1    [ 0 .. 15 ][ 16 .. 31 ] ...            nodes: rank offsets, rank ends each, level
- * 1 first boxes       0 1 2 ...                             items[order[0]], items[order[1]], ...
+ *     level 1    [ 0 .. 15 ][ 16 .. 31 ] ...
+ *     boxes       0 1 2 ...                             items[order[0]], items[order[1]], ...
  *
+ * A node is `rank` offsets and `rank` ends; nodes begin with all of level 1.
  * A search steps over a whole run as soon as its bounding box misses. 16 boxes or fewer need no
  * memory.
  */

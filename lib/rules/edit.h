@@ -21,12 +21,15 @@ struct dcpk_edits;
 
 /*
  * Compile operations:
- *   "rename RE NEW"   every match in a key becomes NEW; \1 .. \9 are groups of RE, \0 the match,
- * \\ a backslash "remove RE"       keys that match go "keep RE"         keys that do not match go
- *   "cast RE DTYPE"   tensors that match get another floating point dtype (torch's name); objects
- * stay RE is a POSIX extended regular expression that is looked for anywhere in the key. It may
- * hold blanks; NEW and DTYPE, the last word, may not; NEW "''" is the empty text. Errors:
- * DCPK_EUSAGE with the operation and the fault.
+ * - "rename RE NEW": every match in a key becomes NEW; \1 .. \9 are groups of RE, \0 the match,
+ *   \\ a backslash.
+ * - "remove RE": keys that match go.
+ * - "keep RE": keys that do not match go.
+ * - "cast RE DTYPE": tensors that match get another floating point dtype (torch's name); objects
+ *   stay.
+ * RE is a POSIX extended regular expression that is looked for anywhere in the key. It may hold
+ * blanks; NEW and DTYPE, the last word, may not; NEW "''" is the empty text. Errors: DCPK_EUSAGE
+ * with the operation and the fault.
  */
 dcpk_status dcpk_edits_parse(const char *const *texts, size_t n, struct dcpk_edits **edits,
                              struct dcpk_error *err);

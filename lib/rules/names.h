@@ -10,12 +10,15 @@
  * One parameter has several live names, by transformer implementation, expert implementation and
  * release (fsdp_dtensor.md 5.3 and 5.6). Canonical is Transformer Engine's spelling with grouped
  * experts, MTP's inner layer as "transformer_layer":
- *   decoder.layers.3.self_attention.linear_qkv.layer_norm_weight    local:
- * decoder.layers.3.input_layernorm.weight decoder.layers.3.mlp.linear_fc1.layer_norm_weight local:
- * decoder.layers.3.pre_mlp_layernorm.weight decoder.layers.3.pre_mlp_layernorm.weight of a MoE
- * layer: the same everywhere decoder.layers.3.mlp.experts.linear_fc1.weight7 sequential:
- * ...experts.local_experts.7.linear_fc1.weight mtp.layers.0.transformer_layer.<as above> 0.17 to
- * 0.19: mtp.layers.0.mtp_model_layer.<...>
+ * - decoder.layers.3.self_attention.linear_qkv.layer_norm_weight
+ *   local: decoder.layers.3.input_layernorm.weight
+ * - decoder.layers.3.mlp.linear_fc1.layer_norm_weight
+ *   local: decoder.layers.3.pre_mlp_layernorm.weight
+ * - decoder.layers.3.pre_mlp_layernorm.weight of a MoE layer: the same everywhere
+ * - decoder.layers.3.mlp.experts.linear_fc1.weight7
+ *   sequential: decoder.layers.3.mlp.experts.local_experts.7.linear_fc1.weight
+ * - mtp.layers.0.transformer_layer.<as above>
+ *   0.17 to 0.19: mtp.layers.0.mtp_model_layer.<as above>
  */
 enum dcpk_impl {
     DCPK_IMPL_ANY,   /* every spelling, as aliases */
