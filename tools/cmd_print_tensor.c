@@ -187,7 +187,8 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
          "every element (default: past 1000 of them the first and last 3 of each axis)"},
         DCPK_CLI_FORMAT(format),
         {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
-         "print one JSON document with every element; floats as doubles, NaN and infinities as text"},
+         "print one JSON document with every element; floats as doubles, NaN and infinities as "
+         "text"},
     };
     const struct dcpk_cli cli = {
         .name = NAME,
