@@ -100,16 +100,6 @@ int dcpk_exec_threads(const struct dcpk_exec *exec)
     return exec->n_threads;
 }
 
-void dcpk_exec_strides(size_t elem_bytes, const int64_t *extent, int rank, int64_t *stride_bytes)
-{
-    int64_t stride = (int64_t)elem_bytes;
-
-    for (int axis = rank - 1; axis >= 0; axis--) {
-        stride_bytes[axis] = stride;
-        stride *= extent[axis] > 0 ? extent[axis] : 1;
-    }
-}
-
 dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
                              const struct dcpk_reader *reader, struct dcpk_extent *where,
                              struct dcpk_error *err)
@@ -127,8 +117,8 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
     if (found.source != NULL && found.chunk == number) {
         *where = (struct dcpk_extent){
             .source = found.source, .first_bytes = found.first_bytes, .is_row_major = true};
-        dcpk_exec_strides(dcpk_dtype_bytes(tensor->dtype), chunk->span + tensor->rank, tensor->rank,
-                          where->stride_bytes);
+        dcpk_row_major_strides(dcpk_dtype_bytes(tensor->dtype), chunk->span + tensor->rank,
+                               tensor->rank, where->stride_bytes);
         return DCPK_OK;
     }
     memset(where, 0, sizeof *where);

@@ -39,9 +39,6 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
                              const struct dcpk_reader *reader, struct dcpk_extent *where,
                              struct dcpk_error *err);
 
-/* Byte strides of a row-major buffer of these extents. */
-void dcpk_exec_strides(size_t elem_bytes, const int64_t *extent, int rank, int64_t *stride_bytes);
-
 /* Bytes of a source read ahead, for runs of small neighbouring reads. */
 struct dcpk_window {
     struct dcpk_source *source; /* NULL: empty */

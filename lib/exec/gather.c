@@ -4,13 +4,15 @@
  *   region of the view --pieces--> boxes of source tensors --chunk index--> parts of chunks
  * --locate--> bytes of files
  *
- * Each part is one strided copy from the file into the region's buffer. How it is read is decided
- * by its shape: one run on both sides          read straight into place; long runs each read
- * straight into place; short runs close to each other their whole span is read into scratch, as
- * many outer indices as fit, then copied; short runs far apart           run by run. Where the
- * dtypes differ, the part goes through the cast buffers, slab by slab.
+ * Each part is one strided copy from the file into the region's buffer. Its shape decides how it
+ * is read:
+ * - one run on both sides: straight into place;
+ * - long runs: each straight into place;
+ * - short runs close to each other: their whole span into scratch, as many outer indices as fit,
+ *   then copied;
+ * - short runs far apart: run by run.
+ * Where the dtypes differ, the part goes through the cast buffers, slab by slab.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "lib/exec/exec_priv.h"
@@ -58,26 +60,6 @@ dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_
         .rank = view->rank,
     };
     return dcpk_box_tree_build(tree, err);
-}
-
-/* The axes of two boxes that correspond: equal extents in order, those of length 1 left out. */
-static void pair_axes(size_t elem_bytes, const struct dcpk_box *from, const int64_t *src_stride,
-                      const struct dcpk_box *to, const int64_t *dst_stride, struct dcpk_copy *copy)
-{
-    int t = 0;
-
-    copy->rank = 0;
-    copy->elem_bytes = elem_bytes;
-    for (int f = 0; f < from->rank; f++) {
-        if (from->extent[f] == 1)
-            continue;
-        while (to->extent[t] == 1)
-            t++;
-        assert(t < to->rank && to->extent[t] == from->extent[f]);
-        copy->extent[copy->rank] = from->extent[f];
-        copy->src_stride_bytes[copy->rank] = src_stride[f];
-        copy->dst_stride_bytes[copy->rank++] = dst_stride[t++];
-    }
 }
 
 static void swap_axes(struct dcpk_copy *copy, int a, int b)
@@ -268,8 +250,8 @@ static void make_copy(const struct part *part, const struct dcpk_box *box,
     for (int axis = 0; axis < box->rank; axis++)
         file->first_bytes += (uint64_t)(box->offset[axis] - part->chunk->offset[axis]) *
                              (uint64_t)part->extent->stride_bytes[axis];
-    pair_axes(dcpk_dtype_bytes(part->dtype), box, part->extent->stride_bytes, to, dst_stride,
-              &file->copy);
+    dcpk_copy_pair(dcpk_dtype_bytes(part->dtype), box, part->extent->stride_bytes, to, dst_stride,
+                   &file->copy);
     if (!part->extent->is_row_major)
         sort_axes(&file->copy);
     dcpk_copy_simplify(&file->copy);
@@ -298,14 +280,14 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
     struct dcpk_box to;
     dcpk_status st;
 
-    dcpk_exec_strides(dcpk_dtype_bytes(part->dtype), box->extent, box->rank, packed);
+    dcpk_row_major_strides(dcpk_dtype_bytes(part->dtype), box->extent, box->rank, packed);
     make_copy(part, box, box, packed, g->worker->cast_from, &file);
     st = read_copy(g, &file, err);
     if (st != DCPK_OK)
         return st;
     dcpk_piece_forward(part->piece, box, &to);
-    dcpk_exec_strides(elem_bytes, to.extent, to.rank, packed_out);
-    pair_axes(elem_bytes, &to, packed_out, &to, g->stride_bytes, &copy);
+    dcpk_row_major_strides(elem_bytes, to.extent, to.rank, packed_out);
+    dcpk_copy_pair(elem_bytes, &to, packed_out, &to, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
     if (wanted_bytes(&copy, 0) == run_bytes(&copy, true)) /* one run: cast straight into place */
         return g->exec->backend->cast(part->dtype, g->worker->cast_from, g->view->dtype,
@@ -347,7 +329,8 @@ static void fill_piece(const struct gather *g, const struct dcpk_box *to)
     if (g->out == NULL)
         return;
     first = place_in_region(g, to);
-    pair_axes(dcpk_dtype_bytes(g->view->dtype), to, g->stride_bytes, to, g->stride_bytes, &fill);
+    dcpk_copy_pair(dcpk_dtype_bytes(g->view->dtype), to, g->stride_bytes, to, g->stride_bytes,
+                   &fill);
     dcpk_copy_simplify(&fill);
     n_outer = run_bytes(&fill, true) > fill.elem_bytes ? fill.rank - 1 : fill.rank;
     do {
@@ -460,8 +443,8 @@ static void gather_literal(const struct gather *g)
     int64_t stride_bytes[DCPK_MAX_RANK];
     struct dcpk_copy copy;
 
-    dcpk_exec_strides(elem_bytes, g->view->shape, g->view->rank, stride_bytes);
-    pair_axes(elem_bytes, g->region, stride_bytes, g->region, g->stride_bytes, &copy);
+    dcpk_row_major_strides(elem_bytes, g->view->shape, g->view->rank, stride_bytes);
+    dcpk_copy_pair(elem_bytes, g->region, stride_bytes, g->region, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
     g->exec->backend->copy(
         &copy, literal + place_of(stride_bytes, g->region->offset, g->view->rank), g->out);
@@ -486,7 +469,8 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
 
     if (dcpk_slab_elems(region) == 0)
         return DCPK_OK;
-    dcpk_exec_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank, g.stride_bytes);
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
+                           g.stride_bytes);
     if (view->literal != NULL) {
         gather_literal(&g);
         return DCPK_OK;
@@ -500,7 +484,8 @@ void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view,
     struct gather g = {.exec = exec, .view = view, .region = region};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
 
-    dcpk_exec_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank, g.stride_bytes);
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
+                           g.stride_bytes);
     if (view->literal == NULL && dcpk_slab_elems(region) > 0)
         (void)gather_all(&g, pieces, &ignored);
 }

@@ -3,26 +3,16 @@
 #include "lib/model/strided.h"
 
 #include <assert.h>
-#include <string.h>
 
-/* Byte strides of a row-major buffer. The buffer exists, so that its size fits. */
-static void row_major_strides(size_t elem_bytes, const int64_t *extent, int rank, int64_t *stride)
+void dcpk_row_major_strides(size_t elem_bytes, const int64_t *extent, int rank,
+                            int64_t *stride_bytes)
 {
     int64_t bytes = (int64_t)elem_bytes;
 
     for (int a = rank - 1; a >= 0; a--) {
-        stride[a] = bytes;
-        bytes *= extent[a] > 0 ? extent[a] : 1; /* an empty buffer has no place to reach */
+        stride_bytes[a] = bytes;
+        bytes *= extent[a] > 0 ? extent[a] : 1;
     }
-}
-
-static uint64_t first_bytes(const struct dcpk_box *box, const int64_t *stride)
-{
-    uint64_t at = 0;
-
-    for (int a = 0; a < box->rank; a++)
-        at += (uint64_t)box->offset[a] * (uint64_t)stride[a];
-    return at;
 }
 
 /* The next axis at or after `a` that is not of length 1. */
@@ -33,30 +23,23 @@ static int skip_ones(const struct dcpk_box *box, int a)
     return a;
 }
 
-void dcpk_copy_between(size_t elem_bytes, const int64_t *src_extent, const struct dcpk_box *from,
-                       uint64_t *src_offset_bytes, const int64_t *dst_extent,
-                       const struct dcpk_box *to, uint64_t *dst_offset_bytes,
-                       struct dcpk_copy *copy)
+void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_t *src_stride_bytes,
+                    const struct dcpk_box *to, const int64_t *dst_stride_bytes,
+                    struct dcpk_copy *copy)
 {
-    int64_t src_stride[DCPK_MAX_RANK], dst_stride[DCPK_MAX_RANK];
     int s = skip_ones(from, 0), d = skip_ones(to, 0);
 
-    row_major_strides(elem_bytes, src_extent, from->rank, src_stride);
-    row_major_strides(elem_bytes, dst_extent, to->rank, dst_stride);
-    *src_offset_bytes = first_bytes(from, src_stride);
-    *dst_offset_bytes = first_bytes(to, dst_stride);
-    memset(copy, 0, sizeof *copy);
+    copy->rank = 0;
     copy->elem_bytes = elem_bytes;
     while (s < from->rank && d < to->rank) {
         assert(from->extent[s] == to->extent[d]);
         copy->extent[copy->rank] = from->extent[s];
-        copy->src_stride_bytes[copy->rank] = src_stride[s];
-        copy->dst_stride_bytes[copy->rank++] = dst_stride[d];
+        copy->src_stride_bytes[copy->rank] = src_stride_bytes[s];
+        copy->dst_stride_bytes[copy->rank++] = dst_stride_bytes[d];
         s = skip_ones(from, s + 1);
         d = skip_ones(to, d + 1);
     }
     assert(s == from->rank && d == to->rank);
-    dcpk_copy_simplify(copy);
 }
 
 /* Is `outer` the stride of whole runs of `extent` steps of `inner`? */

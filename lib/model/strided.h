@@ -22,17 +22,20 @@ struct dcpk_copy {
     int64_t dst_stride_bytes[DCPK_MAX_RANK];
 };
 
+/* Byte strides of a dense row-major buffer of these extents. It exists, so that its size fits; one
+ * without elements has the strides of one whose zero extents are 1. */
+void dcpk_row_major_strides(size_t elem_bytes, const int64_t *extent, int rank,
+                            int64_t *stride_bytes);
+
 /*
- * Build the copy of `box` extents between two row-major buffers.
- * src_extent, dst_extent: shapes of the two buffers that hold the regions, ranks src_rank and
- * dst_rank; from, to: the regions in them, with equal extents after dropping axes of length 1
- * (asserted). src_offset_bytes, dst_offset_bytes: set to the place of the regions' first elements.
- * The result is simplified (dcpk_copy_simplify).
+ * Build the copy of the box `from` of one buffer to the box `to` of another, whose extents are
+ * equal after dropping axes of length 1 (asserted). The strides are those of the buffers' axes; the
+ * caller finds the boxes' first elements. Axes of length 1 are left out, no others
+ * (dcpk_copy_simplify).
  */
-void dcpk_copy_between(size_t elem_bytes, const int64_t *src_extent, const struct dcpk_box *from,
-                       uint64_t *src_offset_bytes, const int64_t *dst_extent,
-                       const struct dcpk_box *to, uint64_t *dst_offset_bytes,
-                       struct dcpk_copy *copy);
+void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_t *src_stride_bytes,
+                    const struct dcpk_box *to, const int64_t *dst_stride_bytes,
+                    struct dcpk_copy *copy);
 
 /*
  * Drop axes of length 1 and merge neighbours that lie one behind the other on both sides; a copy

@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "lib/model/piece.h"
 #include "lib/model/strided.h"
+#include "tests/between.h"
 #include "tests/check.h"
 
 #define MAX_ELEMS 20000
@@ -134,7 +135,8 @@ static void check_round(uint64_t seed, struct dcpk_arena *arena, int *n_met)
         dcpk_piece_forward(&piece, &from, &back);
         CHECK(memcmp(back.offset, to.offset, (size_t)to.rank * sizeof to.offset[0]) == 0, label);
         CHECK(memcmp(back.extent, to.extent, (size_t)to.rank * sizeof to.extent[0]) == 0, label);
-        dcpk_copy_between(sizeof in[0], src.shape, &from, &src_at, dst.shape, &to, &dst_at, &copy);
+        between(sizeof in[0], &(struct between_side){src.shape, from},
+                &(struct between_side){dst.shape, to}, &src_at, &dst_at, &copy);
         dcpk_backend_cpu_plain.copy(&copy, (const char *)in + src_at, (char *)got + dst_at);
         ++*n_met;
     }

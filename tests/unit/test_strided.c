@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_strided.c - copies between buffers, simplified. */
 #include "lib/model/strided.h"
+#include "tests/between.h"
 #include "tests/check.h"
 
 struct axis {
@@ -74,15 +75,17 @@ static const struct {
     {"empty", 4, {3, 0}, {3, 0}, {2, {0, 0}, {3, 0}}, {2, {0, 0}, {3, 0}}, 0, 0, 1, {{0, 4, 4}}},
 };
 
-static void between(void **state)
+static void boxes_are_paired(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof betweens / sizeof betweens[0]; i++) {
         struct dcpk_copy copy;
         uint64_t src_at, dst_at;
 
-        dcpk_copy_between(betweens[i].elem_bytes, betweens[i].src_extent, &betweens[i].from,
-                          &src_at, betweens[i].dst_extent, &betweens[i].to, &dst_at, &copy);
+        between(betweens[i].elem_bytes,
+                &(struct between_side){betweens[i].src_extent, betweens[i].from},
+                &(struct between_side){betweens[i].dst_extent, betweens[i].to}, &src_at, &dst_at,
+                &copy);
         CHECK_EQ_INT(src_at, betweens[i].src_at, betweens[i].label);
         CHECK_EQ_INT(dst_at, betweens[i].dst_at, betweens[i].label);
         CHECK_EQ_INT(copy.elem_bytes, betweens[i].elem_bytes, betweens[i].label);
@@ -127,7 +130,8 @@ static void simplify(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(between), cmocka_unit_test(simplify)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(boxes_are_paired),
+                                       cmocka_unit_test(simplify)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
