@@ -274,6 +274,51 @@ static void blocks_are_read_off_the_chunks(void **state)
     }
 }
 
+/* Two layers of 128 rows; chunks that no tensor parallelism of two ranks leaves behind. */
+static void irregular_blocks_are_refused(void **state)
+{
+    static const struct {
+        const char *label;
+        int64_t spans[4][4];
+        size_t n;
+        const char *text;
+    } cases[] = {
+        {"one layer cut, one not",
+         {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 128}},
+         3,
+         "some of its chunks are cut by tensor parallelism and some are not"},
+        {"the whole one first",
+         {{1, 0, 1, 128}, {0, 0, 1, 64}, {0, 64, 1, 64}},
+         3,
+         "some of its chunks are cut by tensor parallelism and some are not"},
+        {"off the grid",
+         {{0, 0, 1, 64}, {0, 32, 1, 64}, {1, 0, 1, 64}, {1, 64, 1, 64}},
+         4,
+         "the chunk [0:1, 32:96] is no block of tensor parallelism"},
+        {"of two sizes",
+         {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 32}, {1, 32, 1, 96}},
+         4,
+         "the chunk [1:2, 0:32] is no block"},
+        {"no part of the rows", {{0, 0, 1, 48}, {0, 48, 1, 80}}, 2, "the chunk [0:1, 0:48] is no"},
+    };
+    static const int64_t shape[] = {2, 128};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_chunk chunks[4];
+        const struct dcpk_checkpoint ckpt = {.chunks = chunks};
+        const struct dcpk_tensor tensor = {
+            .key = "t", .rank = 2, .shape = shape, .n_chunks = cases[i].n};
+        struct dcpk_blocks got;
+
+        for (size_t c = 0; c < cases[i].n; c++)
+            chunks[c] = (struct dcpk_chunk){.span = cases[i].spans[c]};
+        CHECK_FAILS(dcpk_blocks_find(&ckpt, &tensor, 1, 2, &got, &err), DCPK_EUNSUPPORTED,
+                    cases[i].text, cases[i].label);
+    }
+}
+
 /* Parts of 4 and 8 rows on two ranks, and the gate and up rows of torch_dist.md 4.4. */
 static const struct {
     const char *label;
@@ -304,6 +349,7 @@ static void a_rank_holds_its_block_of_every_part(void **state)
 static void parts_follow_each_other(void **state)
 {
     const struct dcpk_blocks four = {0, 2, 1, {4}}, eight = {0, 2, 1, {8}}, whole = {-1, 1, 1, {0}};
+    const struct dcpk_blocks columns = {1, 2, 1, {4}}, of_four_ranks = {0, 4, 1, {8}};
     struct dcpk_blocks got = four;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
@@ -313,6 +359,11 @@ static void parts_follow_each_other(void **state)
     CHECK_EQ_INT(got.ends[1], 12, "end");
     CHECK_FAILS(dcpk_blocks_append(&got, &whole, &err), DCPK_EUNSUPPORTED, "not cut alike",
                 "one part is whole");
+    CHECK_FAILS(dcpk_blocks_append(&got, &of_four_ranks, &err), DCPK_EUNSUPPORTED, "not cut alike",
+                "other ranks");
+    got = columns;
+    CHECK_FAILS(dcpk_blocks_append(&got, &columns, &err), DCPK_EUNSUPPORTED, "not cut alike",
+                "columns do not follow each other");
     got = whole;
     err = (struct dcpk_error)DCPK_ERROR_INIT;
     CHECK_OK(dcpk_blocks_append(&got, &whole, &err), "none is cut");
@@ -325,6 +376,7 @@ int main(void)
         cmocka_unit_test(layers_are_on_their_chunks),
         cmocka_unit_test(args_that_do_not_tell_are_refused),
         cmocka_unit_test(blocks_are_read_off_the_chunks),
+        cmocka_unit_test(irregular_blocks_are_refused),
         cmocka_unit_test(a_rank_holds_its_block_of_every_part),
         cmocka_unit_test(parts_follow_each_other),
     };

@@ -13,7 +13,7 @@
     }
 
 static const int64_t cuts[] = {0, 1, 1, 10}, short_cuts[] = {0, 4, 9},
-                     falling_cuts[] = {0, 7, 3, 10};
+                     falling_cuts[] = {0, 7, 3, 10}, late_cuts[] = {1, 4, 10};
 
 /*
  * Offsets and lengths of SHARD cases as torch 2.11 computes them:
@@ -113,6 +113,14 @@ static const struct {
      {2},
      {{DCPK_UNEVEN, 0, 0, short_cuts}},
      "cuts of axis 0 must ascend from 0 to its 10 rows",
+     DCPK_EMISMATCH},
+    {"uneven, without row 0",
+     1,
+     {10},
+     1,
+     {2},
+     {{DCPK_UNEVEN, 0, 0, late_cuts}},
+     "to its 10 rows, but go from 1 to 10",
      DCPK_EMISMATCH},
     {"uneven, falling",
      1,
