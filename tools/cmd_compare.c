@@ -62,6 +62,8 @@ int dcpk_cmd_compare(int argc, char **argv)
          "args, defaults in parameter groups)"},
         {"vocab-size", 0, DCPK_CLI_LENGTH, &options.vocab_size, "N",
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
+        {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
+         "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),

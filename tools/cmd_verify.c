@@ -20,7 +20,7 @@ struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *format;
     bool as_json, weights_only;
-    int64_t vocab_size;
+    int64_t vocab_size, bucket_elems;
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
@@ -195,6 +195,8 @@ static int verify(struct verify *v)
 
     if (st == DCPK_OK && v->against != NULL)
         st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
+    if (st == DCPK_OK && v->source != NULL)
+        v->source->told_bucket_elems = v->bucket_elems;
     code = st == DCPK_OK ? check(v) : dcpk_cli_fail(NAME, &err);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
@@ -213,6 +215,9 @@ int dcpk_cmd_verify(int argc, char **argv)
         {"vocab-size", 0, DCPK_CLI_LENGTH, &v.vocab_size, "N",
          "with --against: tokens of the vocabulary, where its padding differs (default:\n"
          "args.vocab_size)"},
+        {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &v.bucket_elems, "N",
+         "with --against: elements of a DDP bucket in the run that wrote SRC, as 'convert' was "
+         "told"},
         DCPK_CLI_FORMAT(v.format),
         DCPK_CLI_JSON(v.as_json),
         DCPK_CLI_THREADS(v.options.n_threads),
@@ -235,8 +240,9 @@ int dcpk_cmd_verify(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    if (v.against == NULL && (v.weights_only || v.vocab_size != 0))
-        return dcpk_cli_usage(NAME, "--weights-only and --vocab-size are for --against SRC");
+    if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || v.bucket_elems != 0))
+        return dcpk_cli_usage(
+            NAME, "--weights-only, --vocab-size and --ddp-bucket-size are for --against SRC");
     v.path = args[0];
     return verify(&v);
 }

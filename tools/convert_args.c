@@ -110,6 +110,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->in = in;
     options->out = out;
     options->from = a->from;
+    options->bucket_elems = a->bucket_elems;
     options->exec.n_threads = a->n_threads;
     options->exec.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;

@@ -19,6 +19,7 @@ struct dcpk_convert_args {
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;
+    int64_t bucket_elems;
     struct dcpk_target_args target;
 };
 
@@ -84,6 +85,13 @@ struct dcpk_convert_parsed {
          "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
         DCPK_TARGET_OPTIONS((a).target),                                                           \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
+        {"ddp-bucket-size",                                                                        \
+         0,                                                                                        \
+         DCPK_CLI_LENGTH,                                                                          \
+         &(a).bucket_elems,                                                                        \
+         "N",                                                                                      \
+         "elements of a DDP bucket in the run that wrote IN, where optimizer state gathered by\n"  \
+         "data-parallel rank 0 (dp_zero_gather_scatter) does not fit args.ddp_bucket_size"},       \
         {"check-input",                                                                            \
          0,                                                                                        \
          DCPK_CLI_FLAG,                                                                            \

@@ -56,7 +56,7 @@ dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_byt
                                  const struct dcpk_value **value, struct dcpk_error *err);
 
 /*
- * The outline of an item of any size (format.h, outline_object): its data.pkl is read, at most 256
+ * The outline of an item of any size (format.h, outline_object): its data.pkl is read, at most 64
  * MiB of it, and checked, its tensors stay where they are.
  */
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,

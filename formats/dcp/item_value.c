@@ -11,7 +11,7 @@
 
 #define MAX_VALUE_MEMBERS   65536u
 #define DEFAULT_LIMIT_BYTES ((uint64_t)1 << 30)
-#define MAX_OUTLINE_BYTES   ((uint64_t)256 << 20) /* of the pickle alone */
+#define MAX_OUTLINE_BYTES   ((uint64_t)64 << 20) /* of the pickle alone */
 /* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
 #define MAX_EXPANSION 64u
 

@@ -9,8 +9,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
-#define MAX_BUCKET_ELEMS (INT64_C(1) << 56) /* what is rounded up fits 64 bits */
-
 /*
  * "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>.gbuf_idx_<b>.dtype_(torch.bfloat16,
  * torch.float32).bucket_idx_<k>.exp_avg" (MC/optimizer/distrib_optimizer.py@0.19.0
@@ -79,12 +77,23 @@ static bool parse_key(const char *text, struct bucket_key *key)
     return *p != '\0';
 }
 
-bool dcpk_bucket_is_key(const char *key)
+size_t dcpk_bucket_take_group(const char *key, int64_t *chained, int64_t *group)
 {
     struct bucket_key parts;
     const char *p = key;
 
-    return take_group(&p, &parts) && *p == '.';
+    if (!take_group(&p, &parts) || *p != '.')
+        return 0;
+    *chained = parts.chained;
+    *group = parts.group;
+    return parts.group_bytes;
+}
+
+bool dcpk_bucket_is_key(const char *key)
+{
+    int64_t unused;
+
+    return dcpk_bucket_take_group(key, &unused, &unused) > 0;
 }
 
 static int compare_numbers(int64_t a, int64_t b)
@@ -193,9 +202,8 @@ static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct 
     return st;
 }
 
-/* The number of a state's name in list->states, added when it is new. */
-static dcpk_status find_state(struct dcpk_bucket_list *list, const char *state, size_t *number,
-                              struct dcpk_error *err)
+dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *state, size_t *number,
+                                   struct dcpk_error *err)
 {
     for (*number = 0; *number < list->n_states; (*number)++)
         if (strcmp(list->states[*number], state) == 0)
@@ -248,7 +256,7 @@ static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bu
                          : dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
     if (st == DCPK_OK)
-        st = find_state(list, entry->key.state, &state, err);
+        st = dcpk_bucket_find_state(list, entry->key.state, &state, err);
     if (st == DCPK_OK)
         st = sort_chunks(ckpt, tensor, cuts, chunks, err);
     if (st != DCPK_OK)
@@ -272,23 +280,23 @@ static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bu
     return DCPK_OK;
 }
 
-static dcpk_status read_dtype(const struct bucket_key *key, enum dcpk_dtype *dtype,
-                              struct dcpk_error *err)
+dcpk_status dcpk_bucket_check_dtype(const char *name, size_t n_bytes, enum dcpk_dtype *dtype,
+                                    struct dcpk_error *err)
 {
-    char name[32];
+    char text[32];
 
     *dtype = DCPK_DTYPE_NONE;
-    if (key->dtype_bytes < sizeof name) {
-        memcpy(name, key->dtype, key->dtype_bytes);
-        name[key->dtype_bytes] = '\0';
-        *dtype = dcpk_dtype_from_name(name);
+    if (n_bytes < sizeof text) {
+        memcpy(text, name, n_bytes);
+        text[n_bytes] = '\0';
+        *dtype = dcpk_dtype_from_name(text);
     }
     if (*dtype != DCPK_BF16 && *dtype != DCPK_F16 && *dtype != DCPK_F32)
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,
             "buckets of %.*s parameters are not decoded (FP8 weights: their rounded masters "
             "prove nothing)",
-            (int)(key->dtype_bytes < 64 ? key->dtype_bytes : 64), key->dtype);
+            (int)(n_bytes < 64 ? n_bytes : 64), name);
     return DCPK_OK;
 }
 
@@ -317,7 +325,7 @@ static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry 
                                            .group = key->group,
                                            .buffer = key->buffer,
                                            .number = key->number};
-            st = read_dtype(key, &bucket->param_dtype, err);
+            st = dcpk_bucket_check_dtype(key->dtype, key->dtype_bytes, &bucket->param_dtype, err);
         } else {
             bucket = &list->buckets[list->n - 1];
         }
@@ -391,9 +399,9 @@ static dcpk_status check_sizes(const struct dcpk_value *padded, const struct dcp
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s' has %" PRId64 " elements, recorded are %" PRId64 ", padded %" PRId64,
                          b->key, b->n_stored_elems, b->n_elems, b->n_padded_elems);
-    if (b->n_padded_elems > MAX_BUCKET_ELEMS)
+    if (b->n_padded_elems > DCPK_MAX_BUCKET_ELEMS)
         return dcpk_fail(err, DCPK_ERANGE, "'%s' has %" PRId64 " elements, more than %" PRId64,
-                         b->key, b->n_padded_elems, MAX_BUCKET_ELEMS);
+                         b->key, b->n_padded_elems, DCPK_MAX_BUCKET_ELEMS);
     return DCPK_OK;
 }
 
@@ -425,7 +433,7 @@ static dcpk_status check_records(struct dcpk_checkpoint *ckpt, unsigned flags,
     return DCPK_OK;
 }
 
-static dcpk_status check_states(const struct dcpk_bucket_list *list, struct dcpk_error *err)
+dcpk_status dcpk_bucket_check_states(const struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     for (size_t i = 0; i < list->n; i++)
         for (size_t s = 0; s < list->n_states; s++)
@@ -446,7 +454,7 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
     if (st == DCPK_OK && n > 0) {
         st = build(ckpt, entries, n, flags, list, err);
         if (st == DCPK_OK)
-            st = check_states(list, err);
+            st = dcpk_bucket_check_states(list, err);
         if (st == DCPK_OK)
             st = check_records(ckpt, flags, list, err);
     }

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable, fully_sharded_bucket_space)
- * -> model-shaped tensors of the canonical view. */
+/* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable, fully_sharded_bucket_space,
+ * dp_zero_gather_scatter) -> model-shaped tensors of the canonical view. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
-
-#define IN_BUCKETS                                                                                 \
-    "decoding the optimizer's buckets (dp_reshardable; without decoding: load with the same "      \
-    "Megatron and save with --dist-ckpt-optim-fully-reshardable, or convert with --weights-only)"
-#define IN_OLD_BUCKETS                                                                             \
-    "decoding the optimizer's buckets (fully_sharded_bucket_space; without decoding: convert "     \
-    "with "                                                                                        \
-    "--weights-only)"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */
 static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
@@ -189,7 +181,8 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
 static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket *bucket,
                               struct dcpk_error *err)
 {
-    const size_t n = (size_t)(strstr(bucket->key, ".gbuf_idx_") - bucket->key);
+    int64_t unused;
+    const size_t n = dcpk_bucket_take_group(bucket->key, &unused, &unused);
     const char *key =
         dcpk_arena_printf(model->arena, err, "%.*s.optimizer/shard_0_1", (int)n, bucket->key);
     const struct dcpk_object *object;
@@ -218,13 +211,21 @@ static dcpk_status add_all_groups(struct dcpk_model *model, const struct dcpk_bu
     return st;
 }
 
+/* The buckets that the checkpoint has, in tensors or gathered in objects. */
+static dcpk_status read_list(struct dcpk_model *model, unsigned flags,
+                             struct dcpk_bucket_list *list, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_bucket_list_read(model->ckpt, flags, list, err);
+
+    return st == DCPK_OK && list->n == 0 ? dcpk_gathered_list_read(model->ckpt, list, err) : st;
+}
+
 dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err)
 {
     const bool is_old = strcmp(model->optimizer_layout, "dp_reshardable") != 0;
     struct dcpk_bucket_list list;
     struct dcpk_replay replay;
-    dcpk_status st =
-        dcpk_bucket_list_read(model->ckpt, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err);
+    dcpk_status st = read_list(model, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err);
 
     if (st == DCPK_OK && list.n == 0)
         return DCPK_OK;
@@ -237,7 +238,13 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
     if (st == DCPK_OK)
         st = add_all_groups(model, &list, err);
     if (st != DCPK_OK) {
-        dcpk_context(err, is_old ? IN_OLD_BUCKETS : IN_BUCKETS);
+        dcpk_context(err,
+                     "decoding the optimizer's buckets (%s; without decoding: %sconvert with "
+                     "--weights-only)",
+                     model->optimizer_layout,
+                     is_old ? ""
+                            : "load with the same Megatron and save with "
+                              "--dist-ckpt-optim-fully-reshardable, or ");
         return st;
     }
     model->has_optimizer = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_buckets.h - how Megatron laid a model out over ranks and DDP buckets, for the files that
- * decode dp_reshardable and fully_sharded_bucket_space. */
+ * decode dp_reshardable, fully_sharded_bucket_space and dp_zero_gather_scatter. */
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_BUCKETS_H
 
@@ -19,6 +19,15 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
 /* --- megatron_cut.c: how args say that the model was cut --- */
 
 /*
+ * When a bucket of the first model chunk is closed; in all others there is one a buffer
+ * (MC/distributed/distributed_data_parallel.py@0.7.0 to main, MT/training.py get_model).
+ */
+struct dcpk_bucketing {
+    int64_t n_elems;   /* it has so many at least; 0: never */
+    int64_t n_buckets; /* not 0: the elements of the rank's parameters by this number, instead */
+};
+
+/*
  * A model chunk is called by its place in the order in which layers run through them: chunk * pp +
  * stage. Sizes are at least 1.
  */
@@ -29,6 +38,7 @@ struct dcpk_cut {
     int64_t n_layers, n_experts;       /* n_experts: 0 in a dense model */
     const int64_t *layer_ends;         /* of chunk c: decoder layers on chunks 0 to c */
     int64_t norm_chunk, mtp_chunk;     /* with the decoder's final norm; multi-token prediction */
+    struct dcpk_bucketing bucketing;
     bool has_mtp;
     bool is_tied;  /* the output layer's weight is the embedding's */
     unsigned spec; /* enum dcpk_spec, as far as args tell */
@@ -115,9 +125,19 @@ int64_t dcpk_replay_end_multiple(const struct dcpk_replay_rules *rules, int64_t 
 /* --- megatron_bucket_list.c: the stored buckets --- */
 
 enum { DCPK_MAX_BUCKET_STATES = 8 };
+#define DCPK_MAX_BUCKET_ELEMS (INT64_C(1) << 56) /* what is rounded up fits 64 bits */
+
+/* How a bucket is stored. */
+enum dcpk_bucket_form {
+    DCPK_SLICED,    /* in chunks, cut where parameters and slices of ranks end */
+    DCPK_GATHERED,  /* whole, in an object (dp_zero_gather_scatter of core 0.6) */
+    DCPK_COALESCED, /* it stands for all buckets of its buffer, one behind the other in an object,
+                       the padding at their ends left out (of core 0.7 and later) */
+};
 
 /* One bucket of one buffer: a tensor for each optimizer state, all cut into the same chunks. */
 struct dcpk_bucket {
+    enum dcpk_bucket_form form;
     bool is_expert; /* of the optimizer for routed experts */
     int64_t group;  /* dp_group_idx: the rank in the model-parallel group */
     int64_t buffer; /* gbuf_idx */
@@ -140,6 +160,7 @@ struct dcpk_bucket_list {
     const char *states[DCPK_MAX_BUCKET_STATES]; /* "param", "exp_avg", ... */
     size_t n_states;
     bool has_expert_optimizer;
+    bool is_gathered; /* no bucket is DCPK_SLICED */
 };
 
 /* Is it one of the keys that belong to buckets? */
@@ -155,6 +176,33 @@ enum dcpk_bucket_flags {
  * flags: enum dcpk_bucket_flags. */
 dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
                                   struct dcpk_bucket_list *list, struct dcpk_error *err);
+
+/*
+ * A key "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>..." up to the group's number: bytes
+ * of that part, 0 when it is none. chained: 0 too where there is no prefix.
+ */
+size_t dcpk_bucket_take_group(const char *key, int64_t *chained, int64_t *group);
+/* The number of a state's name in list->states, added when it is new (then borrowed). Errors:
+ * DCPK_EUNSUPPORTED for one too many. */
+dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *state, size_t *number,
+                                   struct dcpk_error *err);
+/* Errors: DCPK_EUNSUPPORTED where rounded masters prove nothing of parameters of that dtype, as
+ * torch names it. */
+dcpk_status dcpk_bucket_check_dtype(const char *name, size_t n_bytes, enum dcpk_dtype *dtype,
+                                    struct dcpk_error *err);
+
+/* Errors: DCPK_EFORMAT for a bucket that lacks a state which another has. */
+dcpk_status dcpk_bucket_check_states(const struct dcpk_bucket_list *list, struct dcpk_error *err);
+
+/* --- megatron_gathered.c: buckets inside objects --- */
+
+/*
+ * The buckets of dp_zero_gather_scatter (torch_dist.md 5.5), one object a group of ranks; their
+ * states become tensors inside it (dcpk_checkpoint_add_inner). list->n 0 when there are none.
+ */
+bool dcpk_gathered_is_there(const struct dcpk_checkpoint *ckpt);
+dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                                    struct dcpk_error *err);
 
 /* --- megatron_replay.c: which parameter lies where --- */
 
@@ -183,18 +231,47 @@ struct dcpk_replay {
     size_t n_slots;
     int64_t n_ranks;                /* the larger of tp and etp */
     struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
+    int64_t n_lost_elems; /* the first ones of a parameter, which were not saved; 0: none */
+    uint32_t lost_param;
 };
+
+/* Find the slots, in the order of model->params; replay->cut is there. In model->arena. Errors:
+ * DCPK_EUNSUPPORTED, DCPK_EFORMAT naming a parameter that cannot be placed. */
+dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
+                                struct dcpk_error *err);
+
+/*
+ * Fill replay->places by replay->rules, replay->cut.bucketing and the order of replay->slots.
+ * Errors: DCPK_EMISMATCH where that does not come out as the buckets are; DCPK_EUNSUPPORTED for
+ * elements that were not saved.
+ */
+dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             struct dcpk_replay *replay, struct dcpk_error *err);
+
+/* --- megatron_orders.c: which of the layouts that runs may have had --- */
 
 /*
  * Replay the layout that DDP gives its buffers (torch_dist.md 5.4, way 1): parameters in reverse
  * order of registration, by the rules of a release, buckets as large as they are recorded; slices
  * of data-parallel ranks are cut at each parameter, so that every chunk boundary must be explained.
- * The order and the release of args are tried first, then the others. rules: the only ones to try,
- * NULL: all.
+ * Gathered buckets have no such boundaries: there the sizes must come out, and the first elements
+ * of parameters must be near their weights. The order, the release and the size of buckets of args
+ * are tried first, then the others. rules: the only ones to try, NULL: all.
  */
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
                             struct dcpk_error *err);
+
+/* --- megatron_sample.c --- */
+
+/*
+ * Compare the first elements of parameters with what the replay says is their master, of some
+ * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than
+ * rounding can. Says nothing of layouts that only move constants about: the proof of all elements
+ * is lib/exec/prove_masters.h.
+ */
+dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                               const struct dcpk_replay *replay, struct dcpk_error *err);
 
 /* --- megatron_buckets.c --- */
 

@@ -99,6 +99,32 @@ static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *
     return DCPK_OK;
 }
 
+/*
+ * args.ddp_bucket_size, or what Megatron makes of None (MC/distributed/
+ * distributed_data_parallel.py@0.7.0 to main; core 0.6 records its buckets).
+ */
+static dcpk_status read_bucketing(const struct dcpk_value *attrs, struct dcpk_cut *cut,
+                                  struct dcpk_error *err)
+{
+    const int64_t least = 40000000, for_each_rank = 1000000;
+    int64_t world;
+    dcpk_status st = read_size(attrs, "world_size", 1, -1, &world, err);
+
+    if (st != DCPK_OK || !dcpk_value_is_true(attrs, "overlap_grad_reduce"))
+        return st;
+    cut->bucketing.n_elems = world / (cut->tp * cut->pp) * for_each_rank;
+    if (cut->bucketing.n_elems < least)
+        cut->bucketing.n_elems = least;
+    if (is_set(attrs, "ddp_num_buckets"))
+        return read_size(attrs, "ddp_num_buckets", 1, 0, &cut->bucketing.n_buckets, err);
+    if (is_set(attrs, "ddp_bucket_size") &&
+        (!dcpk_value_as_int(dcpk_value_get(attrs, "ddp_bucket_size"), &cut->bucketing.n_elems) ||
+         cut->bucketing.n_elems < 1))
+        return dcpk_fail(err, DCPK_EFORMAT, "args.ddp_bucket_size is %" PRId64,
+                         cut->bucketing.n_elems);
+    return DCPK_OK;
+}
+
 static dcpk_status read_experts(const struct dcpk_value *attrs, struct dcpk_cut *cut,
                                 struct dcpk_error *err)
 {
@@ -381,6 +407,8 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
         st = read_experts(attrs, &c, err);
     if (st == DCPK_OK)
         st = read_slices(attrs, &c, err);
+    if (st == DCPK_OK)
+        st = read_bucketing(attrs, &c, err);
     if (st != DCPK_OK)
         return st;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&

@@ -103,8 +103,8 @@ static void add_copies(const struct dcpk_cut *cut, struct dcpk_replay *replay)
     }
 }
 
-static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *replay,
-                                 struct dcpk_error *err)
+dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
+                                struct dcpk_error *err)
 {
     struct dcpk_blocks **of_tensor =
         dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
@@ -137,16 +137,6 @@ static dcpk_status collect_slots(struct dcpk_model *model, struct dcpk_replay *r
     return st;
 }
 
-static int compare_slots(const void *left, const void *right)
-{
-    const struct dcpk_slot *a = left, *b = right;
-    const int order = dcpk_registered_compare(&a->reg, &b->reg);
-
-    if (order != 0)
-        return order;
-    return a->param < b->param ? -1 : a->param > b->param;
-}
-
 /* --- one buffer --- */
 
 /* A rank's buffer being filled: which slots it has, and its buckets. */
@@ -159,8 +149,10 @@ struct buffer {
     bool is_expert;
     enum dcpk_dtype dtype;
     size_t bucket, end_bucket; /* the next to be filled */
+    int64_t base;              /* where it begins: not at 0 in coalesced ones */
     int64_t at;                /* the first free element in it; 0: it is empty */
-    int64_t *marks;            /* starts and ends of parameters in it, ascending; room for all */
+    int64_t full_elems; /* a coalesced one is closed when it has so many; 0: when all are in it */
+    int64_t *marks;     /* starts and ends of parameters in it, ascending; room for all */
     size_t n_marks;
 };
 
@@ -227,14 +219,20 @@ static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *
 static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
 {
     const struct dcpk_bucket *bucket = &b->list->buckets[b->bucket];
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
+    if (bucket->form == DCPK_COALESCED) {
+        b->base += b->at;
+        b->at = 0;
+        return DCPK_OK;
+    }
     if (b->at != bucket->n_elems)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' has %" PRId64
                          " elements, the parameters laid into it end at %" PRId64,
                          bucket->key, bucket->n_elems, b->at);
-    st = check_cuts(b, bucket, err);
+    if (bucket->form == DCPK_SLICED)
+        st = check_cuts(b, bucket, err);
     b->bucket++;
     b->at = 0;
     b->n_marks = 0;
@@ -246,13 +244,17 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
 static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
 {
     const struct dcpk_replay_rules *rules = b->replay->rules;
-    const int64_t n_padded = b->list->buckets[b->bucket].n_padded_elems;
-    int64_t start = n_padded;
+    const struct dcpk_bucket *bucket = &b->list->buckets[b->bucket];
+    const int64_t multiple = dcpk_replay_end_multiple(rules, slices_of(b));
+    int64_t n_padded = bucket->n_padded_elems, start;
     dcpk_status st;
 
+    if (bucket->form == DCPK_COALESCED)
+        n_padded = dcpk_replay_round_up(b->at, multiple);
+    start = n_padded;
     if (!rules->shared_starts_bucket) {
         if (b->at % slices_of(b) != 0)
-            b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, slices_of(b)));
+            b->at = dcpk_replay_round_up(b->at, multiple);
         start = b->at;
         b->marks[b->n_marks++] = start;
     }
@@ -261,16 +263,28 @@ static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
     return st;
 }
 
-/* The place of a parameter that reaches from b->at to `end`, and its marks. */
+/*
+ * The place of a parameter that reaches from b->at to `end`, and its marks. Of one that begins in
+ * padding that was left out: what is there of it (see check_lost).
+ */
 static struct dcpk_slot_place note_place(struct buffer *b, int64_t end)
 {
     const size_t bucket = b->at < 0 ? b->bucket - 1 : b->bucket;
     const int64_t n_before = b->at < 0 ? b->list->buckets[bucket].n_padded_elems : 0;
 
+    if (b->list->buckets[b->bucket].form == DCPK_COALESCED)
+        return (struct dcpk_slot_place){b->bucket, b->base + (b->at < 0 ? 0 : b->at)};
     if (b->at >= 0)
         b->marks[b->n_marks++] = b->at;
     b->marks[b->n_marks++] = end;
     return (struct dcpk_slot_place){bucket, n_before + b->at};
+}
+
+/* Is the bucket as large as it was, its last parameter ending at b->at? */
+static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
+{
+    return bucket->form == DCPK_COALESCED ? b->full_elems > 0 && b->at >= b->full_elems
+                                          : b->at == bucket->n_elems;
 }
 
 /* Lay one parameter behind the others. */
@@ -291,15 +305,39 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no bucket is left for parameter '%s'",
                          b->list->buckets[b->bucket - 1].key, name);
     bucket = &b->list->buckets[b->bucket];
-    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems ||
+    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems - b->base ||
         (b->at < 0 && end <= 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' has %" PRId64 " elements, parameter '%s' of %" PRId64
                          " begins at %" PRId64 " and does not fit",
-                         bucket->key, bucket->n_elems, name, slot->n_elems, b->at);
+                         bucket->key, bucket->n_elems, name, slot->n_elems, b->base + b->at);
+    if (bucket->form == DCPK_COALESCED && b->at < 0) {
+        b->replay->n_lost_elems = -b->at;
+        b->replay->lost_param = slot->param;
+    }
     b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] = note_place(b, end);
     b->at = end;
-    return end == bucket->n_elems || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
+    return is_full(b, bucket) || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
+}
+
+/* The buckets of the buffer hold what was laid into them, and no more. */
+static dcpk_status finish_buffer(struct buffer *b, struct dcpk_error *err)
+{
+    const struct dcpk_bucket *bucket;
+    dcpk_status st = b->at > 0 ? close_bucket(b, err) : DCPK_OK;
+
+    if (st != DCPK_OK || b->bucket == b->end_bucket)
+        return st;
+    bucket = &b->list->buckets[b->bucket];
+    if (bucket->form != DCPK_COALESCED)
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no parameter is left for this bucket",
+                         bucket->key);
+    if (b->base != bucket->n_elems)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' has %" PRId64
+                         " elements, the parameters laid into it end at %" PRId64,
+                         bucket->key, bucket->n_elems, b->base);
+    return DCPK_OK;
 }
 
 /* Fill the buffer with its parameters, the last registered first. */
@@ -310,12 +348,7 @@ static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
     for (size_t s = b->replay->n_slots; s-- > 0 && st == DCPK_OK;)
         if (holds(b, &b->replay->slots[s]))
             st = place(b, s, err);
-    if (st == DCPK_OK && b->at > 0)
-        st = close_bucket(b, err);
-    if (st == DCPK_OK && b->bucket != b->end_bucket)
-        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no parameter is left for this bucket",
-                         b->list->buckets[b->bucket].key);
-    return st;
+    return st == DCPK_OK ? finish_buffer(b, err) : st;
 }
 
 /* --- one rank's buffers --- */
@@ -375,6 +408,25 @@ static dcpk_status next_chunk(struct buffer *b, const struct dcpk_bucket *bucket
                      dcpk_dtype_name(bucket->param_dtype));
 }
 
+/* How large a bucket of the buffer becomes before it is closed; 0: it is the only one. */
+static int64_t find_full(const struct buffer *b)
+{
+    const struct dcpk_cut *cut = &b->replay->cut;
+    int64_t n_elems = 0;
+
+    if (b->chunk > 0)
+        return 0;
+    if (cut->bucketing.n_buckets == 0)
+        return cut->bucketing.n_elems;
+    for (size_t s = 0; s < b->replay->n_slots; s++) {
+        const struct dcpk_slot *slot = &b->replay->slots[s];
+
+        if (slot->chunk % cut->pp == 0) /* on the first stage; each rank has as many experts */
+            n_elems += slot->reg.expert < 0 ? slot->n_elems * cut->ep : slot->n_elems;
+    }
+    return n_elems / cut->ep / cut->bucketing.n_buckets;
+}
+
 static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct dcpk_error *err)
 {
     int64_t chunks[DCPK_N_DTYPES] = {0};
@@ -385,9 +437,10 @@ static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct
 
         b->bucket = i;
         b->end_bucket = buffer_end(b->list, i);
-        b->at = 0;
+        b->at = b->base = 0;
         b->n_marks = 0;
         st = next_chunk(b, bucket, &chunks[bucket->param_dtype], err);
+        b->full_elems = find_full(b);
         if (st == DCPK_OK)
             st = fill_buffer(b, err);
     }
@@ -407,12 +460,33 @@ static dcpk_status check_places(const struct dcpk_model *model, const struct dcp
     return DCPK_OK;
 }
 
-static dcpk_status fill_all(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            struct dcpk_replay *replay, int64_t *marks, struct dcpk_error *err)
+/*
+ * Word embeddings of core 0.7 to 0.12 that share a buffer may begin in the padding of the bucket in
+ * front of theirs, which a coalesced buffer leaves out: it has not all of their elements.
+ */
+static dcpk_status check_lost(const struct dcpk_model *model, const struct dcpk_replay *replay,
+                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    if (replay->n_lost_elems == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "the first %" PRId64 " elements of the state of '%s' were not saved: they lay "
+                     "in the padding of a bucket, which %s leaves out",
+                     replay->n_lost_elems, model->params[replay->lost_param].name,
+                     replay->rules->releases);
+}
+
+dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
+    int64_t *marks = dcpk_alloc_array(2 * replay->n_slots + 1, sizeof *marks, err);
+    dcpk_status st = marks == NULL ? err->status : DCPK_OK;
     size_t end;
 
+    replay->n_lost_elems = 0;
+    for (size_t i = 0; i < n_places; i++)
+        replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
     for (size_t first = 0; first < list->n && st == DCPK_OK; first = end) {
         const struct dcpk_bucket *head = &list->buckets[first];
         struct buffer b = {.model = model, .list = list, .replay = replay, .marks = marks};
@@ -423,130 +497,8 @@ static dcpk_status fill_all(const struct dcpk_model *model, const struct dcpk_bu
                 break;
         st = fill_group(&b, first, end, err);
     }
-    return st == DCPK_OK ? check_places(model, replay, err) : st;
-}
-
-/* --- orders of registration --- */
-
-static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
-                               struct dcpk_replay *replay, struct dcpk_error *err)
-{
-    for (size_t s = 0; s < replay->n_slots; s++) {
-        struct dcpk_slot *slot = &replay->slots[s];
-        const char *name =
-            slot->is_output ? "output_layer.weight" : model->params[slot->param].name;
-
-        if (!dcpk_registered_find(name, spec, &slot->reg))
-            return dcpk_fail(
-                err, DCPK_EUNSUPPORTED,
-                "the place of parameter '%s' in the order of registration is not known", name);
-    }
-    if (replay->n_slots > 0)
-        qsort(replay->slots, replay->n_slots, sizeof *replay->slots, compare_slots);
-    return DCPK_OK;
-}
-
-/* One order of registration: sort the slots and place them. */
-static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                             unsigned spec, struct dcpk_replay *replay, struct dcpk_error *err)
-{
-    const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
-    int64_t *marks = dcpk_alloc_array(2 * replay->n_slots, sizeof *marks, err);
-    dcpk_status st = marks == NULL ? err->status : order_slots(model, spec, replay, err);
-
-    for (size_t i = 0; i < n_places; i++)
-        replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
-    if (st == DCPK_OK)
-        st = fill_all(model, list, replay, marks, err);
     dcpk_free(marks);
-    return st;
-}
-
-/* Does another value of that bit of enum dcpk_spec give another order of this model? */
-static bool makes_a_difference(const struct dcpk_model *model, const struct dcpk_replay *replay,
-                               unsigned bit)
-{
-    if (bit == DCPK_SPEC_GROUPED)
-        return replay->cut.n_experts > 0;
-    for (size_t p = 0; p < model->n_params && bit == DCPK_SPEC_CONV_MODULE; p++)
-        if (strstr(model->params[p].name, "mixer.conv1d") != NULL)
-            return true;
-    return bit == DCPK_SPEC_TE;
-}
-
-/* The order that args name, then the others; what is wrong with the first is what is told when none
- * fits. */
-static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                              struct dcpk_replay *replay, struct dcpk_error *err)
-{
-    const unsigned told = replay->cut.spec;
-    dcpk_status st = try_order(model, list, told, replay, err);
-    unsigned bits = 0;
-
-    for (unsigned bit = DCPK_SPEC_TE; bit <= DCPK_SPEC_CONV_MODULE; bit *= 2)
-        bits |= makes_a_difference(model, replay, bit) ? bit : 0;
-    for (unsigned other = 1; other <= bits && st == DCPK_EMISMATCH; other++) {
-        struct dcpk_error ignored = DCPK_ERROR_INIT;
-        const unsigned spec = told ^ other;
-
-        if ((other & ~bits) != 0 || try_order(model, list, spec, replay, &ignored) != DCPK_OK)
-            continue;
-        if ((other & (DCPK_SPEC_TE | DCPK_SPEC_GROUPED)) != 0)
-            dcpk_checkpoint_note(model->ckpt,
-                                 "the buckets follow the order of registration of %s layers%s, "
-                                 "args.transformer_impl says otherwise",
-                                 (spec & DCPK_SPEC_TE) != 0 ? "Transformer Engine" : "local",
-                                 (spec & DCPK_SPEC_GROUPED) != 0 ? " with grouped experts" : "");
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
-        return DCPK_OK;
-    }
-    if (st == DCPK_EMISMATCH)
-        dcpk_context(err, "no known order of registration fits the buckets");
-    return st;
-}
-
-/* The release that args look like, then later and earlier ones. */
-static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                                struct dcpk_replay *replay, struct dcpk_error *err)
-{
-    const struct dcpk_replay_rules *told = dcpk_replay_rules_find(model->args);
-    const size_t n = DCPK_N_REPLAY_RULES, first = (size_t)(told - dcpk_replay_rules);
-    dcpk_status st;
-
-    replay->rules = told;
-    st = try_orders(model, list, replay, err);
-    for (size_t i = 1; i < n && st == DCPK_EMISMATCH; i++) {
-        struct dcpk_error ignored = DCPK_ERROR_INIT;
-
-        replay->rules = &dcpk_replay_rules[(first + n - i) % n];
-        if (try_orders(model, list, replay, &ignored) != DCPK_OK)
-            continue;
-        dcpk_checkpoint_note(model->ckpt, "the buckets are laid out as by %s, args look like %s",
-                             replay->rules->releases, told->releases);
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
-        return DCPK_OK;
-    }
-    return st;
-}
-
-dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
-                            struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    *replay = (struct dcpk_replay){0};
-    st = dcpk_cut_read(model->args, model->arena, &replay->cut, err);
     if (st == DCPK_OK)
-        st = collect_slots(model, replay, err);
-    if (st != DCPK_OK)
-        return st;
-    replay->n_ranks = replay->cut.tp > replay->cut.etp ? replay->cut.tp : replay->cut.etp;
-    replay->places = dcpk_arena_array(model->arena, replay->n_slots * (size_t)replay->n_ranks,
-                                      sizeof *replay->places, err);
-    if (replay->places == NULL)
-        return err->status;
-    replay->rules = rules;
-    return rules != NULL ? try_orders(model, list, replay, err)
-                         : try_releases(model, list, replay, err);
+        st = check_places(model, replay, err);
+    return st == DCPK_OK ? check_lost(model, replay, err) : st;
 }

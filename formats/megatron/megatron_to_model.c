@@ -391,7 +391,7 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
             return "fully_sharded_model_space";
     }
     if (!has_state)
-        return "none";
+        return dcpk_gathered_is_there(model->ckpt) ? "dp_zero_gather_scatter" : "none";
     if (name == NULL)
         name = dcpk_value_as_str(
             dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
@@ -469,21 +469,14 @@ static dcpk_status read_rng(struct dcpk_model *model, const struct dcpk_object *
 }
 
 /* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5). */
-static dcpk_status map_optimizer_object(struct dcpk_model *model, const char *key,
-                                        struct dcpk_error *err)
+static void map_optimizer_object(struct dcpk_model *model, const char *key)
 {
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
-    else if (strstr(key, ".param_state/") != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the optimizer layout dp_zero_gather_scatter is not converted by this "
-                         "version: load with core 0.12 to 0.15 and save with "
-                         "--ckpt-fully-parallel-save, or convert with --weights-only");
     else if (strstr(key, ".grad_scaler/") != NULL)
         dcpk_model_drop(model, key, "the loss scaler's state: a run starts with its own");
     else if (!dcpk_bucket_is_key(key))
         dcpk_model_drop(model, key, "no optimizer item of that name is known");
-    return DCPK_OK;
 }
 
 /* The offsets in "1.3_2.4" or "0_1": one or two of them. */
@@ -538,7 +531,7 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     if (dcpk_starts_with(key, "rerun_state_machine_state/"))
         dcpk_model_drop(model, key, RERUN_REASON);
     else if (dcpk_starts_with(skip_chained(key), "optimizer."))
-        return map_optimizer_object(model, key, err);
+        map_optimizer_object(model, key);
     else
         dcpk_model_drop(model, key, "no object of that name is known");
     return DCPK_OK;

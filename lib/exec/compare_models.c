@@ -426,6 +426,7 @@ dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoin
     report->differences.end = &report->differences.first;
     report->tolerated.end = &report->tolerated.first;
     report->layout.end = &report->layout.first;
+    a->told_bucket_elems = b->told_bucket_elems = options->bucket_elems;
     report->is_logical =
         !options->as_stored && a->format->to_model != NULL && b->format->to_model != NULL;
     report->arena = dcpk_arena_new(0, err);

@@ -20,6 +20,8 @@ static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err
                            &c->source, &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
+    if (st == DCPK_OK)
+        c->ckpt->told_bucket_elems = c->options->bucket_elems;
     return st;
 }
 

@@ -39,6 +39,7 @@ struct dcpk_convert_options {
     struct dcpk_exec_options exec;
     struct dcpk_rule_options rules;
     unsigned flags;
+    int64_t bucket_elems;                    /* of the source: its told_bucket_elems */
     const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
     struct dcpk_target

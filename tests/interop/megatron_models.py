@@ -547,9 +547,9 @@ args = argparse.Namespace(
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
     use_precision_aware_optimizer=bool(LAYOUT["precise"]), overlap_grad_reduce=BUCKET > 0, **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
        if k not in ("bf16", "num_moe_experts")})
-for option, release in (("ddp_bucket_size", (0, 7)), ("dist_ckpt_strictness", (0, 8))):
-    if IS_OLD and RELEASE >= release:  # what every run of them has
-        setattr(args, option, None)
+for option, release, value in (("ddp_bucket_size", (0, 7), BUCKET or None), ("dist_ckpt_strictness", (0, 8), None)):
+    if RELEASE >= release:  # what every run of them has
+        setattr(args, option, value)
 checkpointing.get_args = lambda: args
 
 

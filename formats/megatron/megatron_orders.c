@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_orders.c - orders of registration, releases and sizes of buckets, tried until one
+ * explains the stored buckets. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_buckets.h"
+
+#define MAX_BUCKETINGS 3
+
+static int compare_slots(const void *left, const void *right)
+{
+    const struct dcpk_slot *a = left, *b = right;
+    const int order = dcpk_registered_compare(&a->reg, &b->reg);
+
+    if (order != 0)
+        return order;
+    return a->param < b->param ? -1 : a->param > b->param;
+}
+
+static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
+                               struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    for (size_t s = 0; s < replay->n_slots; s++) {
+        struct dcpk_slot *slot = &replay->slots[s];
+        const char *name =
+            slot->is_output ? "output_layer.weight" : model->params[slot->param].name;
+
+        if (!dcpk_registered_find(name, spec, &slot->reg))
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "the place of parameter '%s' in the order of registration is not known", name);
+    }
+    if (replay->n_slots > 0)
+        qsort(replay->slots, replay->n_slots, sizeof *replay->slots, compare_slots);
+    return DCPK_OK;
+}
+
+/*
+ * Sizes of buckets that a run may have had: what the user or its args tell, what Megatron takes
+ * unasked, none at all. Only coalesced buckets do not show theirs.
+ */
+static size_t list_bucketings(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              const struct dcpk_cut *cut,
+                              struct dcpk_bucketing bucketings[MAX_BUCKETINGS])
+{
+    size_t n = 0;
+
+    if (model->ckpt->told_bucket_elems > 0) {
+        bucketings[n++] = (struct dcpk_bucketing){.n_elems = model->ckpt->told_bucket_elems};
+        return n;
+    }
+    bucketings[n++] = cut->bucketing;
+    if (list->is_gathered && cut->bucketing.n_buckets != 0)
+        bucketings[n++] = (struct dcpk_bucketing){.n_elems = cut->bucketing.n_elems};
+    if (list->is_gathered && cut->bucketing.n_elems != 0)
+        bucketings[n++] = (struct dcpk_bucketing){.n_elems = 0};
+    return n;
+}
+
+/* One order of registration: sort the slots and place them. What is wrong with the first size of
+ * buckets is what is told when none fits. */
+static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             unsigned spec, struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const struct dcpk_bucketing told = replay->cut.bucketing;
+    struct dcpk_bucketing bucketings[MAX_BUCKETINGS];
+    const size_t n = list_bucketings(model, list, &replay->cut, bucketings);
+    dcpk_status st = order_slots(model, spec, replay, err);
+    const bool is_ordered = st == DCPK_OK;
+
+    for (size_t i = 0; i < n && is_ordered && (i == 0 || st == DCPK_EMISMATCH); i++) {
+        struct dcpk_error tried = DCPK_ERROR_INIT;
+
+        replay->cut.bucketing = bucketings[i];
+        st = dcpk_replay_fill(model, list, replay, &tried);
+        if (st == DCPK_OK && list->is_gathered)
+            st = dcpk_replay_sample(model, list, replay, &tried);
+        if (i == 0 || st != DCPK_EMISMATCH)
+            *err = tried;
+    }
+    replay->cut.bucketing = told;
+    return st;
+}
+
+/* Does another value of that bit of enum dcpk_spec give another order of this model? */
+static bool makes_a_difference(const struct dcpk_model *model, const struct dcpk_replay *replay,
+                               unsigned bit)
+{
+    if (bit == DCPK_SPEC_GROUPED)
+        return replay->cut.n_experts > 0;
+    for (size_t p = 0; p < model->n_params && bit == DCPK_SPEC_CONV_MODULE; p++)
+        if (strstr(model->params[p].name, "mixer.conv1d") != NULL)
+            return true;
+    return bit == DCPK_SPEC_TE;
+}
+
+/* The order that args name, then the others; what is wrong with the first is what is told when none
+ * fits. */
+static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                              struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const unsigned told = replay->cut.spec;
+    dcpk_status st = try_order(model, list, told, replay, err);
+    unsigned bits = 0;
+
+    for (unsigned bit = DCPK_SPEC_TE; bit <= DCPK_SPEC_CONV_MODULE; bit *= 2)
+        bits |= makes_a_difference(model, replay, bit) ? bit : 0;
+    for (unsigned other = 1; other <= bits && st == DCPK_EMISMATCH; other++) {
+        struct dcpk_error ignored = DCPK_ERROR_INIT;
+        const unsigned spec = told ^ other;
+
+        if ((other & ~bits) != 0 || try_order(model, list, spec, replay, &ignored) != DCPK_OK)
+            continue;
+        if ((other & (DCPK_SPEC_TE | DCPK_SPEC_GROUPED)) != 0)
+            dcpk_checkpoint_note(model->ckpt,
+                                 "the buckets follow the order of registration of %s layers%s, "
+                                 "args.transformer_impl says otherwise",
+                                 (spec & DCPK_SPEC_TE) != 0 ? "Transformer Engine" : "local",
+                                 (spec & DCPK_SPEC_GROUPED) != 0 ? " with grouped experts" : "");
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
+    if (st == DCPK_EMISMATCH)
+        dcpk_context(err, "no known order of registration fits the buckets%s",
+                     list->is_gathered
+                         ? " (where they end is not recorded: --ddp-bucket-size N tells, if the "
+                           "run had another than its args say)"
+                         : "");
+    return st;
+}
+
+/* The release that args look like, then later and earlier ones. */
+static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                                struct dcpk_replay *replay, struct dcpk_error *err)
+{
+    const struct dcpk_replay_rules *told = dcpk_replay_rules_find(model->args);
+    const size_t n = DCPK_N_REPLAY_RULES, first = (size_t)(told - dcpk_replay_rules);
+    dcpk_status st;
+
+    replay->rules = told;
+    st = try_orders(model, list, replay, err);
+    for (size_t i = 1; i < n && st == DCPK_EMISMATCH; i++) {
+        struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+        replay->rules = &dcpk_replay_rules[(first + n - i) % n];
+        if (try_orders(model, list, replay, &ignored) != DCPK_OK)
+            continue;
+        dcpk_checkpoint_note(model->ckpt, "the buckets are laid out as by %s, args look like %s",
+                             replay->rules->releases, told->releases);
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
+    return st;
+}
+
+dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
+                            struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    *replay = (struct dcpk_replay){0};
+    st = dcpk_cut_read(model->args, model->arena, &replay->cut, err);
+    if (st == DCPK_OK)
+        st = dcpk_replay_collect(model, replay, err);
+    if (st != DCPK_OK)
+        return st;
+    replay->n_ranks = replay->cut.tp > replay->cut.etp ? replay->cut.tp : replay->cut.etp;
+    replay->places = dcpk_arena_array(model->arena, replay->n_slots * (size_t)replay->n_ranks,
+                                      sizeof *replay->places, err);
+    if (replay->places == NULL)
+        return err->status;
+    replay->rules = rules;
+    return rules != NULL ? try_orders(model, list, replay, err)
+                         : try_releases(model, list, replay, err);
+}
