@@ -317,6 +317,9 @@ dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bu
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", r.object->key);
     }
+    if (st == DCPK_OK && n > 0 && list->n == 0)
+        st = dcpk_fail(err, DCPK_EFORMAT, "'%s': neither it nor its like has a buffer",
+                       entries[0].object->key);
     if (st == DCPK_OK)
         st = dcpk_bucket_check_states(list, err);
     kept = st != DCPK_OK || list->n == 0

@@ -4,7 +4,8 @@
 /*
  * The input is a small checkpoint: a line "<key> TAB <elements> TAB <start>,<start>,..." for each
  * 1-D tensor with the starts of its chunks, a line "@<key>" for each object, an empty line, and the
- * pickle that every object holds.
+ * pickle that every object holds. In the outline of an object a text "T<n>" is a tensor of n
+ * elements at the start of the input.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,72 @@ static dcpk_status fuzz_load(struct dcpk_checkpoint *ckpt, const struct dcpk_obj
     return dcpk_pickle_read(state->pickle, state->n_bytes, &options, arena, value, err);
 }
 
+/* A tensor for a text "T<n>"; other values stay. */
+static const struct dcpk_value *as_tensor(struct dcpk_arena *arena, const struct dcpk_value *v,
+                                          struct dcpk_error *err)
+{
+    const char *text = dcpk_value_as_str(v);
+    struct dcpk_value_tensor *t;
+    struct dcpk_value *made;
+    int64_t *shape;
+
+    if (text == NULL || *text != 'T')
+        return v;
+    t = dcpk_arena_alloc(arena, sizeof *t, err);
+    made = dcpk_arena_alloc(arena, sizeof *made, err);
+    shape = dcpk_arena_alloc(arena, sizeof *shape, err);
+    if (t == NULL || made == NULL || shape == NULL)
+        return NULL;
+    *shape = strtoll(text + 1, NULL, 10) & INT64_MAX;
+    *t = (struct dcpk_value_tensor){.dtype = DCPK_F32,
+                                    .rank = 1,
+                                    .shape = shape,
+                                    .n_bytes = (uint64_t)*shape * 4,
+                                    .is_row_major = true};
+    made->kind = DCPK_V_TENSOR;
+    made->as.tensor = t;
+    return made;
+}
+
+/* Copy a value of lists and dicts that are nested so deeply, with tensors for their texts. */
+static const struct dcpk_value *with_tensors(struct dcpk_arena *arena, const struct dcpk_value *v,
+                                             int depth, struct dcpk_error *err)
+{
+    const struct dcpk_value **items;
+    struct dcpk_value_pair *pairs;
+
+    if (v == NULL || depth == 0 || (v->kind != DCPK_V_LIST && v->kind != DCPK_V_DICT) || v->n > 64)
+        return as_tensor(arena, v, err);
+    if (v->kind == DCPK_V_LIST) {
+        items = dcpk_arena_array(arena, v->n, sizeof *items, err);
+        for (size_t i = 0; items != NULL && i < v->n; i++)
+            items[i] = with_tensors(arena, v->as.items[i], depth - 1, err);
+        return items == NULL ? NULL : dcpk_value_seq(arena, DCPK_V_LIST, items, v->n, err);
+    }
+    pairs = dcpk_arena_array(arena, v->n, sizeof *pairs, err);
+    for (size_t i = 0; pairs != NULL && i < v->n; i++) {
+        pairs[i].key = v->as.pairs[i].key;
+        pairs[i].value = with_tensors(arena, v->as.pairs[i].value, depth - 1, err);
+    }
+    return pairs == NULL ? NULL : dcpk_value_dict(arena, pairs, v->n, err);
+}
+
+static dcpk_status fuzz_outline(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_value *made, *read = NULL;
+    dcpk_status st = fuzz_load(ckpt, object, arena, &read, err);
+
+    if (st != DCPK_OK)
+        return st;
+    made = with_tensors(arena, read, 6, err);
+    if (made == NULL)
+        return err->status;
+    *value = made;
+    return DCPK_OK;
+}
+
 static dcpk_status fuzz_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     (void)store;
@@ -138,7 +205,8 @@ static const struct dcpk_format format = {.name = "fuzz",
                                           .state_bytes = sizeof(struct state),
                                           .probe = fuzz_probe,
                                           .open = fuzz_open,
-                                          .load_object = fuzz_load};
+                                          .load_object = fuzz_load,
+                                          .outline_object = fuzz_outline};
 
 static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_bucket_list *list,
                          const struct dcpk_bucket *b)
@@ -152,10 +220,10 @@ static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_b
             (i > 0 && b->cuts[i] <= b->cuts[i - 1]) || (i == 0 && b->cuts[i] != 0))
             abort();
     for (size_t s = 0; s < list->n_states; s++) {
-        if (b->tensor[s] >= ckpt->n_tensors)
+        if (b->tensor[s] >= ckpt->n_tensors + ckpt->n_views)
             abort();
         for (size_t i = 0; i < b->n_cuts; i++)
-            if (b->chunks[s][i] >= ckpt->n_chunks ||
+            if (b->chunks[s][i] >= ckpt->n_chunks + ckpt->n_view_chunks ||
                 ckpt->chunks[b->chunks[s][i]].tensor != b->tensor[s])
                 abort();
     }
@@ -168,6 +236,20 @@ static void read_list(struct dcpk_checkpoint *ckpt, unsigned flags)
     struct dcpk_bucket_list list;
 
     if (dcpk_bucket_list_read(ckpt, flags, &list, &err) == DCPK_OK) {
+        for (size_t i = 0; i < list.n; i++)
+            check_bucket(ckpt, &list, &list.buckets[i]);
+    } else if (err.text[0] == '\0') {
+        abort();
+    }
+}
+
+/* The same of objects with gathered state. */
+static void read_gathered(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bucket_list list;
+
+    if (dcpk_gathered_list_read(ckpt, &list, &err) == DCPK_OK) {
         for (size_t i = 0; i < list.n; i++)
             check_bucket(ckpt, &list, &list.buckets[i]);
     } else if (err.text[0] == '\0') {
@@ -194,6 +276,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     if (dcpk_checkpoint_check_cover(ckpt, &err) == DCPK_OK) {
         read_list(ckpt, 0);
         read_list(ckpt, DCPK_BUCKETS_PADDED);
+        read_gathered(ckpt);
     }
     dcpk_checkpoint_close(ckpt);
     return 0;

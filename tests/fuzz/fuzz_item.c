@@ -76,6 +76,36 @@ static struct dcpk_source *make_source(struct dcpk_store *store, const uint8_t *
     return source;
 }
 
+/* A record lies inside the item. */
+static dcpk_status check_record(void *context, const struct dcpk_record *record,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_item_range *range = context;
+
+    (void)err;
+    if (record->offset_bytes < range->offset_bytes || record->n_bytes > range->n_bytes ||
+        record->offset_bytes - range->offset_bytes > range->n_bytes - record->n_bytes)
+        abort();
+    return DCPK_OK;
+}
+
+/* The outline of a list, or of what is no list: tensors in one run lie inside the item. */
+static void check_outline(const struct dcpk_item_range *range, const struct dcpk_value *value)
+{
+    const size_t n = value->kind == DCPK_V_LIST ? value->n : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_value *v = value->kind == DCPK_V_LIST ? dcpk_value_at(value, i) : value;
+        const struct dcpk_value_tensor *t = v->kind == DCPK_V_TENSOR ? v->as.tensor : NULL;
+
+        if (t != NULL && t->is_row_major && t->n_bytes > 0 &&
+            (t->data != NULL || t->first_bytes < range->offset_bytes ||
+             t->n_bytes > range->n_bytes ||
+             t->first_bytes - range->offset_bytes > range->n_bytes - t->n_bytes))
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -97,6 +127,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     }
     if (dcpk_item_read_value(source, MARGIN, n_bytes, 0, arena, &value, &err) == DCPK_OK)
         dcpk_item_encode(value, "archive", 2, &again, &err); /* what was read can be walked */
+    if (dcpk_item_read_outline(&range, arena, &value, &err) == DCPK_OK)
+        check_outline(&range, value);
+    dcpk_item_each_record(&range, check_record, &range, &err);
     dcpk_bytes_release(&again);
     dcpk_store_close(store);
     dcpk_arena_free(arena);
