@@ -64,8 +64,17 @@ dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_erro
     return dcpk_cli_flush(err);
 }
 
+static void put_differences(struct dcpk_json_out *j, const struct dcpk_prove_report *proof)
+{
+    dcpk_json_put_key(j, "differences");
+    dcpk_json_begin_array(j);
+    for (const struct dcpk_finding *f = proof->differences; f != NULL; f = f->next)
+        dcpk_json_put_string(j, f->text);
+    dcpk_json_end_array(j);
+}
+
 dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   struct dcpk_error *err)
+                                   const struct dcpk_prove_report *proof, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
@@ -82,7 +91,11 @@ dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char 
         dcpk_json_end_object(&j);
     }
     dcpk_json_end_array(&j);
+    if (proof != NULL)
+        put_differences(&j, proof);
     dcpk_json_add_string(&j, "format", format);
+    if (proof != NULL)
+        dcpk_json_add_uint(&j, "n_differences", proof->n_differences);
     dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
     dcpk_json_add_int(&j, "version", 1);
     dcpk_json_end_object(&j);

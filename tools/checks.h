@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "lib/base/error.h"
+#include "lib/exec/prove.h"
 
 #define DCPK_MAX_CHECKS 16
 
@@ -33,8 +34,12 @@ int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
 /* A line each and the verdict to stdout. */
 dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
-/* One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}. */
+/*
+ * One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}; with a proof
+ * (NULL: none was asked for) also its "differences", of which at most DCPK_MAX_FINDINGS are kept,
+ * and "n_differences", all of them.
+ */
 dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   struct dcpk_error *err);
+                                   const struct dcpk_prove_report *proof, struct dcpk_error *err);
 
 #endif

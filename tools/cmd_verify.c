@@ -25,6 +25,7 @@ struct verify {
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
+    struct dcpk_prove_report proof; /* with --against */
 };
 
 static void check_structure(struct verify *v)
@@ -110,10 +111,13 @@ static void check_integrity(struct verify *v)
                     "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
 }
 
-/* Differences go to stderr, one a line: the list is long when the answer is a clear no, and is cut.
+/*
+ * Differences go into the JSON, else to stderr, one a line: the list is long when the answer is a
+ * clear no, and is cut.
  */
-static void record_proof(struct verify *v, const struct dcpk_prove_report *report)
+static void record_proof(struct verify *v)
 {
+    const struct dcpk_prove_report *report = &v->proof;
     const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
     char text[DCPK_PROOF_TEXT_BYTES];
@@ -126,6 +130,8 @@ static void record_proof(struct verify *v, const struct dcpk_prove_report *repor
                        report->differences == NULL ? "" : report->differences->text);
     dcpk_checks_add(&v->checks, "against", st, &err, "equal to '%s': %s", v->against,
                     dcpk_proof_text(report, text));
+    if (v->as_json)
+        return;
     for (const struct dcpk_finding *f = report->differences; f != NULL && n < MOST_TOLD; n++) {
         f = f->next;
         if (f != NULL)
@@ -143,18 +149,16 @@ static void check_against(struct verify *v)
                                          .backend = dcpk_backends[0],
                                          .exec = v->options};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_prove_report report = {0};
     struct dcpk_bar bar;
     dcpk_status st;
 
     options.exec.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
-    st = dcpk_prove(v->ckpt, v->source, &options, &report, &err);
+    st = dcpk_prove(v->ckpt, v->source, &options, &v->proof, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
-        record_proof(v, &report);
+        record_proof(v);
     else
         dcpk_checks_add(&v->checks, "against", st, &err, "%s", "");
-    dcpk_prove_release(&report);
 }
 
 /* All checks, also when one has failed: each answers another question. */
@@ -181,7 +185,8 @@ static int check(struct verify *v)
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
         return dcpk_cli_fail(NAME, &err);
     }
-    st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name, &err)
+    st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name,
+                                             v->source == NULL ? NULL : &v->proof, &err)
                     : dcpk_checks_print(&v->checks, &err);
     return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
 }
@@ -198,6 +203,7 @@ static int verify(struct verify *v)
     if (st == DCPK_OK && v->source != NULL)
         v->source->told_bucket_elems = v->bucket_elems;
     code = st == DCPK_OK ? check(v) : dcpk_cli_fail(NAME, &err);
+    dcpk_prove_release(&v->proof);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
     return code;

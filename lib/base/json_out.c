@@ -281,19 +281,35 @@ static bool step_up(struct decimal *d)
 }
 
 /*
- * The fewest digits that read back as v, of those the nearest to v. Below a power of two the
- * neighbours are half as far as above it: there the rounded number may read back as the lower
- * neighbour when the next larger one, farther away, reads back as v (2**-44 is one).
+ * v with n digits that read back as it: the nearest such number, or the next larger one. Below a
+ * power of two the neighbours are half as far as above it: there the rounded number may read back
+ * as the lower neighbour when the next larger one, farther away, reads back as v (2**-44 is one).
+ */
+static bool reads_back(double v, int n, const struct number_type *type, struct decimal *d)
+{
+    round_to(v, n, d);
+    return read_back(d, type) == v ||
+           (read_back(d, type) < v && step_up(d) && read_back(d, type) == v);
+}
+
+/*
+ * The fewest digits that read back as v. What reads back with n digits does with more: the same
+ * number has them, and those that are tried then are nearer.
  */
 static void shortest(double v, const struct number_type *type, struct decimal *d)
 {
-    for (int n = 1; n < MAX_DIGITS; n++) {
-        round_to(v, n, d);
-        if (read_back(d, type) == v ||
-            (read_back(d, type) < v && step_up(d) && read_back(d, type) == v))
-            return;
+    int least = 1, enough = MAX_DIGITS;
+
+    while (least < enough) {
+        const int n = least + (enough - least) / 2;
+
+        if (reads_back(v, n, type, d))
+            enough = n;
+        else
+            least = n + 1;
     }
-    round_to(v, MAX_DIGITS, d);
+    if (!reads_back(v, least, type, d)) /* a number that the type does not have */
+        round_to(v, least, d);
 }
 
 /*

@@ -10,6 +10,10 @@ answers_no "another training run" 'against.*FAILED' \
     "$DCPKIT" verify --against "$SAMPLES/torch_dist_b_dense_tp2pp2" out
 "$DCPKIT" verify --against "$SAMPLES/torch_dist_b_dense_tp2pp2" out 2>&1 >said |
     sed -nE 's/^dcpkit: verify: note: (difference|[0-9]+ more;).*/\1/p' | uniq -c | sed 's/^ *//; s/[0-9]* more;/N more/'
+"$DCPKIT" verify --json --against "$SAMPLES/torch_dist_b_dense_tp2pp2" out 2>said >json.txt
+listed=$(sed -n '/"differences": \[/,/\]/p' json.txt | grep -c '^    "')
+echo "listed in JSON: $((listed == $(sed -nE 's/.*"n_differences": ([0-9]+),/\1/p' json.txt) && listed > 20))"
+cat said
 cp -r out flipped
 # A byte in the middle of the data of the largest tensor; its CRC tells too.
 "$MANGLE" flip flipped/iter_0000004/__0_0.distcp 1000000
