@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the table of commands; the one place where commands, formats and backends meet. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,10 +111,15 @@ static int run_command(int argc, char **argv)
     return unknown_command(argv[0]);
 }
 
+/* Above this a table is memory of its own: it grows without a copy, and goes back to the system
+ * when it is freed. glibc's own limit rises with the first that is freed. */
+#define OWN_MEMORY_BYTES (512 * 1024)
+
 int main(int argc, char **argv)
 {
     char help[] = "--help";
 
+    mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES);
     if (argc < 2) {
         fputs("dcpkit: a command is missing; 'dcpkit --help' lists them\n", stderr);
         return DCPK_EXIT_USAGE;

@@ -23,7 +23,6 @@ void dcpk_packed_release(struct dcpk_packed *p)
     dcpk_free(p->keys);
     dcpk_free(p->sizes);
     dcpk_free(p->chunks);
-    dcpk_free(p->lists);
     dcpk_free(p->entries);
     dcpk_free(p->places);
 }
@@ -104,8 +103,8 @@ static dcpk_status check_room(size_t n, const char *what, struct dcpk_error *err
                           : dcpk_fail(err, DCPK_ERANGE, "more than %u %s", UINT32_MAX, what);
 }
 
-static dcpk_status intern_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
-                              struct dcpk_error *err)
+static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
+                            struct dcpk_error *err)
 {
     const char *copy = text->as.str;
     uint64_t number = p->n_keys;
@@ -128,6 +127,22 @@ static dcpk_status intern_key(struct dcpk_packed *p, const struct dcpk_value *te
     *key = (uint32_t)p->n_keys;
     p->keys[p->n_keys++] = copy;
     return dcpk_map_put(&p->key_by_text, copy, text->n, *key, &existed, &number, err);
+}
+
+/* Most keys come again by a GET of the same text: then nothing is looked up. */
+static dcpk_status intern_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
+                              struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (dcpk_pickle_number(text) != 0) {
+        *key = dcpk_pickle_number(text) - 1;
+        return DCPK_OK;
+    }
+    st = find_key(p, text, key, err);
+    if (st == DCPK_OK && dcpk_pickle_is_kept(text))
+        dcpk_pickle_set_number(text, *key + 1);
+    return st;
 }
 
 static dcpk_status intern_size(struct dcpk_packed *p, const int64_t *numbers, int rank,
@@ -177,8 +192,7 @@ static dcpk_status add_chunk(struct dcpk_packed *p, const struct dcpk_value *v, 
                              struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(v);
-    struct dcpk_packed_chunk chunk = {.next = 0};
-    struct dcpk_packed_list *l;
+    struct dcpk_packed_chunk chunk = {.next = (uint32_t)p->n_chunks};
     dcpk_status st;
 
     if (!dcpk_metadata_is_a(v, DCPK_METADATA_MODULE, "ChunkStorageMetadata"))
@@ -190,20 +204,24 @@ static dcpk_status add_chunk(struct dcpk_packed *p, const struct dcpk_value *v, 
         st = check_room(p->n_chunks, "chunks", err);
     if (st == DCPK_OK)
         st = dcpk_grow(&p->chunks, &p->chunks_capacity, p->n_chunks, sizeof *p->chunks, err);
-    if (st == DCPK_OK && *list == 0)
-        st = dcpk_grow(&p->lists, &p->lists_capacity, p->n_lists, sizeof *p->lists, err);
     if (st != DCPK_OK)
         return st;
-    if (*list == 0) {
-        p->lists[p->n_lists++] = (struct dcpk_packed_list){.first = (uint32_t)p->n_chunks};
-        *list = (uint32_t)p->n_lists;
+    if (*list != 0) {
+        chunk.next = p->chunks[*list - 1].next;
+        p->chunks[*list - 1].next = (uint32_t)p->n_chunks;
     }
-    l = &p->lists[*list - 1];
-    if (l->n++ > 0)
-        p->chunks[l->last].next = (uint32_t)p->n_chunks;
-    l->last = (uint32_t)p->n_chunks;
     p->chunks[p->n_chunks++] = chunk;
+    *list = (uint32_t)p->n_chunks;
     return DCPK_OK;
+}
+
+size_t dcpk_packed_count(const struct dcpk_packed *p, uint32_t list)
+{
+    size_t n = list != 0;
+
+    for (uint32_t at = list; n > 0 && p->chunks[at - 1].next != list - 1; n++)
+        at = p->chunks[at - 1].next + 1;
+    return n;
 }
 
 /* The list of chunks was taken as it was filled; what is left of it begins with what could not be.
@@ -220,7 +238,7 @@ static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *lis
         return DCPK_OK;
     if (add_chunk(p, list->as.items[0], &rest, err) == DCPK_OK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "its list of chunks was not made in its place");
-    dcpk_context(err, "chunk %" PRIu32, *number == 0 ? 0 : p->lists[*number - 1].n);
+    dcpk_context(err, "chunk %zu", dcpk_packed_count(p, *number));
     return err->status;
 }
 

@@ -17,16 +17,12 @@
 
 struct dcpk_packed_chunk { /* ChunkStorageMetadata */
     uint32_t offsets, extents;
-    uint32_t next; /* chunk of the same list */
-};
-struct dcpk_packed_list { /* chunks of a tensor, in their order */
-    uint32_t first, last;
-    uint32_t n;
+    uint32_t next; /* chunk of the same list; of the last one the first */
 };
 struct dcpk_packed_entry { /* TensorStorageMetadata, or BytesStorageMetadata: dtype NONE */
     uint32_t key;
     uint32_t shape;
-    uint32_t list; /* index + 1; 0: a tensor without chunks */
+    uint32_t list; /* last chunk + 1; 0: a tensor without chunks */
     enum dcpk_dtype dtype;
 };
 struct dcpk_packed_index { /* MetadataIndex; its own index is a hint only (torch 2.11 metadata.py)
@@ -40,7 +36,8 @@ struct dcpk_packed_place { /* MetadataIndex: _StorageInfo */
     uint64_t offset_bytes, n_bytes;
 };
 
-/* What dcpk_pickle_run says of the dicts that were taken; of a list of chunks it is index + 1. */
+/* What dcpk_pickle_run says of the dicts that were taken; of a list of chunks it is the last + 1.
+ */
 enum dcpk_packed_run {
     DCPK_PACKED_NOTHING,
     DCPK_PACKED_ENTRIES,
@@ -54,12 +51,11 @@ struct dcpk_packed {
     const char **keys;
     const int64_t **sizes; /* rank, then that many numbers */
     struct dcpk_packed_chunk *chunks;
-    struct dcpk_packed_list *lists;
     struct dcpk_packed_entry *entries;
     struct dcpk_packed_place *places;
-    size_t n_keys, n_sizes, n_chunks, n_lists, n_entries, n_places;
-    size_t keys_capacity, sizes_capacity, chunks_capacity, lists_capacity, entries_capacity,
-        places_capacity, files_capacity;
+    size_t n_keys, n_sizes, n_chunks, n_entries, n_places;
+    size_t keys_capacity, sizes_capacity, chunks_capacity, entries_capacity, places_capacity,
+        files_capacity;
     struct dcpk_map key_by_text, size_by_numbers, file_by_name;
     bool has_run[DCPK_PACKED_RUNS];
     bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */
@@ -78,6 +74,9 @@ void dcpk_packed_close(struct dcpk_packed *p);
 extern const char *const dcpk_packed_keys[];
 dcpk_status dcpk_packed_take(void *packed, const struct dcpk_pickle_batch *batch, uint32_t *run,
                              size_t *n_taken, struct dcpk_error *err);
+
+/* How many chunks the list of an entry has. */
+size_t dcpk_packed_count(const struct dcpk_packed *p, uint32_t list);
 
 /* One pair of state_dict_metadata or of storage_data; errors name its key. */
 dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value *key,

@@ -20,11 +20,20 @@
 
 #define MCORE_MODULE "megatron.core.dist_checkpointing.strategies.torch"
 
+#define N_SPANS 4096 /* a power of two */
+
+/* A span that was made: the layers of a model repeat few. */
+struct span {
+    uint32_t offsets, extents;
+    const int64_t *numbers; /* NULL: none yet */
+};
+
 struct reading {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_dcp_info *info;
     struct dcpk_packed packed;
     size_t chunks_capacity;
+    struct span *spans; /* N_SPANS of them, the last one made in each place */
 };
 
 /* A dict of which nothing was taken, or what `run` says. */
@@ -47,9 +56,13 @@ static int compare_places(const void *left, const void *right)
 
 static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
 {
-    if (p->n_places > 1)
+    bool is_sorted = true;
+
+    for (size_t i = 1; i < p->n_places && is_sorted; i++)
+        is_sorted = compare_places(&p->places[i - 1], &p->places[i]) < 0;
+    if (!is_sorted)
         qsort(p->places, p->n_places, sizeof *p->places, compare_places);
-    for (size_t i = 1; i < p->n_places; i++)
+    for (size_t i = 1; i < p->n_places && !is_sorted; i++)
         if (compare_places(&p->places[i - 1], &p->places[i]) == 0) {
             dcpk_fail(err, DCPK_EFORMAT, "two places for the same offsets");
             dcpk_context(err, "storage_data: '%s'", p->keys[p->places[i].index.key]);
@@ -139,14 +152,34 @@ static dcpk_status check_serialization(const struct dcpk_tensor *tensor, const i
     return st;
 }
 
-/* One chunk into its span (already allocated) and its place. */
+/* The span of offsets and extents of the same rank; NULL and err when memory is out. */
+static const int64_t *keep_span(struct reading *r, const struct dcpk_packed_chunk *packed,
+                                struct dcpk_error *err)
+{
+    const int64_t *offsets = r->packed.sizes[packed->offsets];
+    const int64_t *extents = r->packed.sizes[packed->extents];
+    const size_t rank = (size_t)offsets[0];
+    struct span *span = &r->spans[(packed->offsets * 31 + packed->extents) % N_SPANS];
+    int64_t *numbers;
+
+    if (span->numbers != NULL && span->offsets == packed->offsets &&
+        span->extents == packed->extents)
+        return span->numbers;
+    numbers = dcpk_arena_array(r->ckpt->arena, 2 * rank, sizeof *numbers, err);
+    if (numbers == NULL)
+        return NULL;
+    memcpy(numbers, offsets + 1, rank * sizeof *numbers);
+    memcpy(numbers + rank, extents + 1, rank * sizeof *numbers);
+    *span = (struct span){packed->offsets, packed->extents, numbers};
+    return numbers;
+}
+
 static dcpk_status make_chunk(struct reading *r, const struct dcpk_tensor *tensor, uint32_t key,
                               const struct dcpk_packed_chunk *packed, struct dcpk_chunk *chunk,
                               struct dcpk_error *err)
 {
     const int64_t *offsets = r->packed.sizes[packed->offsets];
     const int64_t *extents = r->packed.sizes[packed->extents];
-    int64_t *span = (int64_t *)(uintptr_t)chunk->span;
     dcpk_status st;
 
     if (offsets[0] != tensor->rank || extents[0] != tensor->rank)
@@ -161,38 +194,30 @@ static dcpk_status make_chunk(struct reading *r, const struct dcpk_tensor *tenso
                              "on axis %d %" PRId64 " elements at %" PRId64
                              " lie outside the tensor's %" PRId64,
                              i, n, at, tensor->shape[i]);
-        span[i] = at;
-        span[tensor->rank + i] = n;
     }
+    chunk->span = keep_span(r, packed, err);
+    if (chunk->span == NULL)
+        return err->status;
     st = take_place(r, key, packed->offsets, &chunk->place, err);
-    return st == DCPK_OK ? check_serialization(tensor, span + tensor->rank, &chunk->place, err)
-                         : st;
+    return st == DCPK_OK ? check_serialization(tensor, extents + 1, &chunk->place, err) : st;
 }
 
 static dcpk_status make_chunks(struct reading *r, struct dcpk_tensor *tensor,
                                const struct dcpk_packed_entry *entry, struct dcpk_error *err)
 {
-    static const struct dcpk_packed_list none = {.n = 0};
     struct dcpk_checkpoint *ckpt = r->ckpt;
-    const struct dcpk_packed_list *list =
-        entry->list == 0 ? &none : &r->packed.lists[entry->list - 1];
-    const size_t n_numbers = 2 * (size_t)tensor->rank;
-    uint32_t next = list->first;
-    int64_t *spans;
+    const size_t n = dcpk_packed_count(&r->packed, entry->list);
+    uint32_t next = n == 0 ? 0 : r->packed.chunks[entry->list - 1].next;
     dcpk_status st = DCPK_OK;
 
-    if (list->n > r->packed.n_places)
-        return dcpk_fail(err, DCPK_EFORMAT, "%" PRIu32 " chunks, storage_data has %zu places",
-                         list->n, r->packed.n_places);
-    spans = dcpk_arena_array(ckpt->arena, list->n, n_numbers * sizeof *spans, err);
-    if (spans == NULL)
-        return err->status;
+    if (n > r->packed.n_places)
+        return dcpk_fail(err, DCPK_EFORMAT, "%zu chunks, storage_data has %zu places", n,
+                         r->packed.n_places);
     tensor->first_chunk = ckpt->n_chunks;
-    tensor->n_chunks = list->n;
-    for (size_t i = 0; i < list->n && st == DCPK_OK; i++) {
+    tensor->n_chunks = n;
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         const struct dcpk_packed_chunk *packed = &r->packed.chunks[next];
-        struct dcpk_chunk chunk = {.tensor = (uint32_t)ckpt->n_tensors,
-                                   .span = spans + i * n_numbers};
+        struct dcpk_chunk chunk = {.tensor = (uint32_t)ckpt->n_tensors};
 
         next = packed->next;
         st = make_chunk(r, tensor, entry->key, packed, &chunk, err);
@@ -245,6 +270,9 @@ static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
     size_t n_objects = 0;
     dcpk_status st;
 
+    r->spans = dcpk_alloc_array(N_SPANS, sizeof *r->spans, err);
+    if (r->spans == NULL)
+        return err->status;
     for (size_t i = 0; i < r->packed.n_entries; i++)
         n_objects += r->packed.entries[i].dtype == DCPK_DTYPE_NONE;
     st = dcpk_map_reserve(&r->ckpt->object_by_key, n_objects, err);
@@ -401,5 +429,6 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     if (st == DCPK_OK)
         st = read_root(&r, root, err);
     dcpk_packed_release(&r.packed);
+    dcpk_free(r.spans);
     return st;
 }

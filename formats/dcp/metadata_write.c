@@ -121,7 +121,7 @@ static void text(struct writing *m, const char *s)
 static void shared_text(struct writing *m, const char *s, struct memo *memo)
 {
     if (memo->number_plus_1 > 0)
-        dcpk_pickle_put_get(m->w, memo->number_plus_1 - 1);
+        dcpk_pickle_append_get(&m->piece, memo->number_plus_1 - 1);
     else
         memo->number_plus_1 = dcpk_pickle_put_new_text(m->w, s, strlen(s)) + 1;
 }
@@ -136,7 +136,7 @@ static void global(struct writing *m, enum global which)
     struct memo *memo = &m->globals[which];
 
     if (memo->number_plus_1 > 0) {
-        dcpk_pickle_put_get(m->w, memo->number_plus_1 - 1);
+        dcpk_pickle_append_get(&m->piece, memo->number_plus_1 - 1);
         return;
     }
     dcpk_pickle_put_global(m->w, globals[which].module, globals[which].name);
@@ -202,7 +202,7 @@ static void size(struct writing *m, const int64_t *numbers, int n)
     global(m, SIZE_CLASS);
     op(m, DCPK_OP_MARK);
     for (int i = 0; i < n; i++)
-        dcpk_pickle_put_int(m->w, numbers[i]);
+        dcpk_pickle_append_int(&m->piece, numbers[i]);
     op(m, DCPK_OP_TUPLE);
     op(m, DCPK_OP_TUPLE1);
     op(m, DCPK_OP_REDUCE);
@@ -221,7 +221,7 @@ static void properties(struct writing *m, enum dcpk_dtype dtype)
     op(m, DCPK_OP_REDUCE);
     op(m, DCPK_OP_NEWFALSE);
     global(m, MEMORY_FORMAT);
-    dcpk_pickle_put_int(m->w, 0); /* contiguous */
+    dcpk_pickle_append_int(&m->piece, 0); /* contiguous */
     op(m, DCPK_OP_TUPLE1);
     op(m, DCPK_OP_REDUCE);
     op(m, DCPK_OP_NEWFALSE);
@@ -307,9 +307,9 @@ static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes
     word(m, RELATIVE_PATH);
     shared_text(m, m->out->files[file].name, &m->files[file]);
     word(m, OFFSET);
-    dcpk_pickle_put_int(m->w, (int64_t)offset_bytes);
+    dcpk_pickle_append_int(&m->piece, (int64_t)offset_bytes);
     word(m, LENGTH);
-    dcpk_pickle_put_int(m->w, (int64_t)n_bytes);
+    dcpk_pickle_append_int(&m->piece, (int64_t)n_bytes);
     end_state(m);
 }
 
@@ -327,7 +327,7 @@ static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, cons
     if (t->n_chunks == 1)
         op(m, DCPK_OP_NONE);
     else
-        dcpk_pickle_put_int(m->w, (int64_t)number);
+        dcpk_pickle_append_int(&m->piece, (int64_t)number);
     word(m, OFFSET);
     size(m, chunk->span, t->rank);
     end_state(m);

@@ -93,9 +93,14 @@ dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
 
 /* The consumer's number for a list or dict of a value read with one; 0: it took nothing of it. */
 uint32_t dcpk_pickle_run(const struct dcpk_value *v);
-/* Does a text that a consumer is shown live in the reader's arena already, and so outlive the call?
+/*
+ * A text that a consumer is shown and that the pickle asks for again: its bytes live in the
+ * reader's arena already, and the consumer may give it a number, to know it by when it comes again.
+ * 0: it has none.
  */
 bool dcpk_pickle_is_kept(const struct dcpk_value *text);
+uint32_t dcpk_pickle_number(const struct dcpk_value *text);                  /* of a STR */
+void dcpk_pickle_set_number(const struct dcpk_value *text, uint32_t number); /* of a kept one */
 
 /* Is (module, name) on the list? */
 bool dcpk_pickle_is_known(const char *module, const char *name);
@@ -113,6 +118,35 @@ typedef dcpk_status dcpk_pickle_put_tensor(void *context, struct dcpk_pickle_wri
 dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol,
                               dcpk_pickle_put_tensor *tensor, void *context, struct dcpk_bytes *out,
                               struct dcpk_error *err);
+
+/* Opcodes by CPython's names (pickletools), for callers of put_op. */
+enum {
+    DCPK_OP_MARK = '(',
+    DCPK_OP_STOP = '.',
+    DCPK_OP_NONE = 'N',
+    DCPK_OP_NEWTRUE = 0x88,
+    DCPK_OP_NEWFALSE = 0x89,
+    DCPK_OP_EMPTY_TUPLE = ')',
+    DCPK_OP_TUPLE = 't',
+    DCPK_OP_TUPLE1 = 0x85,
+    DCPK_OP_TUPLE2 = 0x86,
+    DCPK_OP_TUPLE3 = 0x87,
+    DCPK_OP_EMPTY_LIST = ']',
+    DCPK_OP_APPEND = 'a',
+    DCPK_OP_APPENDS = 'e',
+    DCPK_OP_EMPTY_DICT = '}',
+    DCPK_OP_SETITEM = 's',
+    DCPK_OP_SETITEMS = 'u',
+    DCPK_OP_NEWOBJ = 0x81,
+    DCPK_OP_REDUCE = 'R',
+    DCPK_OP_BUILD = 'b',
+    DCPK_OP_BINPERSID = 'Q',
+    DCPK_OP_BININT = 'J',
+    DCPK_OP_BININT1 = 'K',
+    DCPK_OP_BININT2 = 'M',
+    DCPK_OP_BINGET = 'h',
+    DCPK_OP_LONG_BINGET = 'j',
+};
 
 /*
  * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor.
@@ -137,28 +171,31 @@ void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, co
 uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w);
 void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo);
 
-/* Opcodes by CPython's names (pickletools), for callers of put_op. */
-enum {
-    DCPK_OP_MARK = '(',
-    DCPK_OP_STOP = '.',
-    DCPK_OP_NONE = 'N',
-    DCPK_OP_NEWTRUE = 0x88,
-    DCPK_OP_NEWFALSE = 0x89,
-    DCPK_OP_EMPTY_TUPLE = ')',
-    DCPK_OP_TUPLE = 't',
-    DCPK_OP_TUPLE1 = 0x85,
-    DCPK_OP_TUPLE2 = 0x86,
-    DCPK_OP_TUPLE3 = 0x87,
-    DCPK_OP_EMPTY_LIST = ']',
-    DCPK_OP_APPEND = 'a',
-    DCPK_OP_APPENDS = 'e',
-    DCPK_OP_EMPTY_DICT = '}',
-    DCPK_OP_SETITEM = 's',
-    DCPK_OP_SETITEMS = 'u',
-    DCPK_OP_NEWOBJ = 0x81,
-    DCPK_OP_REDUCE = 'R',
-    DCPK_OP_BUILD = 'b',
-    DCPK_OP_BINPERSID = 'Q',
-};
+/* What these two append, for streams of many millions of them: inline, past the writer. */
+static inline void dcpk_pickle_append_get(struct dcpk_bytes *out, uint32_t memo)
+{
+    if (memo <= UINT8_MAX) {
+        dcpk_bytes_u16(out, (uint16_t)(DCPK_OP_BINGET | memo << 8));
+    } else {
+        dcpk_bytes_u8(out, DCPK_OP_LONG_BINGET);
+        dcpk_bytes_u32(out, memo);
+    }
+}
+
+void dcpk_pickle_append_long(struct dcpk_bytes *out, int64_t v);
+static inline void dcpk_pickle_append_int(struct dcpk_bytes *out, int64_t v)
+{
+    if (v >= 0 && v <= UINT8_MAX) {
+        dcpk_bytes_u16(out, (uint16_t)(DCPK_OP_BININT1 | v << 8));
+    } else if (v >= 0 && v <= UINT16_MAX) {
+        dcpk_bytes_u8(out, DCPK_OP_BININT2);
+        dcpk_bytes_u16(out, (uint16_t)v);
+    } else if (v >= INT32_MIN && v <= INT32_MAX) {
+        dcpk_bytes_u8(out, DCPK_OP_BININT);
+        dcpk_bytes_u32(out, (uint32_t)(int32_t)v);
+    } else {
+        dcpk_pickle_append_long(out, v);
+    }
+}
 
 #endif

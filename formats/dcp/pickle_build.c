@@ -20,9 +20,8 @@ const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
     return names[kind];
 }
 
-#define COLLECT_BYTES                                                                              \
-    ((uint64_t)8 << 20) /* small enough to stay in a cache, large enough that                      \
-                          looking at the roots costs nothing */
+/* Small enough to stay in a cache, large enough that looking at the roots costs little. */
+#define COLLECT_BYTES ((uint64_t)896 << 10)
 
 dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
                               const struct dcpk_pickle_options *options, size_t n_bytes,
@@ -38,7 +37,9 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
         b->collect_bytes = limits->collect_bytes == 0 ? COLLECT_BYTES : limits->collect_bytes;
         b->collect_at_bytes = b->collect_bytes;
         b->arena = dcpk_arena_new(0, err);
-        if (b->arena == NULL)
+        b->next_arena = b->arena == NULL ? NULL : dcpk_arena_new(0, err);
+        b->texts = b->next_arena == NULL ? NULL : dcpk_arena_new(0, err);
+        if (b->texts == NULL)
             return err->status;
     }
     b->base_bytes = options->base_bytes;
@@ -53,20 +54,23 @@ void dcpk_builder_release(struct dcpk_builder *b)
 {
     if (b->arena != b->names)
         dcpk_arena_free(b->arena);
+    dcpk_arena_free(b->next_arena);
+    dcpk_arena_free(b->texts);
     dcpk_free(b->frames);
 }
 
 void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
                         struct dcpk_error *err)
 {
-    const bool is_kept = kind == DCPK_V_GLOBAL || (kind == DCPK_V_STR && b->keeps_text);
+    const bool is_text = kind == DCPK_V_STR && b->keeps_text && b->texts != NULL;
+    struct dcpk_arena *arena = is_text ? b->texts : kind == DCPK_V_GLOBAL ? b->names : b->arena;
     struct dcpk_value *v;
 
     if (b->n_nodes >= b->max_nodes) {
         dcpk_fail(err, DCPK_ERANGE, "more than the limit of %" PRIu64 " values", b->max_nodes);
         return NULL;
     }
-    v = dcpk_arena_alloc(is_kept ? b->names : b->arena, n_bytes, err);
+    v = dcpk_arena_alloc(arena, n_bytes, err);
     if (v == NULL)
         return NULL;
     b->n_nodes++;
@@ -211,6 +215,7 @@ struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text
                                      struct dcpk_error *err)
 {
     const size_t fault = utf8_fault(text, n);
+    const bool is_kept = b->keeps_text && b->texts != NULL;
     struct dcpk_text_node *node;
 
     if (fault < n) {
@@ -218,11 +223,16 @@ struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text
                   (unsigned)text[fault], fault);
         return NULL;
     }
-    node = make_bytes(b, DCPK_V_STR, sizeof *node, text, n, err);
+    node = is_kept ? dcpk_builder_make(b, DCPK_V_STR, sizeof *node, err)
+                   : make_bytes(b, DCPK_V_STR, sizeof *node, text, n, err);
     if (node == NULL)
         return NULL;
-    node->is_kept = b->keeps_text;
-    return &node->v;
+    if (is_kept) {
+        node->is_kept = true;
+        node->v.n = n;
+        node->v.as.str = dcpk_arena_strndup(b->names, (const char *)text, n, err);
+    }
+    return node->v.as.str == NULL ? NULL : &node->v;
 }
 
 struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *data, size_t n,

@@ -5,16 +5,19 @@
 #include "formats/dcp/pickle_priv.h"
 #include "lib/base/alloc.h"
 
+#define KEPT_COLLECTIONS 4 /* memory of so many waits for the next ones */
+
 /*
  * A copying collector: what the stack and the memo lead to is moved into a fresh arena, the old one
- * is freed whole. A moved node leaves its new address behind, so that sharing (and cycles) survive.
- * Names stay where they are, because objects point into them, and so do texts of the memo. No
- * recursion; the cost is that of what stays.
+ * is cleared whole. A moved node leaves its new address behind, so that sharing (and cycles)
+ * survive. Names stay where they are, because objects point into them, and so do texts of the memo
+ * until the last move. No recursion; the cost is that of what stays.
  */
 #define MOVED ((enum dcpk_value_kind)255) /* as.items: the new place; in no finished value */
 
 struct moving {
     struct dcpk_arena *to;
+    bool is_last;             /* kept texts are moved, too: their nodes alone */
     struct dcpk_value **open; /* moved, their children not yet */
     size_t n_open, capacity;
 };
@@ -24,7 +27,8 @@ static size_t node_bytes(const struct dcpk_value *v)
 {
     switch (v->kind) {
     case DCPK_V_STR:
-        return sizeof(struct dcpk_text_node) + v->n + 1;
+        return sizeof(struct dcpk_text_node) +
+               (((const struct dcpk_text_node *)v)->is_kept ? 0 : v->n + 1);
     case DCPK_V_BYTES:
     case DCPK_V_BIGINT:
         return sizeof *v + v->n + 1;
@@ -71,7 +75,8 @@ static struct dcpk_value *move_node(struct moving *m, struct dcpk_value *v, stru
     if (copy == NULL)
         return NULL;
     memcpy(copy, v, n_bytes);
-    if (v->kind == DCPK_V_STR || v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
+    if ((v->kind == DCPK_V_STR && !((const struct dcpk_text_node *)v)->is_kept) ||
+        v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
         copy->as.str = (char *)copy + (n_bytes - v->n - 1);
     if (v->kind == DCPK_V_STR)
         ((struct dcpk_text_node *)copy)->latin1 = NULL; /* made again when it is asked for */
@@ -86,8 +91,7 @@ static dcpk_status move(struct moving *m, const struct dcpk_value **slot, struct
 {
     struct dcpk_value *v = dcpk_node_mutable(*slot), *copy;
 
-    if (v == NULL || v->kind == DCPK_V_GLOBAL ||
-        (v->kind == DCPK_V_STR && ((const struct dcpk_text_node *)v)->is_kept))
+    if (v == NULL || (dcpk_node_is_fixed(v) && !(m->is_last && v->kind == DCPK_V_STR)))
         return DCPK_OK;
     if (v->kind != MOVED) {
         copy = move_node(m, v, err);
@@ -169,19 +173,34 @@ static dcpk_status move_children(struct moving *m, struct dcpk_value *v, struct 
     return st;
 }
 
-static dcpk_status move_all(struct moving *m, struct dcpk_value **roots, size_t n_roots,
+static dcpk_status move_all(struct moving *m, const struct dcpk_roots *roots,
                             struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < n_roots && st == DCPK_OK; i++) {
-        const struct dcpk_value *root = roots[i];
+    for (size_t i = 0; i < roots->n && st == DCPK_OK; i++) {
+        struct dcpk_value **value = &roots->values[roots->which == NULL ? i : roots->which[i]];
+        const struct dcpk_value *root = *value;
 
         st = move(m, &root, err);
-        roots[i] = dcpk_node_mutable(root);
+        *value = dcpk_node_mutable(root);
     }
     while (m->n_open > 0 && st == DCPK_OK)
         st = move_children(m, m->open[--m->n_open], err);
+    return st;
+}
+
+static dcpk_status move_roots(struct dcpk_builder *b, struct moving *m,
+                              const struct dcpk_roots *roots, size_t n_roots,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    b->none = b->no = b->yes = b->empty_tuple = NULL;
+    memset(b->recent_ints, 0, sizeof b->recent_ints);
+    for (size_t i = 0; i < n_roots && st == DCPK_OK; i++)
+        st = move_all(m, &roots[i], err);
+    dcpk_free(m->open);
     return st;
 }
 
@@ -189,35 +208,27 @@ dcpk_status dcpk_builder_move(struct dcpk_builder *b, struct dcpk_arena *to,
                               const struct dcpk_roots *roots, size_t n_roots,
                               struct dcpk_error *err)
 {
-    struct moving m = {.to = to};
-    dcpk_status st = DCPK_OK;
+    struct moving m = {.to = to, .is_last = true};
 
-    b->none = b->no = b->yes = b->empty_tuple = NULL;
-    memset(b->recent_ints, 0, sizeof b->recent_ints);
-    for (size_t i = 0; i < n_roots && st == DCPK_OK; i++)
-        st = move_all(&m, roots[i].values, roots[i].n, err);
-    dcpk_free(m.open);
-    return st;
+    return move_roots(b, &m, roots, n_roots, err);
 }
 
 dcpk_status dcpk_builder_collect(struct dcpk_builder *b, const struct dcpk_roots *roots,
                                  size_t n_roots, struct dcpk_error *err)
 {
-    struct dcpk_arena *fresh = dcpk_arena_new(0, err);
+    struct dcpk_arena *old = b->arena;
+    struct moving m = {.to = b->next_arena};
     uint64_t n_slots = 0;
 
-    if (fresh == NULL)
+    if (move_roots(b, &m, roots, n_roots, err) != DCPK_OK)
         return err->status;
-    if (dcpk_builder_move(b, fresh, roots, n_roots, err) != DCPK_OK) {
-        dcpk_arena_free(fresh);
-        return err->status;
-    }
-    dcpk_arena_free(b->arena);
-    b->arena = fresh;
+    b->arena = b->next_arena;
+    b->next_arena = old;
+    dcpk_arena_clear(old, KEPT_COLLECTIONS * (size_t)b->collect_bytes);
     /* as much again as was looked at now, so that the work stays linear in what is allocated */
     for (size_t i = 0; i < n_roots; i++)
         n_slots += roots[i].n;
     b->collect_at_bytes =
-        2 * (dcpk_arena_used_bytes(fresh) + n_slots * sizeof(void *)) + b->collect_bytes;
+        2 * (dcpk_arena_used_bytes(b->arena) + n_slots * sizeof(void *)) + b->collect_bytes;
     return DCPK_OK;
 }

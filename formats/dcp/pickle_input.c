@@ -34,16 +34,6 @@ void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in)
     in->cursor.at_bytes = 0;
 }
 
-uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in)
-{
-    return in->cursor.base_bytes - in->base_bytes + in->cursor.at_bytes;
-}
-
-uint64_t dcpk_pickle_input_left(const struct dcpk_pickle_input *in)
-{
-    return in->n_bytes - dcpk_pickle_input_at(in);
-}
-
 dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struct dcpk_error *err)
 {
     struct dcpk_cursor *c = &in->cursor;

@@ -19,6 +19,15 @@ static bool has_bit(const struct dcpk_bits *bits, uint64_t i)
     return i / WORD_BITS < bits->n_words && (bits->words[i / WORD_BITS] >> i % WORD_BITS & 1) != 0;
 }
 
+/* Bits that are set: without a processor's own instruction the compiler calls a library. */
+static unsigned count_bits(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(x * UINT64_C(0x0101010101010101) >> 56);
+}
+
 static dcpk_status set_bit(struct dcpk_bits *bits, uint64_t i, struct dcpk_error *err)
 {
     const size_t need = (size_t)(i / WORD_BITS) + 1;
@@ -48,6 +57,8 @@ void dcpk_memo_release(struct dcpk_memo *memo)
     dcpk_free(memo->set.words);
     dcpk_free(memo->n_before);
     dcpk_free(memo->values);
+    dcpk_free(memo->moving);
+    dcpk_free(memo->is_moving.words);
 }
 
 dcpk_status dcpk_memo_ask(struct dcpk_memo *memo, uint64_t number, struct dcpk_error *err)
@@ -67,7 +78,7 @@ dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err)
         return err->status;
     for (size_t i = 0; i < memo->asked.n_words; i++) {
         memo->n_before[i] = (uint32_t)memo->n_values;
-        memo->n_values += (size_t)__builtin_popcountll(memo->asked.words[i]);
+        memo->n_values += count_bits(memo->asked.words[i]);
     }
     memo->values = dcpk_alloc_array(memo->n_values, sizeof(struct dcpk_value *), err);
     return memo->values == NULL ? err->status : DCPK_OK;
@@ -81,8 +92,20 @@ static struct dcpk_value **entry(const struct dcpk_memo *memo, uint64_t number)
     if (!has_bit(&memo->asked, number))
         return NULL;
     return &memo->values[memo->n_before[word] +
-                         (unsigned)__builtin_popcountll(memo->asked.words[word] &
-                                                        (((uint64_t)1 << number % WORD_BITS) - 1))];
+                         count_bits(memo->asked.words[word] &
+                                    (((uint64_t)1 << number % WORD_BITS) - 1))];
+}
+
+static dcpk_status note_moving(struct dcpk_memo *memo, uint64_t number,
+                               struct dcpk_value *const *kept, struct dcpk_error *err)
+{
+    if (has_bit(&memo->is_moving, number))
+        return DCPK_OK;
+    if (dcpk_grow(&memo->moving, &memo->moving_capacity, memo->n_moving, sizeof *memo->moving,
+                  err) != DCPK_OK)
+        return err->status;
+    memo->moving[memo->n_moving++] = (uint32_t)(kept - memo->values);
+    return set_bit(&memo->is_moving, number, err);
 }
 
 /*
@@ -102,6 +125,8 @@ dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_b
         memo->n_set++;
     if (kept != NULL)
         *kept = v;
+    if (kept != NULL && !dcpk_node_is_fixed(v) && note_moving(memo, number, kept, err) != DCPK_OK)
+        return err->status;
     return set_bit(&memo->set, number, err);
 }
 

@@ -72,17 +72,22 @@ static dcpk_status pop_many(struct dcpk_pickle_machine *m, unsigned arg, struct 
 /* ---- opcodes with something behind them ---- */
 
 /* A little-endian number of 1, 2, 4 or 8 bytes. */
+static uint64_t load_number(const uint8_t *p, unsigned n_bytes)
+{
+    return n_bytes == 1   ? *p
+           : n_bytes == 2 ? dcpk_load_u16le(p)
+           : n_bytes == 4 ? dcpk_load_u32le(p)
+                          : dcpk_load_u64le(p);
+}
+
 static dcpk_status read_number(struct dcpk_pickle_machine *m, unsigned n_bytes, uint64_t *out,
                                struct dcpk_error *err)
 {
     const uint8_t *p = NULL;
-    uint64_t number = 0;
 
     if (dcpk_cursor_bytes(&m->in.cursor, n_bytes, &p, err) != DCPK_OK)
         return err->status;
-    for (unsigned i = n_bytes; i-- > 0;)
-        number = number << 8 | p[i];
-    *out = number;
+    *out = load_number(p, n_bytes);
     return DCPK_OK;
 }
 
@@ -556,4 +561,22 @@ dcpk_status dcpk_pickle_skip(struct dcpk_pickle_machine *m, uint8_t opcode, stru
         if (dcpk_cursor_line(&m->in.cursor, &line, &n, err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    struct dcpk_cursor *c = &m->in.cursor;
+    dcpk_status st = DCPK_OK;
+
+    while (st == DCPK_OK && c->n_bytes - c->at_bytes > sizeof(uint64_t)) {
+        const uint8_t *p = c->data + c->at_bytes;
+        const struct op *op = &ops[*p];
+
+        if (op->number == op_get)
+            st = dcpk_memo_ask(&m->memo, load_number(p + 1, op->arg), err);
+        else if (op->number == NULL && (op->run == NULL || op->run == op_global))
+            break;
+        c->at_bytes += 1 + (op->number == NULL ? 0 : op->arg);
+    }
+    return st;
 }

@@ -40,7 +40,9 @@ struct dcpk_object_node {
 };
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
-    bool is_kept; /* with the names: the collector leaves it where it is */
+    bool is_kept; /* bytes with the names, node with `texts`: the collector leaves both where they
+                     are */
+    uint32_t number; /* a consumer's for a kept text, 0: none */
     struct dcpk_value
         *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
 };
@@ -68,7 +70,9 @@ struct dcpk_global_node { /* GLOBAL */
  */
 struct dcpk_builder {
     struct dcpk_arena *arena;        /* of values: `names`, or owned when collecting */
-    struct dcpk_arena *names;        /* of GLOBALs and kept texts; borrowed */
+    struct dcpk_arena *next_arena;   /* empty, what the next collection moves to; owned */
+    struct dcpk_arena *names;        /* of GLOBALs and the bytes of kept texts; borrowed */
+    struct dcpk_arena *texts;        /* nodes of kept texts; NULL: nothing is collected */
     bool keeps_text;                 /* the text made next: the memo will hold it to the end */
     uint64_t collect_bytes;          /* 0: values are never collected */
     uint64_t collect_at_bytes;       /* size of `arena` that makes a collection worth it */
@@ -98,6 +102,13 @@ static inline struct dcpk_node *dcpk_node_of(const struct dcpk_value *v)
 static inline bool dcpk_node_is_container(const struct dcpk_value *v)
 {
     return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
+}
+
+/* Does the collector leave it where it is? */
+static inline bool dcpk_node_is_fixed(const struct dcpk_value *v)
+{
+    return v->kind == DCPK_V_GLOBAL ||
+           (v->kind == DCPK_V_STR && ((const struct dcpk_text_node *)v)->is_kept);
 }
 
 static inline bool dcpk_node_is_foreign(const struct dcpk_value *v)
@@ -196,14 +207,15 @@ dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *
 struct dcpk_roots {
     struct dcpk_value **values; /* NULLs among them are skipped */
     size_t n;
+    const uint32_t *which; /* n indexes, each once; NULL: the first n */
 };
 /* Has the builder made enough since the last collection that the next is worth it? */
 static inline bool dcpk_builder_is_full(const struct dcpk_builder *b)
 {
     return b->collect_bytes != 0 && dcpk_arena_used_bytes(b->arena) >= b->collect_at_bytes;
 }
-/* Move what the roots lead to into a fresh arena and free the old one. On failure only releasing is
- * left to do. */
+/* Move what the roots lead to into another arena and clear the old one. On failure only releasing
+ * is left to do. */
 dcpk_status dcpk_builder_collect(struct dcpk_builder *b, const struct dcpk_roots *roots,
                                  size_t n_roots, struct dcpk_error *err);
 /* Move it into `to`; no value may be made after that. */
@@ -230,8 +242,14 @@ void dcpk_pickle_input_source(struct dcpk_pickle_input *in, struct dcpk_source *
 void dcpk_pickle_input_release(struct dcpk_pickle_input *in);
 void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in);
 /* Bytes of the pickle before the cursor, and from there on. */
-uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in);
-uint64_t dcpk_pickle_input_left(const struct dcpk_pickle_input *in);
+static inline uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in)
+{
+    return in->cursor.base_bytes - in->base_bytes + in->cursor.at_bytes;
+}
+static inline uint64_t dcpk_pickle_input_left(const struct dcpk_pickle_input *in)
+{
+    return in->n_bytes - dcpk_pickle_input_at(in);
+}
 /* Let the cursor see the next n bytes, or all that are left if fewer. What was borrowed from it is
  * gone then. */
 dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struct dcpk_error *err);
@@ -247,7 +265,10 @@ struct dcpk_memo {
     uint32_t *n_before; /* numbers asked for before each word of `asked` */
     struct dcpk_value **values;
     size_t n_values;
-    uint64_t n_set; /* numbers that are set: the one that MEMOIZE takes next */
+    uint32_t *moving; /* indexes of values that the collector moves: few, most are texts */
+    size_t n_moving, moving_capacity;
+    struct dcpk_bits is_moving; /* the numbers of those */
+    uint64_t n_set;             /* numbers that are set: the one that MEMOIZE takes next */
     uint64_t max_entries, max_number;
 };
 void dcpk_memo_init(struct dcpk_memo *memo, uint64_t max_entries, uint64_t n_bytes);

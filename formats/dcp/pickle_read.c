@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_read.c - reading a pickle: a pass that learns what is asked for again, and the one that
  * makes values. */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "formats/dcp/pickle_machine_priv.h"
@@ -19,8 +20,8 @@ static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
     return dcpk_builder_check(&m->build, m->stack[0], err);
 }
 
-static dcpk_status next_opcode(struct dcpk_pickle_machine *m, uint8_t *opcode,
-                               struct dcpk_error *err)
+static inline dcpk_status next_opcode(struct dcpk_pickle_machine *m, uint8_t *opcode,
+                                      struct dcpk_error *err)
 {
     struct dcpk_cursor *c = &m->in.cursor;
 
@@ -43,7 +44,9 @@ static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *e
     dcpk_status st = DCPK_OK;
 
     while (st == DCPK_OK && opcode != DCPK_OP_STOP) {
-        st = next_opcode(m, &opcode, err);
+        st = dcpk_pickle_skip_plain(m, err);
+        if (st == DCPK_OK)
+            st = next_opcode(m, &opcode, err);
         if (st == DCPK_OK)
             st = dcpk_pickle_skip(m, opcode, err);
     }
@@ -56,13 +59,15 @@ static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *e
 
 static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {
-    const struct dcpk_roots memo = {m->memo.values, m->memo.n_values};
     uint8_t opcode = 0;
     dcpk_status st = DCPK_OK;
 
     while (st == DCPK_OK) {
         if (dcpk_builder_is_full(&m->build)) {
-            const struct dcpk_roots roots[] = {{m->stack, m->n_stack}, memo};
+            const struct dcpk_roots roots[] = {
+                {.values = m->stack, .n = m->n_stack},
+                {.values = m->memo.values, .n = m->memo.n_moving, .which = m->memo.moving}};
+
             st = dcpk_builder_collect(&m->build, roots, 2, err);
             if (st != DCPK_OK)
                 break;
@@ -86,7 +91,7 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
     const uint64_t n_bytes = m->in.n_bytes, max_memo = m->options->limits.max_memo;
-    struct dcpk_roots root = {NULL, 1};
+    struct dcpk_roots root = {.n = 1};
     dcpk_status st;
 
     dcpk_memo_init(&m->memo, max_memo == 0 ? n_bytes : max_memo, n_bytes);
@@ -148,6 +153,17 @@ dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
 bool dcpk_pickle_is_kept(const struct dcpk_value *text)
 {
     return text->kind == DCPK_V_STR && ((const struct dcpk_text_node *)text)->is_kept;
+}
+
+uint32_t dcpk_pickle_number(const struct dcpk_value *text)
+{
+    return ((const struct dcpk_text_node *)text)->number;
+}
+
+void dcpk_pickle_set_number(const struct dcpk_value *text, uint32_t number)
+{
+    assert(dcpk_pickle_is_kept(text));
+    ((struct dcpk_text_node *)dcpk_node_mutable(text))->number = number;
 }
 
 uint32_t dcpk_pickle_run(const struct dcpk_value *v)

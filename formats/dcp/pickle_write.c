@@ -17,9 +17,6 @@
 /* Opcodes that only this file needs; pickletools' names. */
 enum {
     OP_PROTO = 0x80,
-    OP_BININT = 'J',
-    OP_BININT1 = 'K',
-    OP_BININT2 = 'M',
     OP_LONG1 = 0x8a,
     OP_LONG4 = 0x8b,
     OP_BINFLOAT = 'G',
@@ -33,8 +30,6 @@ enum {
     OP_STACK_GLOBAL = 0x93,
     OP_BINPUT = 'q',
     OP_LONG_BINPUT = 'r',
-    OP_BINGET = 'h',
-    OP_LONG_BINGET = 'j',
     OP_MEMOIZE = 0x94,
     OP_EMPTY_SET = 0x8f,
     OP_ADDITEMS = 0x90,
@@ -107,7 +102,7 @@ void dcpk_pickle_put_op(struct dcpk_pickle_writer *w, uint8_t opcode)
 }
 
 /* LONG1 of the fewest bytes that keep the sign. */
-static void put_long(struct dcpk_pickle_writer *w, int64_t v)
+void dcpk_pickle_append_long(struct dcpk_bytes *out, int64_t v)
 {
     uint8_t le[8];
     uint8_t n = sizeof le;
@@ -116,25 +111,14 @@ static void put_long(struct dcpk_pickle_writer *w, int64_t v)
     while (n > 1 &&
            ((le[n - 1] == 0 && le[n - 2] < 0x80) || (le[n - 1] == 0xff && le[n - 2] >= 0x80)))
         n--;
-    dcpk_bytes_u8(w->out, OP_LONG1);
-    dcpk_bytes_u8(w->out, n);
-    dcpk_bytes_put(w->out, le, n);
+    dcpk_bytes_u8(out, OP_LONG1);
+    dcpk_bytes_u8(out, n);
+    dcpk_bytes_put(out, le, n);
 }
 
 void dcpk_pickle_put_int(struct dcpk_pickle_writer *w, int64_t v)
 {
-    if (v >= 0 && v <= UINT8_MAX) {
-        dcpk_bytes_u8(w->out, OP_BININT1);
-        dcpk_bytes_u8(w->out, (uint8_t)v);
-    } else if (v >= 0 && v <= UINT16_MAX) {
-        dcpk_bytes_u8(w->out, OP_BININT2);
-        dcpk_bytes_u16(w->out, (uint16_t)v);
-    } else if (v >= INT32_MIN && v <= INT32_MAX) {
-        dcpk_bytes_u8(w->out, OP_BININT);
-        dcpk_bytes_u32(w->out, (uint32_t)(int32_t)v);
-    } else {
-        put_long(w, v);
-    }
+    dcpk_pickle_append_int(w->out, v);
 }
 
 void dcpk_pickle_put_float(struct dcpk_pickle_writer *w, double v)
@@ -209,13 +193,7 @@ uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w)
 
 void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo)
 {
-    if (memo <= UINT8_MAX) {
-        dcpk_bytes_u8(w->out, OP_BINGET);
-        dcpk_bytes_u8(w->out, (uint8_t)memo);
-    } else {
-        dcpk_bytes_u8(w->out, OP_LONG_BINGET);
-        dcpk_bytes_u32(w->out, memo);
-    }
+    dcpk_pickle_append_get(w->out, memo);
 }
 
 /* Names that meant something else in Python 2's __builtin__: Python 3 would not map them back as

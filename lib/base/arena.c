@@ -17,12 +17,14 @@ struct block {
     struct block *next;
     size_t n_bytes;
     size_t used_bytes;
+    bool is_own; /* of one large request */
     _Alignas(ALIGNMENT) uint8_t data[];
 };
 
 /* Invariant: memory of the first block past used_bytes is zero and was never handed out. */
 struct dcpk_arena {
     struct block *blocks; /* the newest first; only that one is filled further */
+    struct block *spare;  /* of before dcpk_arena_clear: all zero */
     size_t next_block_bytes;
     uint64_t used_bytes;
     uint64_t limit_bytes;
@@ -39,16 +41,61 @@ struct dcpk_arena *dcpk_arena_new(uint64_t limit_bytes, struct dcpk_error *err)
     return arena;
 }
 
+static void free_blocks(struct block *block)
+{
+    while (block != NULL) {
+        struct block *next = block->next;
+
+        dcpk_free(block);
+        block = next;
+    }
+}
+
 void dcpk_arena_free(struct dcpk_arena *arena)
 {
     if (arena == NULL)
         return;
+    free_blocks(arena->blocks);
+    free_blocks(arena->spare);
+    dcpk_free(arena);
+}
+
+void dcpk_arena_clear(struct dcpk_arena *arena, size_t keep_bytes)
+{
+    size_t kept_bytes = 0;
+
     while (arena->blocks != NULL) {
         struct block *block = arena->blocks;
+
         arena->blocks = block->next;
+        if (block->is_own || block->n_bytes > keep_bytes - kept_bytes) {
+            dcpk_free(block);
+            continue;
+        }
+        kept_bytes += block->n_bytes;
+        memset(block->data, 0, block->used_bytes);
+        block->used_bytes = 0;
+        block->next = arena->spare;
+        arena->spare = block;
+    }
+    arena->used_bytes = 0;
+}
+
+/* A spare block with room for n_bytes becomes the first; smaller ones on the way are released. */
+static bool take_spare(struct dcpk_arena *arena, size_t n_bytes)
+{
+    while (arena->spare != NULL) {
+        struct block *block = arena->spare;
+
+        arena->spare = block->next;
+        if (block->n_bytes >= n_bytes) {
+            block->next = arena->blocks;
+            arena->blocks = block;
+            return true;
+        }
         dcpk_free(block);
     }
-    dcpk_free(arena);
+    return false;
 }
 
 /*
@@ -61,6 +108,8 @@ static struct block *add_block(struct dcpk_arena *arena, size_t n_bytes, struct 
     const size_t room = own ? n_bytes : arena->next_block_bytes;
     struct block *block;
 
+    if (!own && take_spare(arena, n_bytes))
+        return arena->blocks;
     if (room > SIZE_MAX - sizeof *block) {
         dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked", n_bytes);
         return NULL;
@@ -69,6 +118,7 @@ static struct block *add_block(struct dcpk_arena *arena, size_t n_bytes, struct 
     if (block == NULL)
         return NULL;
     block->n_bytes = room;
+    block->is_own = own;
     if (own && arena->blocks != NULL) {
         block->next = arena->blocks->next;
         arena->blocks->next = block;
@@ -89,7 +139,7 @@ static void *take(struct dcpk_arena *arena, size_t n_bytes, size_t alignment,
     void *memory;
 
     if (block != NULL)
-        pad = (alignment - block->used_bytes % alignment) % alignment;
+        pad = -block->used_bytes & (alignment - 1); /* a power of two */
     if (block == NULL || block->n_bytes - block->used_bytes < pad ||
         block->n_bytes - block->used_bytes - pad < n_bytes) {
         block = NULL;
@@ -151,6 +201,23 @@ char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,
 char *dcpk_arena_strdup(struct dcpk_arena *arena, const char *text, struct dcpk_error *err)
 {
     return dcpk_arena_strndup(arena, text, strlen(text), err);
+}
+
+char *dcpk_arena_join(struct dcpk_arena *arena, const char *const *parts, size_t n_parts,
+                      struct dcpk_error *err)
+{
+    size_t n_bytes = 1;
+    char *text, *at;
+
+    for (size_t i = 0; i < n_parts; i++) /* texts that are in memory: the sum cannot wrap */
+        n_bytes += strlen(parts[i]);
+    text = at = take(arena, n_bytes, 1, err);
+    if (text == NULL)
+        return NULL;
+    for (size_t i = 0; i < n_parts; i++)
+        at = stpcpy(at, parts[i]);
+    *at = '\0';
+    return text;
 }
 
 char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const char *fmt, ...)

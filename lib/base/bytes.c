@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/cursor.h"
 
 #define FIRST_CAPACITY 256
 
@@ -45,14 +44,6 @@ bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n)
     return true;
 }
 
-void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes)
-{
-    uint8_t *at = n_bytes == 0 ? NULL : dcpk_bytes_extend(b, n_bytes);
-
-    if (at != NULL)
-        memcpy(at, data, n_bytes);
-}
-
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text)
 {
     dcpk_bytes_put(b, text, strlen(text));
@@ -74,22 +65,6 @@ void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     vsnprintf((char *)b->data + b->n_bytes, (size_t)n + 1, fmt, args);
     va_end(args);
     b->n_bytes += (size_t)n; /* the NUL is room for the next append */
-}
-
-void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v)
-{
-    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
-
-    if (at != NULL)
-        dcpk_store_u16le(at, v);
-}
-
-void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
-{
-    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
-
-    if (at != NULL)
-        dcpk_store_u32le(at, v);
 }
 
 void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v)

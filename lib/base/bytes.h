@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "lib/base/cursor.h"
 #include "lib/base/error.h"
 
 /*
@@ -43,12 +45,34 @@ static inline void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v)
         *at = v;
 }
 
-void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes);
+static inline void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes)
+{
+    uint8_t *at = n_bytes == 0 ? NULL : dcpk_bytes_extend(b, n_bytes);
+
+    if (at != NULL)
+        memcpy(at, data, n_bytes);
+}
+
+/* Little-endian, as u64 below. */
+static inline void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v)
+{
+    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
+
+    if (at != NULL)
+        dcpk_store_u16le(at, v);
+}
+
+static inline void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
+{
+    uint8_t *at = dcpk_bytes_extend(b, sizeof v);
+
+    if (at != NULL)
+        dcpk_store_u32le(at, v);
+}
+
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text);
 void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void dcpk_bytes_u16(struct dcpk_bytes *b, uint16_t v); /* little-endian, as all below */
-void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v);
 void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v);
 void dcpk_bytes_zeros(struct dcpk_bytes *b, size_t n);
 /* DCPK_OK, or the sticky failure written into err. */

@@ -22,31 +22,12 @@ static uint64_t place(const struct dcpk_cursor *c)
     return c->base_bytes + c->at_bytes;
 }
 
-/* The next n bytes, moving on; NULL and err when they pass the end. */
-static const uint8_t *take(struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
+dcpk_status dcpk_cursor_fail(const struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
 {
-    const uint8_t *p = c->data + c->at_bytes;
-
     assert(c->at_bytes <= c->n_bytes);
-    if (n > c->n_bytes - c->at_bytes) {
-        dcpk_fail(err, DCPK_EFORMAT,
-                  "field of %zu bytes at byte %" PRIu64 " passes the end at byte %" PRIu64, n,
-                  place(c), c->base_bytes + c->n_bytes);
-        return NULL;
-    }
-    c->at_bytes += n;
-    return p;
-}
-
-dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
-                              struct dcpk_error *err)
-{
-    const uint8_t *p = take(c, n, err);
-
-    if (p == NULL)
-        return err->status;
-    *out = p;
-    return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "field of %zu bytes at byte %" PRIu64 " passes the end at byte %" PRIu64, n,
+                     place(c), c->base_bytes + c->n_bytes);
 }
 
 dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
@@ -58,9 +39,9 @@ dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error 
 
 dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p = take(c, sizeof *out, err);
+    const uint8_t *p;
 
-    if (p == NULL)
+    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
         return err->status;
     *out = *p;
     return DCPK_OK;
@@ -68,9 +49,9 @@ dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_erro
 
 dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p = take(c, sizeof *out, err);
+    const uint8_t *p;
 
-    if (p == NULL)
+    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
         return err->status;
     *out = dcpk_load_u16le(p);
     return DCPK_OK;
@@ -78,9 +59,9 @@ dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_er
 
 dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p = take(c, sizeof *out, err);
+    const uint8_t *p;
 
-    if (p == NULL)
+    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
         return err->status;
     *out = dcpk_load_u32le(p);
     return DCPK_OK;
@@ -88,9 +69,9 @@ dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_er
 
 dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err)
 {
-    const uint8_t *p = take(c, sizeof *out, err);
+    const uint8_t *p;
 
-    if (p == NULL)
+    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
         return err->status;
     *out = dcpk_load_u64le(p);
     return DCPK_OK;

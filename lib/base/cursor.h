@@ -24,15 +24,23 @@ dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_erro
 dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err);
 dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err);
 dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err);
-/* Borrow the next n bytes. */
-dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
-                              struct dcpk_error *err);
+/* The error of n bytes that pass the end. */
+dcpk_status dcpk_cursor_fail(const struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
+/* Borrow the next n bytes. Inline, as the loads below: parsers call it for every few bytes. */
+static inline dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, const uint8_t **out,
+                                            struct dcpk_error *err)
+{
+    if (n > c->n_bytes - c->at_bytes)
+        return dcpk_cursor_fail(c, n, err);
+    *out = c->data + c->at_bytes;
+    c->at_bytes += n;
+    return DCPK_OK;
+}
 dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
 /* Borrow the text up to the next '\n', which is consumed; *n without it. */
 dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
                              struct dcpk_error *err);
 
-/* Inline: hashing and encoding call them for every few bytes. */
 static inline uint16_t dcpk_load_u16le(const uint8_t *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);

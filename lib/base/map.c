@@ -31,7 +31,7 @@ void dcpk_map_release(struct dcpk_map *map)
 
 /* What getrandom would give at start, without a call that can fail: the kernel draws 16 bytes for
  * each process (getauxval(3), AT_RANDOM). */
-static uint64_t process_key(void)
+static uint64_t draw_secret(void)
 {
     uint64_t words[2];
 
@@ -39,9 +39,9 @@ static uint64_t process_key(void)
     return words[0] ^ words[1];
 }
 
-static uint32_t hash_of(const char *key, size_t n)
+static uint32_t hash_of(const struct dcpk_map *map, const char *key, size_t n)
 {
-    return (uint32_t)XXH3_64bits_withSeed(key, n, process_key());
+    return (uint32_t)XXH3_64bits_withSeed(key, n, map->secret);
 }
 
 /* The slot that holds key, or the free one where it belongs; there is always a free one. */
@@ -99,6 +99,8 @@ dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_e
         n_slots = n_slots == 0 ? FIRST_SLOTS : n_slots * 2;
     if (n_slots != map->n_slots && spread(map, n_slots, err) != DCPK_OK)
         return err->status;
+    if (map->capacity == 0)
+        map->secret = draw_secret();
     map->capacity = n_items;
     return DCPK_OK;
 }
@@ -115,7 +117,7 @@ dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64
     if (map->n_items == map->capacity &&
         dcpk_map_reserve(map, map->capacity == 0 ? FIRST_ITEMS : 2 * map->capacity, err) != DCPK_OK)
         return err->status;
-    hash = hash_of(key, n);
+    hash = hash_of(map, key, n);
     slot = probe(map, key, n, hash);
     *existed = *slot != 0;
     if (*existed) {
@@ -134,7 +136,7 @@ bool dcpk_map_get(const struct dcpk_map *map, const char *key, size_t n, uint64_
 
     if (map->n_slots == 0 || n > UINT32_MAX)
         return false;
-    slot = probe(map, key, n, hash_of(key, n));
+    slot = probe(map, key, n, hash_of(map, key, n));
     if (*slot == 0)
         return false;
     *value = map->items[*slot - 1].value;

@@ -20,6 +20,7 @@ struct dcpk_map {
     size_t capacity;
     uint32_t *slots; /* number of an item + 1, 0: free */
     size_t n_slots;  /* a power of two, or 0 */
+    uint64_t secret; /* of the hash; the same for all maps of a process */
 };
 
 void dcpk_map_release(struct dcpk_map *map);

@@ -49,7 +49,10 @@ static void texts(void **state)
     CHECK_EQ_STR(dcpk_arena_strndup(arena, "weight", 3, &err), "wei", "strndup");
     CHECK_EQ_STR(dcpk_arena_strndup(arena, NULL, 0, &err), "", "no text");
     CHECK_EQ_STR(dcpk_arena_printf(arena, &err, "layer.%d.%s", 7, "x"), "layer.7.x", "printf");
-    CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 7 + 4 + 1 + 10, "texts are packed");
+    CHECK_EQ_STR(dcpk_arena_join(arena, (const char *const[]){"a.", "", "bc", "."}, 4, &err),
+                 "a.bc.", "join");
+    CHECK_EQ_STR(dcpk_arena_join(arena, NULL, 0, &err), "", "nothing joined");
+    CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 7 + 4 + 1 + 10 + 6 + 1, "texts are packed");
     for (int n = 254; n <= 257; n++) { /* around what is formatted once */
         const char *text = dcpk_arena_printf(arena, &err, "%*d.", n, 7);
 
@@ -93,6 +96,46 @@ static bool fill(struct dcpk_error *err)
     return ok;
 }
 
+/* What comes after clearing is zeroed, within the same limit, and takes nothing from the heap but
+ * for the large block, which is released each time. */
+static void cleared(void **state)
+{
+    enum { N = 2000, LARGE = 1000 };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(8 << 20, &err);
+    uint64_t n_made = 0;
+
+    (void)state;
+    dcpk_arena_clear(arena, 0);
+    for (int round = 0; round < 5; round++) {
+        uint8_t *parts[N];
+
+        dcpk_alloc_fail_nth(0);
+        for (size_t i = 0; i < N; i++) {
+            const size_t n = i == LARGE ? 2000000 : 900 + i;
+
+            parts[i] = dcpk_arena_alloc(arena, n, &err);
+            CHECK(parts[i] != NULL, "made");
+            CHECK(parts[i][0] == 0 && memcmp(parts[i], parts[i] + 1, n - 1) == 0, "zeroed");
+            memset(parts[i], (int)(i % 255) + 1, n);
+        }
+        for (size_t i = 0; i < N; i++)
+            CHECK(parts[i][0] == i % 255 + 1 && parts[i][899] == i % 255 + 1, "apart");
+        n_made = dcpk_alloc_fail_nth(0);
+        CHECK(dcpk_arena_alloc(arena, 7 << 20, &err) == NULL, "past the limit");
+        CHECK_EQ_INT(err.status, DCPK_ERANGE, "limit");
+        dcpk_arena_clear(arena, 8 << 20);
+        CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 0, "nothing is used");
+    }
+    CHECK_EQ_INT(n_made, 1, "blocks are used again");
+    CHECK(dcpk_arena_alloc(arena, 100, &err) != NULL, "from a kept block");
+    dcpk_arena_clear(arena, 0);
+    dcpk_alloc_fail_nth(0);
+    CHECK(dcpk_arena_alloc(arena, 100, &err) != NULL, "made");
+    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), 0, "from another kept block");
+    dcpk_arena_free(arena);
+}
+
 static void every_failure(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -114,9 +157,8 @@ static void every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(apart_and_zeroed),
-        cmocka_unit_test(texts),
-        cmocka_unit_test(limited),
+        cmocka_unit_test(apart_and_zeroed), cmocka_unit_test(texts),
+        cmocka_unit_test(limited),          cmocka_unit_test(cleared),
         cmocka_unit_test(every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,14 @@ static const struct {
      "{\"k\":[],\"z\":300,}", 300},
     /* l = [1]; {"k": l, "z": l} */
     {"shared list", "7d288c016b5d71004b01618c017a6800752e", "{\"k\":[],\"z\":[],}", 1},
+    /* entry 0 of the memo is text, tuple, text, tuple, each asked for */
+    {"an entry set again and again",
+     "288c017971006800"
+     "4b018571006800"
+     "8c017a71006800"
+     "4b02857100680074"
+     "2e",
+     "(\"y\",\"y\",(1,),(1,),\"z\",\"z\",(2,),(2,),)", 0},
     {"text that is asked for again", "7d288c016b8c017971018c017a6801752e",
      "{\"k\":\"y\",\"z\":\"y\",}", 0},
 };
@@ -147,6 +155,65 @@ static void refuses_what_changes_later(void **state)
                     refused[i].message, refused[i].label);
         dcpk_arena_free(arena);
     }
+}
+
+struct texts {
+    const char *bytes[8];
+    uint32_t n;
+};
+
+/* Takes all texts; those that are kept are numbered from 1. */
+static dcpk_status take_texts(void *context, const struct dcpk_pickle_batch *batch, uint32_t *run,
+                              size_t *n_taken, struct dcpk_error *err)
+{
+    struct texts *texts = context;
+
+    (void)run;
+    (void)err;
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct dcpk_value *text = batch->items[i];
+
+        if (!dcpk_pickle_is_kept(text)) {
+            CHECK_EQ_INT(dcpk_pickle_number(text), 0, "not kept: no number");
+        } else if (dcpk_pickle_number(text) == 0) {
+            texts->bytes[texts->n++] = text->as.str;
+            dcpk_pickle_set_number(text, texts->n);
+        } else {
+            CHECK(texts->bytes[dcpk_pickle_number(text) - 1] == text->as.str, "the same again");
+        }
+    }
+    *n_taken = batch->n;
+    return DCPK_OK;
+}
+
+/* ({"k": ["y", y, "x", "w"]}, x, {"k": [y, x]}), collected before every opcode. */
+static void numbers_texts_that_are_kept(void **state)
+{
+    struct texts texts = {.n = 0};
+    const struct dcpk_pickle_consumer consumer = {
+        .keys = keys, .take = take_texts, .context = &texts};
+    const struct dcpk_pickle_options options = {.consumer = &consumer, .limits.collect_bytes = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *v = NULL;
+    size_t n;
+    uint8_t *data = from_hex("7d8c016b5d288c017971006800"
+                             "8c01787101"
+                             "8c01776573"
+                             "6801"
+                             "7d8c016b5d286800680165738"
+                             "72e",
+                             &n);
+
+    (void)state;
+    CHECK_OK(dcpk_pickle_read(data, n, &options, arena, &v, &err), "read");
+    free(data);
+    CHECK_EQ_INT(texts.n, 2, "two are kept");
+    CHECK_EQ_STR(texts.bytes[0], "y", "bytes outlive the reading");
+    CHECK_EQ_STR(texts.bytes[1], "x", "bytes outlive the reading");
+    CHECK_EQ_STR(dcpk_value_as_str(dcpk_value_at(v, 1)), "x", "in the result, too");
+    CHECK(dcpk_value_as_str(dcpk_value_at(v, 1)) == texts.bytes[1], "and not twice");
+    dcpk_arena_free(arena);
 }
 
 static void tells_runs_apart(void **state)
@@ -239,6 +306,7 @@ int main(void)
         cmocka_unit_test(collecting_changes_no_value),
         cmocka_unit_test(takes_what_stands_above_its_keys),
         cmocka_unit_test(refuses_what_changes_later),
+        cmocka_unit_test(numbers_texts_that_are_kept),
         cmocka_unit_test(tells_runs_apart),
         cmocka_unit_test(reads_through_a_window),
         cmocka_unit_test(hands_out_what_is_left),
