@@ -199,13 +199,54 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     return st;
 }
 
-static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *chunk,
-                               struct dcpk_error *err)
+/* The sizes of a chunk's item follow from its dtype and extents alone, of which the layers of a
+ * model repeat few: one that was measured, in each place of a table. */
+struct measured {
+    const int64_t *extent; /* NULL: none yet */
+    enum dcpk_dtype dtype;
+    int rank;
+    uint32_t lead_bytes, tail_bytes;
+    uint64_t data_bytes;
+};
+#define N_MEASURED 256 /* a power of two */
+
+static struct measured *find_measured(struct measured *table, enum dcpk_dtype dtype,
+                                      const int64_t *extent, int rank)
+{
+    uint64_t hash = (uint64_t)dtype;
+
+    for (int i = 0; i < rank; i++)
+        hash = (hash ^ (uint64_t)extent[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return &table[hash >> 32 & (N_MEASURED - 1)];
+}
+
+static dcpk_status measure_chunk(const struct dcpk_out_tensor *tensor, struct measured *table,
+                                 struct dcpk_out_chunk *chunk, struct dcpk_error *err)
+{
+    const int64_t *extent = chunk->span + tensor->rank;
+    struct measured *m = find_measured(table, tensor->dtype, extent, tensor->rank);
+
+    if (m->extent == NULL || m->dtype != tensor->dtype ||
+        !dcpk_shape_equal(m->extent, m->rank, extent, tensor->rank)) {
+        m->extent = NULL;
+        if (dcpk_item_measure(tensor->dtype, extent, tensor->rank, &m->lead_bytes, &m->data_bytes,
+                              &m->tail_bytes, err) != DCPK_OK)
+            return err->status;
+        m->extent = extent;
+        m->dtype = tensor->dtype;
+        m->rank = tensor->rank;
+    }
+    chunk->lead_bytes = m->lead_bytes;
+    chunk->data_bytes = m->data_bytes;
+    chunk->tail_bytes = m->tail_bytes;
+    return DCPK_OK;
+}
+
+static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
+                               struct dcpk_out_chunk *chunk, struct dcpk_error *err)
 {
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
-    dcpk_status st =
-        dcpk_item_measure(tensor->dtype, chunk->span + tensor->rank, tensor->rank,
-                          &chunk->lead_bytes, &chunk->data_bytes, &chunk->tail_bytes, err);
+    dcpk_status st = measure_chunk(tensor, table, chunk, err);
 
     if (st == DCPK_OK)
         st = place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes,
@@ -217,12 +258,13 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *c
 
 dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
+    struct measured table[N_MEASURED] = {{.extent = NULL}};
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < out->n_payloads && st == DCPK_OK; i++)
         st = place_payload(out, &out->payloads[i], err);
     for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
-        st = place_chunk(out, &out->chunks[i], err);
+        st = place_chunk(out, table, &out->chunks[i], err);
     return st;
 }
 

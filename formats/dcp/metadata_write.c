@@ -80,6 +80,26 @@ static const char *const words[N_WORDS] = {
     [MODEL_SHAPE] = "nd_reformulated_orig_global_shape",
 };
 
+/*
+ * Runs of opcodes that are the same each time once their classes and words are in the memo: half of
+ * the file. Each is put together twice and copied from then on.
+ */
+enum run_kind {
+    BYTES_ENTRY, /* all of an object's entry */
+    CHUNK_HEAD,  /* of ChunkStorageMetadata, up to its offsets */
+    INDEX_HEAD,  /* of MetadataIndex, up to its fqn */
+    INFO_HEAD,   /* of _StorageInfo, up to its path */
+    TENSOR_HEAD, /* of TensorStorageMetadata, up to its size: one a dtype */
+    N_RUNS = TENSOR_HEAD + DCPK_N_DTYPES
+};
+#define RUN_BYTES 128
+
+struct run {
+    uint8_t bytes[RUN_BYTES];
+    size_t n_bytes; /* 0: to be put together */
+    bool is_known;  /* it has been, so that all of it is in the memo */
+};
+
 /* The place of something in the memo. */
 struct memo {
     uint32_t number_plus_1; /* 0: not there yet */
@@ -95,8 +115,10 @@ struct writing {
     struct dcpk_pickle_writer *w;
     struct memo globals[N_GLOBALS];
     struct memo words[N_WORDS];
-    struct memo *files; /* by number */
-    struct memo *keys;  /* of the tensors in their order, then of the objects */
+    struct run runs[N_RUNS];
+    size_t run_at_bytes; /* where the one that is put together begins in `piece` */
+    struct memo *files;  /* by number */
+    struct memo *keys;   /* of the tensors in their order, then of the objects */
 };
 
 /* A list or dict under way: how many items since the last SETITEMS or APPENDS. */
@@ -197,6 +219,28 @@ static void end_batch(struct writing *m, const struct batch *b)
     op(m, b->close_op);
 }
 
+/* False: it is there. True: the caller puts it together, then calls end_run. */
+static bool begin_run(struct writing *m, unsigned which)
+{
+    const struct run *run = &m->runs[which];
+
+    m->run_at_bytes = m->piece.n_bytes;
+    dcpk_bytes_put(&m->piece, run->bytes, run->n_bytes);
+    return run->n_bytes == 0;
+}
+
+static void end_run(struct writing *m, unsigned which)
+{
+    const size_t n_bytes = m->piece.n_bytes - m->run_at_bytes;
+    struct run *run = &m->runs[which];
+
+    if (run->is_known && n_bytes > 0 && n_bytes <= RUN_BYTES) { /* 0 after a failure */
+        memcpy(run->bytes, m->piece.data + m->run_at_bytes, n_bytes);
+        run->n_bytes = n_bytes;
+    }
+    run->is_known = true;
+}
+
 static void size(struct writing *m, const int64_t *numbers, int n)
 {
     global(m, SIZE_CLASS);
@@ -233,11 +277,14 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
 {
     struct batch b;
 
-    instance(m, TENSOR_CLASS);
-    begin_state(m);
-    word(m, PROPERTIES);
-    properties(m, t->dtype);
-    word(m, SIZE);
+    if (begin_run(m, TENSOR_HEAD + t->dtype)) {
+        instance(m, TENSOR_CLASS);
+        begin_state(m);
+        word(m, PROPERTIES);
+        properties(m, t->dtype);
+        word(m, SIZE);
+        end_run(m, TENSOR_HEAD + t->dtype);
+    }
     size(m, t->shape, t->rank);
     word(m, CHUNKS);
     b = begin_batch(m, DCPK_OP_EMPTY_LIST, DCPK_OP_APPENDS);
@@ -245,9 +292,12 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
         const int64_t *span = m->out->chunks[t->first_chunk + i].span;
 
         next_item(m, &b);
-        instance(m, CHUNK_CLASS);
-        begin_state(m);
-        word(m, OFFSETS);
+        if (begin_run(m, CHUNK_HEAD)) {
+            instance(m, CHUNK_CLASS);
+            begin_state(m);
+            word(m, OFFSETS);
+            end_run(m, CHUNK_HEAD);
+        }
         size(m, span, t->rank);
         word(m, SIZES);
         size(m, span + t->rank, t->rank);
@@ -272,7 +322,10 @@ static void entries(struct writing *m)
     for (size_t i = 0; i < out->n_objects; i++) {
         next_item(m, &b);
         shared_text(m, out->objects[i].key, key++);
-        instance(m, BYTES_CLASS);
+        if (begin_run(m, BYTES_ENTRY)) {
+            instance(m, BYTES_CLASS);
+            end_run(m, BYTES_ENTRY);
+        }
     }
     end_batch(m, &b);
 }
@@ -302,9 +355,12 @@ static void planner_data(struct writing *m)
 
 static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes, uint64_t n_bytes)
 {
-    instance(m, INFO_CLASS);
-    begin_state(m);
-    word(m, RELATIVE_PATH);
+    if (begin_run(m, INFO_HEAD)) {
+        instance(m, INFO_CLASS);
+        begin_state(m);
+        word(m, RELATIVE_PATH);
+        end_run(m, INFO_HEAD);
+    }
     shared_text(m, m->out->files[file].name, &m->files[file]);
     word(m, OFFSET);
     dcpk_pickle_append_int(&m->piece, (int64_t)offset_bytes);
@@ -313,16 +369,25 @@ static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes
     end_state(m);
 }
 
+/* A MetadataIndex, up to the first attribute behind its key. */
+static void begin_index(struct writing *m, const char *key, struct memo *memo)
+{
+    if (begin_run(m, INDEX_HEAD)) {
+        instance(m, INDEX_CLASS);
+        begin_state(m);
+        word(m, FQN);
+        end_run(m, INDEX_HEAD);
+    }
+    shared_text(m, key, memo);
+}
+
 /* `number` is a hint that equality ignores: its place in the chunk list, None for an only chunk. */
 static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, const char *key,
                         struct memo *memo, size_t number)
 {
     const struct dcpk_out_chunk *chunk = &m->out->chunks[t->first_chunk + number];
 
-    instance(m, INDEX_CLASS);
-    begin_state(m);
-    word(m, FQN);
-    shared_text(m, key, memo);
+    begin_index(m, key, memo);
     word(m, INDEX);
     if (t->n_chunks == 1)
         op(m, DCPK_OP_NONE);
@@ -339,10 +404,7 @@ static void object_place(struct writing *m, const struct dcpk_out_object *object
 {
     const struct dcpk_out_payload *payload = &m->out->payloads[object->payload];
 
-    instance(m, INDEX_CLASS);
-    begin_state(m);
-    word(m, FQN);
-    shared_text(m, object->key, memo);
+    begin_index(m, object->key, memo);
     word(m, INDEX);
     op(m, DCPK_OP_NONE);
     end_state(m);

@@ -53,8 +53,8 @@ static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, cons
                               struct dcpk_error *err)
 {
     for (size_t i = 0; i < p->n_spellings; i++) {
-        const char *key =
-            dcpk_arena_printf(w->out->arena, err, "%s%s%s%s", prefix, p->spellings[i], suffix, end);
+        const char *const parts[] = {prefix, p->spellings[i], suffix, end};
+        const char *key = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
 
         if (key == NULL)
             return err->status;
@@ -240,7 +240,8 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
 static dcpk_status add_group_key(struct writer *w, const char *param, const char *field,
                                  uint32_t payload, struct dcpk_error *err)
 {
-    const char *key = dcpk_arena_printf(w->out->arena, err, FD_GROUP "%s%s.%s", w->q, param, field);
+    const char *const parts[] = {FD_GROUP, w->q, param, ".", field};
+    const char *key = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
 
     return key == NULL ? err->status : dcpk_output_add_object(w->out, key, payload, err);
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "lib/base/alloc.h"
 
@@ -111,22 +112,19 @@ void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const
     out->events_end = &event->next;
 }
 
-/*
- * A number that stands for input and options (ids in the output are made from it): FNV-1a over what
- * will be written. Nothing in it depends on paths, time, threads or memory.
- */
+/* One link of a chain of hashes. */
 static uint64_t mix(uint64_t hash, const void *data, size_t n_bytes)
 {
-    const uint8_t *bytes = data;
-
-    for (size_t i = 0; i < n_bytes; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    return XXH3_64bits_withSeed(data, n_bytes, hash);
 }
 
+/*
+ * A number that stands for input and options (ids in the output are made from it): of what will be
+ * written. Nothing in it depends on paths, time, threads or memory.
+ */
 uint64_t dcpk_output_identity(const struct dcpk_output *out)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = 0;
 
     for (size_t i = 0; i < out->n_tensors; i++) {
         const struct dcpk_out_tensor *t = &out->tensors[i];
