@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_run.c - run a command: wall time until its output is on disk, and its peak memory. */
+/* measure_run.c - run a command: wall time until its output is on disk, its peak memory, its CPU
+ * time. */
 /*
  * measure [--cold DIR | --warm DIR]... [--sync DIR]... -- COMMAND...
  *
  * --cold: before the start, drop DIR's files from the page cache; --warm: read them into it;
- * --sync: sync them after the command, within the time. Prints "SECONDS PEAK_BYTES CACHED": CACHED
- * is the share of the --cold and --warm folders that was in the page cache at the start. The
- * command's stdout goes to stderr.
+ * --sync: sync them after the command, within the time. Prints "SECONDS PEAK_BYTES CACHED
+ * CPU_SECONDS": CACHED is the share of the --cold and --warm folders that was in the page cache at
+ * the start, CPU_SECONDS the command's own in user and kernel, without the sync. The command's
+ * stdout goes to stderr.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -109,10 +111,14 @@ static double now_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Run the command to its end; its exit status, and its peak resident memory. */
-static int run_command(char **command, uint64_t *peak_bytes)
+static double seconds_of(const struct timeval *t)
 {
-    struct rusage usage;
+    return (double)t->tv_sec + (double)t->tv_usec * 1e-6;
+}
+
+/* Run the command to its end; its exit status, and what it used. */
+static int run_command(char **command, struct rusage *usage)
+{
     int status;
     const pid_t pid = fork();
 
@@ -122,9 +128,8 @@ static int run_command(char **command, uint64_t *peak_bytes)
         fprintf(stderr, "measure: %s: %s\n", command[0], strerror(errno));
         _exit(127);
     }
-    if (pid < 0 || wait4(pid, &status, 0, &usage) != pid)
+    if (pid < 0 || wait4(pid, &status, 0, usage) != pid)
         exit(4);
-    *peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -132,7 +137,7 @@ int main(int argc, char **argv)
 {
     const char *to_sync[MAX_FOLDERS];
     int n_sync = 0, i = 1, status;
-    uint64_t peak_bytes;
+    struct rusage usage;
     double start;
 
     for (; i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2) {
@@ -152,12 +157,13 @@ int main(int argc, char **argv)
         return 2;
     }
     start = now_seconds();
-    status = run_command(argv + i + 1, &peak_bytes);
+    status = run_command(argv + i + 1, &usage);
     if (status != 0)
         return status;
     for (int k = 0; k < n_sync; k++)
         each_file(to_sync[k], sync_file);
-    printf("%.3f %" PRIu64 " %.2f\n", now_seconds() - start, peak_bytes,
-           n_pages == 0 ? 0.0 : (double)n_cached_pages / (double)n_pages);
+    printf("%.3f %" PRIu64 " %.2f %.3f\n", now_seconds() - start, (uint64_t)usage.ru_maxrss * 1024,
+           n_pages == 0 ? 0.0 : (double)n_cached_pages / (double)n_pages,
+           seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime));
     return 0;
 }

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - time and memory of `dcpkit convert` next to `cp -r` of the same checkpoint, in one run.
 #
-#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--layers N] [--per-layer] [--make OPTIONS] [--reps N] [--threads N] [--vs DCPKIT] [--peer COMMAND] [--ranks 'N ...'] [--work DIR]
+#   DCPKIT=build/dcpkit tests/bench/run.sh [--short] [--gb N] [--tensors N] [--layers N] [--per-layer] [--make OPTIONS] [--reps N] [--threads N] [--vs DCPKIT] [--peer COMMAND] [--ranks 'N ...'] [--work DIR]
 #
 # Makes a synthetic torch_dist checkpoint of N GB (10^9 bytes; default 4.295 = 4 GiB), then by turns copies it with
 # `cp -r --reflink=never` and converts it to fsdp_dtensor: input dropped from the page cache (cold) or read into it
 # (warm), output synced within the time. Prints each run and a table. Exit 1 when a conversion passes the memory
 # limit of DESIGN.md section 6: 256 MiB + 300 B a chunk or object item. --short: 256 MiB, one repetition.
-# --layers: that many layers of a tiny model instead, a metadata of many small items. --make: options of
-# make_checkpoint, as '--vocab 1048576 --hidden 2048' for one huge tensor.
+# --tensors: N GB in about that many tensors, each layer's apart. --layers: that many layers of a tiny model instead, a
+# metadata of many small items. --make: options of make_checkpoint, as '--vocab 1048576 --hidden 2048' for one huge tensor.
 # Further ones that take their turns: --vs: another build of dcpkit, of the commit before; --peer: a command that is
 # given the iteration's folder and OUT; --ranks: so many processes under mpirun.
 # make_checkpoint, measure and samples/ lie in the build folder, beside the binary. Needs three times N on DIR.
@@ -18,7 +18,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 DCPKIT=$(realpath "${DCPKIT:-$here/../../build/dcpkit}")
 build=$(dirname "$DCPKIT")
-gb=4.295 reps=3 parent=${TMPDIR:-/tmp}
+gb=4.295 reps=3 parent=${TMPDIR:-/tmp} tensors=0
 make_options=() convert_options=() # of make_checkpoint, of convert
 whats=(cp convert) previous='' peer=() ranks=()
 while [ $# -gt 0 ]; do
@@ -26,6 +26,7 @@ while [ $# -gt 0 ]; do
     --short) gb=0.268435 reps=1; shift ;;
     --gb) gb=$2; shift 2 ;;
     --reps) reps=$2; shift 2 ;;
+    --tensors) tensors=$2; shift 2 ;;
     --layers) make_options+=(--layers "$2" --hidden 16 --ffn 32 --heads 2 --groups 2 --vocab 256); shift 2 ;;
     --per-layer) make_options+=(--per-layer); shift ;;
     --make) read -r -a words <<<"$2"; make_options+=("${words[@]}"); shift 2 ;;
@@ -40,10 +41,15 @@ done
 for n in ${ranks[@]+"${ranks[@]}"}; do
     whats+=("ranks-$n")
 done
+if [ "$tensors" -gt 0 ]; then # a layer has 24, and 10 hidden^2 parameters of 14 bytes
+    layers=$((tensors / 24 / 2 * 2))
+    hidden=$(awk -v gb="$gb" -v layers="$layers" 'BEGIN { print int(sqrt(gb * 1e9 / 140 / layers) / 16 + 0.5) * 16 }')
+    make_options+=(--layers "$layers" --hidden "$hidden" --ffn $((2 * hidden)) --heads 2 --groups 2 --vocab 256 --per-layer)
+fi
 work=$(mktemp -d "$parent/dcpkit_bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 in=$work/in out=$work/out
-runs=$work/runs # what state seconds peak_bytes
+runs=$work/runs # what state seconds peak_bytes cpu_seconds
 
 "$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" \
     --gb "$gb" "${make_options[@]+"${make_options[@]}"}" "$in" | tee "$work/made"
@@ -57,17 +63,17 @@ number() {
 
 # one WHAT STATE COMMAND...: measure it once.
 one() {
-    local what=$1 state=$2 seconds peak cached
+    local what=$1 state=$2 seconds peak cached cpu
     shift 2
     rm -rf "$out"
     sync
-    read -r seconds peak cached < <("$build/tests/bench/measure" "--$state" "$in" --sync "$out" -- "$@" 2>"$work/said") || {
+    read -r seconds peak cached cpu < <("$build/tests/bench/measure" "--$state" "$in" --sync "$out" -- "$@" 2>"$work/said") || {
         cat "$work/said" >&2
         exit 1
     }
-    echo "$what $state $seconds $peak" >>"$runs"
-    awk -v what="$what" -v state="$state" -v s="$seconds" -v p="$peak" -v c="$cached" -v n="$in_bytes" \
-        'BEGIN { printf "%-8s %-5s %8.2f s %6.2f GB/s, peak %6.1f MiB (%.0f%% of the input cached)\n", what, state, s, n / s / 1e9, p / 1048576, c * 100 }'
+    echo "$what $state $seconds $peak $cpu" >>"$runs"
+    awk -v what="$what" -v state="$state" -v s="$seconds" -v p="$peak" -v c="$cached" -v cpu="$cpu" -v n="$in_bytes" \
+        'BEGIN { printf "%-8s %-5s %8.2f s %6.2f GB/s, %6.2f s of CPU, peak %6.1f MiB (%.0f%% of the input cached)\n", what, state, s, n / s / 1e9, cpu, p / 1048576, c * 100 }'
 }
 
 # turn WHAT STATE: one run of one of them.
@@ -98,14 +104,14 @@ items=$(($(number chunks "$work/made") + $(number objects "$work/made") + $(numb
 limit=$((256 * 1048576 + 300 * items))
 echo
 awk -v n="$in_bytes" -v limit="$limit" -v items="$items" -v what_list="${whats[*]}" '
-    { k = $1 "|" $2; if (!(k in runs) || $3 < best[k]) best[k] = $3; total[k] += $3; runs[k]++
+    { k = $1 "|" $2; if (!(k in runs) || $3 < best[k]) best[k] = $3; total[k] += $3; runs[k]++; if (!(k in cpu) || $5 < cpu[k]) cpu[k] = $5
       if ($4 > peak[k]) peak[k] = $4; if ($1 == "convert" && $4 > highest) highest = $4 }
     END {
-        printf "%-6s %-8s %5s %9s %9s %9s %10s\n", "state", "what", "runs", "best s", "mean s", "GB/s", "peak MiB"
+        printf "%-6s %-8s %5s %9s %9s %9s %9s %10s\n", "state", "what", "runs", "best s", "mean s", "GB/s", "CPU s", "peak MiB"
         split("cold warm", states); n_whats = split(what_list, whats)
         for (i = 1; i <= 2; i++) for (j = 1; j <= n_whats; j++) {
             k = whats[j] "|" states[i]
-            printf "%-6s %-8s %5d %9.2f %9.2f %9.2f %10.1f\n", states[i], whats[j], runs[k], best[k], total[k] / runs[k], n / best[k] / 1e9, peak[k] / 1048576
+            printf "%-6s %-8s %5d %9.2f %9.2f %9.2f %9.2f %10.1f\n", states[i], whats[j], runs[k], best[k], total[k] / runs[k], n / best[k] / 1e9, cpu[k], peak[k] / 1048576
         }
         for (i = 1; i <= 2; i++) for (j = 2; j <= n_whats; j++) {
             k = whats[j] "|" states[i]; cp = "cp|" states[i]
