@@ -49,6 +49,8 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
 
 static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
 {
+    char size[DCPK_SIZE_TEXT_BYTES];
+
     printf("%s ", dry_run ? "would write" : "wrote");
     dcpk_cli_put_text(stdout, m->target.folder);
     printf(" (%s)\n", m->ckpt->format->name);
@@ -57,6 +59,9 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
     printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
            m->n_items, m->n_renamed, m->n_removed, m->n_cast);
     print_data(m, dry_run);
+    if (m->resumed_bytes > 0)
+        printf("resumed     %s were written by an earlier run\n",
+               dcpk_cli_short_size(m->resumed_bytes, size));
     return dcpk_cli_flush(err);
 }
 
@@ -93,6 +98,7 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
     dcpk_json_end_array(&j);
     dcpk_json_add_uint(&j, "removed", m->n_removed);
     dcpk_json_add_uint(&j, "renamed", m->n_renamed);
+    dcpk_json_add_uint(&j, "resumed_bytes", m->resumed_bytes);
     dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
     dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
@@ -141,6 +147,8 @@ int dcpk_cmd_modify(int argc, char **argv)
          "they\n"
          "                    alone, else all data)"},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
+        {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
+         "go on where a run that was killed or failed stopped, if there was one"},
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),

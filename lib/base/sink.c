@@ -184,9 +184,12 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
                          folder->old);
     if ((folder->flags & DCPK_FOLDER_RESUME) == 0 && partial)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is in the way, of a run that was killed or still goes on; --resume "
-                         "goes on with it where that can be done, --force deletes it",
-                         folder->partial);
+                         "'%s' is in the way, of a run that was killed or still goes on; %s--force "
+                         "deletes it",
+                         folder->partial,
+                         folder->flags & DCPK_FOLDER_TAR
+                             ? ""
+                             : "--resume goes on with it where that can be done, ");
     return DCPK_OK;
 }
 

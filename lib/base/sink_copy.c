@@ -71,12 +71,22 @@ static dcpk_status copy_buffered(struct dcpk_source *source, struct dcpk_sink *s
     return st;
 }
 
+/* What an earlier run left under the name goes, and is not written to: it may be a link to the
+ * source. */
+static dcpk_status remove_earlier(struct dcpk_folder *folder, const char *name,
+                                  struct dcpk_error *err)
+{
+    return folder->is_resumed ? dcpk_folder_remove(folder, name, err) : DCPK_OK;
+}
+
 dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, struct dcpk_error *err)
 {
     struct dcpk_sink *sink = NULL;
-    dcpk_status st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
+    dcpk_status st = remove_earlier(folder, name, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
     if (st != DCPK_OK)
         return st;
     st = copy_buffered(source, sink, copy_in_kernel(source, sink), err);
@@ -91,6 +101,8 @@ dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
 {
     dcpk_status st = dcpk_folder_make_inner(folder, name, err);
 
+    if (st == DCPK_OK)
+        st = remove_earlier(folder, name, err);
     if (st != DCPK_OK)
         return st;
     *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&

@@ -202,13 +202,11 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;
     }
-    st = dcpk_target_find(options->out, find_iteration(c),
-                          (options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u,
-                          &c->target, err);
-    if (st == DCPK_OK && c->target.is_archive && (options->flags & DCPK_CONVERT_RESUME) != 0)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "an archive is written in one go and cannot be resumed: leave --resume out, "
-                       "or write a folder and pack that");
+    st = dcpk_target_find(
+        options->out, find_iteration(c),
+        ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
+            ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
+        &c->target, err);
     if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->ranks) > 1)
         st = dcpk_fail(err, DCPK_EUSAGE,
                        "an archive is written by one process: start one, or write a folder");

@@ -74,20 +74,12 @@ static dcpk_status resume(const struct making *m, const struct dcpk_journal_subj
                           struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    const bool may_clear = (c->options->flags & DCPK_CONVERT_FORCE) != 0;
-    struct dcpk_error why = DCPK_ERROR_INIT;
-    dcpk_status st = dcpk_writing_resume(m->w, subject, &c->resumed_bytes, &why);
+    const dcpk_status st = (c->options->flags & DCPK_CONVERT_FORCE) != 0
+                               ? dcpk_writing_resume_or_clear(m->w, subject, &c->resumed_bytes, err)
+                               : dcpk_writing_resume(m->w, subject, &c->resumed_bytes, err);
 
-    if (st == DCPK_EUSAGE && may_clear) {
-        st = dcpk_folder_clear(m->folder, &why);
-        if (st == DCPK_OK)
-            st = dcpk_writing_resume(m->w, subject, &c->resumed_bytes, &why);
-    }
-    if (st == DCPK_OK) /* read back and made anew where it is asked for */
-        st = dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, &why);
-    if (st != DCPK_OK)
-        *err = why;
-    return st;
+    /* read back and made anew where it is asked for */
+    return st == DCPK_OK ? dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, err) : st;
 }
 
 /* Collective: the folder of rank 0, then the others in it. */
@@ -209,10 +201,6 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     dcpk_exec_free(m.exec);
     dcpk_folder_abandon(m.folder);
     if (st != DCPK_OK)
-        dcpk_context(err,
-                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
-                               "--force begins anew)"
-                             : "writing '%s'",
-                     c->target.folder);
+        dcpk_target_context(&c->target, is_kept, err);
     return st;
 }

@@ -89,6 +89,9 @@ static void put_plan(struct summing *s, const struct dcpk_output *out)
         put_number(s, out->payloads[i].offset_bytes);
         put_number(s, out->payloads[i].n_bytes);
     }
+    put_number(s, out->n_kept); /* so that no name is left of a run that kept others */
+    for (size_t i = 0; i < out->n_kept; i++)
+        put_text(s, out->kept[i].name);
     put_number(s, out->n_files);
     for (size_t i = 0; i < out->n_files; i++) {
         put_text(s, out->files[i].name);

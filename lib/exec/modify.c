@@ -11,6 +11,15 @@
 #include "lib/ckpt/summary.h"
 #include "lib/exec/modify_priv.h"
 #include "lib/exec/target.h"
+#include "lib/exec/writing.h"
+
+/* What is made on the way. */
+struct making {
+    struct dcpk_modification *m;
+    struct dcpk_folder *folder;
+    struct dcpk_exec *exec; /* this and the next: of an output that is rewritten */
+    struct dcpk_writing *w;
+};
 
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
@@ -60,7 +69,8 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
 
 static unsigned folder_flags(const struct dcpk_modification *m)
 {
-    return m->options->force ? DCPK_FOLDER_REPLACE : 0;
+    return (m->options->force ? DCPK_FOLDER_REPLACE : 0u) |
+           (m->options->resume ? DCPK_FOLDER_RESUME : 0u);
 }
 
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
@@ -164,36 +174,64 @@ static dcpk_status link_kept(struct dcpk_modification *m, struct dcpk_folder *fo
     return st;
 }
 
-static dcpk_status rewrite(struct dcpk_modification *m, struct dcpk_folder *folder,
-                           struct dcpk_error *err)
+/* The writer of what is cast; of a folder with a journal, gone on from what is in it. */
+static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err)
 {
-    struct dcpk_exec *exec = NULL;
-    dcpk_status st = dcpk_exec_new(m->ckpt, m->options->backend, &m->options->exec, &exec, err);
+    struct dcpk_modification *m = making->m;
+    struct dcpk_journal_subject subject;
+    dcpk_status st =
+        dcpk_exec_new(m->ckpt, m->options->backend, &m->options->exec, &making->exec, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_convert(exec, m->out, folder, &m->stats, err);
-    dcpk_exec_free(exec);
-    return st;
+        st = dcpk_writing_new(making->exec, m->out, making->folder, &making->w, err);
+    if (st != DCPK_OK || m->target.is_archive)
+        return st;
+    st = dcpk_journal_describe(dcpk_writing_units(making->w), m->options->in, m->options->backend,
+                               &subject, err);
+    if (st != DCPK_OK)
+        return st;
+    return m->options->force
+               ? dcpk_writing_resume_or_clear(making->w, &subject, &m->resumed_bytes, err)
+               : dcpk_writing_resume(making->w, &subject, &m->resumed_bytes, err);
+}
+
+static dcpk_status rewrite(const struct making *making, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_writing_run_ranks(making->w, NULL, err);
+
+    return st == DCPK_OK ? dcpk_writing_finish(making->w, &making->m->stats, err) : st;
+}
+
+static dcpk_status make(struct making *making, struct dcpk_error *err)
+{
+    struct dcpk_modification *m = making->m;
+    dcpk_status st = dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out),
+                                       &making->folder, err);
+
+    if (st == DCPK_OK && m->is_rewritten)
+        st = begin_rewriting(making, err);
+    if (st == DCPK_OK)
+        st = copy_rest(m, making->folder, err);
+    if (st == DCPK_OK)
+        st = link_kept(m, making->folder, err);
+    if (st == DCPK_OK)
+        st = m->is_rewritten ? rewrite(making, err)
+                             : m->out->format->finish(m->out, making->folder, err);
+    return st == DCPK_OK ? dcpk_target_publish(&m->target, &making->folder, err) : st;
 }
 
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
-    struct dcpk_folder *folder = NULL;
-    dcpk_status st =
-        dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out), &folder, err);
+    struct making making = {.m = m};
+    const dcpk_status st = make(&making, err);
+    const bool is_kept =
+        st != DCPK_OK && making.w != NULL && making.folder != NULL && dcpk_writing_keep(making.w);
 
-    if (st == DCPK_OK)
-        st = copy_rest(m, folder, err);
-    if (st == DCPK_OK)
-        st = link_kept(m, folder, err);
-    if (st == DCPK_OK)
-        st =
-            m->is_rewritten ? rewrite(m, folder, err) : m->out->format->finish(m->out, folder, err);
-    if (st == DCPK_OK)
-        st = dcpk_target_publish(&m->target, &folder, err);
-    dcpk_folder_abandon(folder);
+    dcpk_writing_free(making.w);
+    dcpk_exec_free(making.exec);
+    dcpk_folder_abandon(making.folder);
     if (st != DCPK_OK)
-        dcpk_context(err, "writing '%s'", m->target.folder);
+        dcpk_target_context(&m->target, is_kept, err);
     return st;
 }
 

@@ -18,7 +18,8 @@ struct dcpk_modify_options {
     const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */
     const char *const *edits; /* operations (lib/rules/edit.h) */
     size_t n_edits;
-    bool force; /* replace an output that exists */
+    bool force;  /* replace an output that exists */
+    bool resume; /* go on where an earlier run was cut short, if there was one */
 };
 
 /* A modification under way. All but `options` is owned by it; zero it before use. */
@@ -34,6 +35,7 @@ struct dcpk_modification {
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
     struct dcpk_exec_stats stats; /* after run, when rewritten */
+    uint64_t resumed_bytes;       /* of tensor data that an earlier run had written; after run */
 };
 
 /*
@@ -45,9 +47,10 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker. What lies beside the data (common.pt,
- * metadata.json) is copied, but for integrity.json, whose checksums no longer hold; what else is
- * left behind becomes a note of the checkpoint.
+ * Write the output, publish it, then the tracker. On failure nothing is left that looks whole; of
+ * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
+ * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer
+ * hold; what else is left behind becomes a note of the checkpoint.
  */
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
 void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */

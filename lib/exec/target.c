@@ -23,6 +23,10 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
     if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && (flags & DCPK_FOLDER_REPLACE) == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
                        found.folder);
+    if (st == DCPK_OK && is_archive && (flags & DCPK_FOLDER_RESUME) != 0)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "an archive is written in one go and cannot be resumed: leave --resume out, "
+                       "or write a folder and pack that");
     if (st == DCPK_OK)
         *target = found;
     else
@@ -56,6 +60,15 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
     if (st == DCPK_OK && target->inner != NULL)
         st = dcpk_folder_enter(*folder, target->inner, err);
     return st;
+}
+
+void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
+{
+    dcpk_context(err,
+                 is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
+                           "--force begins anew)"
+                         : "writing '%s'",
+                 target->folder);
 }
 
 dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,

@@ -10,8 +10,9 @@
 
 /*
  * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
- * touches nothing. flags: DCPK_FOLDER_REPLACE or 0. target: dcpk_run_release, set on success only.
- * Errors: those of the two; DCPK_EUSAGE when it exists and is not to be replaced.
+ * touches nothing. flags: of DCPK_FOLDER_REPLACE and _RESUME. target: dcpk_run_release, set on
+ * success only. Errors: those of the two; DCPK_EUSAGE when it exists and is not to be replaced, or
+ * is an archive to be resumed.
  */
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
                              struct dcpk_run *target, struct dcpk_error *err);
@@ -26,6 +27,9 @@ unsigned dcpk_target_flags(const struct dcpk_output *out);
 /* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err);
+
+/* The outermost words about a failure to write it. */
+void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
 /* Publish the folder, then write the tracker; *folder is NULL once it is published. */
 dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,

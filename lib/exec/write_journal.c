@@ -86,6 +86,23 @@ dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journa
     return DCPK_OK;
 }
 
+dcpk_status dcpk_writing_resume_or_clear(struct dcpk_writing *w,
+                                         const struct dcpk_journal_subject *subject,
+                                         uint64_t *resumed_bytes, struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    dcpk_status st = dcpk_writing_resume(w, subject, resumed_bytes, &why);
+
+    if (st == DCPK_EUSAGE) {
+        st = dcpk_folder_clear(w->folder, &why);
+        if (st == DCPK_OK)
+            st = dcpk_writing_resume(w, subject, resumed_bytes, &why);
+    }
+    if (st != DCPK_OK)
+        *err = why;
+    return st;
+}
+
 void dcpk_writing_report(struct dcpk_writing *w, dcpk_writing_done *done, void *context)
 {
     w->keeping.done = done;

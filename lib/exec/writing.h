@@ -37,6 +37,10 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
  */
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);
+/* The same, but a journal that does not fit gives way: the folder is emptied and begun anew. */
+dcpk_status dcpk_writing_resume_or_clear(struct dcpk_writing *w,
+                                         const struct dcpk_journal_subject *subject,
+                                         uint64_t *resumed_bytes, struct dcpk_error *err);
 /*
  * Instead of resume, where another process keeps the journal: from then on `run` says which units
  * are done and on disk, every GiB or few seconds. Called by one thread at a time.

@@ -48,6 +48,7 @@ static const struct scene scenes[] = {
      .args = {"modify-state-dict", "-j1", "--op", "cast ^optimizer bfloat16", "in/iter_0000004",
               "out/iter_0000004"},
      .units = BARE,
+     .resumes = true,
      .needs_memory = true},
     {.label = "verify", .args = {"verify", "-j1", "in"}},
     {.label = "hash", .args = {"hash", "-j1", "in"}},

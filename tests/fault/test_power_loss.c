@@ -49,7 +49,8 @@ static const struct scene scenes[] = {
     {.label = "tensors cast",
      .args = {"modify-state-dict", "-j1", "--op", "cast ^optimizer bfloat16", "in/iter_0000004",
               "out/iter_0000004"},
-     .units = BARE},
+     .units = BARE,
+     .resumes = true},
 };
 #define N_SCENES (sizeof scenes / sizeof *scenes)
 
