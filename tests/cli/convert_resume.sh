@@ -34,7 +34,9 @@ unshare -rm bash -uc '
     data=in/iter_0000004/__1_0.distcp
     touch -r "$data" time && touch "$data"
     fails "changed input" 2 "its input has changed since; --force" "${convert[@]}" --resume in disk/out
-    touch -r time "$data"
+    cp -p "$data" kept && printf x | dd of="$data" conv=notrunc bs=1 seek=3000 2>/dev/null && touch -r time "$data"
+    fails "changed, with its time kept" 2 "its input has changed since; --force" "${convert[@]}" --resume in disk/out
+    cp kept "$data" && touch -r time "$data"
     exec 9<"$partial" && flock 9
     fails "another process, resumed" 2 "another process is writing" "${convert[@]}" --resume in disk/out
     fails "another process, forced" 2 "another process is writing" "${convert[@]}" --force in disk/out
