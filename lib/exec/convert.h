@@ -73,9 +73,10 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * whole; what is worth resuming stays in the partial folder with its journal, and the error says
  * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
  * other options, unless FORCE. Where the model needs a proof (lib/exec/prove_masters.h) that comes
- * first: DCPK_EMISMATCH when it fails. What reads the output back comes before it is published:
- * nothing is, and nothing kept, when that fails. Collective over options->ranks, which have agreed
- * on the plan: all return the same status; the results are rank 0's.
+ * before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it. What reads
+ * the output back comes before it is published: nothing is, and nothing kept, when that fails.
+ * Collective over options->ranks, which have agreed on the plan: all return the same status; the
+ * results are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

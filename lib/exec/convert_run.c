@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_run.c - a planned conversion is carried out, by one process or several ranks: proof,
- * folder, journal, data, check, publication. */
+/* convert_run.c - a planned conversion is carried out, by one process or several ranks: folder,
+ * journal, proof, data, check, publication. */
 #include <string.h>
 
 #include "lib/ckpt/integrity.h"
@@ -154,6 +154,39 @@ static dcpk_status finish(struct making *m, struct dcpk_error *err)
     return st == DCPK_OK ? dcpk_target_publish(&m->c->target, &m->folder, err) : st;
 }
 
+/*
+ * What the view says of masters that only their weights can confirm. An earlier run that has
+ * written tensor data from the same input by the same plan has had the proof before.
+ */
+static dcpk_status check_masters(const struct making *m, bool was_proven, struct dcpk_error *err)
+{
+    const struct dcpk_model *model = m->c->model;
+    const struct dcpk_convert_options *o = m->c->options;
+    dcpk_status st;
+
+    if (model == NULL || (!model->needs_proof && !model->needs_sample) ||
+        (model->needs_proof && was_proven))
+        return DCPK_OK;
+    dcpk_progress_begin(&o->exec.progress, "proving masters");
+    st = model->needs_proof ? dcpk_prove_masters(model, o->backend, &o->exec, o->ranks, err)
+                            : dcpk_sample_masters(model, o->backend, &o->exec, err);
+    dcpk_progress_begin(&o->exec.progress, "converting");
+    return st;
+}
+
+/* Collective: the proof, unless rank 0 goes on with what had it. */
+static dcpk_status prove(const struct making *m, struct dcpk_error *err)
+{
+    const uint8_t mine = m->c->resumed_bytes > 0;
+    struct dcpk_bytes all = {0};
+    dcpk_status st = dcpk_ranks_share(m->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(m->ranks, check_masters(m, all.data[0] != 0, err), err);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
 /* Collective. */
 static dcpk_status make(struct making *m, struct dcpk_error *err)
 {
@@ -161,6 +194,8 @@ static dcpk_status make(struct making *m, struct dcpk_error *err)
 
     if (st == DCPK_OK)
         st = begin_writing(m, err);
+    if (st == DCPK_OK)
+        st = prove(m, err);
     if (st == DCPK_OK)
         st = dcpk_writing_run_ranks(m->w, m->ranks, err);
     if (st == DCPK_OK)
@@ -174,27 +209,12 @@ static bool keep(const struct making *m)
     return leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong && dcpk_writing_keep(m->w);
 }
 
-/* What the view says of masters that only their weights can confirm. */
-static dcpk_status check_masters(const struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    const struct dcpk_convert_options *o = c->options;
-
-    if (c->model == NULL || (!c->model->needs_proof && !c->model->needs_sample))
-        return DCPK_OK;
-    dcpk_progress_begin(&o->exec.progress, "proving masters");
-    return c->model->needs_proof ? dcpk_prove_masters(c->model, o->backend, &o->exec, o->ranks, err)
-                                 : dcpk_sample_masters(c->model, o->backend, &o->exec, err);
-}
-
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct making m = {.c = c, .ranks = c->options->ranks};
     bool is_kept;
     dcpk_status st;
 
-    st = check_masters(c, err);
-    if (st != DCPK_OK)
-        return st;
     st = make(&m, err);
     is_kept = st != DCPK_OK && keep(&m);
     dcpk_writing_free(m.w);

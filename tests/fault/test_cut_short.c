@@ -13,7 +13,7 @@
  */
 #include "tests/fault/strike.h"
 
-#define DEFAULT_ROUNDS 4
+#define DEFAULT_ROUNDS 3
 #define MOST_CUTS      3
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 #define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"
@@ -123,14 +123,21 @@ static void check_units(const struct scene *scene, const struct expected *e, con
     CHECK(tree_of(scratch("in")) == e->input, label);
 }
 
+static size_t count_args(const struct scene *scene)
+{
+    size_t n = 0;
+
+    while (scene->args[n] != NULL)
+        n++;
+    return n;
+}
+
 /* The same command again, to go on: with --force where something stands in the way for good. */
 static struct scene again(const struct scene *scene)
 {
     struct scene copy = *scene;
-    size_t n = 0;
+    size_t n = count_args(scene);
 
-    while (copy.args[n] != NULL)
-        n++;
     if (!scene->replaces && scratch_has(scene->units[0]))
         copy.args[n++] = "--force"; /* cut short between the folder and its tracker */
     if (scene->resumes)
@@ -170,9 +177,11 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
 {
     uint64_t seed = round;
     const uint64_t n_cuts = 1 + scene_draw(&seed, MOST_CUTS);
+    const bool needs_proof = scene->sample != NULL && strcmp(scene->sample, RESHARDABLE) == 0;
     struct scene last;
     struct result result;
     tree_print got[MAX_UNITS];
+    bool is_resumed;
     char label[256];
 
     snprintf(label, sizeof label, "%s: round %" PRIu64, scene->label, round);
@@ -180,13 +189,18 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
     for (uint64_t i = 0; i < n_cuts; i++)
         cut(scene, usual, &seed, i == 0, label);
     last = again(scene);
+    if (needs_proof)
+        last.args[count_args(&last)] = "--progress";
     result = scene_run(DCPK_PROGRAM, last.args, NULL);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     scene_see_units(scene, got);
     CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     CHECK(scene_leftovers(scene, "") == 0, label);
-    return strstr(result.printed, "written by an earlier run") != NULL;
+    is_resumed = strstr(result.printed, "written by an earlier run") != NULL;
+    if (needs_proof) /* which what is gone on with has had */
+        CHECK_EQ_INT(strstr(result.said, "proving masters") == NULL, is_resumed, label);
+    return is_resumed;
 }
 
 static void one_process(void **state)
