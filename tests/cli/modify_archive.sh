@@ -5,17 +5,18 @@
 modify() { "$DCPKIT" modify-state-dict "$@"; }
 
 for name in torch_dist_b_dense_tp2pp2 zarr_dense_tp2dp2; do
-    tar -cf in.tar -C "$SAMPLES" "$name"
+    cp -r "$SAMPLES/$name" "$name" # where its files can be linked
+    tar -cf in.tar "$name"
     gzip -k in.tar
     for op in 'rename linear_fc([12])\. fc\1.' 'cast ^decoder.*weight float32'; do
-        modify --op "$op" "$SAMPLES/$name" folder >said
+        modify --op "$op" "$name" folder >said
         modify --op "$op" in.tar.gz out.tar >said 2>err || cat err
         modify --op "$op" in.tar unpacked >said 2>err || cat err
         diff -r folder unpacked && echo "$name: $op"
         rm -r unpacked && mkdir unpacked && tar -C unpacked -xf out.tar && diff -r folder unpacked
         rm -r folder unpacked out.tar
     done
-    rm in.tar.gz
+    rm -r in.tar.gz "$name"
     mv in.tar "$name.tar"
 done
 mv "$name.tar" in.tar
