@@ -168,7 +168,7 @@ static struct dcpk_value *call_encode(struct dcpk_builder *b, const struct dcpk_
     if (args->n != 2 || args->as.items[0]->kind != DCPK_V_STR || !is_latin1_name(args->as.items[1]))
         return NULL;
     text = (struct dcpk_text_node *)dcpk_node_mutable(args->as.items[0]);
-    if (text->latin1 != NULL)
+    if (text->latin1 != NULL && (uint32_t)text->latin1_made == b->n_collections)
         return text->latin1;
     bytes = dcpk_builder_bytes(b, (const uint8_t *)text->v.as.str, text->v.n, err);
     if (bytes == NULL)
@@ -185,6 +185,7 @@ static struct dcpk_value *call_encode(struct dcpk_builder *b, const struct dcpk_
     memset((char *)(uintptr_t)bytes->as.str + n, 0, bytes->n - n);
     bytes->n = n;
     text->latin1 = bytes;
+    text->latin1_made = b->n_collections & INT32_MAX;
     return bytes;
 }
 

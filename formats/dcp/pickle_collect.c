@@ -78,8 +78,6 @@ static struct dcpk_value *move_node(struct moving *m, struct dcpk_value *v, stru
     if ((v->kind == DCPK_V_STR && !((const struct dcpk_text_node *)v)->is_kept) ||
         v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
         copy->as.str = (char *)copy + (n_bytes - v->n - 1);
-    if (v->kind == DCPK_V_STR)
-        ((struct dcpk_text_node *)copy)->latin1 = NULL; /* made again when it is asked for */
     if (v->kind == DCPK_V_TUPLE)
         copy->as.items =
             (const struct dcpk_value *const *)(const void *)((struct dcpk_node *)copy + 1);
@@ -224,6 +222,7 @@ dcpk_status dcpk_builder_collect(struct dcpk_builder *b, const struct dcpk_roots
         return err->status;
     b->arena = b->next_arena;
     b->next_arena = old;
+    b->n_collections++;
     dcpk_arena_clear(old, KEPT_COLLECTIONS * (size_t)b->collect_bytes);
     /* as much again as was looked at now, so that the work stays linear in what is allocated */
     for (size_t i = 0; i < n_roots; i++)

@@ -40,11 +40,11 @@ struct dcpk_object_node {
 };
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
-    bool is_kept; /* bytes with the names, node with `texts`: the collector leaves both where they
-                     are */
-    uint32_t number; /* a consumer's for a kept text, 0: none */
-    struct dcpk_value
-        *latin1; /* what _codecs.encode made of it: made once, or repeated calls would eat memory */
+    uint32_t is_kept : 1; /* bytes with the names, node with `texts`: the collector leaves both */
+    uint32_t latin1_made : 31; /* the builder's n_collections then; another one: it is gone */
+    uint32_t number;           /* a consumer's for a kept text, 0: none */
+    struct dcpk_value *latin1; /* what _codecs.encode made of it: made once between two collections,
+                                  or repeated calls would eat memory */
 };
 
 enum dcpk_call {
@@ -69,13 +69,14 @@ struct dcpk_global_node { /* GLOBAL */
  * from the same builder.
  */
 struct dcpk_builder {
-    struct dcpk_arena *arena;        /* of values: `names`, or owned when collecting */
-    struct dcpk_arena *next_arena;   /* empty, what the next collection moves to; owned */
-    struct dcpk_arena *names;        /* of GLOBALs and the bytes of kept texts; borrowed */
-    struct dcpk_arena *texts;        /* nodes of kept texts; NULL: nothing is collected */
-    bool keeps_text;                 /* the text made next: the memo will hold it to the end */
-    uint64_t collect_bytes;          /* 0: values are never collected */
-    uint64_t collect_at_bytes;       /* size of `arena` that makes a collection worth it */
+    struct dcpk_arena *arena;      /* of values: `names`, or owned when collecting */
+    struct dcpk_arena *next_arena; /* empty, what the next collection moves to; owned */
+    struct dcpk_arena *names;      /* of GLOBALs and the bytes of kept texts; borrowed */
+    struct dcpk_arena *texts;      /* nodes of kept texts; NULL: nothing is collected */
+    bool keeps_text;               /* the text made next: the memo will hold it to the end */
+    uint64_t collect_bytes;        /* 0: values are never collected */
+    uint64_t collect_at_bytes;     /* size of `arena` that makes a collection worth it */
+    uint32_t n_collections; /* below 2^31: a pickle of less than 4 GiB makes no PiB of values */
     struct dcpk_check_frame *frames; /* of the check, max_depth of them; NULL: not needed yet */
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;

@@ -104,6 +104,15 @@ static const struct {
      "4b02857100680074"
      "2e",
      "(\"y\",\"y\",(1,),(1,),\"z\",\"z\",(2,),(2,),)", 0},
+    /* ("z", e("z", "latin1"), e("z", "latin1")), e = _codecs.encode: what the first call made is
+       gone when the second asks */
+    {"bytes of a text that is asked for again",
+     "288c017a7100"
+     "635f636f646563730a656e636f64650a7101"
+     "68008c066c6174696e318652"
+     "680168008c066c6174696e318652"
+     "742e",
+     "(\"z\",b\"z\",b\"z\",)", 0},
     {"text that is asked for again", "7d288c016b8c017971018c017a6801752e",
      "{\"k\":\"y\",\"z\":\"y\",}", 0},
 };
