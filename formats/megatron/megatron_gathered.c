@@ -25,7 +25,7 @@
 #define UNPADDED   "per_bucket_numel_unpadded"
 #define N_UNPADDED "numel_unpadded"
 
-#define MAX_BUCKETS ((size_t)1 << 20) /* a pickle may name one tensor any number of times */
+#define MAX_BUCKETS ((size_t)1 << 16)
 
 /* The object of one group. */
 struct entry {
@@ -39,6 +39,7 @@ struct reading {
     struct dcpk_bucket_list *list;
     size_t capacity;         /* of list->buckets while it grows */
     size_t first;            /* the buffer's first one in it */
+    uint64_t left_bytes;     /* of the object, that no tensor has taken */
     struct dcpk_bucket base; /* what all buckets of the buffer have in common */
     const struct dcpk_object *object;
     const struct dcpk_value *padded, *unpadded; /* of all buffers; NULL: coalesced */
@@ -133,9 +134,14 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
     size_t s, *chunk;
     dcpk_status st;
 
-    if (t == NULL || t->rank != 1 || t->dtype != DCPK_F32 || !t->is_row_major)
+    if (t == NULL || t->rank != 1 || t->shape[0] < 1 || t->dtype != DCPK_F32 || !t->is_row_major)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' of bucket %zu is no float32 tensor in one run",
                          state, number);
+    if (t->n_bytes > r->left_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "its tensors have more bytes than the %" PRIu64 " of the item",
+                         r->object->place.n_bytes);
+    r->left_bytes -= t->n_bytes;
     chunk = dcpk_arena_alloc(arena, sizeof *chunk, err);
     inner.key = dcpk_arena_printf(arena, err, "%s[%" PRId64 "][%zu].%s", r->object->key,
                                   r->base.buffer, number, state);
@@ -312,6 +318,7 @@ dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bu
         r.base =
             (struct dcpk_bucket){.is_expert = entries[i].chained == 1, .group = entries[i].group};
         r.object = entries[i].object;
+        r.left_bytes = r.object->place.n_bytes;
         list->has_expert_optimizer = list->has_expert_optimizer || r.base.is_expert;
         st = read_group(&r, err);
         if (st != DCPK_OK)

@@ -26,7 +26,7 @@ struct state {
 
 static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *key, struct dcpk_error *err)
 {
-    const struct dcpk_object object = {.key = key};
+    const struct dcpk_object object = {key, {0, 0, dcpk_source_bytes(ckpt->files[0])}};
 
     return dcpk_checkpoint_add_object(ckpt, &object, err);
 }

@@ -138,12 +138,14 @@ class Gathered(unittest.TestCase):
         self.refused(wrong("exp_avg", lambda t: t.repeat_interleave(2)[::2]), "no float32 tensor in one run")
         self.refused(wrong("exp_avg", lambda t: t[:1].expand(len(t))), "no float32 tensor in one run")
         self.refused(wrong("exp_avg", lambda t: t.reshape(1, -1)), "no float32 tensor in one run")
+        self.refused(wrong("exp_avg", lambda t: t[:0].clone()), "no float32 tensor in one run")
         self.refused(wrong("exp_avg", lambda t: [t]), "no float32 tensor in one run")
         self.refused(wrong("param", lambda t: t.roll(1)), "where the replayed layout has its master")
         self.refused(lambda gathered: gathered.pop("buckets_coalesced"), "is not known")
         self.refused(lambda gathered: gathered.pop(0), "has a buffer")
         self.refused(lambda gathered: gathered.update({7: gathered.pop(0)}), "numbers of buffers")
         self.refused(lambda gathered: gathered.update({"per_bucket_numel": []}), "are recorded", has_padding=True)
+        self.refused(wrong("param", lambda buckets: buckets[:1] * 100000), "more bytes than the", has_padding=True)
 
     def test_one_storage_may_hold_all_states(self):
         """A tensor is where its pickle says, in a storage of several too."""

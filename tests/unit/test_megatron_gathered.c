@@ -194,7 +194,8 @@ static dcpk_status open_gathered(struct dcpk_checkpoint *ckpt, struct dcpk_error
         st = dcpk_checkpoint_add_tensor(ckpt, &t, err);
     }
     for (size_t i = 0; i < (made.variant->fault == NO_GROUPS ? 1 : 2) && st == DCPK_OK; i++)
-        st = dcpk_checkpoint_add_object(ckpt, &(struct dcpk_object){.key = objects[i]}, err);
+        st = dcpk_checkpoint_add_object(
+            ckpt, &(struct dcpk_object){objects[i], {0, 0, made.n_bytes}}, err);
     return st;
 }
 
@@ -452,7 +453,6 @@ static const struct variant good[] = {
      .alignment = 64,
      .bucket = 300,
      .told = {{"overlap_grad_reduce", 0, "True"}, {"ddp_bucket_size", 300, NULL}}},
-    /* 1384 elements by 4 */
     {.label = "several buckets, args.ddp_num_buckets",
      .alignment = 64,
      .bucket = 346,
