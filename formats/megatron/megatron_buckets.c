@@ -30,28 +30,22 @@ struct stretch {
     int64_t first;
 };
 
-/* The first n elements of it are all of `block` of the last view added; it then begins behind
- * them, perhaps in the next bucket. */
-static dcpk_status add_block(struct dcpk_checkpoint *ckpt, struct stretch *from, int64_t n,
+/* The first n elements of it are all of `block` of the last view added. */
+static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch *from, int64_t n,
                              const struct dcpk_box *block, struct dcpk_error *err)
 {
+    const struct dcpk_bucket *bucket = from->bucket;
     dcpk_status st = DCPK_OK;
     int64_t done = 0;
 
-    while (done < n && st == DCPK_OK) {
-        const struct dcpk_bucket *bucket = from->bucket;
-        const size_t c = find_chunk(bucket, from->first);
+    for (size_t c = find_chunk(bucket, from->first); done < n && st == DCPK_OK; c++) {
+        const int64_t at = from->first + done;
         const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_stored_elems;
-        const int64_t here = end - from->first < n - done ? end - from->first : n - done;
+        const int64_t here = end - at < n - done ? end - at : n - done;
 
         st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
-                                     from->first - bucket->cuts[c], err);
+                                     at - bucket->cuts[c], err);
         done += here;
-        from->first += here;
-        if (from->first == bucket->n_stored_elems) {
-            from->bucket++;
-            from->first = 0;
-        }
     }
     return st;
 }
@@ -71,6 +65,7 @@ static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tens
         st = dcpk_box_count(&block, &n, err);
         if (st == DCPK_OK)
             st = add_block(ckpt, &from, n, &block, err);
+        from.first += n;
     }
     return st;
 }
@@ -154,18 +149,10 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
 
     if (is_used == NULL)
         return err->status;
-    for (size_t s = 0; s < replay->n_slots; s++) {
-        const struct dcpk_slot *slot = &replay->slots[s];
-        const struct dcpk_slot_place *places = &replay->places[s * (size_t)replay->n_ranks];
-
-        for (int64_t r = 0; r < slot->blocks->n_ranks && !slot->is_copy; r++) {
-            const size_t bucket = places[r].bucket;
-
-            is_used[bucket] = true;
-            if (places[r].first + slot->n_elems > list->buckets[bucket].n_stored_elems)
-                is_used[bucket + 1] = true;
-        }
-    }
+    for (size_t s = 0; s < replay->n_slots; s++)
+        for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
+            if (!replay->slots[s].is_copy)
+                is_used[replay->places[s * (size_t)replay->n_ranks + (size_t)r].bucket] = true;
     for (size_t i = 0; i < list->n; i++)
         for (size_t state = 0; state < list->n_states && !is_used[i]; state++)
             dcpk_model_drop(model, model->ckpt->tensors[list->buckets[i].tensor[state]].key,

@@ -102,11 +102,9 @@ struct dcpk_replay_rules {
     const char *releases;     /* "core 0.7", for messages */
     const char *since_option; /* of args: the first of these releases has it; NULL: none is older */
     int64_t start_alignment, end_alignment; /* elements */
-    /*
-     * A word embedding with a bucket of its own starts where that begins. Otherwise where the
-     * parameters in front of it end: its first elements then lie in the padding of their bucket.
-     */
-    bool shared_starts_bucket;
+    /* The recorded size of a bucket in front of a word embedding that has its own contains the
+     * padding. */
+    bool shared_counts_padding;
     bool stage_before_expert; /* dp_group_idx of experts: tensor, pipeline, expert parallel rank */
 };
 
@@ -218,7 +216,6 @@ struct dcpk_slot {
     const struct dcpk_blocks *blocks;
     int64_t n_elems; /* of one rank's part */
 };
-/* Elements that do not fit into the bucket are the first of the next one. */
 struct dcpk_slot_place {
     size_t bucket;
     int64_t first;
@@ -231,8 +228,6 @@ struct dcpk_replay {
     size_t n_slots;
     int64_t n_ranks;                /* the larger of tp and etp */
     struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
-    int64_t n_lost_elems; /* the first ones of a parameter, which were not saved; 0: none */
-    uint32_t lost_param;
 };
 
 /* Find the slots, in the order of model->params; replay->cut is there. In model->arena. Errors:
@@ -242,8 +237,7 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
 
 /*
  * Fill replay->places by replay->rules, replay->cut.bucketing and the order of replay->slots.
- * Errors: DCPK_EMISMATCH where that does not come out as the buckets are; DCPK_EUNSUPPORTED for
- * elements that were not saved.
+ * Errors: DCPK_EMISMATCH where that does not come out as the buckets are.
  */
 dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                              struct dcpk_replay *replay, struct dcpk_error *err);

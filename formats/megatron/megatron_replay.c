@@ -239,45 +239,19 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
     return st;
 }
 
-/* Close the bucket in front of a word embedding that has its own. Afterwards b->at is where the
- * embedding starts: less than 0 when that is in the padding of the closed bucket. */
+/*
+ * Close the bucket in front of a word embedding that has its own. Up to core 0.12 the end of the
+ * padding counted as the end of the parameters; runs where it could not stopped
+ * (MC/distributed/param_and_grad_buffer.py and MC/optimizer/distrib_optimizer.py
+ * _build_model_param_gbuf_map @0.6.0 to 0.12.3).
+ */
 static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
 {
     const struct dcpk_replay_rules *rules = b->replay->rules;
-    const struct dcpk_bucket *bucket = &b->list->buckets[b->bucket];
-    const int64_t multiple = dcpk_replay_end_multiple(rules, slices_of(b));
-    int64_t n_padded = bucket->n_padded_elems, start;
-    dcpk_status st;
 
-    if (bucket->form == DCPK_COALESCED)
-        n_padded = dcpk_replay_round_up(b->at, multiple);
-    start = n_padded;
-    if (!rules->shared_starts_bucket) {
-        if (b->at % slices_of(b) != 0)
-            b->at = dcpk_replay_round_up(b->at, multiple);
-        start = b->at;
-        b->marks[b->n_marks++] = start;
-    }
-    st = close_bucket(b, err);
-    b->at = start - n_padded;
-    return st;
-}
-
-/*
- * The place of a parameter that reaches from b->at to `end`, and its marks. Of one that begins in
- * padding that was left out: what is there of it (see check_lost).
- */
-static struct dcpk_slot_place note_place(struct buffer *b, int64_t end)
-{
-    const size_t bucket = b->at < 0 ? b->bucket - 1 : b->bucket;
-    const int64_t n_before = b->at < 0 ? b->list->buckets[bucket].n_padded_elems : 0;
-
-    if (b->list->buckets[b->bucket].form == DCPK_COALESCED)
-        return (struct dcpk_slot_place){b->bucket, b->base + (b->at < 0 ? 0 : b->at)};
-    if (b->at >= 0)
-        b->marks[b->n_marks++] = b->at;
-    b->marks[b->n_marks++] = end;
-    return (struct dcpk_slot_place){bucket, n_before + b->at};
+    if (rules->shared_counts_padding)
+        b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, slices_of(b)));
+    return close_bucket(b, err);
 }
 
 /* Is the bucket as large as it was, its last parameter ending at b->at? */
@@ -305,17 +279,17 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no bucket is left for parameter '%s'",
                          b->list->buckets[b->bucket - 1].key, name);
     bucket = &b->list->buckets[b->bucket];
-    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems - b->base ||
-        (b->at < 0 && end <= 0))
+    if (!dcpk_add_i64(b->at, slot->n_elems, &end) || end > bucket->n_elems - b->base)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' has %" PRId64 " elements, parameter '%s' of %" PRId64
                          " begins at %" PRId64 " and does not fit",
                          bucket->key, bucket->n_elems, name, slot->n_elems, b->base + b->at);
-    if (bucket->form == DCPK_COALESCED && b->at < 0) {
-        b->replay->n_lost_elems = -b->at;
-        b->replay->lost_param = slot->param;
+    b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] =
+        (struct dcpk_slot_place){b->bucket, b->base + b->at};
+    if (bucket->form == DCPK_SLICED) {
+        b->marks[b->n_marks++] = b->at;
+        b->marks[b->n_marks++] = end;
     }
-    b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] = note_place(b, end);
     b->at = end;
     return is_full(b, bucket) || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
 }
@@ -460,22 +434,6 @@ static dcpk_status check_places(const struct dcpk_model *model, const struct dcp
     return DCPK_OK;
 }
 
-/*
- * Word embeddings of core 0.7 to 0.12 that share a buffer may begin in the padding of the bucket in
- * front of theirs, which a coalesced buffer leaves out: it has not all of their elements.
- */
-static dcpk_status check_lost(const struct dcpk_model *model, const struct dcpk_replay *replay,
-                              struct dcpk_error *err)
-{
-    if (replay->n_lost_elems == 0)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "the first %" PRId64 " elements of the state of '%s' were not saved: they lay "
-                     "in the padding of a bucket, which %s leaves out",
-                     replay->n_lost_elems, model->params[replay->lost_param].name,
-                     replay->rules->releases);
-}
-
 dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                              struct dcpk_replay *replay, struct dcpk_error *err)
 {
@@ -484,7 +442,6 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
     dcpk_status st = marks == NULL ? err->status : DCPK_OK;
     size_t end;
 
-    replay->n_lost_elems = 0;
     for (size_t i = 0; i < n_places; i++)
         replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
     for (size_t first = 0; first < list->n && st == DCPK_OK; first = end) {
@@ -500,5 +457,5 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
     dcpk_free(marks);
     if (st == DCPK_OK)
         st = check_places(model, replay, err);
-    return st == DCPK_OK ? check_lost(model, replay, err) : st;
+    return st;
 }

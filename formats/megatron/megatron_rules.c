@@ -9,11 +9,11 @@
  * (MT/arguments.py): args hold every option, given or not.
  */
 const struct dcpk_replay_rules dcpk_replay_rules[DCPK_N_REPLAY_RULES] = {
-    {"core 0.13 and later", "pipeline_model_parallel_layout", 64, 128, true, false},
-    {"core 0.10 to 0.12", "expert_tensor_parallel_size", 64, 128, false, false},
-    {"core 0.8 and 0.9", "dist_ckpt_strictness", 64, 128, false, true},
-    {"core 0.7", "ddp_bucket_size", 1, 128, false, true},
-    {"core 0.6", NULL, 1, 1, false, true},
+    {"core 0.13 and later", "pipeline_model_parallel_layout", 64, 128, false, false},
+    {"core 0.10 to 0.12", "expert_tensor_parallel_size", 64, 128, true, false},
+    {"core 0.8 and 0.9", "dist_ckpt_strictness", 64, 128, true, true},
+    {"core 0.7", "ddp_bucket_size", 1, 128, true, true},
+    {"core 0.6", NULL, 1, 1, true, true},
 };
 
 const struct dcpk_replay_rules *dcpk_replay_rules_find(const struct dcpk_value *args)

@@ -40,6 +40,8 @@ static const char *find_generation(const struct dcpk_checkpoint *ckpt,
             return "A (core 0.8 to 0.15)";
     if (info->has_mcore_data)
         return "A (core 0.8 to 0.15)";
+    if (info->has_planner_data)
+        return "A (core 0.6 to 0.10)";
     return "B (core 0.16 to 0.18)";
 }
 

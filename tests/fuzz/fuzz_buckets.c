@@ -3,9 +3,9 @@
  * error. */
 /*
  * The input is a small checkpoint: a line "<key> TAB <elements> TAB <start>,<start>,..." for each
- * 1-D tensor with the starts of its chunks, a line "@<key>" for each object, an empty line, and the
- * pickle that every object holds. In the outline of an object a text "T<n>" is a tensor of n
- * elements at the start of the input.
+ * tensor with the starts of its chunks ("<elements>/<slices>": it has two axes), a line "@<key>" for
+ * each object, an empty line, and the pickle that every object holds. In the outline of an object a
+ * text "T<n>" is a tensor of n elements at the start of the input.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +60,35 @@ static dcpk_status add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_tensor *
     return DCPK_OK;
 }
 
+/* Give a tensor that many slices as its first axis, and its chunks their place on the two axes. */
+static dcpk_status add_axis(struct dcpk_checkpoint *ckpt, struct dcpk_tensor *t, long long n_slices,
+                            struct dcpk_error *err)
+{
+    int64_t *shape = dcpk_arena_array(ckpt->arena, 2, sizeof *shape, err), slice;
+
+    if (shape == NULL)
+        return err->status;
+    if (n_slices < 1 || n_slices > t->shape[0])
+        return dcpk_fail(err, DCPK_EFORMAT, "a number of slices out of range");
+    shape[0] = n_slices;
+    shape[1] = slice = t->shape[0] / n_slices;
+    t->shape = shape;
+    t->rank = 2;
+    for (size_t i = 0; i < t->n_chunks; i++) {
+        struct dcpk_chunk *chunk = &ckpt->chunks[t->first_chunk + i];
+        int64_t *span = dcpk_arena_array(ckpt->arena, 4, sizeof *span, err);
+
+        if (span == NULL)
+            return err->status;
+        span[0] = chunk->span[0] / slice;
+        span[1] = chunk->span[0] % slice;
+        span[2] = 1 + chunk->span[1] / slice; /* more than a slice at once: another form of chunk */
+        span[3] = span[2] == 1 ? chunk->span[1] : slice;
+        chunk->span = span;
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, char *line, struct dcpk_error *err)
 {
     char *elems = strchr(line, '\t'), *starts = elems == NULL ? NULL : strchr(elems + 1, '\t');
@@ -67,17 +96,20 @@ static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, char *line, struct d
         .key = line, .dtype = DCPK_F32, .rank = 1, .first_chunk = ckpt->n_chunks};
     int64_t *shape = dcpk_arena_array(ckpt->arena, 1, sizeof *shape, err);
     dcpk_status st;
+    char *end;
 
     if (shape == NULL)
         return err->status;
     if (starts == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "a line without two tabs");
     *elems = *starts = '\0';
-    shape[0] = strtoll(elems + 1, NULL, 10);
+    shape[0] = strtoll(elems + 1, &end, 10);
     if (shape[0] < 0 || shape[0] > MAX_ELEMS)
         return dcpk_fail(err, DCPK_EFORMAT, "a size out of range");
     t.shape = shape;
     st = add_chunks(ckpt, &t, starts + 1, err);
+    if (st == DCPK_OK && *end == '/')
+        st = add_axis(ckpt, &t, strtoll(end + 1, NULL, 10), err);
     return st == DCPK_OK ? dcpk_checkpoint_add_tensor(ckpt, &t, err) : st;
 }
 

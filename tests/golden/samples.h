@@ -46,6 +46,8 @@ struct sample {
 
 static const struct sample samples[] = {
     {RUN("torch_dist_a_dense_tp2pp2"), "torch_dist", "A", RUN_OF_12},
+    {RUN("torch_dist_a_bucket_space_tied"), "torch_dist", "A",
+     "argparse.Namespace numpy.core.multiarray._reconstruct numpy.dtype numpy.ndarray " DTYPES},
     {RUN("torch_dist_b_dense_tp2pp2"), "torch_dist", "B",
      "argparse.Namespace megatron.core.enums.ModelType " ENUMS "AttnBackend " NUMPY
      " signal.Signals " DTYPES},

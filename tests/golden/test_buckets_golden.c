@@ -25,6 +25,8 @@ static const struct {
     {C "dp_reshardable_mtp", C "mtp", 56},
     /* Projections in parts, cut by tensor parallelism. */
     {C "dp_reshardable_mamba", C "mamba", 27},
+    /* Core 0.6: starts that are not rounded, padding that is stored, a shared embedding. */
+    {"torch_dist_a_bucket_space_tied", C "tied", 16},
 };
 
 static dcpk_status convert(const char *sample, const char *out, struct dcpk_error *err)

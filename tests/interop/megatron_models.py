@@ -62,7 +62,7 @@ GDN = dict(experimental_attention_variant="gated_delta_net", linear_attention_fr
 
 FAMILIES = {
     "dense": dict(layers=4, config={}),
-    "moe": dict(layers=4, config=MOE),
+    "moe": dict(layers=4, config=dict(MOE, moe_ffn_hidden_size=24)),  # old releases have one size for all
     "moe_shared": dict(layers=2, config=dict(SHARED, qk_layernorm=True, add_qkv_bias=True)),
     "moe_bias": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], add_bias_linear=True)),
     "tied": dict(layers=2, tied=True, config=dict(add_qkv_bias=True)),
@@ -237,8 +237,11 @@ call(mpu.initialize_model_parallel, TP, PP, VPP if VPP > 1 else None, expert_mod
      expert_tensor_parallel_size=ETP)
 if IS_OLD:
     megatron_old.use_norm(specs, transformer_block)
+    megatron_old.name_linears(specs)
 if RELEASE < (0, 9):
     megatron_old.add_bytes_once()
+if IS_OLD:  # whose modules have the function by then
+    tensor_parallel.get_cuda_rng_tracker().fork = Tracker().fork
 tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 swiglu = family.get("swiglu", True)
 settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
@@ -457,7 +460,7 @@ def local_value(chunk, name, param, kind):
     whole = whole_name(chunk, name)
     n_ranks, rank = TP, mpu.get_tensor_model_parallel_rank()
     if "local_experts" in name:
-        n_ranks, rank = ETP, mpu.get_expert_tensor_parallel_rank()
+        n_ranks, rank = ETP, getattr(mpu, "get_expert_tensor_parallel_rank", mpu.get_tensor_model_parallel_rank)()
     is_cut = getattr(param, "tensor_model_parallel", False) or ".mixer.norm." in name  # old releases do not flag it
     if n_ranks == 1 or not is_cut:
         return value_of(whole, param.shape, kind)
