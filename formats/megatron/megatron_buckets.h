@@ -227,6 +227,7 @@ struct dcpk_replay {
     struct dcpk_slot *slots;               /* in the order of registration */
     size_t n_slots;
     int64_t n_ranks;                /* the larger of tp and etp */
+    bool has_slices_only;           /* chunks do not tell where parameters begin (zarr) */
     struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
 };
 

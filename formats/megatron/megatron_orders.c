@@ -154,6 +154,23 @@ static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_buck
     return st;
 }
 
+/* Is every bucket cut into its data-parallel slices and nowhere else? Then the cuts do not tell
+ * where parameters begin: chunks of zarr are of one size. */
+static bool has_slices_only(const struct dcpk_bucket_list *list, const struct dcpk_cut *cut)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        const struct dcpk_bucket *b = &list->buckets[i];
+        const int64_t n_slices = b->is_expert ? cut->n_expert_slices : cut->n_slices;
+
+        if (b->n_cuts != (size_t)n_slices)
+            return false;
+        for (size_t c = 0; c < b->n_cuts; c++)
+            if (b->cuts[c] != b->n_padded_elems / n_slices * (int64_t)c)
+                return false;
+    }
+    return true;
+}
+
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
                             struct dcpk_error *err)
@@ -171,6 +188,7 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
                                       sizeof *replay->places, err);
     if (replay->places == NULL)
         return err->status;
+    replay->has_slices_only = has_slices_only(list, &replay->cut);
     replay->rules = rules;
     return rules != NULL ? try_orders(model, list, replay, err)
                          : try_releases(model, list, replay, err);

@@ -45,12 +45,13 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 # Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
 # precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16; names=te: the norms in front of
-# Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them.
-LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable")
+# Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them; hidden: to be given to load too.
+LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
+              backend="torch_dist")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-HIDDEN, VOCAB, ITERATION = 16, 32, 4
+HIDDEN, VOCAB, ITERATION = int(LAYOUT["hidden"]), 32, 4
 
 MOE = dict(num_moe_experts=4, moe_ffn_hidden_size=12, moe_router_topk=2, moe_token_dispatcher_type="alltoall")
 SHARED = dict(MOE, moe_layer_freq=[0, 1], moe_shared_expert_intermediate_size=8, moe_shared_expert_gate=True,
@@ -94,7 +95,7 @@ import torch.utils.cpp_extension  # noqa: E402
 
 # A spawned process would run this script once more; one to keep a queue is not needed in a save that waits.
 forking = torch.multiprocessing.get_context("fork")
-if not IS_OLD:  # which save in another process in any case
+if RELEASE >= (0, 15):  # earlier ones save in another process in any case
     forking.Manager = lambda: types.SimpleNamespace(Queue=queue.Queue)
 torch.multiprocessing.get_context = lambda method=None: forking
 torch.utils.cpp_extension.load_inline = lambda *a, **k: types.SimpleNamespace(__file__="x")
@@ -556,19 +557,21 @@ for option, release, value in (("ddp_bucket_size", (0, 7), BUCKET or None), ("di
 checkpointing.get_args = lambda: args
 
 
-def wrap(model):
+def wrap(chunk):
+    """As training.py does: later chunks of a virtual pipeline have one bucket each."""
+    late = chunk > 0
     if RELEASE >= (0, 8):
-        return DistributedDataParallel(config, ddp_config, model)
+        return call(DistributedDataParallel, config, ddp_config, models[chunk], disable_bucketing=late)
     groups = dict(data_parallel_group=mpu.get_data_parallel_group(with_context_parallel=True),
-                  expert_data_parallel_group=mpu.get_data_modulo_expert_parallel_group(), accumulate_allreduce_grads_in_fp32=True)
-    return call(DistributedDataParallel, config, module=model, ddp_config=ddp_config, **groups, **ddp)
+                  expert_data_parallel_group=mpu.get_data_modulo_expert_parallel_group())
+    return call(DistributedDataParallel, config, module=models[chunk], ddp_config=ddp_config, disable_bucketing=late,
+                accumulate_allreduce_grads_in_fp32=True, **groups, **ddp)
 
 
 def make_optimizer(wrapped):
     made = get_megatron_optimizer(optimizer_config, wrapped)
     scheduler = call(OptimizerParamScheduler, made, init_lr=0, max_lr=1e-3, min_lr=1e-4, lr_warmup_steps=0, lr_decay_steps=16,
-                                        lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=16,
-                                        wd_incr_style="constant")
+                     lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=16, wd_incr_style="constant")
     return made, scheduler
 
 
@@ -612,7 +615,7 @@ def save():
         for name, buffer in chunk.named_buffers():
             if name.endswith("expert_bias"):  # in fp32, as the first forward pass makes it
                 buffer.data = value_of(whole_name(chunk, name), buffer.shape, "")
-    optimizer, scheduler = make_optimizer([wrap(model) for model in models])
+    optimizer, scheduler = make_optimizer([wrap(chunk) for chunk in range(VPP)])
     for param, span, main, state in each_master(optimizer):
         values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end]
                   for kind in ("", ".exp_avg", ".exp_avg_sq")}
@@ -631,7 +634,7 @@ def save():
     state["num_floating_point_operations_so_far"] = 1.0
     os.makedirs(FOLDER, exist_ok=WORLD > 1)
     dist.barrier()
-    call(dist_checkpointing.save, state, FOLDER, ("torch_dist", 1), content_metadata=metadata)
+    call(dist_checkpointing.save, state, FOLDER, (LAYOUT["backend"], 1), content_metadata=metadata)
     print("SAVED", len(live), "parameters")
     dist.barrier()
 
@@ -653,7 +656,7 @@ def load_3d():
 
     forget()
     live = live_parameters()
-    optimizer, scheduler = make_optimizer([wrap(model) for model in models])
+    optimizer, scheduler = make_optimizer([wrap(chunk) for chunk in range(VPP)])
     common = dist_checkpointing.load_common_state_dict(FOLDER)
     rng = None if getattr(common["args"], "no_save_rng", False) else rng_state("torch_dist")
     request = state_of(optimizer, scheduler, common["content_metadata"], rng, is_loading=True)

@@ -43,6 +43,7 @@ struct variant {
     const char *label;
     bool is_te;       /* lies in Transformer Engine's order */
     int padded_axes;  /* of fully_sharded_bucket_space; 0: dp_reshardable */
+    bool slices_only; /* chunks are the slices of ranks, as in zarr */
     int64_t ranks;    /* data-parallel ranks whose slices the first chunk holds, 0: one */
     int64_t moved;    /* element that the second boundary is moved by */
     int64_t more;     /* elements behind the last parameter */
@@ -101,9 +102,11 @@ static void make_cuts(const struct variant *v)
         }
     add_cut(at);
     made.n_elems = at + 16384 + v->more;
+    if (v->slices_only)
+        made.n_cuts = 1;
     for (int r = 1; r < 4; r++)
         add_cut(SLICE * r);
-    if (v->padded_axes > 0)
+    if (v->padded_axes > 0 && !v->slices_only)
         add_cut(made.n_elems); /* the padding is a chunk of the last rank */
 }
 
@@ -315,6 +318,7 @@ static void parameters_lie_where_the_spec_found_them(void **state)
         {.label = "te", .is_te = true},
         {.label = "core 0.8", .padded_axes = 1, OLD},
         {.label = "core 0.11", .padded_axes = 2, OLD},
+        {.label = "zarr", .padded_axes = 1, .slices_only = true, OLD},
     };
 
     (void)state;
@@ -385,6 +389,13 @@ static const struct variant bad[] = {
      .master = DCPK_BF16,
      .status = DCPK_EUNSUPPORTED,
      .text = "own encoding is not decoded"},
+    {.label = "zarr, elements behind the last parameter",
+     .padded_axes = 1,
+     .slices_only = true,
+     .more = 64,
+     OLD,
+     .status = DCPK_EMISMATCH,
+     .text = "has 172672 elements, the parameters laid into it end at 172608"},
     {.label = "padding that is not stored",
      .padded_axes = 1,
      .status = DCPK_EFORMAT,
