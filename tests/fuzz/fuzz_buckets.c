@@ -3,9 +3,9 @@
  * error. */
 /*
  * The input is a small checkpoint: a line "<key> TAB <elements> TAB <start>,<start>,..." for each
- * tensor with the starts of its chunks ("<elements>/<slices>": it has two axes), a line "@<key>" for
- * each object, an empty line, and the pickle that every object holds. In the outline of an object a
- * text "T<n>" is a tensor of n elements at the start of the input.
+ * tensor with the starts of its chunks ("<elements>/<slices>": it has two axes), a line "@<key>"
+ * for each object, an empty line, and the pickle that every object holds. In the outline of an
+ * object a text "T<n>" is a tensor of n elements at the start of the input.
  */
 #include <stdlib.h>
 #include <string.h>
