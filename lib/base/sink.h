@@ -106,8 +106,9 @@ bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
 /* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file
  * system can. */
 void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes);
-dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, struct dcpk_bytes *journal,
-                                     struct dcpk_error *err);
+/* Its first limit_bytes, or fewer. */
+dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, uint64_t limit_bytes,
+                                     struct dcpk_bytes *journal, struct dcpk_error *err);
 dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offset_bytes,
                                       const void *data, size_t n_bytes, struct dcpk_error *err);
 /* Is there a plain file of that name, n_bytes long? */

@@ -192,13 +192,19 @@ void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes)
     (void)fallocate(folder->journal_fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)n_bytes);
 }
 
-dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, struct dcpk_bytes *journal,
-                                     struct dcpk_error *err)
+dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, uint64_t limit_bytes,
+                                     struct dcpk_bytes *journal, struct dcpk_error *err)
 {
     uint8_t block[4096];
-    ssize_t n;
 
-    while ((n = pread(folder->journal_fd, block, sizeof block, (off_t)journal->n_bytes)) != 0) {
+    while (journal->n_bytes < limit_bytes) {
+        const uint64_t left = limit_bytes - journal->n_bytes;
+        const ssize_t n =
+            pread(folder->journal_fd, block, left < sizeof block ? (size_t)left : sizeof block,
+                  (off_t)journal->n_bytes);
+
+        if (n == 0)
+            break;
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

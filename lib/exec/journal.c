@@ -9,6 +9,10 @@
 
 static const char magic[] = "dcpkjrn2"; /* another layout gets another number */
 
+/* Records of a unit besides the first: it may be lost and done again. A longer journal is not ours,
+ * and would be taken into memory. */
+#define MAX_MORE 64u
+
 enum { HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* the last 4 of each are its CRC-32 */
 #define LOST (UINT64_C(1) << 63)               /* of a record's unit */
 
@@ -29,8 +33,7 @@ static uint32_t seed_of(const struct dcpk_journal *journal)
     return dcpk_load_u32le(header + 40);
 }
 
-/* A header that is there, HEADER_BYTES of it: is it about the same? One that was never written
- * whole says nothing: *is_whole. */
+/* Is a header about the same? One that was never written whole says nothing: *is_whole. */
 static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_t *data,
                                 bool *is_whole, struct dcpk_error *err)
 {
@@ -54,17 +57,17 @@ static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_
 }
 
 /* Take the records over, up to the first that is not whole. */
-static dcpk_status read_records(struct dcpk_journal *journal, const struct dcpk_bytes *bytes,
+static dcpk_status take_records(struct dcpk_journal *journal, const uint8_t *data, size_t n_bytes,
                                 struct dcpk_error *err)
 {
     const uint32_t seed = seed_of(journal);
-    const size_t most = (bytes->n_bytes - HEADER_BYTES) / RECORD_BYTES;
+    const size_t most = (n_bytes - HEADER_BYTES) / RECORD_BYTES;
 
     journal->found = dcpk_alloc_array(most, sizeof *journal->found, err);
     if (journal->found == NULL)
         return err->status;
     for (size_t i = 0; i < most; i++) {
-        const uint8_t *record = bytes->data + HEADER_BYTES + i * RECORD_BYTES;
+        const uint8_t *record = data + HEADER_BYTES + i * RECORD_BYTES;
         const uint64_t unit = dcpk_load_u64le(record);
 
         if (journal->backend->crc32(seed, record, 12) != dcpk_load_u32le(record + 12))
@@ -76,23 +79,31 @@ static dcpk_status read_records(struct dcpk_journal *journal, const struct dcpk_
     return DCPK_OK;
 }
 
+dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, size_t n_bytes,
+                               struct dcpk_error *err)
+{
+    bool is_whole = false;
+    dcpk_status st = n_bytes < HEADER_BYTES ? DCPK_OK : check_header(journal, data, &is_whole, err);
+
+    return st == DCPK_OK && is_whole ? take_records(journal, data, n_bytes, err) : st;
+}
+
 dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_backend *backend,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err)
 {
+    const uint64_t most_bytes = HEADER_BYTES + subject->n_units * RECORD_BYTES;
+    const uint64_t limit_bytes = most_bytes + subject->n_units * MAX_MORE * RECORD_BYTES;
     struct dcpk_bytes bytes = {0};
-    bool is_whole = false;
-    dcpk_status st = dcpk_folder_read_journal(folder, &bytes, err);
+    dcpk_status st = dcpk_folder_read_journal(folder, limit_bytes + 1, &bytes, err);
 
     *journal = (struct dcpk_journal){.folder = folder, .backend = backend, .subject = *subject};
-    if (st == DCPK_OK && bytes.n_bytes >= HEADER_BYTES)
-        st = check_header(journal, bytes.data, &is_whole, err);
-    if (st == DCPK_OK && is_whole)
-        st = read_records(journal, &bytes, err);
-    else if (st == DCPK_OK && bytes.n_bytes > 0) /* nobody knows whose files are there */
-        st = dcpk_folder_clear(folder, err);
+    if (st == DCPK_OK && bytes.n_bytes <= limit_bytes)
+        st = dcpk_journal_parse(journal, bytes.data, bytes.n_bytes, err);
+    if (st == DCPK_OK && bytes.n_bytes > 0 && journal->end_bytes == 0)
+        st = dcpk_folder_clear(folder, err); /* nobody knows whose files are there */
     if (st == DCPK_OK)
-        dcpk_folder_reserve_journal(folder, HEADER_BYTES + subject->n_units * RECORD_BYTES);
+        dcpk_folder_reserve_journal(folder, most_bytes);
     dcpk_bytes_release(&bytes);
     return st;
 }

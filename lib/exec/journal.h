@@ -62,6 +62,13 @@ struct dcpk_journal {
 dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_backend *backend,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err);
+/*
+ * What dcpk_journal_open makes of the file's bytes: fills `found` and `end_bytes`, which stays 0
+ * where there is no whole header. journal: zeroed but for backend and subject. Errors: DCPK_EUSAGE
+ * as above; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, size_t n_bytes,
+                               struct dcpk_error *err);
 /* Append records; they are on disk on return. Errors: DCPK_EIO, DCPK_ENOMEM. */
 dcpk_status dcpk_journal_append(struct dcpk_journal *journal,
                                 const struct dcpk_journal_record *records, size_t n,

@@ -58,7 +58,7 @@ static void resumes(void **state)
     leave();
     folder = begin(DCPK_FOLDER_RESUME, "resume");
     CHECK(dcpk_folder_is_resumed(folder), "there was a journal");
-    CHECK_OK(dcpk_folder_read_journal(folder, &journal, &err), "read");
+    CHECK_OK(dcpk_folder_read_journal(folder, UINT64_MAX, &journal, &err), "read");
     CHECK_EQ_INT(journal.n_bytes, 13, "journal");
     CHECK(memcmp(journal.data, "what was done", 13) == 0, "journal");
     dcpk_bytes_release(&journal);
