@@ -327,11 +327,23 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
     return st;
 }
 
+/* State of what is not there: a part of a checkpoint is missing, or its names are wrong. */
+static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < model->n_params; i++)
+        if (dcpk_model_value(model, &model->params[i]) == NULL)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight",
+                             model->params[i].name);
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err)
 {
     dcpk_status st = dcpk_rules_canonical(model, err);
 
+    if (st == DCPK_OK)
+        st = check_values(model, err);
     if (st == DCPK_OK)
         st = dcpk_rules_gate(model, options, err);
     if (st == DCPK_OK)
