@@ -61,7 +61,7 @@ struct dcpk_json_out {
     struct dcpk_bytes *out; /* borrowed */
     int indent;
     int depth;
-    bool has_item[DCPK_JSON_MAX_DEPTH];
+    bool has_item[DCPK_JSON_MAX_DEPTH + 1];
     bool after_key;
     bool is_python; /* NaN, Infinity and -Infinity bare, as json.dumps has them; set after init */
 };

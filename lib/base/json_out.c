@@ -79,7 +79,7 @@ static void begin(struct dcpk_json_out *j, char bracket)
 {
     separate(j);
     dcpk_bytes_u8(j->out, (uint8_t)bracket);
-    assert(j->depth + 1 < DCPK_JSON_MAX_DEPTH);
+    assert(j->depth < DCPK_JSON_MAX_DEPTH);
     j->has_item[++j->depth] = false;
 }
 

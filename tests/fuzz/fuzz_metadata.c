@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-#define N_RANKS    8
+#define N_RANKS    4
 #define N_PER_RANK 2
 #define FILE_BYTES 16384u /* of half of the files; small, because each run copies them */
 
@@ -88,8 +88,7 @@ static void add_files(struct dcpk_store *store, struct dcpk_error *err)
     for (int rank = 0; rank < N_RANKS; rank++)
         for (int n = 0; n < N_PER_RANK; n++) {
             snprintf(name, sizeof name, "__%d_%d.distcp", rank, n);
-            if (dcpk_store_add_memory(store, name, zeros,
-                                      n == 0 && rank < N_RANKS / 2 ? FILE_BYTES : 8192,
+            if (dcpk_store_add_memory(store, name, zeros, n == 0 ? FILE_BYTES : FILE_BYTES / 2,
                                       err) != DCPK_OK)
                 abort();
         }
