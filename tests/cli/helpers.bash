@@ -67,16 +67,18 @@ answers_no() {
     fi
 }
 
-# attack LABEL CODE REGEX PATH: inspect, verify and convert each refuse the checkpoint at PATH, as `refuses` checks
-# it, within $BOUNDED's time and memory. PATH is gone then. Prints "LABEL: refused", else the faults.
+# attack LABEL CODE REGEX PATH [COMMAND...]: each COMMAND (inspect, verify, convert) refuses the checkpoint at PATH,
+# as `refuses` checks it, within $BOUNDED's time and memory. PATH is gone then. Prints "LABEL: refused", else the faults.
 attack() {
-    local label=$1 command words line faults=0
-    for command in inspect verify "convert --to fsdp_dtensor"; do
+    local label=$1 code=$2 regex=$3 path=$4 command words line faults=0
+    shift 4
+    [ "$#" -gt 0 ] || set -- inspect verify "convert --to fsdp_dtensor"
+    for command in "$@"; do
         read -ra words <<<"$command"
         # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
-        line=$(refuses "$label, ${words[0]}" "$2" "$3" $BOUNDED "$DCPKIT" "${words[@]}" "$4" ${words[1]:+out})
+        line=$(refuses "$label, ${words[0]}" "$code" "$regex" $BOUNDED "$DCPKIT" "${words[@]}" "$path" ${words[1]:+out})
         [[ $line == *": refused" ]] || { echo "$line" && faults=1; }
     done
     [ "$faults" -ne 0 ] || echo "$label: refused"
-    rm -rf "$4"
+    rm -rf "$path"
 }

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define MAX_FILE_BYTES (64u << 20)
+#define ZIP_END        22u
+#define ZIP_CENTRAL    46u
+#define ZIP_LOCAL      30u
 #define FRAME_HEAD     11 /* PROTO 4, FRAME and its 8-byte length: how pickles of protocol 4 begin */
 
 struct text {
@@ -137,6 +140,71 @@ static struct text replace(struct text t, struct text old, struct text new, size
     return out;
 }
 
+/* Little-endian. */
+static uint32_t get(const struct text *t, size_t at, size_t n)
+{
+    uint32_t v = 0;
+
+    while (n-- > 0)
+        v = v << 8 | t->data[at + n];
+    return v;
+}
+
+static void put_u32(struct text *t, size_t at, uint32_t v)
+{
+    for (size_t i = 0; i < 4; i++)
+        t->data[at + i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint32_t crc32(const uint8_t *data, size_t n)
+{
+    uint32_t crc = UINT32_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+/* The checksum of one record: in the directory's entry, and behind the data where it is said again.
+ */
+static void seal_record(struct text *t, size_t archive, size_t entry)
+{
+    const size_t local = archive + get(t, entry + 42, 4), n = get(t, entry + 24, 4);
+    size_t data = local + ZIP_LOCAL;
+    uint32_t crc;
+
+    if (local >= t->n_bytes - ZIP_LOCAL)
+        die("no record there", "seal");
+    data += get(t, local + 26, 2) + get(t, local + 28, 2);
+    if (data > t->n_bytes || n > t->n_bytes - data)
+        die("a record passes the end", "seal");
+    crc = crc32(t->data + data, n);
+    put_u32(t, entry + 16, crc);
+    if (t->n_bytes - data - n >= 8 && memcmp(t->data + data + n, "PK\7\10", 4) == 0)
+        put_u32(t, data + n + 4, crc);
+}
+
+/* Right checksums for all records of the torch.save archives that the file consists of. */
+static void seal(struct text *t)
+{
+    size_t archive = 0;
+
+    for (size_t end = 0; end + ZIP_END <= t->n_bytes; end++) {
+        size_t entry = archive + get(t, end + 16, 4), n = get(t, end + 10, 2);
+
+        if (memcmp(t->data + end, "PK\5\6", 4) != 0 || entry > end)
+            continue;
+        for (; n > 0 && entry + ZIP_CENTRAL <= end; n--) {
+            seal_record(t, archive, entry);
+            entry += ZIP_CENTRAL + get(t, entry + 28, 2) + get(t, entry + 30, 2);
+        }
+        archive = end + ZIP_END;
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct text t;
@@ -147,6 +215,9 @@ int main(int argc, char **argv)
     } else if (argc == 4 && strcmp(argv[1], "flip") == 0) {
         t = load(argv[2]);
         flip(&t, argv[3]);
+    } else if (argc == 3 && strcmp(argv[1], "seal") == 0) {
+        t = load(argv[2]);
+        seal(&t);
     } else if ((argc == 5 || argc == 6) && strcmp(argv[1], "replace") == 0) {
         t = replace(load(argv[2]), parse_bytes(argv[3]), parse_bytes(argv[4]),
                     argc == 6 ? (size_t)strtoul(argv[5], NULL, 10) : 0);
@@ -154,6 +225,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: mangle truncate FILE N_BYTES\n"
                         "       mangle flip FILE PLACE\n"
                         "       mangle replace FILE OLD NEW [NTH]\n"
+                        "       mangle seal FILE: right checksums in torch.save archives\n"
                         "N_BYTES, PLACE: negative ones count from the end; OLD, NEW: with \\xNN\n");
         return 2;
     }
