@@ -51,7 +51,7 @@ static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
     st = dcpk_exec_check_items(m->exec, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_store_look(c->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, err);
-    if (st == DCPK_OK && integrity == DCPK_PATH_FILE)
+    if (st == DCPK_OK && integrity != DCPK_PATH_NOTHING)
         st = dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
     return st;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/checked.h"
 #include "lib/base/hex.h"
 
 void dcpk_hash_list_release(struct dcpk_hash_list *list)
@@ -32,11 +33,13 @@ static dcpk_status begin(struct dcpk_hash_list *list, size_t n, struct dcpk_erro
 static dcpk_status count_bytes(struct dcpk_hashed *tensor, struct dcpk_error *err)
 {
     int64_t n_elems = 0;
-    const dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
+    dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
+    if (st == DCPK_OK &&
+        !dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(tensor->dtype), &tensor->n_bytes))
+        st = dcpk_fail(err, DCPK_ERANGE, "more than 2^64 bytes");
     if (st != DCPK_OK)
         dcpk_context(err, "'%s'", tensor->key);
-    tensor->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
     return st;
 }
 
