@@ -176,7 +176,7 @@ static int check(struct verify *v)
     st = dcpk_store_look(v->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, &err);
     if (st != DCPK_OK)
         dcpk_checks_add(&v->checks, "integrity", st, &err, "%s", "");
-    else if (integrity == DCPK_PATH_FILE)
+    else if (integrity != DCPK_PATH_NOTHING)
         check_integrity(v);
     if (v->source != NULL)
         check_against(v);

@@ -12,6 +12,7 @@
 #define MAX_VALUE_MEMBERS   65536u
 #define DEFAULT_LIMIT_BYTES ((uint64_t)1 << 30)
 #define MAX_OUTLINE_BYTES   ((uint64_t)64 << 20) /* of the pickle alone */
+#define UNSEEN_BYTES        ((uint64_t)4 << 20)  /* read at once, whatever it is */
 /* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
 #define MAX_EXPANSION 64u
 
@@ -292,6 +293,21 @@ static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *e
                  dcpk_source_name(range->source));
 }
 
+/* A large item is an archive by its ends before it gets memory: there may be nothing but a hole. */
+static dcpk_status look_first(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = {source, NULL, offset_bytes, n_bytes};
+    struct dcpk_zip zip;
+    dcpk_status st = DCPK_OK;
+
+    if (n_bytes <= UNSEEN_BYTES)
+        return DCPK_OK;
+    st = dcpk_zip_open(&zip, &range, MAX_VALUE_MEMBERS, err);
+    dcpk_zip_release(&zip);
+    return st;
+}
+
 dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
                                  uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err)
@@ -308,6 +324,8 @@ dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_byt
     else if (n_bytes > limit)
         st =
             dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes, limit);
+    if (st == DCPK_OK)
+        st = look_first(source, offset_bytes, n_bytes, err);
     if (st != DCPK_OK)
         goto out;
     data = dcpk_alloc((size_t)n_bytes, err);

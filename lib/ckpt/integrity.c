@@ -7,7 +7,7 @@
 #include "lib/base/json.h"
 #include "lib/base/sink.h"
 
-#define MAX_LIST_BYTES (UINT64_C(256) << 20)
+#define MAX_LIST_BYTES (UINT64_C(32) << 20) /* 300 000 files */
 #define ALGORITHM      "sha256"
 
 void dcpk_integrity_release(struct dcpk_integrity *list)

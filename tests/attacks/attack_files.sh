@@ -23,6 +23,12 @@ evil && ln -sf . evil/deep && "$MANGLE" replace evil/.metadata '\x0c__0_0.distcp
 attack "a climb through a link" 3 "'deep/\.\./a/bc' leaves" evil
 evil && : >evil/__0_0.distcp
 attack "an empty data file" 3 "__0_0\.distcp" evil
+evil && truncate -s 4294967295 evil/.metadata
+attack ".metadata with 4 GiB of nothing behind it" 3 "\.metadata" evil
+evil && truncate -s 1T evil/.metadata
+attack ".metadata of a TiB" 3 "\.metadata.*1099511627776" evil
+evil && truncate -s 1T evil/metadata.json
+attack "metadata.json of a TiB" 3 "metadata\.json.*1099511627776" evil
 mkfifo evil
 attack "a pipe as the checkpoint" 4 "'evil'" evil
 
@@ -49,4 +55,46 @@ printf '{"sharded_backend": NaN}' | json "NaN as a name" ''
 { printf '{"sharded_backend": "' && head -c 500000 /dev/zero | tr '\0' 'x' && printf '"}'; } |
     json "a name of half a megabyte" ''
 head -c 3000000 /dev/zero | json "JSON of three megabytes" ''
+
+# common LABEL CODE REGEX: the damaged common.pt is found and not converted; opening alone does not read it.
+common() {
+    attack "$1" "$2" "$3" evil "convert --to fsdp_dtensor"
+    sample tiny_generations/torch_dist_0.15.0_torch2.5 evil
+}
+sample tiny_generations/torch_dist_0.15.0_torch2.5 evil
+truncate -s 1T evil/common.pt && common "common.pt of a TiB" 3 "common\.pt.*1099511627776"
+truncate -s 1000M evil/common.pt && common "common.pt with 1000 MiB of nothing behind it" 3 "common\.pt.*no end record"
+ln -sf /dev/zero evil/common.pt && common "a device as common.pt" 4 "common\.pt.*not a plain file"
+rm evil/common.pt && mkfifo evil/common.pt && common "a pipe as common.pt" 4 "common\.pt.*not a plain file"
+ln -sf common.pt evil/common.pt && common "common.pt as a link to itself" 4 "common\.pt.*symbolic links"
+: >evil/common.pt && common "an empty common.pt" 3 "common\.pt"
+
+# integrity LABEL REGEX: verify does not pass over an integrity.json that is damaged.
+integrity() {
+    local status=0
+    # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
+    $BOUNDED "$DCPKIT" verify evil >"$GOT/verified" 2>&1 || status=$?
+    if [ "$status" -gt 0 ] && [ "$status" -le 4 ] && grep -qE -- "integrity +FAILED.*$2" "$GOT/verified"; then
+        echo "$1: found"
+    else
+        echo "$1: exit $status: $(head -c 2000 "$GOT/verified")"
+    fi
+    evil
+}
+zeros=$(printf '%064d' 0)
+evil
+mkfifo evil/integrity.json && integrity "a pipe as integrity.json" "not a plain file"
+ln -s /dev/zero evil/integrity.json && integrity "a device as integrity.json" "not a plain file"
+mkdir evil/integrity.json && integrity "a folder as integrity.json" "not a plain file"
+: >evil/integrity.json && integrity "an empty integrity.json" "no text"
+truncate -s 30M evil/integrity.json && integrity "30 MiB of nothing" "JSON"
+truncate -s 1T evil/integrity.json && integrity "integrity.json of a TiB" "1099511627776"
+printf '{"files": {"../../../etc/passwd": "%s"}}' "$zeros" >evil/integrity.json && integrity "a listed path that climbs" "'\.\./\.\./\.\./etc/passwd'"
+printf '{"files": {"/etc/passwd": "%s"}}' "$zeros" >evil/integrity.json && integrity "a listed absolute path" "'/etc/passwd'"
+mkfifo evil/pipe && printf '{"files": {"pipe": "%s"}}' "$zeros" >evil/integrity.json && integrity "a listed pipe" "'pipe'"
+printf '{"files": {".metadata": "%s", ".metadata": "%s"}}' "$zeros" "$zeros" >evil/integrity.json && integrity "a file listed twice" "twice"
+printf '{"algorithm": "none", "files": {}}' >evil/integrity.json && integrity "no algorithm" "'none'"
+printf '{"files": {".metadata": "%s"}}' 00 >evil/integrity.json && integrity "a sum cut short" "no SHA-256"
+head -c 100000 /dev/zero | tr '\0' '[' >evil/integrity.json && integrity "100000 brackets" "nested deeper"
+rm -rf evil
 exit 0

@@ -7,10 +7,11 @@ sample() {
     cp -RL --no-preserve=mode "$SAMPLES/$1" "$TMP/${2:-$(basename "$1")}"
 }
 
-# Every file and link in $TMP with its content; an empty folder looks like nothing and is not listed.
+# Every file and link in $TMP with its content, of a huge (sparse) one its times; an empty folder looks like nothing
+# and is not listed.
 snapshot() {
-    (cd "$TMP" && find . -type l -printf '%p -> %l\n' | sort && find . -type f -print0 | sort -z |
-        xargs -0 -r sha256sum)
+    (cd "$TMP" && find . -type l -printf '%p -> %l\n' | sort && find . -type f -size -64M -print0 | sort -z |
+        xargs -0 -r sha256sum && find . -type f -size +63M -printf '%p %s %T@ %C@\n' | sort)
 }
 
 # refuses LABEL CODE REGEX CMD...: CMD must exit with CODE, say one line "dcpkit: ..." (notes apart) that
