@@ -16,6 +16,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/clock.h"
 
+#define MAX_FOLDERS      64u /* around a file; each is looked at for what makes it a checkpoint */
 #define MAX_READ_BYTES   ((size_t)1 << 20)
 #define MAX_MEMBERS      ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
 #define MAX_RATIO        1000u             /* unpacked to packed; FORMAT.md, "Limits" */
@@ -89,7 +90,7 @@ static bool tell_progress(struct scan *s)
 static dcpk_status clean_name(const char *raw, char name[DCPK_ARCHIVE_NAME_BYTES],
                               struct dcpk_error *err)
 {
-    size_t n = 0;
+    size_t n = 0, n_parts = 0;
 
     if (raw[0] == '/')
         return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is an absolute name", raw);
@@ -102,6 +103,9 @@ static dcpk_status clean_name(const char *raw, char name[DCPK_ARCHIVE_NAME_BYTES
             if (n + n_part + 2 > DCPK_ARCHIVE_NAME_BYTES)
                 return dcpk_fail(err, DCPK_EFORMAT, "the name '%.200s...' has more than %d bytes",
                                  raw, DCPK_ARCHIVE_NAME_BYTES);
+            if (++n_parts > MAX_FOLDERS + 1)
+                return dcpk_fail(err, DCPK_EFORMAT, "'%.200s...' lies in more than %u folders", raw,
+                                 MAX_FOLDERS);
             if (n > 0)
                 name[n++] = '/';
             memcpy(name + n, part, n_part);

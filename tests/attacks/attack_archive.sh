@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# archive_bad.sh - archives that lie, climb, hide, swell, or hold no checkpoint or too many.
+# attack_archive.sh - archives that lie, climb, hide, swell, or hold no checkpoint or too many.
 if "$DCPKIT" --version | grep -q 'not built in.*libarchive'; then
     echo "built without libarchive"
     exit 77
 fi
 tiny=tiny_generations/torch_dist_main_torch2.11
-refused() { refuses "$1" "$2" "$3" "$DCPKIT" inspect "$4"; }
+refused() {
+    # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
+    refuses "$1" "$2" "$3" $BOUNDED "$DCPKIT" inspect "$4"
+}
 
 sample $tiny iter_0000001
 sample $tiny iter_0000002
@@ -31,6 +34,9 @@ tar -cf up.tar --transform='s,iter_0000001/.metadata,../.metadata,' -P iter_0000
 refused "a name that climbs" 3 "'\.\./.metadata' leaves" up.tar
 tar -cf absolute.tar --transform='s,^iter_0000001/,/iter_0000001/,' -P iter_0000001
 refused "an absolute name" 3 "absolute name" absolute.tar
+deep=$(head -c 1000 /dev/zero | sed 's,\x00,a/,g')
+tar -cf deep.tar --transform="s,iter_0000001/__0_0,$deep&," iter_0000001
+refused "1000 folders around a file" 3 "'a/a/.*in more than 64 folders" deep.tar
 cp one.tar twice.tar && tar -rf twice.tar iter_0000001/.metadata
 refused "a name twice" 3 "'iter_0000001/.metadata' twice" twice.tar
 sample $tiny linked/iter_0000001 2>/dev/null || { mkdir linked && sample $tiny linked/iter_0000001; }
