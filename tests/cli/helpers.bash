@@ -10,8 +10,8 @@ sample() {
 # Every file and link in $TMP with its content, of a huge (sparse) one its times; an empty folder looks like nothing
 # and is not listed.
 snapshot() {
-    (cd "$TMP" && find . -type l -printf '%p -> %l\n' | sort && find . -type f -size -64M -print0 | sort -z |
-        xargs -0 -r sha256sum && find . -type f -size +63M -printf '%p %s %T@ %C@\n' | sort)
+    (cd "$TMP" && find . \( -type l -printf '%p -> %l\n' \) -o \( -type f -size +63M -printf '%p %s %T@ %C@\n' \) | sort &&
+        find . -type f -size -64M -print0 | sort -z | xargs -0 -r sha256sum)
 }
 
 # refuses LABEL CODE REGEX CMD...: CMD must exit with CODE, say one line "dcpkit: ..." (notes apart) that

@@ -15,7 +15,8 @@ static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
                                 struct dcpk_error *err)
 {
     static const int64_t shape[] = {1, 3};
-    static const struct dcpk_value_tensor tensor = {DCPK_U8, 2, shape, 3, "abc"};
+    static const struct dcpk_value_tensor tensor = {
+        .dtype = DCPK_U8, .rank = 2, .shape = shape, .n_bytes = 3, .data = "abc"};
     static const struct dcpk_value storage = {.kind = DCPK_V_TENSOR, .as.tensor = &tensor};
 
     (void)context;
