@@ -30,9 +30,7 @@ cases() {
 $release dense 4 tp=2 bucket=700
 $release dense 4 pp=2 bucket=700
 $release dense 3 bucket=700
-$release dense 4 pp=2 vpp=2
 $release moe 4 pp=2 ep=2
-$release moe 4 tp=2 ep=2 bucket=300
 $release layernorm 2 tp=2
 $release tied 4 pp=2 hidden=128
 END
