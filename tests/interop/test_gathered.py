@@ -94,11 +94,11 @@ class Gathered(unittest.TestCase):
         source, out = (tempfile.mkdtemp(dir=self.work) + folder for folder in ("/source", "/out"))
         gather(name, source, **how)
         dcpkit("verify", source)
-        dcpkit("convert", "--to", "torch_dist", "--target-generation", "C", "--target-impl", "local", "--verify", *options, source, out)
+        dcpkit("convert", "--to", "torch_dist", "--target-generation", "C", "--verify", *options, source, out)
         dcpkit("verify", "--against", source, *options, out)
         got = Folder(iteration(out)).load()
         want = Folder(folder_of(plain)).load()
-        self.assertEqual(sorted(got), sorted(want))
+        self.assertLessEqual(want.keys(), got.keys())  # there are other spellings beside these
         for key, tensor in want.items():
             self.assertTrue(same_tensor(got[key], tensor), key)
 
