@@ -29,11 +29,31 @@ static bool in_modules(const struct dcpk_rule_options *options, const char *name
     return options->swiglu_modules == NULL;
 }
 
+/*
+ * Has each layer its own sizes, which args.heterogeneous_layers_config_* list
+ * (MC/transformer/heterogeneous/heterogeneous_config.py@0.12 to main)?
+ */
+static bool is_heterogeneous(const struct dcpk_value *attrs)
+{
+    static const char *const names[] = {"heterogeneous_layers_config_encoded_json",
+                                        "heterogeneous_layers_config_path"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = dcpk_value_as_str(dcpk_value_get(attrs, names[i]));
+
+        if (text != NULL && *text != '\0')
+            return true;
+    }
+    return false;
+}
+
 /* The hidden size that args give the MLP which `name` belongs to; 0: not known. */
 static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
 {
     int64_t n = 0;
 
+    if (is_heterogeneous(attrs))
+        return 0;
     if (strstr(name, "mlp.shared_experts.") != NULL) {
         dcpk_value_as_int(dcpk_value_get(attrs, "moe_shared_expert_intermediate_size"), &n);
         return n;

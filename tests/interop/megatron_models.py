@@ -24,6 +24,7 @@ import argparse
 import contextlib
 import inspect
 import io
+import json
 import logging
 import os
 import queue
@@ -60,6 +61,12 @@ MLA = dict(q_lora_rank=12, kv_lora_rank=8, qk_head_dim=8, qk_pos_emb_head_dim=4,
 MAMBA = dict(mamba_state_dim=4, mamba_head_dim=8, mamba_num_groups=2)
 GDN = dict(experimental_attention_variant="gated_delta_net", linear_attention_freq=2, linear_conv_kernel_dim=4,
            linear_key_head_dim=8, linear_value_head_dim=4, linear_num_key_heads=2, linear_num_value_heads=4)
+KINDS = [  # of layers: attention and MLP, each of another size, a linear layer, or nothing
+    dict(attention=dict(n_heads_in_group=2), ffn=dict(ffn_hidden_size=24)),
+    dict(attention=dict(n_heads_in_group=None, no_op=True), ffn=dict(ffn_hidden_size=12)),
+    dict(attention=dict(n_heads_in_group=None, replace_with_linear=True), ffn=dict(ffn_hidden_size=None, replace_with_linear=True)),
+    dict(attention=dict(n_heads_in_group=4), ffn=dict(ffn_hidden_size=None, no_op=True)),
+]
 
 FAMILIES = {
     "dense": dict(layers=4, config={}),
@@ -79,6 +86,7 @@ FAMILIES = {
     "mamba": dict(layers=4, pattern="M*-M", config=MAMBA),
     "mamba_mtp": dict(layers=4, pattern="M*-M/M-/M-", config=dict(MAMBA, mtp_num_layers=2)),
     "gdn": dict(layers=2, config=GDN),
+    "heterogeneous": dict(layers=4, config=dict(heterogeneous_layers_config_encoded_json=json.dumps(dict(block_configs=KINDS)))),
 }
 family = FAMILIES[FAMILY]
 RELEASE = tuple(int(n) for n in TREE.removeprefix("core_v").split(".")) if TREE.startswith("core_v") else (99,)
@@ -260,7 +268,11 @@ for option, release in (("pipeline_model_parallel_layout", (0, 13)), ("expert_te
 is_mla = settings.get("multi_latent_attention")
 if is_mla:
     del settings["num_query_groups"]
-config = call(transformer_config.MLATransformerConfig if is_mla else transformer_config.TransformerConfig, **{**settings, **cut})
+config_class = transformer_config.MLATransformerConfig if is_mla else transformer_config.TransformerConfig
+is_heterogeneous = "heterogeneous_layers_config_encoded_json" in settings
+if is_heterogeneous:
+    from megatron.core.transformer.heterogeneous.heterogeneous_config import HeterogeneousTransformerConfig as config_class
+config = call(config_class, **{**settings, **cut})
 with_experts = settings.get("num_moe_experts")
 
 
@@ -384,6 +396,10 @@ def gpt_model(chunk):
         take_mla_channels()
     if "experimental_attention_variant" in settings:
         spec = gdn_spec()
+    elif is_heterogeneous:
+        from megatron.core.models.gpt.heterogeneous.heterogeneous_layer_specs import get_gpt_heterogeneous_layer_spec
+
+        spec = call(get_gpt_heterogeneous_layer_spec, config=config, vp_stage=kwargs["vp_stage"])
     elif with_experts and RELEASE >= (0, 13):
         spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm",
                                                 vp_stage=kwargs["vp_stage"])
