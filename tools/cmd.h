@@ -12,19 +12,23 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/run.h"
 
+struct dcpk_ranks;
+
 /*
  * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A
- * new one is a tools/cmd_<name>.c, a line here and a row in main.c.
+ * new one is a tools/cmd_<name>.c, a line here and a row in main.c. Those that take `ranks` (NULL:
+ * alone) share the work with other processes: all run the same code and return the same code, what
+ * is printed is seen of rank 0 alone.
  */
-int dcpk_cmd_compare(int argc, char **argv);
-int dcpk_cmd_convert(int argc, char **argv);
-int dcpk_cmd_convert_torch_dist(int argc, char **argv);
-int dcpk_cmd_hash(int argc, char **argv);
+int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_inspect(int argc, char **argv);
 int dcpk_cmd_modify(int argc, char **argv);
 int dcpk_cmd_print_json(int argc, char **argv);
 int dcpk_cmd_print_tensor(int argc, char **argv);
-int dcpk_cmd_verify(int argc, char **argv);
+int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
 
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
 

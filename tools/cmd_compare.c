@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
 #include "kernels/kernels.h"
+#include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
@@ -24,6 +25,7 @@ static int compare(const char *left, const char *right, struct dcpk_compare_opti
         st = dcpk_compare_models(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
     }
+    st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st == DCPK_OK)
         st = as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
     if (st != DCPK_OK)
@@ -36,10 +38,10 @@ static int compare(const char *left, const char *right, struct dcpk_compare_opti
     return code;
 }
 
-int dcpk_cmd_compare(int argc, char **argv)
+int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_tolerance tolerance = {-1, -1};
-    struct dcpk_compare_options options = {.backend = dcpk_backends[0]};
+    struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
     bool as_json = false;
     const struct dcpk_cli_option rows[] = {

@@ -61,14 +61,15 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
                            struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
-    const bool leads = dcpk_ranks_self(options->ranks) == 0;
+    struct dcpk_ranks *ranks = options->exec.ranks;
+    const bool leads = dcpk_ranks_self(ranks) == 0;
     dcpk_status st = leads ? check_path("report", a->report_path, options->in, err) : DCPK_OK;
 
     if (st == DCPK_OK && leads)
         st = check_path("list of hashes", a->hashes_path, options->in, err);
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
-    st = dcpk_ranks_agree(options->ranks, st, err);
+    st = dcpk_ranks_agree(ranks, st, err);
     dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
@@ -76,7 +77,7 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
         st = dcpk_conversion_run(&c, err);
     dcpk_bar_end(bar);
     if (st == DCPK_OK)
-        st = dcpk_ranks_agree(options->ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
+        st = dcpk_ranks_agree(ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
     dcpk_conversion_free(&c);
     return st;
 }
@@ -89,7 +90,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
                                            .open_file = dcpk_archive_opener,
                                            .to = to,
                                            .backend = dcpk_backends[0],
-                                           .ranks = ranks};
+                                           .exec = {.ranks = ranks}};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
     dcpk_status st = dcpk_convert_args_apply(a, in_out[0], in_out[1], &options, &parsed, &err);
@@ -104,28 +105,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(a->voice.command, &err);
 }
 
-/*
- * Run a command that several processes may share. Rank 0 speaks for all: what the others have to
- * tell reaches it by agreement.
- */
-static int with_ranks(const char *command, int argc, char **argv,
-                      int (*body)(int argc, char **argv, struct dcpk_ranks *ranks))
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_ranks *ranks;
-    int exit_code;
-
-    if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
-        return dcpk_cli_fail(command, &err);
-    if (dcpk_ranks_self(ranks) != 0 &&
-        (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
-        abort(); /* there is no /dev/null */
-    exit_code = body(argc, argv, ranks);
-    dcpk_ranks_leave(ranks);
-    return exit_code;
-}
-
-static int convert_any(int argc, char **argv, struct dcpk_ranks *ranks)
+int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_convert_args a = {.voice = {.command = "convert"}};
     const struct dcpk_cli_option options[] = {
@@ -159,14 +139,9 @@ static int convert_any(int argc, char **argv, struct dcpk_ranks *ranks)
     return run(&a, to, args, ranks);
 }
 
-int dcpk_cmd_convert(int argc, char **argv)
-{
-    return with_ranks("convert", argc, argv, convert_any);
-}
-
 static const char torch_dist_command[] = "convert-torch-dist-to-fsdp-dtensor";
 
-static int convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
+int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_convert_args a = {.from = "torch_dist", .voice = {.command = torch_dist_command}};
     const struct dcpk_cli_option options[] = {
@@ -191,9 +166,4 @@ static int convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
     if (exit_code >= 0)
         return exit_code;
     return run(&a, dcpk_format_find("fsdp_dtensor"), args, ranks);
-}
-
-int dcpk_cmd_convert_torch_dist(int argc, char **argv)
-{
-    return with_ranks(torch_dist_command, argc, argv, convert_torch_dist);
 }

@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/hash_list.h"
+#include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 
@@ -143,9 +144,9 @@ static dcpk_status print_check_json(const struct dcpk_hash_list *recorded,
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-int dcpk_cmd_hash(int argc, char **argv)
+int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_exec_options options = {0};
+    struct dcpk_exec_options options = {.ranks = ranks};
     struct dcpk_voice voice = {.command = NAME};
     bool as_json = false;
     const char *format = NULL, *check_path = NULL;
@@ -186,6 +187,7 @@ int dcpk_cmd_hash(int argc, char **argv)
         st = dcpk_cli_open(args[0], format, &voice, &ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = hash(ckpt, &options, &voice, &list, &err);
+    st = dcpk_ranks_agree(ranks, st, &err);
     if (st == DCPK_OK && check_path != NULL)
         st = as_json ? print_check_json(&recorded, &list, &n_different, &err)
                      : print_check(&recorded, &list, &n_different, &err);

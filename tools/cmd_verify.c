@@ -8,6 +8,7 @@
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/prove.h"
+#include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
@@ -80,6 +81,7 @@ static void check_items(struct verify *v)
     st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_check_items(exec, &stats, &err);
+    st = dcpk_ranks_agree(v->options.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     if (stats.read_bytes == 0 && v->ckpt->n_chunks > 0) /* zarr: nothing says what they were */
@@ -98,17 +100,22 @@ static void check_integrity(struct verify *v)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_exec *exec = NULL;
     struct dcpk_bar bar;
+    bool is_there = false;
     size_t n_files = 0;
     dcpk_status st;
 
     v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
     st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
     if (st == DCPK_OK)
+        st = dcpk_exec_find_integrity(exec, &is_there, &err);
+    if (st == DCPK_OK && is_there)
         st = dcpk_exec_check_integrity(exec, &n_files, NULL, &err);
+    st = dcpk_ranks_agree(v->options.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
-    dcpk_checks_add(&v->checks, "integrity", st, &err,
-                    "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
+    if (st != DCPK_OK || is_there)
+        dcpk_checks_add(&v->checks, "integrity", st, &err,
+                        "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
 }
 
 /*
@@ -154,6 +161,7 @@ static void check_against(struct verify *v)
 
     options.exec.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
     st = dcpk_prove(v->ckpt, v->source, &options, &v->proof, &err);
+    st = dcpk_ranks_agree(v->options.ranks, st, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         record_proof(v);
@@ -161,23 +169,21 @@ static void check_against(struct verify *v)
         dcpk_checks_add(&v->checks, "against", st, &err, "%s", "");
 }
 
-/* All checks, also when one has failed: each answers another question. */
+/* All checks, also when one has failed: each answers another question. What reads little is not
+ * shared with other processes. */
 static int check(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    enum dcpk_path_kind integrity;
     dcpk_status st;
 
-    check_structure(v);
-    check_cover(v);
-    check_places(v);
-    check_pickles(v);
+    if (dcpk_ranks_self(v->options.ranks) == 0) {
+        check_structure(v);
+        check_cover(v);
+        check_places(v);
+        check_pickles(v);
+    }
     check_items(v);
-    st = dcpk_store_look(v->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, &err);
-    if (st != DCPK_OK)
-        dcpk_checks_add(&v->checks, "integrity", st, &err, "%s", "");
-    else if (integrity != DCPK_PATH_NOTHING)
-        check_integrity(v);
+    check_integrity(v);
     if (v->source != NULL)
         check_against(v);
     dcpk_cli_notes(&v->voice, v->ckpt);
@@ -191,6 +197,20 @@ static int check(struct verify *v)
     return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
 }
 
+/* The exit code of rank 0, which has seen all checks, for all. */
+static int share_code(struct dcpk_ranks *ranks, int code)
+{
+    const uint8_t mine = (uint8_t)code;
+    const size_t n_bytes = dcpk_ranks_self(ranks) == 0 ? sizeof mine : 0;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes all = {0};
+
+    if (dcpk_ranks_share(ranks, &mine, n_bytes, &all, DCPK_OK, &err) == DCPK_OK)
+        code = all.data[0];
+    dcpk_bytes_release(&all);
+    return code;
+}
+
 /* Both checkpoints are opened first: what cannot be opened is no answer. */
 static int verify(struct verify *v)
 {
@@ -202,16 +222,17 @@ static int verify(struct verify *v)
         st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
     if (st == DCPK_OK && v->source != NULL)
         v->source->told_bucket_elems = v->bucket_elems;
-    code = st == DCPK_OK ? check(v) : dcpk_cli_fail(NAME, &err);
+    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    code = st == DCPK_OK ? share_code(v->options.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
     dcpk_prove_release(&v->proof);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
     return code;
 }
 
-int dcpk_cmd_verify(int argc, char **argv)
+int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct verify v = {.voice = {.command = NAME}};
+    struct verify v = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
     const struct dcpk_cli_option rows[] = {
         {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
          "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit,\n"

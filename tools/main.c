@@ -2,32 +2,37 @@
 /* main.c - the table of commands; the one place where commands, formats and backends meet. */
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
+#include "lib/exec/ranks.h"
 #include "tools/cmd.h"
 
 #define PREFIX_BYTES 4 /* equal ones at the start: a name that is suggested */
 
+/* A command that several processes may share has `share`, any other one `run`. */
 struct command {
     const char *name, *summary;
     int (*run)(int argc, char **argv);
+    int (*share)(int argc, char **argv, struct dcpk_ranks *ranks);
 };
 
 static const struct command commands[] = {
-    {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs",
+    {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs", NULL,
      dcpk_cmd_compare},
-    {"convert", "convert a checkpoint to another format", dcpk_cmd_convert},
+    {"convert", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
     {"convert-torch-dist-to-fsdp-dtensor", "the same with the flags of Megatron's Python tool",
-     dcpk_cmd_convert_torch_dist},
-    {"hash", "print the XXH3-128 of every tensor", dcpk_cmd_hash},
-    {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect},
-    {"modify-state-dict", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify},
-    {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor},
+     NULL, dcpk_cmd_convert_torch_dist},
+    {"hash", "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
+    {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect, NULL},
+    {"modify-state-dict", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify, NULL},
+    {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
     {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
-     dcpk_cmd_print_json},
-    {"verify", "check structure, cover and checksums, or prove a conversion", dcpk_cmd_verify},
+     dcpk_cmd_print_json, NULL},
+    {"verify", "check structure, cover and checksums, or prove a conversion", NULL,
+     dcpk_cmd_verify},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -102,12 +107,43 @@ static int unknown_command(const char *name)
     return DCPK_EXIT_USAGE;
 }
 
+/* Several processes would do the same thing several times, to the same files. */
+static int run_alone(const struct command *command, int argc, char **argv)
+{
+    const int n = dcpk_ranks_launched();
+
+    if (n == 1)
+        return command->run(argc, argv);
+    return dcpk_cli_usage(command->name,
+                          "started as one of %d processes, but this command works in one: start it "
+                          "without mpirun or srun, or where a job's own process starts it, with "
+                          "DCPKIT_ALONE=1 in the environment",
+                          n);
+}
+
+/* Rank 0 speaks for all: what the others have to tell reaches it by agreement. */
+static int run_shared(const struct command *command, int argc, char **argv)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_ranks *ranks;
+    int exit_code;
+
+    if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
+        return dcpk_cli_fail(command->name, &err);
+    if (dcpk_ranks_self(ranks) != 0 &&
+        (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
+        abort(); /* there is no /dev/null */
+    exit_code = command->share(argc, argv, ranks);
+    dcpk_ranks_leave(ranks);
+    return exit_code;
+}
+
 /* argv[0] is the command's name. */
 static int run_command(int argc, char **argv)
 {
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[0], commands[i].name) == 0)
-            return commands[i].run(argc, argv);
+            return (commands[i].run != NULL ? run_alone : run_shared)(&commands[i], argc, argv);
     return unknown_command(argv[0]);
 }
 

@@ -34,9 +34,8 @@ struct dcpk_convert_options {
     const char *from;                         /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
     const struct dcpk_backend *backend;
-    struct dcpk_ranks *ranks; /* the processes that share the work, which all plan and run; NULL:
-                                 this one alone */
-    struct dcpk_exec_options exec;
+    struct dcpk_exec_options exec; /* with ranks: the processes that share the work, which all plan
+                                      and run */
     struct dcpk_rule_options rules;
     unsigned flags;
     int64_t bucket_elems;                    /* of the source: its told_bucket_elems */
@@ -75,8 +74,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * other options, unless FORCE. Where the model needs a proof (lib/exec/prove_masters.h) that comes
  * before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it. What reads
  * the output back comes before it is published: nothing is, and nothing kept, when that fails.
- * Collective over options->ranks, which have agreed on the plan: all return the same status; the
- * results are rank 0's.
+ * Collective over options->exec.ranks, which have agreed on the plan: all return the same status;
+ * stats and resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

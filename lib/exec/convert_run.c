@@ -41,17 +41,17 @@ static unsigned folder_flags(const struct making *m)
 static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
 {
     const struct dcpk_conversion *c = m->c;
-    enum dcpk_path_kind integrity;
+    bool has_integrity = false;
     size_t n_files;
     dcpk_status st;
 
-    if ((c->options->flags & DCPK_CONVERT_CHECK_INPUT) == 0 || !leads(m))
+    if ((c->options->flags & DCPK_CONVERT_CHECK_INPUT) == 0)
         return DCPK_OK;
     dcpk_progress_begin(&c->options->exec.progress, "checking the input");
     st = dcpk_exec_check_items(m->exec, NULL, err);
     if (st == DCPK_OK)
-        st = dcpk_store_look(c->ckpt->store, DCPK_INTEGRITY_NAME, &integrity, err);
-    if (st == DCPK_OK && integrity != DCPK_PATH_NOTHING)
+        st = dcpk_exec_find_integrity(m->exec, &has_integrity, err);
+    if (st == DCPK_OK && has_integrity)
         st = dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
     return st;
 }
@@ -101,14 +101,11 @@ static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *su
                                struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    struct dcpk_exec_options options = c->options->exec;
-    dcpk_status st;
+    dcpk_status st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &m->exec, err);
 
-    options.progress = dcpk_ranks_progress(m->ranks, options.progress, c->totals.file_bytes);
-    st = dcpk_exec_new(c->ckpt, c->options->backend, &options, &m->exec, err);
     if (st == DCPK_OK)
         st = check_input(m, err);
-    dcpk_progress_begin(&options.progress, "converting");
+    dcpk_progress_begin(&c->options->exec.progress, "converting");
     if (st == DCPK_OK)
         st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
     if (st == DCPK_OK && !c->target.is_archive)
@@ -121,37 +118,20 @@ static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *su
 static dcpk_status begin_writing(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_journal_subject subject = {0};
-    dcpk_status st = dcpk_ranks_agree(m->ranks, new_writing(m, &subject, err), err);
+    dcpk_status st = new_writing(m, &subject, err);
 
     if (st == DCPK_OK)
         st = compare_plans(m, &subject, err);
-    if (st != DCPK_OK)
-        return st;
-    if (leads(m) && !m->c->target.is_archive)
+    st = dcpk_ranks_agree(m->ranks, st, err);
+    if (st == DCPK_OK && leads(m) && !m->c->target.is_archive)
         st = resume(m, &subject, err);
-    return dcpk_ranks_agree(m->ranks, st, err);
-}
-
-/* What reads the output back. */
-static dcpk_status check_output(struct making *m, struct dcpk_error *err)
-{
-    const dcpk_status st = dcpk_conversion_check(m->c, m->folder, err);
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-
-    m->is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
-    if (m->is_wrong)
-        (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
     return st;
 }
 
 /* On rank 0, when all data is written. */
 static dcpk_status finish(struct making *m, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_writing_finish(m->w, &m->c->stats, err);
-
-    if (st == DCPK_OK)
-        st = check_output(m, err);
-    return st == DCPK_OK ? dcpk_target_publish(&m->c->target, &m->folder, err) : st;
+    return leads(m) ? dcpk_writing_finish(m->w, &m->c->stats, err) : DCPK_OK;
 }
 
 /*
@@ -168,13 +148,13 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
         (model->needs_proof && was_proven))
         return DCPK_OK;
     dcpk_progress_begin(&o->exec.progress, "proving masters");
-    st = model->needs_proof ? dcpk_prove_masters(model, o->backend, &o->exec, o->ranks, err)
+    st = model->needs_proof ? dcpk_prove_masters(model, o->backend, &o->exec, err)
                             : dcpk_sample_masters(model, o->backend, &o->exec, err);
     dcpk_progress_begin(&o->exec.progress, "converting");
     return st;
 }
 
-/* Collective: the proof, unless rank 0 goes on with what had it. */
+/* Collective inside the work: the proof, unless rank 0 goes on with what had it. */
 static dcpk_status prove(const struct making *m, struct dcpk_error *err)
 {
     const uint8_t mine = m->c->resumed_bytes > 0;
@@ -182,24 +162,47 @@ static dcpk_status prove(const struct making *m, struct dcpk_error *err)
     dcpk_status st = dcpk_ranks_share(m->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, check_masters(m, all.data[0] != 0, err), err);
+        st = check_masters(m, all.data[0] != 0, err);
     dcpk_bytes_release(&all);
     return st;
 }
 
-/* Collective. */
+static dcpk_status publish(struct making *m, struct dcpk_error *err)
+{
+    return leads(m) ? dcpk_target_publish(&m->c->target, &m->folder, err) : DCPK_OK;
+}
+
+/* Collective: what reads the output back. */
+static dcpk_status check_output(struct making *m, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_conversion_check(m->c, m->folder, err);
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+    st = dcpk_ranks_agree(m->ranks, st, err);
+    m->is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
+    if (m->is_wrong && leads(m))
+        (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
+    return st;
+}
+
+/* Collective: each step ends with an agreement, so that none begins before the one before it is
+ * done by all. */
 static dcpk_status make(struct making *m, struct dcpk_error *err)
 {
     dcpk_status st = begin_folder(m, err);
 
     if (st == DCPK_OK)
-        st = begin_writing(m, err);
+        st = dcpk_ranks_agree(m->ranks, begin_writing(m, err), err);
     if (st == DCPK_OK)
-        st = prove(m, err);
+        st = dcpk_ranks_agree(m->ranks, prove(m, err), err);
     if (st == DCPK_OK)
-        st = dcpk_writing_run_ranks(m->w, m->ranks, err);
+        st = dcpk_ranks_agree(m->ranks, dcpk_writing_run_all(m->w, err), err);
     if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, leads(m) ? finish(m, err) : DCPK_OK, err);
+        st = dcpk_ranks_agree(m->ranks, finish(m, err), err);
+    if (st == DCPK_OK)
+        st = check_output(m, err);
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(m->ranks, publish(m, err), err);
     return st;
 }
 
@@ -211,7 +214,8 @@ static bool keep(const struct making *m)
 
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    struct making m = {.c = c, .ranks = c->options->ranks};
+    struct making m = {.c = c, .ranks = c->options->exec.ranks};
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
     bool is_kept;
     dcpk_status st;
 
@@ -219,6 +223,8 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     is_kept = st != DCPK_OK && keep(&m);
     dcpk_writing_free(m.w);
     dcpk_exec_free(m.exec);
+    if (st != DCPK_OK) /* network file systems keep a deleted file in its folder while it is open */
+        (void)dcpk_ranks_agree(m.ranks, DCPK_OK, &ignored);
     dcpk_folder_abandon(m.folder);
     if (st != DCPK_OK)
         dcpk_target_context(&c->target, is_kept, err);

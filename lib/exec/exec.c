@@ -60,6 +60,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
     made->ckpt = ckpt;
     made->backend = backend;
     made->progress = options->progress;
+    made->ranks = options->ranks;
     made->unit_bytes = options->unit_bytes == 0 ? DCPK_UNIT_BYTES : options->unit_bytes;
     if (ckpt->format->decode != NULL)
         decoded_bytes = memory_bytes / 2;

@@ -10,6 +10,9 @@
 #include "lib/plan/plan.h"
 
 #define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
+
+struct dcpk_ranks;
+
 struct dcpk_exec_options {
     int n_threads;         /* 0: the CPUs this process may use, at most 16 */
     uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
@@ -17,9 +20,16 @@ struct dcpk_exec_options {
     uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/exec/units.h); 0:
                               DCPK_UNIT_BYTES, tests take less */
     struct dcpk_progress progress;
+    /*
+     * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With them the
+     * calls below that hash, compare, measure, check or write are collective, each rank has its own
+     * executor over the same checkpoints, and all get the same results. Those that fail on one rank
+     * fail on all, as dcpk_ranks_share does: dcpk_ranks_agree comes next.
+     */
+    struct dcpk_ranks *ranks;
 };
 
-struct dcpk_exec_stats {
+struct dcpk_exec_stats { /* of all ranks */
     uint64_t read_bytes, written_bytes;
     double seconds;
 };
@@ -104,15 +114,19 @@ void dcpk_view_reader_free(struct dcpk_view_reader *reader); /* NULL is a no-op 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err);
 
+/* Has the checkpoint's folder Megatron's integrity.json (lib/ckpt/integrity.h)? Errors: DCPK_EIO
+ * where the system does not say; DCPK_EMISMATCH where not all ranks see it. */
+dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there,
+                                     struct dcpk_error *err);
 /*
- * Megatron's integrity.json (lib/ckpt/integrity.h), which the checkpoint's folder has: every file
+ * Megatron's integrity.json, which the checkpoint's folder has: every file
  * in it must be there and have its SHA-256. *n_files: how many. Errors: DCPK_EFORMAT naming the
  * first file that is not as listed and how many are not; those of reading.
  */
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
                                       struct dcpk_exec_stats *stats, struct dcpk_error *err);
 /* Write it for the files of the checkpoint's folder, into `folder`, which is that one under
- * construction. */
+ * construction; rank 0 does. */
 dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
                                     struct dcpk_error *err);
 

@@ -6,16 +6,14 @@
 
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
-#include "lib/exec/pool.h"
 
 struct checking {
     struct dcpk_exec *exec;
-    struct dcpk_worker *workers;
+    struct dcpk_pass pass;
     uint32_t *chunks; /* in the order of the files, one of those that share a place */
     size_t n_chunks;
     uint32_t *objects;
     size_t n_objects;
-    struct dcpk_meter meter;
 };
 
 static int compare_places(const struct dcpk_place *a, const struct dcpk_place *b)
@@ -117,7 +115,7 @@ static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
         if (st != DCPK_OK)
             return st;
         crc32 = c->exec->backend->crc32(crc32, worker->buffer, n);
-        st = dcpk_meter_add(&c->meter, n, err);
+        st = dcpk_meter_add(&c->pass.meter, n, err);
         if (st != DCPK_OK)
             return st;
     }
@@ -149,7 +147,7 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
             dcpk_decoded_put(c->exec->decoded, chunk);
     }
     if (st == DCPK_OK) /* what is around the record, or was not read as one */
-        st = dcpk_meter_add(&c->meter, chunk->place.n_bytes - where.record_bytes, err);
+        st = dcpk_meter_add(&c->pass.meter, chunk->place.n_bytes - where.record_bytes, err);
     return st;
 }
 
@@ -188,7 +186,7 @@ static dcpk_status check_large_object(struct checking *c, struct dcpk_worker *wo
     if (st == DCPK_OK)
         st = ckpt->format->outline_object(ckpt, object, arena, &value, err);
     if (st == DCPK_OK)
-        st = dcpk_meter_add(&c->meter, object->place.n_bytes - o.checked_bytes, err);
+        st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes - o.checked_bytes, err);
     return st;
 }
 
@@ -207,7 +205,7 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
     } else {
         st = ckpt->format->load_object(ckpt, object, arena, &value, err);
         if (st == DCPK_OK)
-            st = dcpk_meter_add(&c->meter, object->place.n_bytes, err);
+            st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes, err);
     }
     dcpk_arena_free(arena);
     return st;
@@ -226,18 +224,27 @@ static dcpk_status check_task(void *context, int worker, uint64_t task, struct d
 
         place = &chunk->place;
         key = ckpt->tensors[chunk->tensor].key;
-        st = check_chunk(c, &c->workers[worker], chunk, err);
+        st = check_chunk(c, &c->pass.workers[worker], chunk, err);
     } else {
         const struct dcpk_object *object = &ckpt->objects[c->objects[task - c->n_chunks]];
 
         place = &object->place;
         key = object->key;
-        st = check_object(c, &c->workers[worker], object, err);
+        st = check_object(c, &c->pass.workers[worker], object, err);
     }
     if (st != DCPK_OK)
         dcpk_context(err, "checking '%s', item at byte %" PRIu64 " of '%s'", key,
                      place->offset_bytes, dcpk_source_name(ckpt->files[place->file]));
     return st;
+}
+
+static uint64_t task_bytes(const void *context, uint64_t task)
+{
+    const struct checking *c = context;
+    const struct dcpk_checkpoint *ckpt = c->exec->ckpt;
+
+    return task < c->n_chunks ? ckpt->chunks[c->chunks[task]].place.n_bytes
+                              : ckpt->objects[c->objects[task - c->n_chunks]].place.n_bytes;
 }
 
 static dcpk_status checking_init(struct checking *c, struct dcpk_error *err)
@@ -249,30 +256,24 @@ static dcpk_status checking_init(struct checking *c, struct dcpk_error *err)
     if (st == DCPK_OK)
         st = order_items(ckpt, ckpt->n_objects, compare_objects, same_object, &c->objects,
                          &c->n_objects, err);
-    if (st != DCPK_OK)
-        return st;
-    c->workers = dcpk_workers_new(c->exec, err);
-    if (c->workers == NULL)
-        return err->status;
-    for (size_t i = 0; i < c->n_chunks; i++)
-        c->meter.total_bytes += ckpt->chunks[c->chunks[i]].place.n_bytes;
-    for (size_t i = 0; i < c->n_objects; i++)
-        c->meter.total_bytes += ckpt->objects[c->objects[i]].place.n_bytes;
-    return DCPK_OK;
+    return st;
 }
 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err)
 {
     struct checking c = {.exec = exec};
-    dcpk_status st;
+    dcpk_status st = dcpk_pass_begin(&c.pass, exec, err);
 
-    dcpk_meter_begin(&c.meter, exec, 0);
-    st = checking_init(&c, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(exec->n_threads, c.n_chunks + c.n_objects, check_task, &c, err);
-    st = dcpk_meter_end(&c.meter, exec, c.workers, stats, st);
-    dcpk_workers_free(exec, c.workers);
+        st = checking_init(&c, err);
+    if (st == DCPK_OK) {
+        c.pass.work = (struct dcpk_work){.n = c.n_chunks + c.n_objects, .bytes_of = task_bytes};
+        c.pass.task = check_task;
+        c.pass.context = &c;
+        st = dcpk_pass_share(&c.pass, NULL, NULL, dcpk_pass_run(&c.pass, err), err);
+    }
+    st = dcpk_pass_end(&c.pass, stats, st);
     dcpk_free(c.chunks);
     dcpk_free(c.objects);
     return st;

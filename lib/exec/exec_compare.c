@@ -6,24 +6,31 @@
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
 #include "lib/exec/measure.h"
-#include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 
 struct comparison {
     struct dcpk_view_pairs pairs;
     bool is_measured; /* dcpk_exec_measure */
     const struct dcpk_tolerance *tolerance;
-    struct dcpk_worker *workers; /* of left_exec; serve both checkpoints */
-    uint64_t *first_task;        /* of each pair */
-    pthread_mutex_t mutex;       /* of results */
+    struct dcpk_pass pass; /* its workers serve both checkpoints */
+    size_t side_bytes;     /* of one side of a slab: the same on all ranks */
+    uint64_t *first_task;  /* of each pair */
+    uint64_t n_tasks;      /* a slab each */
+    pthread_mutex_t mutex; /* of results */
     struct dcpk_compare *results;
-    struct dcpk_meter meter;
 };
 
-/* A third of the worker's buffer each: left, right, and one of them cast to the other's dtype. */
-static size_t third_bytes(const struct comparison *c)
+/*
+ * A third of the worker's buffer each: left, right, and one of them cast to the other's dtype.
+ * Buffers of ranks with more threads may be smaller, and slabs are cut alike on all.
+ */
+static dcpk_status choose_slabs(struct comparison *c, struct dcpk_error *err)
 {
-    return c->workers[0].buffer_bytes / 3 / 64 * 64;
+    uint64_t third = c->pass.workers[0].buffer_bytes / 3 / 64 * 64;
+    const dcpk_status st = dcpk_ranks_least(c->pairs.left_exec->ranks, &third, err);
+
+    c->side_bytes = (size_t)third;
+    return st;
 }
 
 static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs *slabs)
@@ -34,7 +41,7 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
     struct dcpk_box whole;
 
     dcpk_box_whole(left->shape, left->rank, &whole);
-    dcpk_slabs_cut(&whole, a > b ? a : b, third_bytes(c), slabs);
+    dcpk_slabs_cut(&whole, a > b ? a : b, c->side_bytes, slabs);
 }
 
 static size_t find_pair(const struct comparison *c, uint64_t task)
@@ -144,8 +151,8 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
                                 struct dcpk_error *err)
 {
     struct comparison *c = context;
-    struct dcpk_worker *worker = &c->workers[worker_number];
-    const size_t pair = find_pair(c, task), third = third_bytes(c);
+    struct dcpk_worker *worker = &c->pass.workers[worker_number];
+    const size_t pair = find_pair(c, task), third = c->side_bytes;
     const uint64_t slab_number = task - c->first_task[pair];
     const struct dcpk_view *left = &c->pairs.left[pair], *right = &c->pairs.right[pair];
     const enum dcpk_dtype dtype = common_dtype(c, left->dtype, right->dtype);
@@ -167,49 +174,89 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     compare_run(c, dtype, &a, &b, dcpk_slab_elems(&slab), dcpk_slabs_first(&slabs, slab_number),
                 &result);
     add_result(c, pair, &result);
-    return dcpk_meter_add(&c->meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype), err);
+    return dcpk_meter_add(&c->pass.meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype),
+                          err);
 }
 
-/* Number the tasks; returns how many. Also the bytes on the left. */
-static uint64_t number_tasks(struct comparison *c, uint64_t *total_bytes)
+static void number_tasks(struct comparison *c)
 {
-    uint64_t n_tasks = 0;
-
     for (size_t i = 0; i < c->pairs.n; i++) {
         struct dcpk_slabs slabs;
 
         assert(dcpk_view_same_shape(&c->pairs.left[i], &c->pairs.right[i]));
         cut_pair(c, i, &slabs);
-        c->first_task[i] = n_tasks;
+        c->first_task[i] = c->n_tasks;
         c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
-        n_tasks += slabs.n;
-        *total_bytes += dcpk_slab_elems(&slabs.box) * dcpk_dtype_bytes(c->pairs.left[i].dtype);
+        c->n_tasks += slabs.n;
     }
-    return n_tasks;
+}
+
+/* On the left. */
+static uint64_t task_bytes(const void *context, uint64_t task)
+{
+    const struct comparison *c = context;
+    const size_t pair = find_pair(c, task);
+    struct dcpk_slabs slabs;
+    struct dcpk_box slab;
+
+    cut_pair(c, pair, &slabs);
+    dcpk_slabs_box(&slabs, task - c->first_task[pair], &slab);
+    return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
+}
+
+/* What one rank tells of a pair that it saw something in: few, in most comparisons. */
+struct seen {
+    uint64_t pair;
+    struct dcpk_compare result;
+};
+
+/* Put the results of all ranks together: slabs of one pair may be of several. */
+static dcpk_status share_results(struct comparison *c, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_bytes mine = {0}, all = {0};
+    struct seen seen;
+
+    for (size_t i = 0; i < c->pairs.n; i++) {
+        if (c->results[i].equal && c->results[i].n_unequal_bits == 0)
+            continue;
+        memset(&seen, 0, sizeof seen); /* padding travels as well */
+        seen.pair = i;
+        seen.result = c->results[i];
+        dcpk_bytes_put(&mine, &seen, sizeof seen);
+        c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
+    }
+    st = dcpk_pass_share(&c->pass, &mine, &all, st, err);
+    for (size_t at = 0; st == DCPK_OK && at < all.n_bytes; at += sizeof seen) {
+        memcpy(&seen, all.data + at, sizeof seen);
+        dcpk_compare_merge(&c->results[seen.pair], &seen.result);
+    }
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
+    return st;
 }
 
 static dcpk_status run_comparison(struct comparison *c, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err)
 {
-    uint64_t n_tasks;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     pthread_mutex_init(&c->mutex, NULL);
-    dcpk_meter_begin(&c->meter, c->pairs.left_exec, 0);
-    c->workers = dcpk_workers_new(c->pairs.left_exec, err);
-    if (c->workers == NULL)
-        st = err->status;
+    st = dcpk_pass_begin(&c->pass, c->pairs.left_exec, err);
+    if (st == DCPK_OK)
+        st = choose_slabs(c, err);
     if (st == DCPK_OK) {
         c->first_task = dcpk_alloc_array(c->pairs.n, sizeof *c->first_task, err);
         st = c->first_task == NULL ? err->status : DCPK_OK;
     }
     if (st == DCPK_OK) {
-        n_tasks = number_tasks(c, &c->meter.total_bytes);
-        st = dcpk_pool_run(c->pairs.left_exec->n_threads, n_tasks, compare_task, c, err);
+        number_tasks(c);
+        c->pass.work = (struct dcpk_work){.n = c->n_tasks, .bytes_of = task_bytes};
+        c->pass.task = compare_task;
+        c->pass.context = c;
+        st = share_results(c, dcpk_pass_run(&c->pass, err), err);
     }
-    st = dcpk_meter_end(&c->meter, c->pairs.left_exec, c->workers, stats, st);
+    st = dcpk_pass_end(&c->pass, stats, st);
     dcpk_free(c->first_task);
-    dcpk_workers_free(c->pairs.left_exec, c->workers);
     pthread_mutex_destroy(&c->mutex);
     return st;
 }

@@ -190,7 +190,7 @@ dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
     dcpk_status st = dcpk_writing_new(exec, out, folder, &w, err);
 
     if (st == DCPK_OK)
-        st = dcpk_writing_run_ranks(w, NULL, err);
+        st = dcpk_writing_run_all(w, err);
     if (st == DCPK_OK)
         st = dcpk_writing_finish(w, stats, err);
     dcpk_writing_free(w);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_hash.c - hashes of views: a tensor is hashed in row-major order by one thread, many tensors
  * at once, and what has several names once. */
+#include <string.h>
+
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
-#include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 
 /* Tensors from this size on go first: one that began last would keep a thread busy while the others
@@ -12,7 +13,7 @@
 
 struct hashing {
     struct dcpk_exec *exec;
-    struct dcpk_worker *workers;
+    struct dcpk_pass pass;
     struct dcpk_hasher **hashers; /* one a worker */
     const struct dcpk_view *views;
     size_t n;
@@ -20,7 +21,6 @@ struct hashing {
     size_t *order; /* views to be hashed */
     size_t n_tasks;
     struct dcpk_hash *hashes;
-    struct dcpk_meter meter;
 };
 
 static uint64_t view_bytes(const struct dcpk_view *view)
@@ -34,7 +34,7 @@ static uint64_t view_bytes(const struct dcpk_view *view)
 static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct dcpk_view *view,
                               const struct dcpk_box_tree *pieces, struct dcpk_error *err)
 {
-    struct dcpk_worker *worker = &h->workers[worker_number];
+    struct dcpk_worker *worker = &h->pass.workers[worker_number];
     const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
@@ -55,7 +55,7 @@ static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct
         if (st != DCPK_OK)
             break;
         h->exec->backend->hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);
-        st = dcpk_meter_add(&h->meter, n_bytes, err);
+        st = dcpk_meter_add(&h->pass.meter, n_bytes, err);
     }
     return st;
 }
@@ -77,6 +77,13 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
     return st;
 }
 
+static uint64_t task_bytes(const void *context, uint64_t task)
+{
+    const struct hashing *h = context;
+
+    return view_bytes(&h->views[h->order[task]]);
+}
+
 /* The views that are their first name, large ones first. */
 static void order_views(struct hashing *h)
 {
@@ -84,17 +91,12 @@ static void order_views(struct hashing *h)
         for (size_t i = 0; i < h->n; i++)
             if (h->first[i] == i && (view_bytes(&h->views[i]) < LARGE_BYTES) == small)
                 h->order[h->n_tasks++] = i;
-    for (size_t i = 0; i < h->n_tasks; i++)
-        h->meter.total_bytes += view_bytes(&h->views[h->order[i]]);
 }
 
 static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
 {
     dcpk_status st;
 
-    h->workers = dcpk_workers_new(h->exec, err);
-    if (h->workers == NULL)
-        return err->status;
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
         return err->status;
@@ -112,25 +114,43 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
     return st;
 }
 
+/* The hashes of all tasks, whichever rank has made them, and of their other names. */
+static dcpk_status share_hashes(struct hashing *h, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_bytes mine = {0}, all = {0};
+
+    for (uint64_t t = h->pass.work.first; t < h->pass.work.last; t++)
+        dcpk_bytes_put(&mine, &h->hashes[h->order[t]], sizeof *h->hashes);
+    st = dcpk_pass_share(&h->pass, &mine, &all, st, err);
+    for (size_t t = 0; t < h->n_tasks && st == DCPK_OK; t++)
+        memcpy(&h->hashes[h->order[t]], all.data + t * sizeof *h->hashes, sizeof *h->hashes);
+    for (size_t i = 0; i < h->n && st == DCPK_OK; i++)
+        h->hashes[i] = h->hashes[h->first[i]];
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err)
 {
     struct hashing h = {.exec = exec, .views = views, .n = n, .hashes = hashes};
-    dcpk_status st;
+    dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
-    dcpk_meter_begin(&h.meter, exec, 0);
-    st = hashing_init(&h, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(exec->n_threads, h.n_tasks, hash_task, &h, err);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        hashes[i] = hashes[h.first[i]];
-    st = dcpk_meter_end(&h.meter, exec, h.workers, stats, st);
+        st = hashing_init(&h, err);
+    if (st == DCPK_OK) {
+        h.pass.work = (struct dcpk_work){.n = h.n_tasks, .bytes_of = task_bytes};
+        h.pass.task = hash_task;
+        h.pass.context = &h;
+        st = share_hashes(&h, dcpk_pass_run(&h.pass, err), err);
+    }
+    st = dcpk_pass_end(&h.pass, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
         exec->backend->hasher_free(h.hashers[i]);
     dcpk_free(h.hashers);
     dcpk_free(h.order);
     dcpk_free(h.first);
-    dcpk_workers_free(exec, h.workers);
     return st;
 }

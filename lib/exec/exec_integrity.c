@@ -9,7 +9,6 @@
 #include "lib/base/hex.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/exec_priv.h"
-#include "lib/exec/pool.h"
 
 /* A file to be read; sources are borrowed from the store. */
 struct file {
@@ -19,25 +18,31 @@ struct file {
 
 struct summing {
     struct dcpk_exec *exec;
-    struct dcpk_worker *workers;
+    struct dcpk_pass pass;
     struct dcpk_sha256 **hashes; /* one a worker */
     struct file *files;          /* the longest first: one begun last would keep a thread busy */
     size_t n_files;
-    struct dcpk_meter meter;
 };
 
 static int compare_lengths(const void *a, const void *b)
 {
-    const uint64_t m = dcpk_source_bytes(((const struct file *)a)->source);
-    const uint64_t n = dcpk_source_bytes(((const struct file *)b)->source);
+    const struct file *x = a, *y = b;
+    const uint64_t m = dcpk_source_bytes(x->source), n = dcpk_source_bytes(y->source);
 
-    return (m < n) - (m > n);
+    if (m != n)
+        return m < n ? 1 : -1;
+    return (x->sum > y->sum) - (x->sum < y->sum); /* the same order on all ranks */
+}
+
+static uint64_t task_bytes(const void *context, uint64_t task)
+{
+    return dcpk_source_bytes(((const struct summing *)context)->files[task].source);
 }
 
 static dcpk_status sum_task(void *context, int worker_number, uint64_t task, struct dcpk_error *err)
 {
     struct summing *s = context;
-    struct dcpk_worker *worker = &s->workers[worker_number];
+    struct dcpk_worker *worker = &s->pass.workers[worker_number];
     struct dcpk_sha256 *hash = s->hashes[worker_number];
     struct dcpk_source *source = s->files[task].source;
     const uint64_t n_bytes = dcpk_source_bytes(source);
@@ -52,7 +57,7 @@ static dcpk_status sum_task(void *context, int worker_number, uint64_t task, str
         if (st != DCPK_OK)
             break;
         dcpk_sha256_update(hash, worker->buffer, n);
-        st = dcpk_meter_add(&s->meter, n, err);
+        st = dcpk_meter_add(&s->pass.meter, n, err);
     }
     if (st == DCPK_OK)
         dcpk_sha256_digest(hash, s->files[task].sum->sha256);
@@ -66,9 +71,6 @@ static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
     const size_t n_threads = (size_t)s->exec->n_threads;
     dcpk_status st = DCPK_OK;
 
-    s->workers = dcpk_workers_new(s->exec, err);
-    if (s->workers == NULL)
-        return err->status;
     s->hashes = dcpk_alloc_array(n_threads, sizeof *s->hashes, err);
     if (s->hashes == NULL)
         return err->status;
@@ -80,11 +82,24 @@ static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
     for (size_t i = 0; i < s->n_files && st == DCPK_OK; i++) {
         s->files[i].sum = &sums[i];
         st = dcpk_store_find(s->exec->ckpt->store, sums[i].name, &s->files[i].source, err);
-        if (st == DCPK_OK)
-            s->meter.total_bytes += dcpk_source_bytes(s->files[i].source);
     }
     if (st == DCPK_OK)
         qsort(s->files, s->n_files, sizeof *s->files, compare_lengths);
+    return st;
+}
+
+/* The sums of all files, whichever rank has made them. */
+static dcpk_status share_sums(struct summing *s, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_bytes mine = {0}, all = {0};
+
+    for (uint64_t i = s->pass.work.first; i < s->pass.work.last; i++)
+        dcpk_bytes_put(&mine, s->files[i].sum->sha256, DCPK_SHA256_BYTES);
+    st = dcpk_pass_share(&s->pass, &mine, &all, st, err);
+    for (size_t i = 0; i < s->n_files && st == DCPK_OK; i++)
+        memcpy(s->files[i].sum->sha256, all.data + i * DCPK_SHA256_BYTES, DCPK_SHA256_BYTES);
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
     return st;
 }
 
@@ -93,18 +108,21 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
                              struct dcpk_exec_stats *stats, struct dcpk_error *err)
 {
     struct summing s = {.exec = exec, .n_files = n};
-    dcpk_status st;
+    dcpk_status st = dcpk_pass_begin(&s.pass, exec, err);
 
-    dcpk_meter_begin(&s.meter, exec, 0);
-    st = summing_init(&s, sums, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(exec->n_threads, n, sum_task, &s, err);
-    st = dcpk_meter_end(&s.meter, exec, s.workers, stats, st);
+        st = summing_init(&s, sums, err);
+    if (st == DCPK_OK) {
+        s.pass.work = (struct dcpk_work){.n = n, .bytes_of = task_bytes};
+        s.pass.task = sum_task;
+        s.pass.context = &s;
+        st = share_sums(&s, dcpk_pass_run(&s.pass, err), err);
+    }
+    st = dcpk_pass_end(&s.pass, stats, st);
     for (int i = 0; s.hashes != NULL && i < exec->n_threads; i++)
         dcpk_sha256_free(s.hashes[i]);
     dcpk_free(s.hashes);
     dcpk_free(s.files);
-    dcpk_workers_free(exec, s.workers);
     return st;
 }
 
@@ -148,6 +166,18 @@ static dcpk_status compare_sums(const struct dcpk_integrity *list, const struct 
                      list->n_files);
 }
 
+dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+    dcpk_status st = dcpk_store_look(exec->ckpt->store, DCPK_INTEGRITY_NAME, &kind, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_ranks_check_same(exec->ranks, (uint64_t)kind, "'" DCPK_INTEGRITY_NAME "'", err);
+    if (st == DCPK_OK)
+        *is_there = kind != DCPK_PATH_NOTHING;
+    return st;
+}
+
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
                                       struct dcpk_exec_stats *stats, struct dcpk_error *err)
 {
@@ -188,7 +218,7 @@ dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *
         dcpk_integrity_put(&list, &text);
         st = dcpk_bytes_status(&text, err);
     }
-    if (st == DCPK_OK)
+    if (st == DCPK_OK && dcpk_ranks_self(exec->ranks) == 0)
         st = dcpk_folder_put(folder, DCPK_INTEGRITY_NAME, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);
     dcpk_integrity_release(&list);

@@ -10,6 +10,8 @@
 #include "lib/ckpt/format.h"
 #include "lib/exec/decoded.h"
 #include "lib/exec/exec.h"
+#include "lib/exec/pool.h"
+#include "lib/exec/ranks.h"
 #include "lib/plan/box_tree.h"
 
 /* A located chunk, remembered. Chunks with strides of their own are not: they are rare. */
@@ -24,6 +26,7 @@ struct dcpk_exec {
     struct dcpk_checkpoint *ckpt; /* borrowed */
     const struct dcpk_backend *backend;
     struct dcpk_progress progress;
+    struct dcpk_ranks *ranks; /* borrowed; NULL: alone */
     struct dcpk_chunk_index *index;
     struct dcpk_decoded *decoded; /* NULL: the format encodes nothing */
     int n_threads;
@@ -78,6 +81,11 @@ void dcpk_workers_free(const struct dcpk_exec *exec,
 /* Add the bytes that all workers have moved to those of stats. */
 void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *workers,
                         struct dcpk_exec_stats *stats);
+/* Collective inside the work: add to `elsewhere` what the workers of the other ranks have moved.
+ * Returns st, as dcpk_ranks_share does. */
+dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_worker *workers,
+                               struct dcpk_exec_stats *elsewhere, dcpk_status st,
+                               struct dcpk_error *err);
 
 /* One run of the executor: what is reported at its end and on the way. */
 struct dcpk_meter {
@@ -96,6 +104,31 @@ dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dc
 dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exec,
                            const struct dcpk_worker *workers, struct dcpk_exec_stats *stats,
                            dcpk_status st);
+
+/*
+ * A pass over a checkpoint: numbered tasks on all threads of all ranks, each rank a share of them
+ * by bytes. Fill `work` (n, bytes_of, context) and `task` between begin and run. begin, run and
+ * share must be called in this order, each when the one before went well; end in any case.
+ */
+struct dcpk_pass {
+    struct dcpk_exec *exec;
+    struct dcpk_worker *workers; /* exec->n_threads */
+    struct dcpk_meter meter;
+    struct dcpk_work work; /* after run: which tasks were this rank's */
+    dcpk_task *task;
+    void *context;                    /* of task; that of work is the same */
+    struct dcpk_exec_stats elsewhere; /* what other ranks have moved */
+};
+dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err);
+/* Collective inside the work. Errors: those of the tasks; DCPK_EMISMATCH when the ranks have
+ * different tasks. */
+dcpk_status dcpk_pass_run(struct dcpk_pass *pass, struct dcpk_error *err);
+/* Collective inside the work: all ranks get what each has to tell of its tasks, in the order of the
+ * tasks. NULL: nothing is told. st, err: of dcpk_pass_run. */
+dcpk_status dcpk_pass_share(struct dcpk_pass *pass, const struct dcpk_bytes *mine,
+                            struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+/* Releases all but what it was given; stats as for dcpk_meter_end. Returns st. */
+dcpk_status dcpk_pass_end(struct dcpk_pass *pass, struct dcpk_exec_stats *stats, dcpk_status st);
 
 /* Read bytes of a source; small reads come in larger ones where they follow one another. Counts
  * read_bytes. */

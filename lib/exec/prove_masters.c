@@ -12,7 +12,6 @@ struct pairs {
     uint32_t *params;
     struct dcpk_compare *results;
     size_t n;
-    size_t first, last; /* those that this rank compares */
 };
 
 static struct dcpk_view view_of(const struct dcpk_model_tensor *t)
@@ -75,7 +74,6 @@ static dcpk_status collect(const struct dcpk_model *model, wants_param *wants, s
 /* Which parameters are compared, and what does not fit. */
 struct comparison {
     wants_param *wants;
-    const struct dcpk_ranks *ranks; /* that each take a share; NULL: all here */
     size_t n_compared, n_different; /* parameters */
     uint32_t param;                 /* the first that differs */
     struct dcpk_compare how;
@@ -83,28 +81,15 @@ struct comparison {
 
 static void find_different(const struct pairs *pairs, struct comparison *c)
 {
-    c->n_compared = pairs->last - pairs->first;
-    for (size_t i = pairs->first; i < pairs->last; i++)
+    c->n_compared = pairs->n;
+    for (size_t i = 0; i < pairs->n; i++)
         if (!pairs->results[i].equal && c->n_different++ == 0) {
             c->param = pairs->params[i];
             c->how = pairs->results[i];
         }
 }
 
-static dcpk_status compare_share(struct pairs *pairs, struct dcpk_exec *exec,
-                                 const struct dcpk_ranks *ranks, struct dcpk_error *err)
-{
-    const size_t self = (size_t)dcpk_ranks_self(ranks), n_ranks = (size_t)dcpk_ranks_count(ranks);
-
-    pairs->first = pairs->n * self / n_ranks;
-    pairs->last = pairs->n * (self + 1) / n_ranks;
-    return dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, pairs->views + pairs->first,
-                                                       pairs->views + pairs->n + pairs->first,
-                                                       pairs->last - pairs->first},
-                             pairs->results + pairs->first, NULL, err);
-}
-
-/* found: its wants and ranks are set. */
+/* found: its wants is set. */
 static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_backend *backend,
                            const struct dcpk_exec_options *options, struct comparison *found,
                            struct dcpk_error *err)
@@ -116,7 +101,9 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_bac
     if (st == DCPK_OK && pairs.n > 0)
         st = dcpk_exec_new(model->ckpt, backend, options, &exec, err);
     if (st == DCPK_OK && pairs.n > 0)
-        st = compare_share(&pairs, exec, found->ranks, err);
+        st = dcpk_exec_compare(
+            &(struct dcpk_view_pairs){exec, exec, pairs.views, pairs.views + pairs.n, pairs.n},
+            pairs.results, NULL, err);
     if (st == DCPK_OK)
         find_different(&pairs, found);
     if (st == DCPK_OK && pairs.n == 0 && found->wants == has_both)
@@ -130,10 +117,9 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_bac
 }
 
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
-                               const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
-                               struct dcpk_error *err)
+                               const struct dcpk_exec_options *options, struct dcpk_error *err)
 {
-    struct comparison found = {.wants = has_both, .ranks = ranks};
+    struct comparison found = {.wants = has_both};
     dcpk_status st = compare(model, backend, options, &found, err);
 
     if (st == DCPK_OK && found.n_different > 0)
@@ -149,7 +135,7 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
     if (st != DCPK_OK)
         dcpk_context(err, "proving the decoded optimizer state of '%s'",
                      dcpk_store_path(model->ckpt->store));
-    return dcpk_ranks_agree(ranks, st, err);
+    return st;
 }
 
 dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,

@@ -6,18 +6,17 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
-#include "lib/exec/ranks.h"
 
 /*
  * Compare every stored weight of the view with its fp32 master rounded to the weight's dtype, all
  * elements bit for bit. A parameter whose master lies elsewhere in the buckets than was inferred
  * cannot pass, unless the two hold the same values. Errors: DCPK_EMISMATCH naming the first
  * parameter that differs and how many do, or when there is nothing to compare; those of reading.
- * Collective: each of `ranks` (NULL: alone) compares its share of the parameters.
+ * Collective inside the work where the options have ranks, as dcpk_exec_compare is; so is the
+ * other one.
  */
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
-                               const struct dcpk_exec_options *options, struct dcpk_ranks *ranks,
-                               struct dcpk_error *err);
+                               const struct dcpk_exec_options *options, struct dcpk_error *err);
 
 /*
  * The same for a few: parameters with one axis, which every layer has, and one matrix of one expert

@@ -42,12 +42,16 @@ struct dcpk_ranks {
     struct dcpk_progress inner;
     uint64_t total_bytes;
     double next_send;
+    struct dcpk_error failed; /* what all were told inside the work; until dcpk_ranks_agree */
 };
 
 int dcpk_ranks_launched(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    const char *alone = getenv("DCPKIT_ALONE");
 
+    if (alone != NULL && strcmp(alone, "1") == 0)
+        return 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = getenv(names[i]);
         const long n = text == NULL ? 0 : strtol(text, NULL, 10);
@@ -277,7 +281,27 @@ static dcpk_status agree(struct dcpk_ranks *ranks, dcpk_status st, uint64_t numb
 
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err)
 {
-    return ranks == NULL ? st : agree(ranks, st, 0, err);
+    if (ranks == NULL)
+        return st;
+    if (ranks->failed.status == DCPK_OK)
+        return agree(ranks, st, 0, err);
+    if (st == DCPK_OK) /* else it is the same, with what was being done in front */
+        *err = ranks->failed;
+    ranks->failed.status = DCPK_OK;
+    return err->status;
+}
+
+/* An agreement inside the work: what failed is not told twice. */
+static dcpk_status agree_inside(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
+                                struct dcpk_error *err)
+{
+    if (ranks->failed.status != DCPK_OK)
+        *err = ranks->failed;
+    else if (agree(ranks, st, number, err) != DCPK_OK)
+        ranks->failed = *err;
+    else
+        return DCPK_OK;
+    return err->status;
 }
 
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
@@ -287,11 +311,28 @@ dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, con
 
     if (ranks == NULL)
         return DCPK_OK;
-    st = agree(ranks, DCPK_OK, number, err);
+    st = agree_inside(ranks, DCPK_OK, number, err);
     for (int r = 1; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
         if (ranks->votes[r].number != ranks->votes[0].number)
-            st = dcpk_fail(err, DCPK_EMISMATCH, "ranks 0 and %d of %d do not see the same %s", r,
-                           ranks->comm->n_ranks, what);
+            st = dcpk_fail(err, DCPK_EMISMATCH,
+                           "ranks 0 and %d of %d do not see the same %s (is it on a file system "
+                           "that all share, and written to no more?)",
+                           r, ranks->comm->n_ranks, what);
+    if (st != DCPK_OK)
+        ranks->failed = *err;
+    return st;
+}
+
+dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (ranks == NULL)
+        return DCPK_OK;
+    st = agree_inside(ranks, DCPK_OK, *number, err);
+    for (int r = 0; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
+        if (ranks->votes[r].number < *number)
+            *number = ranks->votes[r].number;
     return st;
 }
 
@@ -305,11 +346,12 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
         dcpk_bytes_put(all, mine, st == DCPK_OK ? n_bytes : 0);
         return st == DCPK_OK ? dcpk_bytes_status(all, err) : st;
     }
-    st = agree(ranks, st, n_bytes, err);
+    st = agree_inside(ranks, st, n_bytes, err);
     for (int r = 0; st == DCPK_OK && r < n_ranks; r++)
         n_all += (size_t)ranks->votes[r].number;
     dcpk_bytes_zeros(all, n_all);
-    st = agree(ranks, st == DCPK_OK ? dcpk_bytes_status(all, err) : st, n_bytes, err);
+    if (st == DCPK_OK)
+        st = agree_inside(ranks, dcpk_bytes_status(all, err), n_bytes, err);
     at = all->n_bytes - n_all;
     for (int r = 0; st == DCPK_OK && r < n_ranks; at += (size_t)ranks->votes[r++].number) {
         if (r == self && n_bytes > 0)
@@ -317,6 +359,26 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
         st = broadcast(ranks, r, all->data + at, (size_t)ranks->votes[r].number, err);
     }
     return st;
+}
+
+void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work)
+{
+    const uint64_t self = (uint64_t)dcpk_ranks_self(ranks);
+    uint64_t before = 0, share;
+
+    work->total_bytes = work->first = work->last = 0;
+    for (uint64_t i = 0; i < work->n; i++)
+        work->total_bytes += work->bytes_of(work->context, i);
+    if (ranks == NULL) {
+        work->last = work->n;
+        return;
+    }
+    share = work->total_bytes / (uint64_t)ranks->comm->n_ranks + 1;
+    for (uint64_t i = 0; i < work->n; i++) {
+        work->first += before < self * share;
+        work->last += before < (self + 1) * share;
+        before += work->bytes_of(work->context, i);
+    }
 }
 
 /* Send this rank's bytes to rank 0, now and then; take what others sent. Under the lock. */

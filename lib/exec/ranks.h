@@ -14,14 +14,15 @@
  * that is alone: rank 0 of 1, all calls below then do nothing.
  *
  * Collective calls must be made by all ranks in the same order. A rank that fails in between goes
- * to the next dcpk_ranks_agree with its error, nowhere else.
+ * on to the next dcpk_ranks_agree, past all other collective calls; so does whoever is told of a
+ * failure by one of them. Until then such calls return that error at once and tell nobody.
  */
 struct dcpk_ranks;
 
 /*
  * How many processes the launcher (mpirun, mpiexec, srun) says it started; 1 without one. From the
  * environment: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI), SLURM_STEP_NUM_TASKS
- * (srun).
+ * (srun). DCPKIT_ALONE=1 makes it 1: for a program that one process of a job starts by itself.
  */
 int dcpk_ranks_launched(void);
 
@@ -41,21 +42,38 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks);
 /*
  * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank
  * that failed by itself, "rank N of M: " in front unless all failed. To be called with the rank's
- * own status and error.
+ * own status and error. What others failed in is over then, and the next work may begin.
  */
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
 
-/* Collective: is `number` the same on all ranks? Errors: DCPK_EMISMATCH with `what` on all ranks.
+/* Collective inside the work: is `number` the same on all ranks? Errors: DCPK_EMISMATCH with `what`
+ * on all ranks.
  */
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
                                   struct dcpk_error *err);
 
+/* Collective inside the work: *number becomes the least of all ranks. */
+dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct dcpk_error *err);
+
 /*
- * Collective: append the n_bytes of every rank, one after the other, to `all` of every rank. Also
- * an agreement: `st` and err as for dcpk_ranks_agree.
+ * Collective inside the work: append the n_bytes of every rank, one after the other, to `all` of
+ * every rank. Also an agreement: `st` and err as for dcpk_ranks_agree.
  */
 dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
                              struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+
+/* Work to be divided: n pieces in an order that all ranks have in common. */
+struct dcpk_work {
+    uint64_t n;
+    uint64_t (*bytes_of)(const void *context, uint64_t i); /* the same on all ranks */
+    const void *context;
+    /* Set by dcpk_ranks_divide: */
+    uint64_t total_bytes;
+    uint64_t first, last; /* this rank's pieces are first .. last - 1 */
+};
+/* Give this rank its share: as many bytes as any other's, to a piece. Says nothing to the others.
+ */
+void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work);
 
 /* Something that another rank has told, on rank 0; called by one thread at a time, any one. */
 typedef void dcpk_ranks_told(void *context, uint64_t word);

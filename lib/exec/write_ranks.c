@@ -44,34 +44,12 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     return st;
 }
 
-/* Bytes of the units that are still to be done. */
-static uint64_t bytes_left(const struct dcpk_writing *w)
+/* What is left of a unit. */
+static uint64_t left_of(const void *writing, uint64_t unit)
 {
-    uint64_t n_bytes = 0;
+    const struct dcpk_writing *w = writing;
 
-    for (size_t i = 0; i < w->units.n; i++)
-        n_bytes += w->states[i].is_done ? 0 : dcpk_unit_bytes(&w->units, i);
-    return n_bytes;
-}
-
-/*
- * This rank's units, *first .. *last - 1: of the bytes that are left as many as of any other, to a
- * unit. All ranks must ask before any of them begins.
- */
-static void find_share(const struct dcpk_writing *w, const struct dcpk_ranks *ranks, size_t *first,
-                       size_t *last)
-{
-    const uint64_t n_ranks = (uint64_t)dcpk_ranks_count(ranks);
-    const uint64_t self = (uint64_t)dcpk_ranks_self(ranks);
-    const uint64_t share = bytes_left(w) / n_ranks + 1;
-    uint64_t before = 0;
-
-    *first = *last = 0;
-    for (size_t i = 0; i < w->units.n; i++) {
-        *first += before < self * share;
-        *last += before < (self + 1) * share;
-        before += w->states[i].is_done ? 0 : dcpk_unit_bytes(&w->units, i);
-    }
+    return w->states[unit].is_done ? 0 : dcpk_unit_bytes(&w->units, (size_t)unit);
 }
 
 static dcpk_status record(void *writing, struct dcpk_error *err)
@@ -87,18 +65,19 @@ static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
                              struct dcpk_error *err)
 {
     const bool keeps_journal = dcpk_ranks_self(ranks) == 0;
+    struct dcpk_work work = {.n = w->units.n, .bytes_of = left_of, .context = w};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    size_t first, last;
     dcpk_status st;
 
-    find_share(w, ranks, &first, &last);
+    dcpk_ranks_divide(ranks, &work); /* before any unit is done */
+    w->meter.progress = dcpk_ranks_progress(ranks, w->exec->progress, w->meter.total_bytes);
     if (keeps_journal)
         dcpk_ranks_listen(ranks, unpack_result, w);
     else
         dcpk_writing_report(w, tell_result, ranks);
     st = keeps_journal ? dcpk_writing_payloads(w, err) : DCPK_OK;
     if (st == DCPK_OK)
-        st = dcpk_writing_run(w, first, last, err);
+        st = dcpk_writing_run(w, (size_t)work.first, (size_t)work.last, err);
     if (st == DCPK_OK)
         st = dcpk_writing_record(w, err);
     if (st == DCPK_OK)
@@ -110,28 +89,9 @@ static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     return st;
 }
 
-/* Collective: rank 0 learns how much the others have moved. */
-static dcpk_status share_counts(struct dcpk_writing *w, struct dcpk_ranks *ranks, dcpk_status st,
-                                struct dcpk_error *err)
+dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err)
 {
-    struct dcpk_bytes all = {0};
-    struct dcpk_exec_stats mine = {0};
-
-    if (dcpk_ranks_self(ranks) != 0)
-        dcpk_workers_count(w->exec, w->workers, &mine);
-    st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, st, err);
-    for (size_t at = 0; st == DCPK_OK && at < all.n_bytes; at += sizeof mine) {
-        memcpy(&mine, all.data + at, sizeof mine);
-        w->elsewhere.read_bytes += mine.read_bytes;
-        w->elsewhere.written_bytes += mine.written_bytes;
-    }
-    dcpk_bytes_release(&all);
-    return st;
-}
-
-dcpk_status dcpk_writing_run_ranks(struct dcpk_writing *w, struct dcpk_ranks *ranks,
-                                   struct dcpk_error *err)
-{
+    struct dcpk_ranks *ranks = w->exec->ranks;
     dcpk_status st;
 
     if (ranks == NULL) {
@@ -139,5 +99,8 @@ dcpk_status dcpk_writing_run_ranks(struct dcpk_writing *w, struct dcpk_ranks *ra
         return st == DCPK_OK ? dcpk_writing_run(w, 0, w->units.n, err) : st;
     }
     st = share_found(w, ranks, err);
-    return st == DCPK_OK ? share_counts(w, ranks, run_share(w, ranks, err), err) : st;
+    if (st != DCPK_OK)
+        return st;
+    st = run_share(w, ranks, err);
+    return dcpk_workers_share(w->exec, w->workers, &w->elsewhere, st, err);
 }

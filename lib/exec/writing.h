@@ -59,13 +59,12 @@ dcpk_status dcpk_writing_record(struct dcpk_writing *w, struct dcpk_error *err);
 bool dcpk_writing_keep(struct dcpk_writing *w);
 
 /*
- * Collective, instead of payloads and run(0, n), for ranks that each have this output in one shared
- * folder: each writes its share of the units by bytes, rank 0 the payloads. What an earlier run has
- * done (on rank 0, which keeps the journal) is left out. On return rank 0 knows the results of all
- * units and may finish; st as for dcpk_ranks_agree. NULL: alone.
+ * payloads and run(0, n). Collective where the executor has ranks that each have this output in one
+ * shared folder: each writes its share of the units by bytes, rank 0 the payloads. What an earlier
+ * run has done (on rank 0, which keeps the journal) is left out. On return rank 0 knows the results
+ * of all units and may finish; st as for dcpk_ranks_share.
  */
-dcpk_status dcpk_writing_run_ranks(struct dcpk_writing *w, struct dcpk_ranks *ranks,
-                                   struct dcpk_error *err);
+dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err);
 
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);

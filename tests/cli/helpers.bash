@@ -95,3 +95,26 @@ spoilt() {
     [[ $status == [13] ]] || echo "$label, verify: exit $status: $(head -c 2000 "$GOT/verified")"
     attack "$label" 3 "$regex" "$path" "$@"
 }
+
+# need_mpi: skip the case where the program or the machine has no MPI; else make it run on a test machine, which
+# has few cores, perhaps as root.
+need_mpi() {
+    if ! "$DCPKIT" --version | grep -q '^  mpi ' || ! command -v mpirun >/dev/null; then
+        echo "no MPI"
+        exit 77
+    fi
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none
+    # Open MPI does not free all that it allocates when it starts
+    export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+}
+
+# by_ranks N ARGUMENT... : dcpkit by N processes: its result, then its messages; what mpirun itself says at a
+# failure is left out.
+by_ranks() {
+    local n=$1 status=0
+    shift
+    mpirun -n "$n" "$DCPKIT" "$@" 2>"$GOT/all" || status=$?
+    grep '^dcpkit: ' "$GOT/all" || true
+    return "$status"
+}

@@ -1,23 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # ranks.sh - several processes share one conversion: the same bytes as one makes, one voice, one error.
-if ! "$DCPKIT" --version | grep -q '^  mpi ' || ! command -v mpirun >/dev/null; then
-    echo "no MPI"
-    exit 77
-fi
-# a test machine has few cores, and the tests may run as root
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none
-# Open MPI does not free all that it allocates when it starts
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+need_mpi
 
-# ranks N OPTION... : a conversion by N processes; what mpirun itself says at a failure is left out.
+# ranks N OPTION... : a conversion by N processes.
 ranks() {
-    local n=$1 status=0
+    local n=$1
     shift
-    mpirun -n "$n" "$DCPKIT" convert --quiet "$@" >"$GOT/out" 2>"$GOT/all" || status=$?
-    grep '^dcpkit: ' "$GOT/all" || true
-    return "$status"
+    by_ranks "$n" convert --quiet "$@" | grep '^dcpkit: '
+    return "${PIPESTATUS[0]}"
 }
 
 # Each file is a unit of work here, so that every rank has some.

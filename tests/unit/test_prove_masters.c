@@ -83,7 +83,7 @@ static void masters_are_held_against_weights(void **state)
         add_params(model, cases[i].masters, cases[i].different);
         CHECK_OK(dcpk_sample_masters(model, backend, &options, &err), cases[i].label);
         CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_told, cases[i].label);
-        CHECK_EQ_INT(dcpk_prove_masters(model, backend, &options, NULL, &err),
+        CHECK_EQ_INT(dcpk_prove_masters(model, backend, &options, &err),
                      cases[i].is_proven ? DCPK_OK : DCPK_EMISMATCH, cases[i].label);
         dcpk_model_free(model);
         dcpk_checkpoint_close(ckpt);

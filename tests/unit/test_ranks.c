@@ -112,7 +112,7 @@ struct rank {
     void (*script)(struct dcpk_ranks *ranks, struct rank *rank);
     const void *of_case;
     struct dcpk_error err;
-    dcpk_status status, second;
+    dcpk_status status, late, second;
     struct dcpk_bytes shared;
     uint64_t shown_bytes, shown_total, told;
     int n_ticks;
@@ -350,9 +350,109 @@ static void test_share(void **state)
         CHECK_EQ_INT(results[r].shared.n_bytes, 6, "share");
         CHECK(memcmp(results[r].shared.data, "bccddd", 6) == 0, "share");
         CHECK_EQ_INT(results[r].second, DCPK_EMISMATCH, "check_same");
-        CHECK_EQ_STR(results[r].err.text, "ranks 0 and 2 of 4 do not see the same input",
-                     "check_same");
+        CHECK(strncmp(results[r].err.text, "ranks 0 and 2 of 4 do not see the same input", 44) == 0,
+              "check_same");
         dcpk_bytes_release(&results[r].shared);
+    }
+}
+
+/* Steps inside the work, and the one that a rank fails in: before the first, in the second, ... */
+static const struct inside_case {
+    const char *label;
+    int fails_at; /* 0: before all; 1, 2: with the share; 3: after all */
+} inside_cases[] = {
+    {"before", 0}, {"in the first share", 1}, {"in the second", 2}, {"after", 3}, {"never", 4},
+};
+
+/* Rank 1 fails at a step of the work, and goes past what follows in it. */
+static void script_inside(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct inside_case *c = rank->of_case;
+    const int fails_at = rank->self == 1 ? c->fails_at : 4;
+    const uint8_t mine = (uint8_t)rank->self;
+    dcpk_status st = DCPK_OK;
+
+    rank->told = (uint64_t)rank->self + 3;
+    for (int step = 0; step < 4 && st == DCPK_OK; step++) {
+        if (step == fails_at)
+            st = dcpk_fail(&rank->err, DCPK_EIO, "failed by itself");
+        if (step == 1 || step == 2)
+            st = dcpk_ranks_share(ranks, &mine, 1, &rank->shared, st, &rank->err);
+        if (step == 2 && st == DCPK_OK)
+            st = dcpk_ranks_least(ranks, &rank->told, &rank->err);
+    }
+    /* whoever was told hears the same again, and disturbs nobody */
+    rank->late = st;
+    if (st != DCPK_OK && (rank->self != 1 || c->fails_at == 1 || c->fails_at == 2))
+        rank->late = dcpk_ranks_share(ranks, &mine, 1, &rank->shared, st, &rank->err);
+    rank->status = dcpk_ranks_agree(ranks, st, &rank->err);
+    rank->second = dcpk_ranks_share(ranks, &mine, 1, &rank->shared, DCPK_OK, &rank->err);
+}
+
+static void test_inside(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof inside_cases / sizeof *inside_cases; i++) {
+        const struct inside_case *c = &inside_cases[i];
+
+        run_script(script_inside, c);
+        for (int r = 0; r < N; r++) {
+            CHECK_EQ_INT(results[r].status, c->fails_at < 4 ? DCPK_EIO : DCPK_OK, c->label);
+            CHECK_EQ_INT(results[r].late == DCPK_OK,
+                         c->fails_at == 4 || (c->fails_at == 3 && r != 1), c->label);
+            CHECK_EQ_STR(results[r].err.text,
+                         c->fails_at < 4 ? "rank 1 of 4: failed by itself" : "", c->label);
+            CHECK_EQ_INT(results[r].told, c->fails_at < 3 ? r + 3 : 3, c->label);
+            CHECK_EQ_INT(results[r].second, DCPK_OK, c->label); /* the next work */
+            CHECK(results[r].shared.n_bytes % N == 0, c->label);
+            dcpk_bytes_release(&results[r].shared);
+        }
+    }
+}
+
+static const struct divide_case {
+    const char *label;
+    uint64_t n;
+    uint64_t bytes[8];
+    uint64_t last[N]; /* of each rank; the first is the last of the one before it */
+} divide_cases[] = {
+    {"nothing", 0, {0}, {0, 0, 0, 0}},
+    {"one", 1, {5}, {1, 1, 1, 1}},
+    {"alike", 8, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 6, 8, 8}},
+    {"a large one first", 5, {100, 1, 1, 1, 1}, {1, 1, 1, 5}},
+    {"without bytes", 3, {0, 0, 0}, {3, 3, 3, 3}},
+    {"some without", 5, {4, 0, 4, 0, 8}, {3, 5, 5, 5}},
+};
+
+static uint64_t case_bytes(const void *context, uint64_t i)
+{
+    return ((const struct divide_case *)context)->bytes[i];
+}
+
+static void script_divide(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct divide_case *c = rank->of_case;
+    struct dcpk_work work = {.n = c->n, .bytes_of = case_bytes, .context = c};
+
+    rank->status = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+    dcpk_ranks_divide(ranks, &work);
+    rank->shown_bytes = work.first;
+    rank->shown_total = work.last;
+}
+
+static void test_divide(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof divide_cases / sizeof *divide_cases; i++) {
+        const struct divide_case *c = &divide_cases[i];
+        uint64_t first = 0;
+
+        run_script(script_divide, c);
+        for (int r = 0; r < N; first = results[r++].shown_total) {
+            CHECK_EQ_INT(results[r].shown_bytes, first, c->label);
+            CHECK_EQ_INT(results[r].shown_total, c->last[r], c->label);
+        }
+        CHECK_EQ_INT(first, c->n, c->label);
     }
 }
 
@@ -366,6 +466,9 @@ static void test_launched(void **state)
     CHECK_EQ_INT(dcpk_ranks_launched(), N, "PMI_SIZE");
     CHECK_FAILS(dcpk_ranks_join(none, &ranks, &err), DCPK_EUSAGE, "one of 4 processes",
                 "no transport");
+    setenv("DCPKIT_ALONE", "1", 1);
+    CHECK_EQ_INT(dcpk_ranks_launched(), 1, "DCPKIT_ALONE");
+    unsetenv("DCPKIT_ALONE");
     unsetenv("PMI_SIZE");
     CHECK_EQ_INT(dcpk_ranks_launched(), 1, "no launcher");
     CHECK_OK(dcpk_ranks_join(transports, &ranks, &err), "alone");
@@ -381,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
         cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
         cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
+        cmocka_unit_test(test_inside),   cmocka_unit_test(test_divide),
         cmocka_unit_test(test_launched),
     };
 
