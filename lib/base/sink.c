@@ -134,7 +134,7 @@ void dcpk_folder_free(struct dcpk_folder *folder)
     dcpk_free(folder);
 }
 
-static struct dcpk_folder *new_folder(const char *path, unsigned flags, struct dcpk_error *err)
+struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcpk_error *err)
 {
     struct dcpk_folder *folder = dcpk_alloc(sizeof *folder, err);
     size_t n = strlen(path);
@@ -205,7 +205,7 @@ static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err)
 {
-    struct dcpk_folder *f = new_folder(path, flags, err);
+    struct dcpk_folder *f = dcpk_folder_new(path, flags, err);
     dcpk_status st;
 
     if (f == NULL)
@@ -214,7 +214,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
         goto out;
     }
-    st = flags & DCPK_FOLDER_JOIN ? dcpk_partial_join(f, err) : begin(f, err);
+    st = begin(f, err);
     f->syncs_at_once = st == DCPK_OK &&
                        (flags & (DCPK_FOLDER_MANY | DCPK_FOLDER_TAR)) == DCPK_FOLDER_MANY &&
                        dcpk_can_sync_at_once(f->dir_fd);
@@ -477,7 +477,11 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published && !folder->is_kept && (folder->flags & DCPK_FOLDER_JOIN) == 0) {
+    if (!folder->published && !folder->is_kept && !folder->is_joined) {
+        /* a file that is deleted while it is open stays in its folder on NFS, and the folder too */
+        if (folder->journal_fd >= 0)
+            close(folder->journal_fd);
+        folder->journal_fd = -1;
         (void)dcpk_remove_tree(folder->partial, &ignored); /* what stays is called partial */
         remove_parents(folder->path, folder->n_parents);
     }

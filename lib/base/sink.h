@@ -25,12 +25,10 @@ enum dcpk_folder_flags {
     DCPK_FOLDER_RESUME = 4, /* go on with a partial folder that has something in its journal; any
                                other one is emptied. Files that are there are opened by
                                dcpk_folder_create, with what is in them. Not for archives */
-    DCPK_FOLDER_SHARED = 8, /* other processes make files in it too: one that is there already is
-                               opened. Not for archives */
-    DCPK_FOLDER_MANY = 32,  /* of many small files: where the system can tell that it worked they
+    DCPK_FOLDER_SHARED = 8, /* other processes join it and make files in it too: one that is there
+                               already is opened. Not for archives */
+    DCPK_FOLDER_MANY = 16,  /* of many small files: where the system can tell that it worked they
                                are synced all at once (dcpk_folder_sync), not each by itself */
-    DCPK_FOLDER_JOIN = 16,  /* with SHARED: another process has begun it and publishes or abandons
-                               it; here only files are made, and there is no journal */
 };
 
 /*
@@ -40,6 +38,21 @@ enum dcpk_folder_flags {
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err);
+
+/*
+ * Mark a shared folder, so that those who join can tell it from one that only has its path: a
+ * folder of their own machine. mark: what to give them. dcpk_folder_unmark when all have joined.
+ */
+dcpk_status dcpk_folder_mark(struct dcpk_folder *folder, uint64_t *mark, struct dcpk_error *err);
+dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *err);
+/*
+ * Join a folder that another process, perhaps of another machine, has begun as shared and publishes
+ * or abandons: here files are made, no more, and abandoning lets go of it. Network file systems may
+ * show it late: it is waited for, wait_seconds at the most. Errors: DCPK_EIO when it is not to be
+ * seen, or is not the one of that mark. flags: as those who began it, of SHARED and MANY.
+ */
+dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, double wait_seconds,
+                             struct dcpk_folder **folder, struct dcpk_error *err);
 
 /* A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
  * folder, "folder/name", which is made as needed. */

@@ -112,18 +112,10 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
         return st;
     folder->is_resumed = (folder->flags & DCPK_FOLDER_RESUME) && has_journal(folder);
     folder->is_kept = folder->has_folders = folder->is_resumed;
-    return folder->is_resumed ? DCPK_OK : dcpk_folder_clear(folder, err);
-}
-
-dcpk_status dcpk_partial_join(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    folder->dir_fd = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return folder->dir_fd >= 0
-               ? DCPK_OK
-               : dcpk_fail_errno(err, errno,
-                                 "opening '%s', which another rank has made (is it on a "
-                                 "file system that all ranks share?)",
-                                 folder->partial);
+    if (!folder->is_resumed)
+        return dcpk_folder_clear(folder, err);
+    dcpk_partial_clean(folder);
+    return DCPK_OK;
 }
 
 int dcpk_partial_end(struct dcpk_folder *folder)

@@ -17,6 +17,7 @@ struct dcpk_folder {
     bool has_folders;   /* inside: to be synced as well */
     bool is_resumed;    /* there was a journal: files may be there as well */
     bool is_kept;       /* stays when it is abandoned */
+    bool is_joined;     /* another process has begun it */
     bool syncs_at_once; /* its file system, as DCPK_FOLDER_MANY has it */
     bool published;
     /* Of an archive: */
@@ -49,6 +50,7 @@ int dcpk_sync_folder(int fd);
 bool dcpk_can_sync_at_once(int fd);
 /* Sync the folder around `path`, so that a rename in it lasts. */
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
+struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcpk_error *err);
 void dcpk_folder_free(struct dcpk_folder *folder); /* closes what is open */
 
 /* Delete a file, a link (not what it points at) or a folder with all in it; nothing there is fine.
@@ -61,9 +63,8 @@ dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err);
  * the caller closes, also on failure. Errors: DCPK_EUSAGE when another process works in it.
  */
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
-/* Open the partial folder that another process has begun. Sets dir_fd. Errors: DCPK_EIO when it is
- * not to be seen. */
-dcpk_status dcpk_partial_join(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Remove the mark that a run which was killed may have left. */
+void dcpk_partial_clean(struct dcpk_folder *folder);
 /* Remove the journal: the folder is whole, and can no longer be kept. Returns 0, or -1 with errno.
  */
 int dcpk_partial_end(struct dcpk_folder *folder);

@@ -11,6 +11,10 @@
 #include "lib/exec/target.h"
 #include "lib/exec/writing.h"
 
+/* How late a file system may show the folder of rank 0 to others: NFS takes 30 s by default
+ * (acdirmin, nfs(5)). */
+#define JOIN_SECONDS 40
+
 /* What is made on the way, of each rank. */
 struct making {
     struct dcpk_conversion *c;
@@ -33,8 +37,7 @@ static unsigned folder_flags(const struct making *m)
 
     return ((flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
            ((flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u) |
-           (m->ranks != NULL ? DCPK_FOLDER_SHARED : 0u) | (leads(m) ? 0u : DCPK_FOLDER_JOIN) |
-           dcpk_target_flags(m->c->out);
+           (m->ranks != NULL ? DCPK_FOLDER_SHARED : 0u) | dcpk_target_flags(m->c->out);
 }
 
 /* Its own checksums, and those of Megatron's list where there is one. */
@@ -82,19 +85,37 @@ static dcpk_status resume(const struct making *m, const struct dcpk_journal_subj
     return st == DCPK_OK ? dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, err) : st;
 }
 
+/* Collective inside the work: what rank 0 has marked its folder with. */
+static dcpk_status share_mark(const struct making *m, uint64_t *mark, dcpk_status st,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes all = {0};
+
+    st = dcpk_ranks_share(m->ranks, mark, leads(m) ? sizeof *mark : 0, &all, st, err);
+    if (st == DCPK_OK)
+        memcpy(mark, all.data, sizeof *mark);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
 /* Collective: the folder of rank 0, then the others in it. */
 static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
 {
+    const struct dcpk_run *target = &m->c->target;
+    uint64_t mark = 0;
     dcpk_status st = DCPK_OK;
 
     if (leads(m))
-        st = dcpk_target_begin(&m->c->target, folder_flags(m), &m->folder, err);
-    st = dcpk_ranks_agree(m->ranks, st, err);
-    if (st != DCPK_OK)
+        st = dcpk_target_begin(target, folder_flags(m), &m->folder, err);
+    if (m->ranks == NULL)
         return st;
-    if (!leads(m))
-        st = dcpk_target_begin(&m->c->target, folder_flags(m), &m->folder, err);
-    return dcpk_ranks_agree(m->ranks, st, err);
+    if (leads(m) && st == DCPK_OK)
+        st = dcpk_folder_mark(m->folder, &mark, err);
+    st = share_mark(m, &mark, st, err);
+    if (st == DCPK_OK && !leads(m))
+        st = dcpk_folder_join(target->folder, folder_flags(m), mark, JOIN_SECONDS, &m->folder, err);
+    st = dcpk_ranks_agree(m->ranks, st, err);
+    return st == DCPK_OK && leads(m) ? dcpk_folder_unmark(m->folder, err) : st;
 }
 
 static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *subject,
