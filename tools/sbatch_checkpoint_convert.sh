@@ -4,7 +4,9 @@
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=16
+#SBATCH --mem=8G
 #SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@180
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #
@@ -14,9 +16,10 @@
 #   IN=/ckpt/run OUT=/ckpt/fsdp sbatch --nodes=8 tools/sbatch_checkpoint_convert.sh
 #
 # Edit the lines above and the settings below, or give the settings in the environment. No GPU is needed. A process uses the
-# cores it is given, at most 16; more than one a node only pays where the file system keeps up. A job that is killed, requeued
-# or submitted again goes on where it was (--resume).
+# cores it is given, at most 16; more than one a node only pays where the file system keeps up. A job that is killed, preempted
+# or submitted again goes on where it was (--resume); one that meets its time limit ends in order and queues itself again.
 # Without Slurm the same file runs under mpirun: IN=... OUT=... RANKS=4 tools/sbatch_checkpoint_convert.sh
+# Exit codes are those of dcpkit; 2 also for a setting that cannot work here.
 set -euo pipefail
 
 # ---- settings ----
@@ -25,20 +28,81 @@ OUT=${OUT:-/path/to/checkpoints/run_fsdp}      # on a file system that all nodes
 FORMAT=${FORMAT:-fsdp_dtensor}                 # fsdp_dtensor, torch_dist, zarr
 OPTIONS=${OPTIONS:-}                           # more options of 'dcpkit convert', separated by spaces
 DCPKIT=${DCPKIT:-dcpkit}                       # the program, built where MPI is installed, at the same path on all nodes
+MODULES=${MODULES:-}                           # what 'module load' gets first: the MPI that dcpkit was built with
 MPI=${MPI:-pmix}                               # of srun: one that 'srun --mpi=list' names and the MPI of the build knows
+LAUNCH=${LAUNCH:-srun}                         # or mpirun, where no --mpi= of srun fits the MPI of the build
 RANKS=${RANKS:-2}                              # without Slurm: how many processes
+RESTARTS=${RESTARTS:-20}                       # how often the job may queue itself again
 # ------------------
+
+fail() {
+    echo "sbatch_checkpoint_convert.sh: $*" >&2
+    exit 2
+}
+
+load_modules() {
+    local modules
+    read -r -a modules <<<"$MODULES"
+    set +eu # of which their scripts know nothing
+    # shellcheck source=/dev/null
+    type module >/dev/null 2>&1 || source /etc/profile
+    module load "${modules[@]}" || fail "module load $MODULES has failed"
+    set -eu
+}
+
+check() {
+    command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
+    "$DCPKIT" --version >/dev/null || fail "'$DCPKIT' does not start on $(hostname); MODULES may name what it lacks"
+    [ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -eq 1 ] ||
+        fail "'$DCPKIT' was built without MPI, and would work in one process (build it where MPI is installed)"
+    [ -e "$IN" ] || fail "IN: there is no '$IN' on $(hostname)"
+    command -v "${launch[0]}" >/dev/null || fail "there is no ${launch[0]} on $(hostname); MODULES may name its module"
+    [ "${launch[0]}" = mpirun ] || srun --mpi=list 2>&1 | grep -qwF -- "$MPI" ||
+        fail "srun has no --mpi=$MPI: $(srun --mpi=list 2>&1 | tr -s '\n\t ' ' '); set MPI to one of these, or LAUNCH=mpirun"
+}
+
+# srun itself would kill them: its processes are signalled by way of Slurm.
+interrupt() {
+    is_told=yes
+    if [ "${launch[0]}" = srun ]; then
+        scancel --signal=INT "$SLURM_JOB_ID"
+    else
+        kill -INT "$child"
+    fi
+}
+
+# Before its time is over the job is told (--signal): the processes end in order, and the rest is another turn's.
+run_in_time() {
+    local child code=0 is_told=no
+    trap interrupt USR1
+    "$@" &
+    child=$!
+    wait "$child" || code=$?
+    if [ "$is_told" = yes ]; then # that wait was cut short
+        code=0
+        wait "$child" || code=$?
+    fi
+    [ "$is_told" = no ] || [ "$code" -eq 0 ] || {
+        [ "${SLURM_RESTART_COUNT:-0}" -lt "$RESTARTS" ] || fail "restarted $RESTARTS times, and not done (RESTARTS)"
+        echo "the time is nearly over: the job goes on later"
+        scontrol requeue "$SLURM_JOB_ID"
+    }
+    return "$code"
+}
 
 read -r -a options <<<"$OPTIONS"
 command=("$DCPKIT" convert --to "$FORMAT" --resume "${options[@]+"${options[@]}"}" "$IN" "$OUT")
-
-if [ -n "${SLURM_JOB_ID:-}" ]; then
+if [ -n "${SLURM_JOB_ID:-}" ] && [ "$LAUNCH" = srun ]; then
     # srun takes the cores of a task from its own command line
     launch=(srun --mpi="$MPI" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1)
+elif [ -n "${SLURM_JOB_ID:-}" ]; then
+    launch=(mpirun -n "${SLURM_NTASKS:-1}" --bind-to none)
 else
     # left alone, mpirun binds each process to one core
     launch=(mpirun -n "$RANKS" --bind-to none)
 fi
-
+[ -z "$MODULES" ] || load_modules
+check
 echo "${launch[*]} ${command[*]}"
-exec "${launch[@]}" "${command[@]}"
+[ -n "${SLURM_JOB_ID:-}" ] || exec "${launch[@]}" "${command[@]}"
+run_in_time "${launch[@]}" "${command[@]}"

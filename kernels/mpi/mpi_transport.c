@@ -5,6 +5,8 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
 
@@ -33,12 +35,32 @@ static dcpk_status check(int code, const char *what, struct dcpk_error *err)
     return dcpk_fail(err, DCPK_EIO, "MPI, %s: %.*s", what, n, text);
 }
 
+/*
+ * Under srun --mpi=none, Slurm's default, nobody tells the processes of each other. MPI_Init of
+ * Open MPI does not return then: it ends the process with 1, which here would be an answer.
+ */
+static dcpk_status check_launcher(struct dcpk_error *err)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n;
+
+    (void)MPI_Get_library_version(version, &n);
+    if (strncmp(version, "Open MPI", 8) != 0 || getenv("SLURM_STEP_NUM_TASKS") == NULL ||
+        getenv("PMIX_NAMESPACE") != NULL || getenv("PMI_RANK") != NULL ||
+        getenv("OMPI_COMM_WORLD_SIZE") != NULL)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "srun started several processes without MPI: give it --mpi=pmix ('srun "
+                     "--mpi=list' names what there is), or start them with mpirun");
+}
+
 static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
 {
     int provided;
-    dcpk_status st =
-        check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err);
+    dcpk_status st = check_launcher(err);
 
+    if (st == DCPK_OK)
+        st = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err);
     if (st != DCPK_OK)
         return st;
     /* of its own, so that errors come back instead of ending the process */

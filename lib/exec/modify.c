@@ -197,7 +197,7 @@ static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err
 
 static dcpk_status rewrite(const struct making *making, struct dcpk_error *err)
 {
-    const dcpk_status st = dcpk_writing_run_ranks(making->w, NULL, err);
+    const dcpk_status st = dcpk_writing_run_all(making->w, err);
 
     return st == DCPK_OK ? dcpk_writing_finish(making->w, &making->m->stats, err) : st;
 }

@@ -7,6 +7,7 @@ N_HOSTS=3
 HOST=dcpk$$ # their names are ${HOST}a, ${HOST}b, ${HOST}c
 BRIDGE=br$$
 letters=(a b c)
+n_failed=0 # checks
 
 # need PROGRAM... : exit 77 where one is not there, or we are not root.
 need() {
@@ -44,6 +45,7 @@ hosts_down() {
         ip netns del "$HOST${letters[i]}" 2>/dev/null || true
     done
     ip link del "$BRIDGE" 2>/dev/null || true
+    sleep 0.5 # until the killed are gone
 }
 
 # hosts_up: make them; $WORK is a folder outside /tmp. Exit 77 where the kernel does not let us.
@@ -76,4 +78,16 @@ hosts_up() {
     done
     echo "skipped: no mount or UTS namespaces here"
     exit 77
+}
+
+# check LABEL COMMAND... : it must succeed.
+check() {
+    local label=$1
+    shift
+    if "$@" >"$WORK/said" 2>&1; then
+        echo "ok      $label"
+    else
+        echo "FAILED  $label: $(tail -n 5 "$WORK/said")"
+        n_failed=$((n_failed + 1))
+    fi
 }

@@ -16,7 +16,6 @@ need ip nsenter unshare mpirun
 "$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: built without MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
 trap 'hosts_down; umount "$WORK/seen" 2>/dev/null; rm -rf "$WORK"' EXIT
-n_failed=0
 
 # what mpirun calls in the place of ssh: HOST COMMAND...
 cat >"$WORK/agent" <<'AGENT'
@@ -37,18 +36,6 @@ by_hosts() {
     on 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent="$WORK/agent" \
         OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp \
         mpirun --wdir "$WORK" --host "$list" -n "$n" "$@"
-}
-
-# check LABEL COMMAND... : it must succeed.
-check() {
-    local label=$1
-    shift
-    if "$@" >"$WORK/said" 2>&1; then
-        echo "ok      $label"
-    else
-        echo "FAILED  $label: $(tail -n 5 "$WORK/said")"
-        n_failed=$((n_failed + 1))
-    fi
 }
 
 # refused LABEL CODE REGEX ARGUMENT... : three hosts must fail so, saying it once.

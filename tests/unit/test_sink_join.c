@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sink_join.c - a partial folder that several processes work in: joined by its mark, late
  * where it shows late. */
-#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "lib/base/sink.h"
+#include "lib/exec/pool.h"
 #include "tests/unit/scratch.h"
 
 #define PARTIAL "runs/out.dcpkit-partial"
@@ -55,38 +55,35 @@ static void joins(void **state)
 struct late {
     char path[4200];
     uint64_t mark;
-    struct dcpk_folder *folder;
+    struct dcpk_folder *joined, *begun;
 };
 
-static void *begin_late(void *argument)
+/* Task 1 begins the folder a while after task 0 has begun to wait for it. */
+static dcpk_status join_or_begin(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
-    struct late *late = argument;
     const struct timespec pause = {.tv_nsec = 400000000};
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct late *late = context;
 
+    (void)worker;
+    if (task == 0)
+        return dcpk_folder_join(late->path, DCPK_FOLDER_SHARED, late->mark, 30, &late->joined, err);
     (void)nanosleep(&pause, NULL);
-    if (dcpk_folder_begin(late->path, DCPK_FOLDER_SHARED, &late->folder, &err) == DCPK_OK)
-        (void)dcpk_folder_put(late->folder, ".dcpkit-mark", &late->mark, sizeof late->mark, &err);
-    return NULL;
+    if (dcpk_folder_begin(late->path, DCPK_FOLDER_SHARED, &late->begun, err) != DCPK_OK)
+        return err->status;
+    return dcpk_folder_put(late->begun, ".dcpkit-mark", &late->mark, sizeof late->mark, err);
 }
 
 static void waits(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_folder *joined = NULL;
     struct late late = {.mark = 77};
-    pthread_t thread;
 
     (void)state;
     snprintf(late.path, sizeof late.path, "%s", scratch("runs/out"));
-    CHECK_EQ_INT(pthread_create(&thread, NULL, begin_late, &late), 0, "thread");
-    CHECK_OK(
-        dcpk_folder_join(scratch("runs/out"), DCPK_FOLDER_SHARED, late.mark, 30, &joined, &err),
-        "shown late");
-    pthread_join(thread, NULL);
-    dcpk_folder_abandon(joined);
+    CHECK_OK(dcpk_pool_run(2, 2, join_or_begin, &late, &err), "shown late");
+    dcpk_folder_abandon(late.joined);
     CHECK(scratch_has(PARTIAL), "whoever joined leaves it");
-    dcpk_folder_abandon(late.folder);
+    dcpk_folder_abandon(late.begun);
     CHECK(!scratch_has("runs"), "whoever began it does not");
 }
 

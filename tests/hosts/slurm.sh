@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm.sh - Slurm on three hosts (hosts.bash): ranks started by srun, and tools/sbatch_checkpoint_convert.sh as a job:
+# done, stopped before its time limit and gone on with, with settings that cannot work.
+#
+# Usage: slurm.sh BUILD     BUILD: the build folder, with dcpkit, samples/ and tests/bench/make_checkpoint
+# Needs root, ip, nsenter, unshare, mpirun, and slurmctld, slurmd, munged (Debian: slurmctld slurmd slurm-client munge;
+# none of them is started as a service). About four minutes, of which Slurm waits two before it starts a job again, and
+# 2 GB in $DCPK_HOSTS_DIR (default /var/tmp).
+# Exit 77: something is missing; 1: a check failed.
+set -euo pipefail
+[ $# -eq 1 ] || { sed -n '6,10s/^# \{0,1\}//p' "$0" >&2 && exit 2; }
+build=$(realpath "$1")
+tools=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../tools")
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
+need ip nsenter unshare mpirun slurmctld slurmd srun munged
+"$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: built without MPI" && exit 77; }
+WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
+trap 'kill "$(cat "$WORK/munged.pid")" 2>/dev/null; hosts_down; rm -rf "$WORK"' EXIT
+cd "$WORK"
+export SLURM_CONF=$WORK/slurm.conf
+
+start_slurm() {
+    local i
+    chmod 755 "$WORK"
+    mkdir state
+    (umask 077 && head -c 1024 /dev/urandom >munge.key)
+    munged --force --key-file="$WORK/munge.key" --socket="$WORK/munged" --pid-file="$WORK/munged.pid" \
+        --log-file="$WORK/munged.log" --seed-file="$WORK/munged.seed" 2>/dev/null
+    # slurmd asks for a control group's folders also where nothing uses them
+    printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=/tmp/cgroup\nCgroupAutomount=no\n' >cgroup.conf
+    cat >slurm.conf <<CONF
+ClusterName=dcpk
+SlurmctldHost=${HOST}a
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$WORK/munged
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+ReturnToService=2
+StateSaveLocation=$WORK/state
+SlurmdSpoolDir=/tmp/slurmd
+SlurmctldPidFile=/tmp/slurmctld.pid
+SlurmdPidFile=/tmp/slurmd.pid
+SlurmctldLogFile=$WORK/slurmctld.log
+SlurmdLogFile=$WORK/slurmd.%h.log
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+NodeName=${HOST}a,${HOST}b,${HOST}c CPUs=2 RealMemory=4000 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP
+CONF
+    on 0 slurmctld -f "$SLURM_CONF"
+    for ((i = 0; i < N_HOSTS; i++)); do
+        on "$i" mkdir -p /tmp/cgroup/freezer /tmp/cgroup/cpuset /tmp/cgroup/memory
+        on "$i" slurmd -f "$SLURM_CONF"
+    done
+    for ((i = 0; i < 60; i++)); do
+        [[ $(on 0 sinfo -h -o '%D %T') != "$N_HOSTS idle" ]] || return 0
+        sleep 0.5
+    done
+    echo "skipped: Slurm does not start here: $(tail -n 1 slurmd.*.log)"
+    exit 77
+}
+
+# steps ARGUMENT... : srun in $WORK, by three tasks on three hosts.
+steps() {
+    on 0 srun --chdir="$WORK" -N3 -n3 "$@"
+}
+
+# job NAME SETTING=... : the script as a job, without waiting; what it says is in NAME.out.
+job() {
+    local name=$1
+    shift
+    on 0 env --chdir="$WORK" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 IN="$WORK/big" OUT="$WORK/$name" \
+        DCPKIT="$WORK/dcpkit" OPTIONS="--quiet --target-dp 8" "$@" sbatch --parsable --nodes=3 --cpus-per-task=1 --mem=1G \
+        --output="$WORK/$name.out" "$WORK/sbatch_checkpoint_convert.sh"
+}
+
+# ends ID: wait for the job's end; its exit code.
+ends() {
+    local i state
+    [ -n "$1" ] || { echo 99 && return; } # it was not taken
+    for ((i = 0; i < 400; i++)); do
+        state=$(on 0 scontrol show job "$1")
+        [[ $state =~ JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT) ]] && break
+        sleep 0.5
+    done
+    [[ $state =~ \ ExitCode=([0-9]+): ]] && echo "${BASH_REMATCH[1]}"
+}
+
+hosts_up
+cp "$build/dcpkit" "$tools/sbatch_checkpoint_convert.sh" .
+"$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" --gb 0.5 big >/dev/null
+./dcpkit convert --quiet --to fsdp_dtensor --target-dp 8 big one >/dev/null
+start_slurm
+
+check "srun on three hosts" test "$(steps hostname | sort | tr '\n' ' ')" = "${HOST}a ${HOST}b ${HOST}c "
+check "srun --mpi=pmix" steps --mpi=pmix ./dcpkit convert --quiet --to fsdp_dtensor --target-dp 8 big three
+check "as by one process" diff -r one three
+check "verify" steps --mpi=pmix ./dcpkit verify --against big three
+code=0
+steps --mpi=none ./dcpkit verify three >said 2>&1 || code=$?
+check "srun without MPI is told so" test "$code" -eq 2 -a "$(grep -c 'srun started several processes without MPI' said)" -gt 0
+
+check "a job by srun" test "$(ends "$(job by_srun)")" -eq 0
+check "as by one process" diff -r one by_srun
+check "a job by mpirun" test "$(ends "$(job by_mpirun LAUNCH=mpirun)")" -eq 0
+check "as by one process" diff -r one by_mpirun
+check "no such --mpi" test "$(ends "$(job none MPI=nothing)")" -eq 2 -a "$(grep -c 'srun has no --mpi=nothing' none.out)" -eq 1
+check "no such program" test "$(ends "$(job none DCPKIT=nothing)")" -eq 2 -a "$(grep -c "no program 'nothing'" none.out)" -eq 1
+
+# What Slurm does before a time limit (--signal), at different times until one is in the midst of it.
+for ((try = 1; try <= 20; try++)); do
+    rm -rf cut cut.out
+    id=$(job cut)
+    for ((i = 0; i < 400; i++)); do
+        [ ! -e cut/iter_0000004.dcpkit-partial/__0_0.distcp ] || break
+        sleep 0.05
+    done
+    sleep "0.$((try % 5 + 1))"
+    on 0 scancel --signal=USR1 --batch "$id" 2>/dev/null || true
+    for ((i = 0; i < 100; i++)); do
+        ! grep -q 'the job goes on later' cut.out || break
+        [ ! -e cut/iter_0000004 ] || break
+        sleep 0.2
+    done
+    ! grep -q 'what is done is kept' cut.out || break
+    on 0 scancel "$id" 2>/dev/null || true
+    sleep 2
+done
+check "stopped in order" test "$(grep -c 'what is done is kept' cut.out)" -eq 1 -a -e cut/iter_0000004.dcpkit-partial
+check "and queued again" test "$(grep -c 'the job goes on later' cut.out)" -eq 1
+check "its second turn" test "$(ends "$id")" -eq 0 -a "$(grep -c '  resumed ' cut.out)" -eq 1
+check "as by one process" diff -r one cut
+[ "$n_failed" -eq 0 ] || exit 1
