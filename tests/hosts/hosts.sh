@@ -15,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
 need ip nsenter unshare mpirun
 "$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: built without MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
-trap 'hosts_down; umount "$WORK/seen" 2>/dev/null; rm -rf "$WORK"' EXIT
+trap 'hosts_down; umount "$WORK/seen" 2>/dev/null || true; rm -rf "$WORK"' EXIT
 
 # what mpirun calls in the place of ssh: HOST COMMAND...
 cat >"$WORK/agent" <<'AGENT'
