@@ -102,6 +102,52 @@ static dcpk_status copy_word(const struct word *word, char **copy, struct dcpk_e
     return DCPK_OK;
 }
 
+/* Behind the bracket expression that begins at p: "[^]a-z[:digit:]]". The text's end where it has
+ * none, which regcomp refuses. */
+static const char *skip_brackets(const char *p)
+{
+    p += p[1] == '^' ? 2 : 1;
+    p += *p == ']';
+    while (*p != '\0' && *p != ']') {
+        const char kind = p[0] == '[' && p[1] != '\0' && strchr(".=:", p[1]) != NULL ? p[1] : '\0';
+
+        p++;
+        if (kind == '\0')
+            continue;
+        for (p++; *p != '\0' && !(p[0] == kind && p[1] == ']'); p++)
+            ;
+        p += *p == '\0' ? 0 : 2;
+    }
+    return *p == '\0' ? p : p + 1;
+}
+
+/*
+ * Repetitions of repetitions, as "a++" or the lazy "a*?" of other languages: POSIX leaves open what
+ * they mean, and regcomp of glibc takes twice the memory for each one more.
+ */
+static dcpk_status check_repetitions(const char *text, struct dcpk_error *err)
+{
+    bool is_repeated = false;
+
+    for (const char *p = text; *p != '\0';) {
+        const bool repeats = strchr("*+?{", *p) != NULL;
+
+        if (repeats && is_repeated)
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "the regular expression '%s': '%.2s' repeats a repetition, which has "
+                             "no meaning in POSIX",
+                             text, p - 1);
+        is_repeated = repeats;
+        if (*p == '[')
+            p = skip_brackets(p);
+        else if (*p == '{' && strchr(p, '}') != NULL)
+            p = strchr(p, '}') + 1;
+        else
+            p += p[0] == '\\' && p[1] != '\0' ? 2 : 1;
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status compile(struct edit *edit, const struct word *word, struct dcpk_error *err)
 {
     char *text = NULL, message[256];
@@ -109,6 +155,10 @@ static dcpk_status compile(struct edit *edit, const struct word *word, struct dc
 
     if (copy_word(word, &text, err) != DCPK_OK)
         return err->status;
+    if (check_repetitions(text, err) != DCPK_OK) {
+        dcpk_free(text);
+        return err->status;
+    }
     code = regcomp(&edit->regex, text, REG_EXTENDED);
     dcpk_free(text);
     if (code != 0) {

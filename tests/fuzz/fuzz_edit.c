@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "lib/rules/edit.h"
+#include "tests/fuzz/fuzz_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -79,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     char operations[MAX_OPERATIONS][MAX_TEXT_BYTES];
     const char *texts[MAX_OPERATIONS];
-    char *copy = strndup((const char *)data, n_bytes), *rest = copy;
+    char *copy = fuzz_text(data, n_bytes), *rest = copy;
     const char *letters = strsep(&rest, "\n"), *name = strsep(&rest, "\n");
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_edits *edits = NULL;

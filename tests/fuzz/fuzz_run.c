@@ -10,6 +10,7 @@
 
 #include "formats/megatron/megatron.h"
 #include "lib/ckpt/run.h"
+#include "tests/fuzz/fuzz_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -97,11 +98,9 @@ static void find(const struct part *text, struct part *tracker)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_run run = {0};
-    char *names[MAX_NAMES], *copy = strndup(text->text, text->n);
+    char *names[MAX_NAMES], *copy = fuzz_text(text->text, text->n);
     struct dcpk_run_files files = {.names = names, .read = read_tracker, .context = tracker};
 
-    if (copy == NULL)
-        abort();
     files.n = take_names(copy, names);
     if (dcpk_run_find_among(&files, &run, &err) == DCPK_OK)
         check_found(&run, names, files.n);

@@ -10,10 +10,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static void check_axis(const struct dcpk_slice_axis *axis, int64_t extent)
 {
-    if (axis->n < 0 || axis->n > extent || axis->step < 1 || axis->first < 0 ||
-        axis->first > extent || (axis->is_dropped && axis->n != 1))
+    const int64_t left = axis->step > 0 ? extent - 1 - axis->first : -axis->first; /* to the end */
+
+    if (axis->n < 0 || axis->n > extent || axis->step == 0 || (axis->is_dropped && axis->n != 1))
         abort();
-    if (axis->n > 0 && axis->n - 1 > (extent - 1 - axis->first) / axis->step)
+    if (axis->n > 0 && (axis->first < 0 || axis->first >= extent))
+        abort();
+    if (axis->n > 1 && axis->n - 1 > left / axis->step)
         abort();
 }
 
