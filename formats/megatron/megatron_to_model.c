@@ -12,6 +12,9 @@
 #include "formats/megatron/megatron_stacking.h"
 #include "lib/base/text.h"
 
+/* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */
+#define MAX_SLICES (1 << 20)
+
 /* Megatron's loaders start a state machine of their own where they find none (conversion.md 6.3).
  */
 #define RERUN_REASON "rerun state of the source's ranks: a run that finds none starts anew"
@@ -133,6 +136,11 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_parts 
     tensor.rank = stored->rank - s.n_axes;
     for (int a = 0; a < s.n_axes; a++)
         count[a] = stored->shape[a];
+    if (count[0] > MAX_SLICES || count[1] > MAX_SLICES || count[0] * count[1] > MAX_SLICES)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' stacks %" PRId64 " x %" PRId64
+                         " layers and experts, the limit is %d",
+                         stored->key, count[0], count[1], MAX_SLICES);
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
         for (lead[1] = 0; lead[1] < count[1]; lead[1]++) {
             struct dcpk_model_tensor slice = tensor;
