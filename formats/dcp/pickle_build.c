@@ -20,7 +20,8 @@ const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
     return names[kind];
 }
 
-/* Small enough to stay in a cache, large enough that looking at the roots costs little. */
+/* Small enough to stay in a cache and for attack_pickle's bound on memory (72 MiB), large enough
+ * that looking at the roots costs little. */
 #define COLLECT_BYTES ((uint64_t)896 << 10)
 
 dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,

@@ -10,21 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/pickle.h"
 #include "formats/megatron/megatron_buckets.h"
-#include "lib/base/alloc.h"
+#include "tests/fuzz/listed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-#define MAX_CHUNKS 4096
-#define MAX_ELEMS  ((long long)1 << 40)
-
-struct state {
-    const char *pickle;
-    size_t n_bytes;
-};
-
-static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *key, struct dcpk_error *err)
+static dcpk_status add_object(struct dcpk_checkpoint *ckpt, char *key, struct dcpk_error *err)
 {
     const struct dcpk_object object = {key, {0, 0, dcpk_source_bytes(ckpt->files[0])}};
 
@@ -38,7 +29,7 @@ static dcpk_status add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_tensor *
     int64_t *last = NULL;
     char *end;
 
-    for (; ckpt->n_chunks < MAX_CHUNKS; starts = end + 1) {
+    for (; ckpt->n_chunks < LISTED_CHUNKS; starts = end + 1) {
         const long long at = strtoll(starts, &end, 10);
         int64_t *span = dcpk_arena_array(ckpt->arena, 2, sizeof *span, err);
 
@@ -104,7 +95,7 @@ static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, char *line, struct d
         return dcpk_fail(err, DCPK_EFORMAT, "a line without two tabs");
     *elems = *starts = '\0';
     shape[0] = strtoll(elems + 1, &end, 10);
-    if (shape[0] < 0 || shape[0] > MAX_ELEMS)
+    if (shape[0] < 0 || shape[0] > LISTED_ELEMS)
         return dcpk_fail(err, DCPK_EFORMAT, "a size out of range");
     t.shape = shape;
     st = add_chunks(ckpt, &t, starts + 1, err);
@@ -115,47 +106,16 @@ static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, char *line, struct d
 
 static dcpk_status fuzz_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct state *state = ckpt->state;
-    struct dcpk_source *source;
-    char *copy = NULL, *text, *next;
-    size_t n;
-    dcpk_status st = dcpk_store_find(ckpt->store, "input", &source, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, 1 << 20, &copy, &n, err);
-    if (st != DCPK_OK)
-        return st;
-    text = dcpk_arena_strndup(ckpt->arena, copy, n, err);
-    dcpk_free(copy);
-    ckpt->files = dcpk_alloc_array(1, sizeof(struct dcpk_source *), err);
-    ckpt->chunks = dcpk_alloc_array(MAX_CHUNKS, sizeof *ckpt->chunks, err);
-    if (text == NULL || ckpt->files == NULL || ckpt->chunks == NULL)
-        return err->status;
-    ckpt->files[ckpt->n_files++] = source;
-    for (char *line = text; st == DCPK_OK && line < text + n; line = next) {
-        char *end = memchr(line, '\n', (size_t)(text + n - line));
-
-        if (end == NULL || end == line) {
-            state->pickle = end == NULL ? line : end + 1;
-            state->n_bytes = (size_t)(text + n - state->pickle);
-            break;
-        }
-        *end = '\0';
-        next = end + 1;
-        st = *line == '@' ? add_object(ckpt, line + 1, err) : add_tensor(ckpt, line, err);
-    }
-    return st;
+    return listed_read(ckpt, add_object, add_tensor, err);
 }
 
+/* Every object holds the pickle. */
 static dcpk_status fuzz_load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                              struct dcpk_arena *arena, const struct dcpk_value **value,
                              struct dcpk_error *err)
 {
-    const struct dcpk_pickle_options options = {.persistent = NULL};
-    const struct state *state = ckpt->state;
-
     (void)object;
-    return dcpk_pickle_read(state->pickle, state->n_bytes, &options, arena, value, err);
+    return listed_common(ckpt, arena, value, err);
 }
 
 /* A tensor for a text "T<n>"; other values stay. */
@@ -224,18 +184,10 @@ static dcpk_status fuzz_outline(struct dcpk_checkpoint *ckpt, const struct dcpk_
     return DCPK_OK;
 }
 
-static dcpk_status fuzz_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
-{
-    (void)store;
-    (void)err;
-    *score = 1;
-    return DCPK_OK;
-}
-
 static const struct dcpk_format format = {.name = "fuzz",
                                           .summary = "the input of this program",
-                                          .state_bytes = sizeof(struct state),
-                                          .probe = fuzz_probe,
+                                          .state_bytes = sizeof(struct listed_state),
+                                          .probe = listed_probe,
                                           .open = fuzz_open,
                                           .load_object = fuzz_load,
                                           .outline_object = fuzz_outline};

@@ -25,7 +25,7 @@ struct listed_state {
     size_t n_bytes;
 };
 
-static inline dcpk_status listed_object(struct dcpk_checkpoint *ckpt, const char *key,
+static inline dcpk_status listed_object(struct dcpk_checkpoint *ckpt, char *key,
                                         struct dcpk_error *err)
 {
     const struct dcpk_object object = {.key = key};
@@ -124,7 +124,12 @@ static inline dcpk_status listed_tensor(struct dcpk_checkpoint *ckpt, char *line
     return st == DCPK_OK ? dcpk_checkpoint_add_tensor(ckpt, &t, err) : st;
 }
 
-static inline dcpk_status listed_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+/* What a line becomes; it may be changed. */
+typedef dcpk_status listed_line(struct dcpk_checkpoint *ckpt, char *line, struct dcpk_error *err);
+
+/* Read the lines, and where the pickle lies. */
+static inline dcpk_status listed_read(struct dcpk_checkpoint *ckpt, listed_line *add_object,
+                                      listed_line *add_tensor, struct dcpk_error *err)
 {
     struct listed_state *state = ckpt->state;
     struct dcpk_source *source;
@@ -153,9 +158,14 @@ static inline dcpk_status listed_open(struct dcpk_checkpoint *ckpt, struct dcpk_
         }
         *end = '\0';
         next = end + 1;
-        st = *line == '@' ? listed_object(ckpt, line + 1, err) : listed_tensor(ckpt, line, err);
+        st = *line == '@' ? add_object(ckpt, line + 1, err) : add_tensor(ckpt, line, err);
     }
     return st;
+}
+
+static inline dcpk_status listed_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return listed_read(ckpt, listed_object, listed_tensor, err);
 }
 
 static inline dcpk_status listed_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
