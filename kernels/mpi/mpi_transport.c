@@ -154,18 +154,19 @@ static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, in
                                uint64_t *message, struct dcpk_error *err)
 {
     struct mpi_comm *comm = of(base);
+    const int source = *from == DCPK_ANY_RANK ? MPI_ANY_SOURCE : *from;
     MPI_Status status;
     int is_there = 1;
     dcpk_status st = DCPK_OK;
 
     if (!waits)
-        st = check(MPI_Iprobe(MPI_ANY_SOURCE, TAG, comm->world, &is_there, MPI_STATUS_IGNORE),
-                   "receiving", err);
+        st = check(MPI_Iprobe(source, TAG, comm->world, &is_there, MPI_STATUS_IGNORE), "receiving",
+                   err);
     *got = st == DCPK_OK && is_there;
     if (!*got)
         return st;
-    st = check(MPI_Recv(message, 1, MPI_UINT64_T, MPI_ANY_SOURCE, TAG, comm->world, &status),
-               "receiving", err);
+    st = check(MPI_Recv(message, 1, MPI_UINT64_T, source, TAG, comm->world, &status), "receiving",
+               err);
     *from = status.MPI_SOURCE;
     return st;
 }

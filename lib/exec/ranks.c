@@ -34,7 +34,8 @@ struct dcpk_ranks {
     uint64_t *done_bytes;  /* of each rank, as rank 0 knows it */
     pthread_mutex_t mutex; /* of what follows, and of messages */
     /* Since the last agreement: */
-    uint64_t n_stops_got, n_others_got, n_sent;
+    uint64_t *n_got; /* messages, from each rank */
+    uint64_t n_stops_got, n_sent;
     int n_done;               /* ranks that have done their part */
     struct dcpk_error broken; /* what a message met on its way */
     dcpk_ranks_told *told;
@@ -67,6 +68,7 @@ static void ranks_free(struct dcpk_ranks *ranks)
     pthread_mutex_destroy(&ranks->mutex);
     dcpk_free(ranks->votes);
     dcpk_free(ranks->done_bytes);
+    dcpk_free(ranks->n_got);
     dcpk_free(ranks);
 }
 
@@ -82,7 +84,9 @@ static dcpk_status ranks_new(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
     made->votes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->votes, err);
     if (made->votes != NULL)
         made->done_bytes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->done_bytes, err);
-    if (made->done_bytes == NULL) {
+    if (made->done_bytes != NULL)
+        made->n_got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->n_got, err);
+    if (made->n_got == NULL) {
         ranks_free(made);
         return err->status;
     }
@@ -139,19 +143,20 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks)
     return ranks == NULL ? 1 : ranks->comm->n_ranks;
 }
 
-/* Take one message; *got is false when there is none. */
-static dcpk_status take(struct dcpk_ranks *ranks, bool waits, bool *got, struct dcpk_error *err)
+/* Take one message of rank `from` or DCPK_ANY_RANK; *got is false when there is none. */
+static dcpk_status take(struct dcpk_ranks *ranks, int from, bool waits, bool *got,
+                        struct dcpk_error *err)
 {
     uint64_t message;
-    int from;
     dcpk_status st = ranks->comm->transport->receive(ranks->comm, waits, got, &from, &message, err);
 
     if (st != DCPK_OK || !*got)
         return st;
+    ranks->n_got[from]++;
     switch ((enum kind)(message >> DCPK_RANKS_WORD_BITS)) {
     case STOP:
         ranks->n_stops_got++;
-        return DCPK_OK;
+        break;
     case BYTES:
         ranks->done_bytes[from] = message & NUMBER;
         break;
@@ -163,7 +168,6 @@ static dcpk_status take(struct dcpk_ranks *ranks, bool waits, bool *got, struct 
         ranks->n_done++;
         break;
     }
-    ranks->n_others_got++;
     return DCPK_OK;
 }
 
@@ -186,22 +190,26 @@ static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Receive what has been sent to this rank and not yet been received, so that the next phase begins
- * without messages of this one. */
+/*
+ * Receive what has been sent to this rank and not yet been received, so that the next phase begins
+ * without messages of this one. From each rank by itself: one that has gone on may already have
+ * sent something for the next phase, while another's last words of this one are under way.
+ */
 static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
     const int self = ranks->comm->rank;
-    uint64_t n_stops = 0, n_others = 0;
     bool got;
 
     for (int r = 0; r < ranks->comm->n_ranks; r++) {
-        n_stops += r != self && ranks->votes[r].stops != 0;
-        n_others += self == 0 ? ranks->votes[r].n_sent : 0;
+        const struct vote *vote = &ranks->votes[r];
+        const uint64_t n_sent = (vote->stops != 0) + (self == 0 ? vote->n_sent : 0);
+
+        while (r != self && ranks->n_got[r] < n_sent)
+            if (take(ranks, r, true, &got, err) != DCPK_OK)
+                return err->status;
+        ranks->n_got[r] = 0;
     }
-    while (ranks->n_stops_got < n_stops || ranks->n_others_got < n_others)
-        if (take(ranks, true, &got, err) != DCPK_OK)
-            return err->status;
-    ranks->n_stops_got = ranks->n_others_got = ranks->n_sent = 0;
+    ranks->n_stops_got = ranks->n_sent = 0;
     ranks->n_done = 0;
     ranks->told = NULL;
     ranks->broken = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -389,7 +397,7 @@ static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struc
 
     ranks->done_bytes[ranks->comm->rank] = done_bytes;
     while (got)
-        if (take(ranks, false, &got, err) != DCPK_OK)
+        if (take(ranks, DCPK_ANY_RANK, false, &got, err) != DCPK_OK)
             return err->status;
     if (ranks->comm->rank == 0 || now < ranks->next_send)
         return DCPK_OK;

@@ -17,6 +17,8 @@ struct dcpk_comm {
     int rank, n_ranks;
 };
 
+#define DCPK_ANY_RANK (-1)
+
 /*
  * Errors are those of the network, DCPK_EIO with the library's reason. Calls of one rank must not
  * overlap, but may come from different threads.
@@ -34,7 +36,8 @@ struct dcpk_transport {
     /* Send a message to another rank without waiting for it. Messages between two ranks stay in
      * order. */
     dcpk_status (*send)(struct dcpk_comm *comm, int to, uint64_t message, struct dcpk_error *err);
-    /* Take the next message from any rank; *got is false when there is none and `waits` is too. */
+    /* Take the next message from rank *from; DCPK_ANY_RANK becomes the rank that sent it. *got is
+     * false when there is none and `waits` is too. */
     dcpk_status (*receive)(struct dcpk_comm *comm, bool waits, bool *got, int *from,
                            uint64_t *message, struct dcpk_error *err);
     /* Frees comm. All messages must have been received. */

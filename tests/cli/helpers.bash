@@ -110,11 +110,12 @@ need_mpi() {
 }
 
 # by_ranks N ARGUMENT... : dcpkit by N processes: its result, then its messages; what mpirun itself says at a
-# failure is left out.
+# failure is left out. Processes that wait for each other for ever are given up.
 by_ranks() {
     local n=$1 status=0
     shift
-    mpirun -n "$n" "$DCPKIT" "$@" 2>"$GOT/all" || status=$?
+    timeout -k 5 100 mpirun -n "$n" "$DCPKIT" "$@" 2>"$GOT/all" || status=$?
+    [ "$status" -ne 124 ] || echo "no end within 100 s"
     grep '^dcpkit: ' "$GOT/all" || true
     return "$status"
 }

@@ -2,24 +2,31 @@
 /* test_ranks.c - what ranks tell one another, over a transport of threads. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "lib/exec/pool.h"
 #include "lib/exec/ranks.h"
 #include "tests/check.h"
 
-enum { N = 4, MAX_QUEUE = 256, SHARED_BYTES = 4096 };
+enum { N = 4, MAX_QUEUE = 256, MAX_BROADCASTS = 16, SHARED_BYTES = 4096, PATIENCE_SECONDS = 20 };
 
-/* A job of N threads: one place for collectives, a queue of messages for each rank. */
+/*
+ * A job of N threads: one place for what is gathered, one for each broadcast, a queue of messages
+ * from each rank to each. As with MPI the root of a broadcast does not wait for the others, and
+ * messages of two ranks may overtake each other.
+ */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_barrier_t barrier;
-    uint8_t bytes[N][SHARED_BYTES];
+    uint8_t gathered[N][SHARED_BYTES], broadcasts[MAX_BROADCASTS][SHARED_BYTES];
+    bool is_told[MAX_BROADCASTS];
+    int n_heard[N]; /* broadcasts that a rank has taken part in */
     struct {
-        int from;
-        uint64_t message;
-    } queue[N][MAX_QUEUE];
-    int n_sent[N], n_taken[N];
+        uint64_t messages[MAX_QUEUE];
+        int n_sent, n_taken;
+    } queues[N][N];          /* of the receiver, from each */
+    int slow_rank, n_before; /* its messages arrive once rank 0 has been sent so many by others */
 } job;
 
 static _Thread_local int self;
@@ -30,24 +37,42 @@ static dcpk_status thread_all_gather(struct dcpk_comm *comm, const void *mine, s
                                      void *all, struct dcpk_error *err)
 {
     (void)err;
-    memcpy(job.bytes[comm->rank], mine, n_bytes);
+    memcpy(job.gathered[comm->rank], mine, n_bytes);
     pthread_barrier_wait(&job.barrier);
     for (size_t r = 0; r < N; r++)
-        memcpy((uint8_t *)all + r * n_bytes, job.bytes[r], n_bytes);
+        memcpy((uint8_t *)all + r * n_bytes, job.gathered[r], n_bytes);
     pthread_barrier_wait(&job.barrier);
     return DCPK_OK;
+}
+
+/* Wait until something has changed; false after a time in which it should have. Under the lock. */
+static bool wait_for_change(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_SECONDS;
+    return pthread_cond_timedwait(&job.changed, &job.mutex, &until) == 0;
 }
 
 static dcpk_status thread_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
                                     struct dcpk_error *err)
 {
-    (void)err;
-    if (comm->rank == root)
-        memcpy(job.bytes[0], data, n_bytes);
-    pthread_barrier_wait(&job.barrier);
-    memcpy(data, job.bytes[0], n_bytes);
-    pthread_barrier_wait(&job.barrier);
-    return DCPK_OK;
+    const int i = job.n_heard[comm->rank]++;
+    bool is_waiting = true;
+
+    pthread_mutex_lock(&job.mutex);
+    if (comm->rank == root) {
+        memcpy(job.broadcasts[i], data, n_bytes);
+        job.is_told[i] = true;
+        pthread_cond_broadcast(&job.changed);
+    }
+    while (!job.is_told[i] && is_waiting)
+        is_waiting = wait_for_change();
+    if (job.is_told[i])
+        memcpy(data, job.broadcasts[i], n_bytes);
+    pthread_mutex_unlock(&job.mutex);
+    return is_waiting ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is broadcast");
 }
 
 static dcpk_status thread_send(struct dcpk_comm *comm, int to, uint64_t message,
@@ -55,29 +80,48 @@ static dcpk_status thread_send(struct dcpk_comm *comm, int to, uint64_t message,
 {
     (void)err;
     pthread_mutex_lock(&job.mutex);
-    job.queue[to][job.n_sent[to]].from = comm->rank;
-    job.queue[to][job.n_sent[to]++].message = message;
+    job.queues[to][comm->rank].messages[job.queues[to][comm->rank].n_sent++] = message;
     pthread_cond_broadcast(&job.changed);
     pthread_mutex_unlock(&job.mutex);
     return DCPK_OK;
 }
 
+/* Has a message of rank r arrived that was not taken? */
+static bool has_arrived(int rank, int r)
+{
+    int n_by_others = 0;
+
+    for (int other = 0; other < N; other++)
+        n_by_others += other == r ? 0 : job.queues[0][other].n_sent;
+    return job.queues[rank][r].n_taken < job.queues[rank][r].n_sent &&
+           (job.n_before == 0 || rank != 0 || r != job.slow_rank || n_by_others >= job.n_before);
+}
+
+/* The rank of a message to take, N when there is none. */
+static int find_sender(int rank, int wanted)
+{
+    int r = 0;
+
+    while (r < N && !((wanted == DCPK_ANY_RANK || wanted == r) && has_arrived(rank, r)))
+        r++;
+    return r;
+}
+
 static dcpk_status thread_receive(struct dcpk_comm *comm, bool waits, bool *got, int *from,
                                   uint64_t *message, struct dcpk_error *err)
 {
-    const int rank = comm->rank;
+    const int rank = comm->rank, wanted = *from;
+    bool is_waiting = true;
 
-    (void)err;
     pthread_mutex_lock(&job.mutex);
-    while (waits && job.n_taken[rank] == job.n_sent[rank])
-        pthread_cond_wait(&job.changed, &job.mutex);
-    *got = job.n_taken[rank] < job.n_sent[rank];
-    if (*got) {
-        *from = job.queue[rank][job.n_taken[rank]].from;
-        *message = job.queue[rank][job.n_taken[rank]++].message;
-    }
+    for (*from = find_sender(rank, wanted); waits && *from == N && is_waiting;
+         *from = find_sender(rank, wanted))
+        is_waiting = wait_for_change();
+    *got = *from < N;
+    if (*got)
+        *message = job.queues[rank][*from].messages[job.queues[rank][*from].n_taken++];
     pthread_mutex_unlock(&job.mutex);
-    return DCPK_OK;
+    return *got || !waits ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is received");
 }
 
 static void thread_leave(struct dcpk_comm *comm)
@@ -136,11 +180,15 @@ static dcpk_status run_rank(void *context, int worker, uint64_t number, struct d
     return DCPK_OK;
 }
 
-static void run_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case)
+/* Messages of slow_rank to rank 0 arrive once others have sent it n_before. */
+static void run_slow_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case,
+                            int slow_rank, int n_before)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     memset(&job, 0, sizeof job);
+    job.slow_rank = slow_rank;
+    job.n_before = n_before;
     pthread_mutex_init(&job.mutex, NULL);
     pthread_cond_init(&job.changed, NULL);
     pthread_barrier_init(&job.barrier, NULL, N);
@@ -150,8 +198,13 @@ static void run_script(void (*script)(struct dcpk_ranks *, struct rank *), const
     pthread_barrier_destroy(&job.barrier);
     pthread_cond_destroy(&job.changed);
     pthread_mutex_destroy(&job.mutex);
-    for (int r = 0; r < N; r++) /* nothing of one phase is left for the next */
-        CHECK_EQ_INT(job.n_taken[r], job.n_sent[r], "messages");
+    for (int r = 0; r < N * N; r++) /* nothing of one phase is left for the next */
+        CHECK_EQ_INT(job.queues[r / N][r % N].n_taken, job.queues[r / N][r % N].n_sent, "messages");
+}
+
+static void run_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case)
+{
+    run_slow_script(script, of_case, 0, 0);
 }
 
 static const struct agree_case {
@@ -331,6 +384,38 @@ static void test_wait_in_vain(void **state)
     }
 }
 
+/*
+ * Rank 2 says how far it is and rank 1 fails. Having told so, rank 1 goes on and fails again before
+ * rank 0 has heard rank 2: that failure belongs to the second agreement.
+ */
+static void script_overtake(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct dcpk_progress progress =
+        dcpk_ranks_progress(ranks, (struct dcpk_progress){.update = show, .context = rank}, 400);
+    dcpk_status st = DCPK_OK;
+
+    if (rank->self == 2)
+        progress.update(progress.context, 1, 100);
+    if (rank->self == 1)
+        st = dcpk_fail(&rank->err, DCPK_EIO, "no space");
+    rank->status = dcpk_ranks_agree(ranks, st, &rank->err);
+    st = DCPK_OK;
+    if (rank->self == 1)
+        st = dcpk_fail(&rank->err, DCPK_EFORMAT, "bad bytes");
+    rank->second = dcpk_ranks_agree(ranks, st, &rank->err);
+}
+
+static void test_overtake(void **state)
+{
+    (void)state;
+    run_slow_script(script_overtake, NULL, 2, 2);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_EIO, "the first failure");
+        CHECK_EQ_INT(results[r].second, DCPK_EFORMAT, "the second");
+        CHECK_EQ_STR(results[r].err.text, "rank 1 of 4: bad bytes", "the second");
+    }
+}
+
 /* Rank r gives r letters. */
 static void script_share(struct dcpk_ranks *ranks, struct rank *rank)
 {
@@ -484,8 +569,8 @@ int main(void)
         cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
         cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
         cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
-        cmocka_unit_test(test_inside),   cmocka_unit_test(test_divide),
-        cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_overtake), cmocka_unit_test(test_inside),
+        cmocka_unit_test(test_divide),   cmocka_unit_test(test_launched),
     };
 
     unsetenv("OMPI_COMM_WORLD_SIZE");
