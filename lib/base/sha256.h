@@ -13,7 +13,7 @@
 /* A hash under way; one thread's. */
 struct dcpk_sha256;
 
-/* Errors: DCPK_ENOMEM; DCPK_EIO when libcrypto offers no SHA-256 (its configuration). */
+/* Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err);
 void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes);
 /* The digest of all updates since the last one; the next update begins anew. */
