@@ -19,6 +19,7 @@
 
 #define LISTED_CHUNKS 4096
 #define LISTED_ELEMS  ((int64_t)1 << 40)
+#define LISTED_SLICES 4096 /* of a stacked tensor */
 
 struct listed_state {
     const char *pickle;
@@ -104,6 +105,17 @@ static inline dcpk_status listed_shape(struct dcpk_checkpoint *ckpt, struct dcpk
     return DCPK_OK;
 }
 
+/* Would it become so many parameters that one input takes seconds? A file of that many slices would
+ * be large; more than a million are refused by what is tested here. */
+static inline bool listed_is_slow(const struct dcpk_tensor *t)
+{
+    int64_t n_slices = 1;
+
+    for (int a = 0; a + 1 < t->rank && a < 2; a++)
+        n_slices *= t->shape[a];
+    return n_slices > LISTED_SLICES && n_slices <= 1 << 20;
+}
+
 static inline dcpk_status listed_tensor(struct dcpk_checkpoint *ckpt, char *line,
                                         struct dcpk_error *err)
 {
@@ -119,6 +131,8 @@ static inline dcpk_status listed_tensor(struct dcpk_checkpoint *ckpt, char *line
     if (starts == NULL || t.dtype == DCPK_DTYPE_NONE)
         return dcpk_fail(err, DCPK_EFORMAT, "a line without two tabs, or of no dtype");
     st = listed_shape(ckpt, &t, sizes, err);
+    if (st == DCPK_OK && listed_is_slow(&t))
+        st = dcpk_fail(err, DCPK_EFORMAT, "a stack too high for this program");
     if (st == DCPK_OK)
         st = listed_chunks(ckpt, &t, starts, err);
     return st == DCPK_OK ? dcpk_checkpoint_add_tensor(ckpt, &t, err) : st;
