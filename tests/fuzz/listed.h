@@ -110,10 +110,13 @@ static inline dcpk_status listed_shape(struct dcpk_checkpoint *ckpt, struct dcpk
 static inline bool listed_is_slow(const struct dcpk_tensor *t)
 {
     int64_t n_slices = 1;
+    bool is_slow = false;
 
-    for (int a = 0; a + 1 < t->rank && a < 2; a++)
+    for (int a = 0; a + 1 < t->rank && a < 2; a++) {
         n_slices *= t->shape[a];
-    return n_slices > LISTED_SLICES && n_slices <= 1 << 20;
+        is_slow = is_slow || (n_slices > LISTED_SLICES && n_slices <= 1 << 20);
+    }
+    return is_slow;
 }
 
 static inline dcpk_status listed_tensor(struct dcpk_checkpoint *ckpt, char *line,
