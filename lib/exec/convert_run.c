@@ -22,6 +22,7 @@ struct making {
     struct dcpk_folder *folder;
     struct dcpk_exec *exec;
     struct dcpk_writing *w;
+    struct dcpk_journal_subject subject;
     bool is_wrong; /* what was written is not what it should be, and nothing to go on with */
 };
 
@@ -59,28 +60,30 @@ static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
     return st;
 }
 
-/* Collective: all ranks see the same input and have come to the same plan. */
-static dcpk_status compare_plans(const struct making *m, const struct dcpk_journal_subject *subject,
-                                 struct dcpk_error *err)
+/* Collective inside the work: all ranks see the same input and have come to the same plan. */
+static dcpk_status compare_plans(const struct making *m, struct dcpk_error *err)
 {
     uint64_t input, plan;
     dcpk_status st;
 
-    memcpy(&input, subject->input.digest, sizeof input);
-    memcpy(&plan, subject->plan.digest, sizeof plan);
+    memcpy(&input, m->subject.input.digest, sizeof input);
+    memcpy(&plan, m->subject.plan.digest, sizeof plan);
     st = dcpk_ranks_check_same(m->ranks, input, "input", err);
     return st == DCPK_OK ? dcpk_ranks_check_same(m->ranks, plan, "plan", err) : st;
 }
 
-/* Keep a journal, and go on from one that is there; with FORCE one that does not fit gives way. */
-static dcpk_status resume(const struct making *m, const struct dcpk_journal_subject *subject,
-                          struct dcpk_error *err)
+/* On rank 0: keep a journal, and go on from one that is there; with FORCE one that does not fit
+ * gives way. */
+static dcpk_status resume(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    const dcpk_status st = (c->options->flags & DCPK_CONVERT_FORCE) != 0
-                               ? dcpk_writing_resume_or_clear(m->w, subject, &c->resumed_bytes, err)
-                               : dcpk_writing_resume(m->w, subject, &c->resumed_bytes, err);
+    dcpk_status st;
 
+    if (!leads(m) || c->target.is_archive)
+        return DCPK_OK;
+    st = (c->options->flags & DCPK_CONVERT_FORCE) != 0
+             ? dcpk_writing_resume_or_clear(m->w, &m->subject, &c->resumed_bytes, err)
+             : dcpk_writing_resume(m->w, &m->subject, &c->resumed_bytes, err);
     /* read back and made anew where it is asked for */
     return st == DCPK_OK ? dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, err) : st;
 }
@@ -98,7 +101,7 @@ static dcpk_status share_mark(const struct making *m, uint64_t *mark, dcpk_statu
     return st;
 }
 
-/* Collective: the folder of rank 0, then the others in it. */
+/* The folder of rank 0, then the others in it. */
 static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
 {
     const struct dcpk_run *target = &m->c->target;
@@ -114,12 +117,16 @@ static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
     st = share_mark(m, &mark, st, err);
     if (st == DCPK_OK && !leads(m))
         st = dcpk_folder_join(target->folder, folder_flags(m), mark, JOIN_SECONDS, &m->folder, err);
-    st = dcpk_ranks_agree(m->ranks, st, err);
-    return st == DCPK_OK && leads(m) ? dcpk_folder_unmark(m->folder, err) : st;
+    return st;
 }
 
-static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *subject,
-                               struct dcpk_error *err)
+/* All have found the folder by its mark. */
+static dcpk_status unmark_folder(struct making *m, struct dcpk_error *err)
+{
+    return leads(m) && m->ranks != NULL ? dcpk_folder_unmark(m->folder, err) : DCPK_OK;
+}
+
+static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
     dcpk_status st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &m->exec, err);
@@ -131,22 +138,21 @@ static dcpk_status new_writing(struct making *m, struct dcpk_journal_subject *su
         st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
     if (st == DCPK_OK && !c->target.is_archive)
         st = dcpk_journal_describe(dcpk_writing_units(m->w), c->options->in, c->options->backend,
-                                   subject, err);
+                                   &m->subject, err);
     return st;
 }
 
-/* Collective: the writer of each rank, with the journal on rank 0. */
+/* The writer of each rank, for the same input and plan. */
 static dcpk_status begin_writing(struct making *m, struct dcpk_error *err)
 {
-    struct dcpk_journal_subject subject = {0};
-    dcpk_status st = new_writing(m, &subject, err);
+    const dcpk_status st = new_writing(m, err);
 
-    if (st == DCPK_OK)
-        st = compare_plans(m, &subject, err);
-    st = dcpk_ranks_agree(m->ranks, st, err);
-    if (st == DCPK_OK && leads(m) && !m->c->target.is_archive)
-        st = resume(m, &subject, err);
-    return st;
+    return st == DCPK_OK ? compare_plans(m, err) : st;
+}
+
+static dcpk_status write(struct making *m, struct dcpk_error *err)
+{
+    return dcpk_writing_run_all(m->w, err);
 }
 
 /* On rank 0, when all data is written. */
@@ -176,7 +182,7 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
 }
 
 /* Collective inside the work: the proof, unless rank 0 goes on with what had it. */
-static dcpk_status prove(const struct making *m, struct dcpk_error *err)
+static dcpk_status prove(struct making *m, struct dcpk_error *err)
 {
     const uint8_t mine = m->c->resumed_bytes > 0;
     struct dcpk_bytes all = {0};
@@ -188,43 +194,38 @@ static dcpk_status prove(const struct making *m, struct dcpk_error *err)
     return st;
 }
 
+/* What reads the output back. */
+static dcpk_status check_output(struct making *m, struct dcpk_error *err)
+{
+    return dcpk_conversion_check(m->c, m->folder, err);
+}
+
 static dcpk_status publish(struct making *m, struct dcpk_error *err)
 {
     return leads(m) ? dcpk_target_publish(&m->c->target, &m->folder, err) : DCPK_OK;
 }
 
-/* Collective: what reads the output back. */
-static dcpk_status check_output(struct making *m, struct dcpk_error *err)
-{
-    dcpk_status st = dcpk_conversion_check(m->c, m->folder, err);
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
+/* On all ranks, one after the other: none begins before the one before it is done by all. */
+static dcpk_status (*const steps[])(struct making *m, struct dcpk_error *err) = {
+    begin_folder, unmark_folder, begin_writing, resume, prove,
+    write,        finish,        check_output,  publish};
 
-    st = dcpk_ranks_agree(m->ranks, st, err);
-    m->is_wrong = st == DCPK_EMISMATCH || st == DCPK_EFORMAT;
-    if (m->is_wrong && leads(m))
-        (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
-    return st;
-}
-
-/* Collective: each step ends with an agreement, so that none begins before the one before it is
- * done by all. */
+/* Collective. */
 static dcpk_status make(struct making *m, struct dcpk_error *err)
 {
-    dcpk_status st = begin_folder(m, err);
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
 
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, begin_writing(m, err), err);
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, prove(m, err), err);
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, dcpk_writing_run_all(m->w, err), err);
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, finish(m, err), err);
-    if (st == DCPK_OK)
-        st = check_output(m, err);
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(m->ranks, publish(m, err), err);
-    return st;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        const dcpk_status st = dcpk_ranks_agree(m->ranks, steps[i](m, err), err);
+
+        if (st == DCPK_OK)
+            continue;
+        m->is_wrong = steps[i] == check_output && (st == DCPK_EMISMATCH || st == DCPK_EFORMAT);
+        if (m->is_wrong && leads(m))
+            (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
+        return st;
+    }
+    return DCPK_OK;
 }
 
 /* Is what was done worth keeping, and kept? */
