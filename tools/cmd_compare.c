@@ -28,6 +28,7 @@ static int compare(const char *left, const char *right, struct dcpk_compare_opti
     st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st == DCPK_OK)
         st = as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
+    st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
     else if (!report.equal)

@@ -193,6 +193,7 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
                      : print_check(&recorded, &list, &n_different, &err);
     else if (st == DCPK_OK)
         st = as_json ? print_json(&list, ckpt, &err) : print_text(&list, &err);
+    st = dcpk_ranks_agree(ranks, st, &err);
     dcpk_hash_list_release(&recorded);
     dcpk_hash_list_release(&list);
     dcpk_checkpoint_close(ckpt);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the table of commands; the one place where commands, formats and backends meet. */
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
@@ -122,19 +125,68 @@ static int run_alone(const struct command *command, int argc, char **argv)
 }
 
 /* Rank 0 speaks for all: what the others have to tell reaches it by agreement. */
+static dcpk_status fall_silent(struct dcpk_error *err)
+{
+    const int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dcpk_status st = DCPK_OK;
+
+    if (fd < 0)
+        return dcpk_fail_errno(err, errno, "opening '/dev/null'");
+    if (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+        st = dcpk_fail_errno(err, errno, "turning stdout and stderr to '/dev/null'");
+    close(fd);
+    return st;
+}
+
+/* Collective: launchers can start several commands as one job, which would wait for each other. */
+static dcpk_status check_arguments(struct dcpk_ranks *ranks, int argc, char **argv,
+                                   struct dcpk_error *err)
+{
+    const size_t n_ranks = (size_t)dcpk_ranks_count(ranks);
+    struct dcpk_bytes mine = {0}, all = {0};
+    bool same;
+    dcpk_status st;
+
+    for (int i = 0; i < argc; i++)
+        dcpk_bytes_put(&mine, argv[i], strlen(argv[i]) + 1);
+    st = dcpk_ranks_share(ranks, mine.data, mine.n_bytes, &all, dcpk_bytes_status(&mine, err), err);
+    same = st != DCPK_OK || all.n_bytes == n_ranks * mine.n_bytes;
+    for (size_t r = 0; st == DCPK_OK && same && r < n_ranks; r++)
+        same = memcmp(all.data + r * mine.n_bytes, mine.data, mine.n_bytes) == 0;
+    if (!same) /* as all see */
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "the %zu processes of this job were started with different arguments; one "
+                       "command is shared by all",
+                       n_ranks);
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
 static int run_shared(const struct command *command, int argc, char **argv)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
+    const int voice = dup(STDERR_FILENO);
+    bool leads;
     int exit_code;
+    dcpk_status st;
 
     if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
         return dcpk_cli_fail(command->name, &err);
-    if (dcpk_ranks_self(ranks) != 0 &&
-        (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
-        abort(); /* there is no /dev/null */
-    exit_code = command->share(argc, argv, ranks);
-    dcpk_ranks_leave(ranks);
+    leads = dcpk_ranks_self(ranks) == 0;
+    st = leads ? DCPK_OK : fall_silent(&err);
+    if (st == DCPK_OK)
+        st = check_arguments(ranks, argc, argv, &err);
+    if (dcpk_ranks_agree(ranks, st, &err) == DCPK_OK)
+        exit_code = command->share(argc, argv, ranks);
+    else
+        exit_code = leads ? dcpk_cli_fail(command->name, &err) : dcpk_exit_code(err.status);
+    if (dcpk_ranks_leave(ranks, &err) != DCPK_OK && (!leads || exit_code == DCPK_EXIT_OK)) {
+        (void)dup2(voice, STDERR_FILENO); /* nobody else is left to tell it */
+        exit_code = dcpk_cli_fail(command->name, &err);
+    }
+    close(voice);
     return exit_code;
 }
 

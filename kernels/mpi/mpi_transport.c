@@ -181,6 +181,13 @@ static void mpi_leave(struct dcpk_comm *base)
     dcpk_free(comm);
 }
 
+/* MPI_Finalize would wait for the others. Launchers end a job one of whose processes ends without.
+ */
+static void mpi_abandon(struct dcpk_comm *base)
+{
+    dcpk_free(of(base));
+}
+
 const struct dcpk_transport dcpk_transport_mpi = {
     .name = "mpi",
     .summary = "processes of one job, started by mpirun or srun",
@@ -190,4 +197,5 @@ const struct dcpk_transport dcpk_transport_mpi = {
     .send = mpi_send,
     .receive = mpi_receive,
     .leave = mpi_leave,
+    .abandon = mpi_abandon,
 };

@@ -20,12 +20,17 @@ enum kind { BYTES, WORD, DONE, STOP };
 #define SEND_PERIOD 0.5 /* seconds between two messages about progress */
 #define WAIT_NS     100000000
 
+/* The collective calls. Ranks that did not fail must be in the same one. */
+enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
+
 /* What the ranks tell one another at an agreement. */
 struct vote {
     uint64_t number; /* what the agreement is about: dcpk_ranks_check_same, dcpk_ranks_share */
     uint64_t n_sent; /* to rank 0, all but STOP */
+    int32_t call;    /* an enum call */
     int32_t status;  /* a dcpk_status */
     int32_t stops;   /* 1: it failed by itself and has told all others */
+    int32_t unused;
 };
 
 struct dcpk_ranks {
@@ -44,6 +49,8 @@ struct dcpk_ranks {
     uint64_t total_bytes;
     double next_send;
     struct dcpk_error failed; /* what all were told inside the work; until dcpk_ranks_agree */
+    struct dcpk_error over;   /* why nothing can be told any more; until the end */
+    bool all_know;            /* that it is over: no network that broke, all leave */
 };
 
 int dcpk_ranks_launched(void)
@@ -112,25 +119,18 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
     st = transports[0]->join(&comm, err);
     if (st != DCPK_OK)
         return st;
-    if (comm->n_ranks == 1)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "started as one of %d processes, but MPI sees only this one: launcher and "
-                       "library do not fit (use mpirun, or srun with an --mpi= that 'srun "
-                       "--mpi=list' names)",
-                       n_launched);
-    if (st == DCPK_OK)
-        st = ranks_new(comm, ranks, err);
-    if (st != DCPK_OK)
+    if (comm->n_ranks == 1) {
         comm->transport->leave(comm);
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "started as one of %d processes, but MPI sees only this one: launcher and "
+                         "library do not fit (use mpirun, or srun with an --mpi= that 'srun "
+                         "--mpi=list' names)",
+                         n_launched);
+    }
+    st = ranks_new(comm, ranks, err);
+    if (st != DCPK_OK)
+        comm->transport->abandon(comm); /* the others have joined */
     return st;
-}
-
-void dcpk_ranks_leave(struct dcpk_ranks *ranks)
-{
-    if (ranks == NULL)
-        return;
-    ranks->comm->transport->leave(ranks->comm);
-    ranks_free(ranks);
 }
 
 int dcpk_ranks_self(const struct dcpk_ranks *ranks)
@@ -216,13 +216,14 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Tell all others this rank's status and number, and learn theirs. Fails only with the network. */
-static dcpk_status vote(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
+/* Tell all others what this rank calls with which number, and its status, and learn theirs. Fails
+ * only with the network. */
+static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t number, dcpk_status st,
                         struct dcpk_error *err)
 {
     const struct dcpk_transport *transport = ranks->comm->transport;
     const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
-    const struct vote mine = {number, ranks->n_sent, (int32_t)st, stops};
+    const struct vote mine = {number, ranks->n_sent, (int32_t)call, (int32_t)st, stops, 0};
     dcpk_status told = stops ? send_stop(ranks, err) : DCPK_OK;
 
     if (told == DCPK_OK)
@@ -262,28 +263,49 @@ static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, siz
     return ranks->comm->transport->broadcast(ranks->comm, root, data, n_bytes, err);
 }
 
-static dcpk_status agree(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
+/*
+ * Ranks that have not failed make the same call, and none leaves before the others. Where that is
+ * not so they would wait for each other for ever.
+ */
+static bool have_come_apart(const struct dcpk_ranks *ranks)
+{
+    bool differ = false, one_leaves = false;
+
+    for (int r = 0; r < ranks->comm->n_ranks; r++) {
+        differ = differ || ranks->votes[r].call != ranks->votes[0].call;
+        one_leaves = one_leaves || ranks->votes[r].call == LEAVE;
+    }
+    return differ && (one_leaves || find_teller(ranks) < 0);
+}
+
+static dcpk_status agree(struct dcpk_ranks *ranks, enum call call, uint64_t number, dcpk_status st,
                          struct dcpk_error *err)
 {
-    struct dcpk_error network = DCPK_ERROR_INIT;
     int teller;
 
     if (st == DCPK_ECANCELLED && ranks->broken.status != DCPK_OK) {
         *err = ranks->broken;
         st = err->status;
     }
-    if (vote(ranks, st, number, &network) != DCPK_OK) {
+    if (ranks->over.status != DCPK_OK || vote(ranks, call, number, st, &ranks->over) != DCPK_OK) {
         if (st == DCPK_OK)
-            *err = network; /* else the rank's own error is the one to tell */
+            *err = ranks->over; /* else the rank's own error is the one to tell */
         return err->status;
     }
+    ranks->all_know = have_come_apart(ranks);
+    if (ranks->all_know)
+        dcpk_fail(&ranks->over, DCPK_EIO, "%d ranks do not do the same (please report this)",
+                  ranks->comm->n_ranks);
     teller = find_teller(ranks);
-    if (teller < 0)
-        return DCPK_OK;
+    if (teller < 0) {
+        if (ranks->all_know)
+            *err = ranks->over;
+        return ranks->over.status;
+    }
     if (teller == ranks->comm->rank && !all_failed(ranks))
         dcpk_context(err, "rank %d of %d", teller, ranks->comm->n_ranks);
-    if (broadcast(ranks, teller, err, sizeof *err, &network) != DCPK_OK)
-        *err = network;
+    if (broadcast(ranks, teller, err, sizeof *err, &ranks->over) != DCPK_OK)
+        *err = ranks->over;
     return err->status;
 }
 
@@ -292,7 +314,7 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
     if (ranks == NULL)
         return st;
     if (ranks->failed.status == DCPK_OK)
-        return agree(ranks, st, 0, err);
+        return agree(ranks, AGREE, 0, st, err);
     if (st == DCPK_OK) /* else it is the same, with what was being done in front */
         *err = ranks->failed;
     ranks->failed.status = DCPK_OK;
@@ -300,16 +322,35 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
 }
 
 /* An agreement inside the work: what failed is not told twice. */
-static dcpk_status agree_inside(struct dcpk_ranks *ranks, dcpk_status st, uint64_t number,
-                                struct dcpk_error *err)
+static dcpk_status agree_inside(struct dcpk_ranks *ranks, enum call call, uint64_t number,
+                                dcpk_status st, struct dcpk_error *err)
 {
     if (ranks->failed.status != DCPK_OK)
         *err = ranks->failed;
-    else if (agree(ranks, st, number, err) != DCPK_OK)
+    else if (agree(ranks, call, number, st, err) != DCPK_OK)
         ranks->failed = *err;
     else
         return DCPK_OK;
     return err->status;
+}
+
+dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    dcpk_status st = DCPK_OK;
+
+    if (ranks == NULL)
+        return DCPK_OK;
+    (void)agree(ranks, LEAVE, 0, DCPK_OK, &ignored); /* whoever goes on is told */
+    if (ranks->over.status == DCPK_OK || ranks->all_know) {
+        ranks->comm->transport->leave(ranks->comm);
+    } else {
+        *err = ranks->over;
+        st = err->status;
+        ranks->comm->transport->abandon(ranks->comm);
+    }
+    ranks_free(ranks);
+    return st;
 }
 
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
@@ -319,10 +360,10 @@ dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, con
 
     if (ranks == NULL)
         return DCPK_OK;
-    st = agree_inside(ranks, DCPK_OK, number, err);
+    st = agree_inside(ranks, CHECK_SAME, number, DCPK_OK, err);
     for (int r = 1; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
         if (ranks->votes[r].number != ranks->votes[0].number)
-            st = dcpk_fail(err, DCPK_EMISMATCH,
+            st = dcpk_fail(err, DCPK_EIO,
                            "ranks 0 and %d of %d do not see the same %s (is it on a file system "
                            "that all share, and written to no more?)",
                            r, ranks->comm->n_ranks, what);
@@ -337,7 +378,7 @@ dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct 
 
     if (ranks == NULL)
         return DCPK_OK;
-    st = agree_inside(ranks, DCPK_OK, *number, err);
+    st = agree_inside(ranks, LEAST, *number, DCPK_OK, err);
     for (int r = 0; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
         if (ranks->votes[r].number < *number)
             *number = ranks->votes[r].number;
@@ -354,12 +395,12 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
         dcpk_bytes_put(all, mine, st == DCPK_OK ? n_bytes : 0);
         return st == DCPK_OK ? dcpk_bytes_status(all, err) : st;
     }
-    st = agree_inside(ranks, st, n_bytes, err);
+    st = agree_inside(ranks, SHARE, n_bytes, st, err);
     for (int r = 0; st == DCPK_OK && r < n_ranks; r++)
         n_all += (size_t)ranks->votes[r].number;
     dcpk_bytes_zeros(all, n_all);
     if (st == DCPK_OK)
-        st = agree_inside(ranks, dcpk_bytes_status(all, err), n_bytes, err);
+        st = agree_inside(ranks, SHARE, n_bytes, dcpk_bytes_status(all, err), err);
     at = all->n_bytes - n_all;
     for (int r = 0; st == DCPK_OK && r < n_ranks; at += (size_t)ranks->votes[r++].number) {
         if (r == self && n_bytes > 0)

@@ -30,11 +30,17 @@ int dcpk_ranks_launched(void);
  * Join the other processes of this job. transports: NULL-terminated, the first is used. *ranks:
  * NULL when this process is alone; dcpk_ranks_leave. Errors: DCPK_EUSAGE when the launcher started
  * several processes that cannot find one another: no transport was built in, or the launcher and
- * the library do not know each other.
+ * the library do not know each other. After any error this process has to end with one, upon which
+ * the launcher ends the others.
  */
 dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
                             struct dcpk_ranks **ranks, struct dcpk_error *err);
-void dcpk_ranks_leave(struct dcpk_ranks *ranks);
+/*
+ * Collective: the job is over. A rank that leaves while others go on ends their work with an error:
+ * what the ranks do has come apart. Errors: DCPK_EIO when the network broke on the way; nobody is
+ * waited for then, and this process has to end with an error.
+ */
+dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err);
 
 int dcpk_ranks_self(const struct dcpk_ranks *ranks);
 int dcpk_ranks_count(const struct dcpk_ranks *ranks);
@@ -46,8 +52,10 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks);
  */
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
 
-/* Collective inside the work: is `number` the same on all ranks? Errors: DCPK_EMISMATCH with `what`
- * on all ranks.
+/*
+ * Collective inside the work: is `number` the same on all ranks? Errors: DCPK_EIO with `what` on
+ * all ranks. It says nothing of the checkpoint: ranks that are not shown the same cannot work on
+ * it.
  */
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
                                   struct dcpk_error *err);

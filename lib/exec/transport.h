@@ -40,8 +40,11 @@ struct dcpk_transport {
      * false when there is none and `waits` is too. */
     dcpk_status (*receive)(struct dcpk_comm *comm, bool waits, bool *got, int *from,
                            uint64_t *message, struct dcpk_error *err);
-    /* Frees comm. All messages must have been received. */
+    /* Collective. Frees comm. All messages must have been received. */
     void (*leave)(struct dcpk_comm *comm);
+    /* Frees comm without waiting for the others. They may wait for this rank: this process must end
+     * with an error then, upon which the launcher ends them. */
+    void (*abandon)(struct dcpk_comm *comm);
 };
 
 #endif

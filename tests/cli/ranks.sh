@@ -33,6 +33,9 @@ mpirun -n 1 "$DCPKIT" convert --quiet --to zarr "$source" out : -n 1 bash -c "tr
     "$DCPKIT" convert --quiet --to zarr "$source" out >"$GOT/out" 2>"$GOT/all" || echo "exit $?"
 grep '^dcpkit: ' "$GOT/all" | sed -E "s/writing '[^']*'/writing .../; s/giving file '[^']*' [0-9]+/giving .../"
 [ ! -e out ] && echo "nothing left"
+# Processes that were told to do different things would wait for each other.
+timeout -k 5 100 mpirun -n 1 "$DCPKIT" hash "$source" : -n 2 "$DCPKIT" hash fsdp1 >"$GOT/out" 2>"$GOT/all" ||
+    echo "exit $?: $(cat "$GOT/out"; grep '^dcpkit: ' "$GOT/all")"
 
 # The script of a job of several nodes.
 env -u SLURM_JOB_ID IN="$source" OUT="$TMP/job" RANKS=2 OPTIONS="--quiet --target-dp 4" DCPKIT="$DCPKIT" \

@@ -1,154 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks.c - what ranks tell one another, over a transport of threads. */
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "lib/exec/pool.h"
-#include "lib/exec/ranks.h"
-#include "tests/check.h"
+#include "tests/rank_threads.h"
 
-enum { N = 4, MAX_QUEUE = 256, MAX_BROADCASTS = 16, SHARED_BYTES = 4096, PATIENCE_SECONDS = 20 };
-
-/*
- * A job of N threads: one place for what is gathered, one for each broadcast, a queue of messages
- * from each rank to each. As with MPI the root of a broadcast does not wait for the others, and
- * messages of two ranks may overtake each other.
- */
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    pthread_barrier_t barrier;
-    uint8_t gathered[N][SHARED_BYTES], broadcasts[MAX_BROADCASTS][SHARED_BYTES];
-    bool is_told[MAX_BROADCASTS];
-    int n_heard[N]; /* broadcasts that a rank has taken part in */
-    struct {
-        uint64_t messages[MAX_QUEUE];
-        int n_sent, n_taken;
-    } queues[N][N];          /* of the receiver, from each */
-    int slow_rank, n_before; /* its messages arrive once rank 0 has been sent so many by others */
-} job;
-
-static _Thread_local int self;
-
-static dcpk_status thread_join(struct dcpk_comm **comm, struct dcpk_error *err);
-
-static dcpk_status thread_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
-                                     void *all, struct dcpk_error *err)
-{
-    (void)err;
-    memcpy(job.gathered[comm->rank], mine, n_bytes);
-    pthread_barrier_wait(&job.barrier);
-    for (size_t r = 0; r < N; r++)
-        memcpy((uint8_t *)all + r * n_bytes, job.gathered[r], n_bytes);
-    pthread_barrier_wait(&job.barrier);
-    return DCPK_OK;
-}
-
-/* Wait until something has changed; false after a time in which it should have. Under the lock. */
-static bool wait_for_change(void)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_SECONDS;
-    return pthread_cond_timedwait(&job.changed, &job.mutex, &until) == 0;
-}
-
-static dcpk_status thread_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
-                                    struct dcpk_error *err)
-{
-    const int i = job.n_heard[comm->rank]++;
-    bool is_waiting = true;
-
-    pthread_mutex_lock(&job.mutex);
-    if (comm->rank == root) {
-        memcpy(job.broadcasts[i], data, n_bytes);
-        job.is_told[i] = true;
-        pthread_cond_broadcast(&job.changed);
-    }
-    while (!job.is_told[i] && is_waiting)
-        is_waiting = wait_for_change();
-    if (job.is_told[i])
-        memcpy(data, job.broadcasts[i], n_bytes);
-    pthread_mutex_unlock(&job.mutex);
-    return is_waiting ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is broadcast");
-}
-
-static dcpk_status thread_send(struct dcpk_comm *comm, int to, uint64_t message,
-                               struct dcpk_error *err)
-{
-    (void)err;
-    pthread_mutex_lock(&job.mutex);
-    job.queues[to][comm->rank].messages[job.queues[to][comm->rank].n_sent++] = message;
-    pthread_cond_broadcast(&job.changed);
-    pthread_mutex_unlock(&job.mutex);
-    return DCPK_OK;
-}
-
-/* Has a message of rank r arrived that was not taken? */
-static bool has_arrived(int rank, int r)
-{
-    int n_by_others = 0;
-
-    for (int other = 0; other < N; other++)
-        n_by_others += other == r ? 0 : job.queues[0][other].n_sent;
-    return job.queues[rank][r].n_taken < job.queues[rank][r].n_sent &&
-           (job.n_before == 0 || rank != 0 || r != job.slow_rank || n_by_others >= job.n_before);
-}
-
-/* The rank of a message to take, N when there is none. */
-static int find_sender(int rank, int wanted)
-{
-    int r = 0;
-
-    while (r < N && !((wanted == DCPK_ANY_RANK || wanted == r) && has_arrived(rank, r)))
-        r++;
-    return r;
-}
-
-static dcpk_status thread_receive(struct dcpk_comm *comm, bool waits, bool *got, int *from,
-                                  uint64_t *message, struct dcpk_error *err)
-{
-    const int rank = comm->rank, wanted = *from;
-    bool is_waiting = true;
-
-    pthread_mutex_lock(&job.mutex);
-    for (*from = find_sender(rank, wanted); waits && *from == N && is_waiting;
-         *from = find_sender(rank, wanted))
-        is_waiting = wait_for_change();
-    *got = *from < N;
-    if (*got)
-        *message = job.queues[rank][*from].messages[job.queues[rank][*from].n_taken++];
-    pthread_mutex_unlock(&job.mutex);
-    return *got || !waits ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is received");
-}
-
-static void thread_leave(struct dcpk_comm *comm)
-{
-    free(comm);
-}
-
-static const struct dcpk_transport threads = {
-    .name = "threads",
-    .summary = "threads of this test",
-    .join = thread_join,
-    .all_gather = thread_all_gather,
-    .broadcast = thread_broadcast,
-    .send = thread_send,
-    .receive = thread_receive,
-    .leave = thread_leave,
-};
-static const struct dcpk_transport *const transports[] = {&threads, NULL};
-
-static dcpk_status thread_join(struct dcpk_comm **comm, struct dcpk_error *err)
-{
-    *comm = calloc(1, sizeof **comm);
-    if (*comm == NULL)
-        return dcpk_fail(err, DCPK_ENOMEM, "no memory for a test's rank");
-    **comm = (struct dcpk_comm){&threads, self, N};
-    return DCPK_OK;
-}
+#define N 4
 
 /* What a rank does, and what came of it. */
 struct rank {
@@ -164,42 +20,29 @@ struct rank {
 };
 static struct rank results[N];
 
-/* A task that waits for all others in its first collective call: so each has a thread. */
-static dcpk_status run_rank(void *context, int worker, uint64_t number, struct dcpk_error *err)
+static void run_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
-    struct rank *rank = &results[number];
-    struct dcpk_ranks *ranks;
+    struct rank *rank = &results[self];
 
     (void)context;
-    (void)worker;
-    self = rank->self;
-    if (dcpk_ranks_join(transports, &ranks, err) != DCPK_OK)
-        return err->status;
     rank->script(ranks, rank);
-    dcpk_ranks_leave(ranks);
-    return DCPK_OK;
+}
+
+static void begin_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case)
+{
+    rank_threads_begin(N, 0);
+    for (int r = 0; r < N; r++)
+        results[r] = (struct rank){.self = r, .script = script, .of_case = of_case};
 }
 
 /* Messages of slow_rank to rank 0 arrive once others have sent it n_before. */
 static void run_slow_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case,
                             int slow_rank, int n_before)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    memset(&job, 0, sizeof job);
-    job.slow_rank = slow_rank;
-    job.n_before = n_before;
-    pthread_mutex_init(&job.mutex, NULL);
-    pthread_cond_init(&job.changed, NULL);
-    pthread_barrier_init(&job.barrier, NULL, N);
-    for (int r = 0; r < N; r++)
-        results[r] = (struct rank){.self = r, .script = script, .of_case = of_case};
-    CHECK_OK(dcpk_pool_run(N, N, run_rank, NULL, &err), "ranks as threads");
-    pthread_barrier_destroy(&job.barrier);
-    pthread_cond_destroy(&job.changed);
-    pthread_mutex_destroy(&job.mutex);
-    for (int r = 0; r < N * N; r++) /* nothing of one phase is left for the next */
-        CHECK_EQ_INT(job.queues[r / N][r % N].n_taken, job.queues[r / N][r % N].n_sent, "messages");
+    begin_script(script, of_case);
+    rank_job.slow_rank = slow_rank;
+    rank_job.n_before = n_before;
+    rank_threads_run(run_rank, NULL, "a job of threads");
 }
 
 static void run_script(void (*script)(struct dcpk_ranks *, struct rank *), const void *of_case)
@@ -434,7 +277,7 @@ static void test_share(void **state)
         CHECK_EQ_INT(results[r].status, DCPK_OK, "share");
         CHECK_EQ_INT(results[r].shared.n_bytes, 6, "share");
         CHECK(memcmp(results[r].shared.data, "bccddd", 6) == 0, "share");
-        CHECK_EQ_INT(results[r].second, DCPK_EMISMATCH, "check_same");
+        CHECK_EQ_INT(results[r].second, DCPK_EIO, "check_same");
         CHECK(strncmp(results[r].err.text, "ranks 0 and 2 of 4 do not see the same input", 44) == 0,
               "check_same");
         dcpk_bytes_release(&results[r].shared);
@@ -492,6 +335,76 @@ static void test_inside(void **state)
             CHECK(results[r].shared.n_bytes % N == 0, c->label);
             dcpk_bytes_release(&results[r].shared);
         }
+    }
+}
+
+/* Rank 1 leaves while the others go on, or makes another call. */
+static const struct apart_case {
+    const char *label;
+    bool leaves;
+} apart_cases[] = {{"one leaves", true}, {"one does something else", false}};
+
+static void script_apart(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const struct apart_case *c = rank->of_case;
+    uint64_t number = 3;
+
+    rank->status = DCPK_OK;
+    if (rank->self == 1 && c->leaves)
+        return;
+    if (rank->self == 1)
+        rank->status = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+    else
+        rank->status = dcpk_ranks_least(ranks, &number, &rank->err);
+    rank->second = dcpk_ranks_agree(ranks, rank->status, &rank->err);
+}
+
+static void test_apart(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof apart_cases / sizeof *apart_cases; i++) {
+        const struct apart_case *c = &apart_cases[i];
+
+        begin_script(script_apart, c);
+        rank_threads_run(run_rank, NULL, c->label);
+        for (int r = 0; r < N; r++) {
+            const bool goes_on = r != 1 || !c->leaves;
+
+            CHECK_EQ_INT(results[r].status, goes_on ? DCPK_EIO : DCPK_OK, c->label);
+            CHECK_EQ_INT(results[r].second, goes_on ? DCPK_EIO : DCPK_OK, c->label);
+            CHECK_EQ_STR(results[r].err.text,
+                         goes_on ? "4 ranks do not do the same (please report this)" : "",
+                         c->label);
+        }
+    }
+}
+
+/* The network breaks on rank 2 alone, which tells why and leaves without the others. */
+static void script_broken(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    rank->status = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+}
+
+static dcpk_status broken_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
+                                 void *all, struct dcpk_error *err)
+{
+    if (comm->rank == 2)
+        return dcpk_fail(err, DCPK_EIO, "the cable is cut");
+    return rank_all_gather(comm, mine, n_bytes, all, err);
+}
+
+static void test_broken(void **state)
+{
+    (void)state;
+    begin_script(script_broken, NULL);
+    rank_job.all_gather = broken_gather;
+    rank_threads_try(run_rank, NULL);
+    CHECK_EQ_STR(results[2].err.text, "the cable is cut", "a broken network");
+    CHECK_EQ_INT(rank_job.n_left, 0, "a broken network");
+    CHECK_EQ_INT(rank_job.n_abandoned, N, "a broken network");
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_EIO, "a broken network");
+        CHECK_EQ_INT(rank_job.ends[r], DCPK_EIO, "a broken network");
     }
 }
 
@@ -556,7 +469,7 @@ static void test_launched(void **state)
     unsetenv("DCPKIT_ALONE");
     unsetenv("PMI_SIZE");
     CHECK_EQ_INT(dcpk_ranks_launched(), 1, "no launcher");
-    CHECK_OK(dcpk_ranks_join(transports, &ranks, &err), "alone");
+    CHECK_OK(dcpk_ranks_join(rank_transports, &ranks, &err), "alone");
     CHECK(ranks == NULL, "alone");
     CHECK_EQ_INT(dcpk_ranks_count(ranks), 1, "alone");
     CHECK_EQ_INT(dcpk_ranks_agree(ranks, DCPK_EIO, &err), DCPK_EIO, "alone");
@@ -570,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
         cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
         cmocka_unit_test(test_overtake), cmocka_unit_test(test_inside),
+        cmocka_unit_test(test_apart),    cmocka_unit_test(test_broken),
         cmocka_unit_test(test_divide),   cmocka_unit_test(test_launched),
     };
 
