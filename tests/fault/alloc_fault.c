@@ -25,13 +25,15 @@ __attribute__((destructor)) static void end(void)
     fault_count_open(&fault);
 }
 
-static bool fails(const char *name)
+static bool fails_from(const char *name, const void *caller)
 {
-    if (fault.report == NULL || !fault_strikes(&fault, name))
+    if (fault.report == NULL || !fault_strikes(&fault, name, caller))
         return false;
     errno = ENOMEM;
     return true;
 }
+
+#define fails(name) fails_from(name, __builtin_return_address(0))
 
 void *malloc(size_t n_bytes)
 {

@@ -17,6 +17,10 @@
  *   killroom  calls that need room  the same
  *   tear    reads, writes and copies   do half of what was asked, then comes SIGKILL
  *   nomem   every allocation           fails
+ *   flip    writes of 512 bytes or more   write one byte that is wrong
+ *
+ * "own-" in front of KIND: calls of the program itself count, those of libraries do not (MPI makes
+ * thousands when it starts). "@NAME" behind it: calls of that name alone.
  */
 #define FAULT_VARIABLE "DCPK_FAULT"
 

@@ -10,6 +10,8 @@
 
 #include "tests/fault/fault_priv.h"
 
+#define LONG_BYTES 512 /* of a write that can be flipped */
+
 _Static_assert(sizeof(off_t) == 8, "the aliases need an off_t of 64 bits");
 
 /* What can be wrong with a call. */
@@ -17,9 +19,10 @@ enum {
     TAKES_ROOM = 1, /* ENOSPC */
     REPEATED = 2,   /* EINTR; the caller asks again */
     IN_PARTS = 4,   /* does less than asked */
+    IS_LONG = 8,    /* one of many bytes is wrong */
 };
 
-enum outcome { GOES_ON, FAILS, IS_SHORT, IS_TORN };
+enum outcome { GOES_ON, FAILS, IS_SHORT, IS_TORN, IS_FLIPPED };
 
 static struct fault fault;
 
@@ -41,25 +44,30 @@ static enum outcome fail_with(int code)
     return FAILS;
 }
 
-/* What becomes of the call `name`, in which `what` can be wrong beside EIO; sets errno if it fails.
- */
-static enum outcome strike(const char *name, unsigned what)
+/* What becomes of the call `name` by `caller`, in which `what` can be wrong beside EIO; sets errno
+ * if it fails. */
+static enum outcome strike_from(const char *name, unsigned what, const void *caller)
 {
     const char *kind = fault.kind;
     const bool full = strcmp(kind, "enospc") == 0, again = strcmp(kind, "eintr") == 0,
                part = strcmp(kind, "short") == 0, torn = strcmp(kind, "tear") == 0,
-               room = full || strcmp(kind, "killroom") == 0;
+               flipped = strcmp(kind, "flip") == 0, room = full || strcmp(kind, "killroom") == 0;
 
     if (fault.report == NULL || (room && !(what & TAKES_ROOM)) ||
         ((part || torn) && !(what & IN_PARTS)) || (again && !(what & REPEATED)) ||
-        !fault_strikes(&fault, name))
+        (flipped && !(what & IS_LONG)) || !fault_strikes(&fault, name, caller))
         return GOES_ON;
     if (strncmp(kind, "kill", 4) == 0)
         kill(getpid(), SIGKILL);
     if (again && fault.nth == 0 && fault.report->n_calls % 2 == 0)
         return GOES_ON;
+    if (flipped)
+        return IS_FLIPPED;
     return part ? IS_SHORT : torn ? IS_TORN : fail_with(full ? ENOSPC : again ? EINTR : EIO);
 }
+
+/* Of a wrapper's caller. */
+#define strike(name, what) strike_from(name, what, __builtin_return_address(0))
 
 /* Fills *real, a pointer to a function, with the next definition of `name`. */
 static void find(void *real, const char *name)
@@ -95,7 +103,7 @@ static void find(void *real, const char *name)
         find(&real, #name);                                                                        \
         if (outcome == FAILS)                                                                      \
             return -1;                                                                             \
-        if (outcome != GOES_ON && n > 1)                                                           \
+        if ((outcome == IS_SHORT || outcome == IS_TORN) && n > 1)                                  \
             n /= 2;                                                                                \
         done = real arguments;                                                                     \
         if (outcome == IS_TORN)                                                                    \
@@ -107,8 +115,6 @@ WRAP_PARTS(read, REPEATED | IN_PARTS, (int fd, void *data, size_t n), (fd, data,
 WRAP_PARTS(pread, REPEATED | IN_PARTS, (int fd, void *data, size_t n, off_t at), (fd, data, n, at))
 WRAP_PARTS(write, TAKES_ROOM | REPEATED | IN_PARTS, (int fd, const void *data, size_t n),
            (fd, data, n))
-WRAP_PARTS(pwrite, TAKES_ROOM | REPEATED | IN_PARTS, (int fd, const void *data, size_t n, off_t at),
-           (fd, data, n, at))
 WRAP_PARTS(copy_file_range, TAKES_ROOM | REPEATED | IN_PARTS,
            (int from, off_t *from_at, int to, off_t *to_at, size_t n, unsigned flags),
            (from, from_at, to, to_at, n, flags))
@@ -134,6 +140,27 @@ WRAP(lstat64, 0, (const char *path, struct stat64 *info), (path, info))
 WRAP(fstat64, 0, (int fd, struct stat64 *info), (fd, info))
 WRAP(fstatat64, 0, (int folder, const char *path, struct stat64 *info, int flags),
      (folder, path, info, flags))
+
+/* The one of these whose data may be wrong. */
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    const unsigned wrong = TAKES_ROOM | REPEATED | IN_PARTS | (n >= LONG_BYTES ? IS_LONG : 0);
+    const enum outcome outcome = strike("pwrite", wrong);
+    const bool in_parts = (outcome == IS_SHORT || outcome == IS_TORN) && n > 1;
+    ssize_t done;
+
+    if (outcome == FAILS)
+        return -1;
+    done = syscall(SYS_pwrite64, fd, data, in_parts ? n / 2 : n, at);
+    if (outcome == IS_FLIPPED) {
+        const uint8_t byte = ((const uint8_t *)data)[n / 2] ^ 1;
+
+        (void)syscall(SYS_pwrite64, fd, &byte, 1, at + (off_t)(n / 2));
+    }
+    if (outcome == IS_TORN)
+        kill(getpid(), SIGKILL);
+    return done;
+}
 
 /* The descriptor is gone also when closing fails. */
 int close(int fd)

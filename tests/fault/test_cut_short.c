@@ -11,7 +11,7 @@
  * By default some rounds of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
  * round's number is its seed; DCPK_FAULT_FIRST=N begins with it.
  */
-#include "tests/fault/strike.h"
+#include "tests/fault/rank_scene.h"
 
 #define DEFAULT_ROUNDS 3
 #define MOST_CUTS      3
@@ -238,49 +238,7 @@ static const struct scene rank_scenes[] = {
      .resumes = true},
 };
 #define N_RANK_SCENES (sizeof rank_scenes / sizeof *rank_scenes)
-#define MOST_RANKS    3
 #define RANK_KIND     "killroom"
-
-/* Run a scene by n ranks; of them `dying` is killed at its nth call that needs room, -1: none. */
-static struct result run_ranks(const struct scene *scene, int n, int dying, uint64_t nth)
-{
-    static char variable[8192 + sizeof FAULT_VARIABLE];
-    const char *args[MAX_ARGS * MOST_RANKS];
-    size_t n_args = 0;
-
-    snprintf(variable, sizeof variable, FAULT_VARIABLE "=%s", strike_value(RANK_KIND, nth));
-    *strike_report = (struct fault_report){0};
-    for (int r = 0; r < n; r++) {
-        const char *const begin[] = {r == 0 ? "-n" : ":", r == 0 ? "1" : "-n", r == 0 ? "env" : "1",
-                                     r == 0 ? NULL : "env"};
-
-        for (int i = 0; i < 4 && begin[i] != NULL; i++)
-            args[n_args++] = begin[i];
-        /* Open MPI does not free all that it allocates when it starts */
-        args[n_args++] = "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0";
-        if (r == dying) {
-            args[n_args++] = "LD_PRELOAD=" DCPK_IO_FAULT;
-            args[n_args++] = variable;
-        }
-        args[n_args++] = DCPK_PROGRAM;
-        for (int i = 0; scene->args[i] != NULL; i++)
-            args[n_args++] = scene->args[i];
-    }
-    args[n_args] = NULL;
-    return scene_run("mpirun", args, NULL);
-}
-
-/* How many lines are ours. */
-static int count_messages(const char *said)
-{
-    int n = strncmp(said, "dcpkit: ", 8) == 0;
-
-    while ((said = strstr(said, "\ndcpkit: ")) != NULL) {
-        said++;
-        n++;
-    }
-    return n;
-}
 
 /* One of three dies: the others stop, and any number of ranks goes on. */
 static void try_dying(const struct scene *scene, const struct usual *usual, uint64_t round)
@@ -294,15 +252,15 @@ static void try_dying(const struct scene *scene, const struct usual *usual, uint
     char label[16384];
 
     scene_make_place(scene);
-    result = run_ranks(scene, MOST_RANKS, dying, nth);
+    result = rank_scene_run(scene, MOST_RANKS, dying, RANK_KIND, nth);
     snprintf(label, sizeof label,
              "%s: round %" PRIu64 ", rank %d at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
              round, dying, nth, strike_report->name, result.exit_code, result.said);
     CHECK(result.exit_code > 0 || strike_report->n_struck == 0, label);
-    CHECK(count_messages(result.said) <= 1, label);
+    CHECK(rank_scene_messages(result.said) <= 1, label);
     check_units(scene, &usual->expected, label);
     last = again(scene);
-    result = run_ranks(&last, 1 + (int)scene_draw(&seed, MOST_RANKS), -1, 0);
+    result = rank_scene_run(&last, 1 + (int)scene_draw(&seed, MOST_RANKS), -1, RANK_KIND, 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     scene_see_units(scene, got);
     CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
@@ -324,19 +282,11 @@ static void watch_ranks(const struct scene *scene, struct usual *usual)
         struct result result;
 
         scene_make_place(scene);
-        result = run_ranks(scene, MOST_RANKS, r, UNTOUCHED);
+        result = rank_scene_run(scene, MOST_RANKS, r, RANK_KIND, UNTOUCHED);
         CHECK_EQ_INT(result.exit_code, 0, result.said);
         CHECK(strike_report->n_calls > 10, scene->label);
         usual->n_calls[r] = strike_report->n_calls;
     }
-}
-
-static bool have_ranks(void)
-{
-    const char *const version[] = {"--version", NULL};
-
-    return strstr(scene_run(DCPK_PROGRAM, version, NULL).printed, "\n  mpi ") != NULL &&
-           scene_run("mpirun", version, NULL).exit_code == 0;
 }
 
 static void ranks(void **state)
@@ -345,12 +295,8 @@ static void ranks(void **state)
     const uint64_t n = (scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS) + 4) / 5;
 
     (void)state;
-    if (!have_ranks())
+    if (!rank_scene_begin())
         skip();
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     for (size_t s = 0; s < N_RANK_SCENES; s++) {
         struct usual usual;
 
