@@ -120,7 +120,7 @@ static dcpk_status pair_tensors(struct dcpk_comparing *c, const struct dcpk_mode
 /*
  * Weight and master. With a master on one side only, that is held against the other's weight if its
  * dtype says that this is the same thing (fsdp_dtensor keeps the master as the weight), and the
- * rounded twin may be lacking; else weight against weight.
+ * rounded twin may be lacking, or if it is all that its side has; else weight against weight.
  */
 static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_model *a,
                                const struct dcpk_param *p, const struct dcpk_model *b,
@@ -129,10 +129,11 @@ static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_model
     const uint32_t weight[2] = {p->tensor[DCPK_WEIGHT], q->tensor[DCPK_WEIGHT]};
     const uint32_t master[2] = {p->tensor[DCPK_MASTER], q->tensor[DCPK_MASTER]};
     const uint32_t i = dcpk_model_value_of(a, p), j = dcpk_model_value_of(b, q);
+    const bool is_alone = weight[0] == DCPK_NO_TENSOR || weight[1] == DCPK_NO_TENSOR;
     dcpk_status st;
 
     if ((master[0] == DCPK_NO_TENSOR) != (master[1] == DCPK_NO_TENSOR) && i != DCPK_NO_TENSOR &&
-        j != DCPK_NO_TENSOR && a->tensors[i].dtype == b->tensors[j].dtype)
+        j != DCPK_NO_TENSOR && (is_alone || a->tensors[i].dtype == b->tensors[j].dtype))
         return pair_tensors(c, a, i, b, j, false, err);
     st = pair_tensors(c, a, master[0], b, master[1], c->options->weights_only, err);
     /* The twin is the master rounded: a format that does not keep it has lost nothing. */
@@ -160,16 +161,24 @@ static dcpk_status pair_states(struct dcpk_comparing *c, const struct dcpk_model
     return st;
 }
 
+/* Does the parameter's group have its step, which is compared with the groups? */
+static bool is_step_in_group(const struct dcpk_model *model, const struct dcpk_param *p)
+{
+    return p->group != DCPK_NO_GROUP && dcpk_value_get(model->groups[p->group], "step") != NULL;
+}
+
 static dcpk_status pair_param(struct dcpk_comparing *c, const struct dcpk_model *a, uint32_t i,
                               const struct dcpk_model *b, uint32_t j, struct dcpk_error *err)
 {
     static const enum dcpk_role roles[] = {DCPK_EXP_AVG, DCPK_EXP_AVG_SQ, DCPK_STEP};
     const struct dcpk_param *p = &a->params[i], *q = &b->params[j];
+    /* Between formats, and between optimizers, `step` moves to the groups. */
+    const bool is_step_told = !c->same_format || (is_step_in_group(a, p) && is_step_in_group(b, q));
     dcpk_status st = pair_values(c, a, p, b, q, err);
 
-    for (size_t r = 0; r < 3 && st == DCPK_OK; r++) /* between formats `step` moves to the groups */
+    for (size_t r = 0; r < 3 && st == DCPK_OK; r++)
         st = pair_tensors(c, a, p->tensor[roles[r]], b, q->tensor[roles[r]],
-                          roles[r] == DCPK_STEP && !c->same_format, err);
+                          roles[r] == DCPK_STEP && is_step_told, err);
     return st == DCPK_OK ? pair_states(c, a, i, b, j, err) : st;
 }
 
