@@ -482,6 +482,24 @@ static void tell_extras(const struct dcpk_model *model, struct dcpk_output *out)
                           "Megatron-FSDP");
 }
 
+/* Training state that no loader of this format asks for (MC/optimizer/distrib_optimizer.py@0.19.0
+ * sharded_param_state_fsdp_dtensor keeps no scaler). */
+static void tell_state(const struct dcpk_model *model, struct dcpk_output *out)
+{
+    const struct dcpk_value *more = model->further;
+
+    if (model->scaler != NULL)
+        dcpk_output_event(out, DCPK_EVENT_DROPPED, "optimizer.grad_scaler",
+                          "the loss scaler's state: Megatron-FSDP keeps none, a run starts with "
+                          "its own");
+    for (size_t i = 0; more != NULL && i < more->n; i++) {
+        const char *name = dcpk_value_as_str(more->as.pairs[i].key);
+
+        dcpk_output_event(out, DCPK_EVENT_DROPPED, name != NULL ? name : "?",
+                          "an entry of the common state that Megatron-FSDP does not ask for");
+    }
+}
+
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
@@ -508,8 +526,10 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
     dcpk_fsdp_shards_release(&w.shards);
     if (st == DCPK_OK)
         w.is_for_tp = tell_order(model, out, w.tp);
-    if (st == DCPK_OK)
+    if (st == DCPK_OK) {
         tell_extras(model, out);
+        tell_state(model, out);
+    }
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
     return st == DCPK_OK ? add_training_state(&w, err) : st;

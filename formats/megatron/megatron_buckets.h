@@ -12,7 +12,13 @@
 
 /* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
-/* Append the param_groups of one optimizer's state dict to model->groups. */
+
+/* --- megatron_state.c --- */
+
+/*
+ * Append the param_groups of one optimizer's state dict, {'optimizer': {'param_groups': [...]}} or,
+ * in fp32 runs, without the outer dict, to model->groups; its loss scaler is kept too.
+ */
 dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
                                      struct dcpk_error *err);
 

@@ -176,16 +176,47 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
     return st;
 }
 
+/*
+ * An optimizer that is not distributed has a dict of states beside its groups, torch's with one
+ * step for all (Transformer Engine's and Apex' could not load that), and in fp32 runs no further
+ * dict around them (MC/optimizer/optimizer.py@0.19.0 Float16OptimizerWithFloat16Params,
+ * FP32Optimizer). args say that the run has such ones.
+ */
+bool dcpk_megatron_is_distributed(const struct dcpk_model *model)
+{
+    bool is_set = true;
+
+    return !dcpk_value_as_bool(
+               dcpk_value_get(dcpk_value_attrs(model->args), "use_distributed_optimizer"),
+               &is_set) ||
+           is_set;
+}
+
 /* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...} */
-static const struct dcpk_value *one_optimizer(struct dcpk_arena *arena,
+static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
+                                              struct dcpk_arena *arena,
                                               const struct dcpk_value *const *groups, size_t n,
                                               struct dcpk_error *err)
 {
     struct builder inner = {.arena = arena, .err = err}, outer = inner;
+    const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, groups, n, err);
 
-    put_pair(&inner, "param_groups", dcpk_value_seq(arena, DCPK_V_LIST, groups, n, err));
+    put_pair(&inner, "param_groups", list);
+    if (!dcpk_megatron_is_distributed(model)) {
+        struct builder beside = {.arena = arena, .err = err};
+        const struct dcpk_value *state;
+
+        put_pair(&beside, "common_step", model->common_step);
+        state = finish(&beside);
+        put_pair(&inner, "state", state);
+        if (model->is_fp32) {
+            put_pair(&outer, "param_groups", list);
+            put_pair(&outer, "state", state);
+        }
+    }
     put_pair(&outer, "optimizer", finish(&inner));
     put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
+    put_pair(&outer, "grad_scaler", model->scaler);
     return finish(&outer);
 }
 
@@ -200,7 +231,7 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
 
     for (int e = 0; e < 2 && st == DCPK_OK; e++) {
         pairs[e].key = dcpk_value_int(out->arena, e, err);
-        pairs[e].value = one_optimizer(out->arena, o.groups[e], o.n[e], err);
+        pairs[e].value = one_optimizer(model, out->arena, o.groups[e], o.n[e], err);
         if (pairs[e].key == NULL || pairs[e].value == NULL)
             return err->status;
     }
@@ -249,6 +280,30 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
     return dcpk_args_portable(out, model->args, set.pairs, set.n, args, err);
 }
 
+/* Append what else the source's common state held, but for classes: those are dropped by name. */
+static const struct dcpk_value *add_further(const struct dcpk_model *model, struct dcpk_output *out,
+                                            const struct builder *b, struct dcpk_error *err)
+{
+    const struct dcpk_value *more = model->further;
+    struct dcpk_value_pair *pairs =
+        dcpk_arena_array(out->arena, b->n + (more == NULL ? 0 : more->n), sizeof *pairs, err);
+    size_t n = b->n;
+
+    if (pairs == NULL)
+        return NULL;
+    memcpy(pairs, b->pairs, n * sizeof *pairs);
+    for (size_t i = 0; more != NULL && i < more->n; i++) {
+        const char *name = dcpk_value_as_str(more->as.pairs[i].key);
+
+        if (dcpk_value_is_portable(more->as.pairs[i].value))
+            pairs[n++] = more->as.pairs[i];
+        else
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, name != NULL ? name : "?",
+                              "holds a class, which another Megatron may not have");
+    }
+    return dcpk_value_dict(out->arena, pairs, n, err);
+}
+
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err)
@@ -273,6 +328,8 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
     put_pair(&b, "opt_param_scheduler", model->scheduler);
     put_pair(&b, "num_floating_point_operations_so_far", model->flops);
     put_pair(&b, "content_metadata", make_content(out->arena, slots, err));
-    *common = finish(&b);
+    if (err->status != DCPK_OK)
+        return err->status;
+    *common = add_further(model, out, &b, err);
     return *common == NULL ? err->status : DCPK_OK;
 }

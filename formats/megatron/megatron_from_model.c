@@ -235,12 +235,16 @@ static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum
                      slot->keys[0], state != NULL ? state : dcpk_role_name(role));
 }
 
-/* An optimizer tensor of a slot, if there is one: "optimizer.state.<state>.<key>". */
+/*
+ * An optimizer tensor of a slot, if there is one: "optimizer.state.<state>.<key>". An optimizer
+ * that is not distributed calls masters "fp32_param" (MC/optimizer/optimizer.py@0.19.0
+ * Float16OptimizerWithFloat16Params): a second name for a run that has one.
+ */
 static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enum dcpk_role role,
                              const char *state, uint32_t *tensors, struct dcpk_error *err)
 {
     struct dcpk_out_tensor out = {.dtype = DCPK_F32};
-    const char **keys = dcpk_arena_array(w->out->arena, slot->n_keys, sizeof *keys, err);
+    const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
     const char *prefix = dcpk_arena_printf(w->out->arena, err, "optimizer.state.%s.", state);
     bool have = false;
     dcpk_status st =
@@ -251,7 +255,11 @@ static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enu
     if (st != DCPK_OK || !have)
         return st;
     out.dtype = w->model->tensors[tensors[0]].dtype;
-    st = add_keys(w, slot, prefix, &out, keys, err);
+    /* First: zarr writes one name. */
+    if (role == DCPK_MASTER && !dcpk_megatron_is_distributed(w->model))
+        st = add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err);
+    if (st == DCPK_OK)
+        st = add_keys(w, slot, prefix, &out, keys, err);
     return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
 }
 

@@ -10,17 +10,14 @@
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_parts.h"
 #include "formats/megatron/megatron_stacking.h"
+#include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/alias.h"
 
 /* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */
 #define MAX_SLICES (1 << 20)
 
-/* Megatron's loaders start a state machine of their own where they find none (conversion.md 6.3).
- */
-#define RERUN_REASON "rerun state of the source's ranks: a run that finds none starts anew"
-
-/* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
-static const char *skip_chained(const char *key)
+const char *dcpk_megatron_skip_chained(const char *key)
 {
     const char *p = key;
 
@@ -35,7 +32,7 @@ static const char *skip_chained(const char *key)
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts)
 {
     static const char prefix[] = "optimizer.state.";
-    const char *rest = skip_chained(key), *dot;
+    const char *rest = dcpk_megatron_skip_chained(key), *dot;
 
     if (!dcpk_starts_with(rest, prefix))
         return false;
@@ -68,7 +65,8 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
     return weight != NULL && tensor->rank == weight->rank + 1;
 }
 
-/* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15 calls `param`. */
+/* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15, and optimizers
+ * that are not distributed, call `param`. */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
 {
     if (text_is(key->state, key->state_bytes, "param") ||
@@ -201,12 +199,6 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sour
     return st;
 }
 
-/* Is args.<name> true? */
-static bool is_true(const struct dcpk_model *model, const char *name)
-{
-    return dcpk_value_is_true(dcpk_value_attrs(model->args), name);
-}
-
 /*
  * A precision-aware optimizer may keep as masters the 16 bits that bf16 weights lack, and layouts
  * in the model's shape then have these as numbers (MC/optimizer/distrib_optimizer.py@0.15.3 to
@@ -214,7 +206,7 @@ static bool is_true(const struct dcpk_model *model, const char *name)
  */
 static bool is_master_in_doubt(const struct dcpk_model *model)
 {
-    return is_true(model, "use_precision_aware_optimizer");
+    return dcpk_value_is_true(dcpk_value_attrs(model->args), "use_precision_aware_optimizer");
 }
 
 /* key: of all parts together. */
@@ -260,23 +252,51 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *source
     return add_tensor(model, sources, key->param, role, state, err);
 }
 
+/* Is it the second name of a master, for optimizers that are not distributed (our own writing)? */
+static dcpk_status find_second_name(struct dcpk_model *model, uint32_t source, bool *is_second,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_tensor *named;
+    struct dcpk_megatron_key parts;
+    const char *first;
+
+    *is_second = false;
+    if (!dcpk_megatron_split_key(ckpt->tensors[source].key, &parts) ||
+        !text_is(parts.state, parts.state_bytes, "fp32_param"))
+        return DCPK_OK;
+    first = dcpk_arena_printf(model->arena, err, "optimizer.state.param.%s", parts.param);
+    if (first == NULL)
+        return err->status;
+    named = dcpk_checkpoint_tensor(ckpt, first);
+    *is_second =
+        named != NULL && dcpk_tensors_are_aliases(ckpt, source, (uint32_t)(named - ckpt->tensors));
+    return DCPK_OK;
+}
+
 static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
 {
     const char *key = model->ckpt->tensors[source].key, *name;
     struct dcpk_megatron_key parts;
     struct dcpk_parts sources;
+    bool is_second;
     dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
         dcpk_model_drop(model, key, "extra state kept as a tensor, which no release asks for");
         return DCPK_OK;
     }
-    if (dcpk_starts_with(skip_chained(key), "optimizer.distributed.")) {
+    if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer.distributed.")) {
         /* Else all of them together, when the weights are there: dcpk_megatron_decode_buckets. */
         if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
             dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
+    st = find_second_name(model, source, &is_second, err);
+    if (st == DCPK_OK && is_second)
+        dcpk_model_carry(model, key);
+    if (st != DCPK_OK || is_second)
+        return st;
     st = dcpk_megatron_parts_find(model->ckpt, source, &sources, err);
     if (st != DCPK_OK)
         return st;
@@ -285,166 +305,10 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         return err->status;
     if (dcpk_megatron_split_key(name, &parts))
         return add_state(model, &sources, &parts, err);
-    if (dcpk_starts_with(skip_chained(key), "optimizer."))
+    if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "an optimizer tensor of a form that this version does not know");
     return sources.n == 0 ? DCPK_OK : add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
-}
-
-/* Append the param_groups of one optimizer: {'optimizer': {'param_groups': [...]}} or, in fp32
- * runs, without the outer dict. */
-dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
-                                     struct dcpk_error *err)
-{
-    const struct dcpk_value *inner = dcpk_value_get(optimizer, "optimizer");
-    const struct dcpk_value *list =
-        dcpk_value_get(inner != NULL ? inner : optimizer, "param_groups");
-    const struct dcpk_value *step = dcpk_value_get(dcpk_value_get(inner, "state"), "common_step");
-    const struct dcpk_value **groups;
-
-    if (dcpk_value_get(optimizer, "param_state") != NULL)
-        dcpk_model_drop(model, "optimizer.param_state",
-                        "steps by the numbers of one rank's parameters: the groups have them too");
-    if (list == NULL)
-        return DCPK_OK;
-    groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);
-    if (groups == NULL)
-        return err->status;
-    for (size_t i = 0; i < model->n_groups; i++)
-        groups[i] = model->groups[i];
-    for (size_t i = 0; i < list->n; i++) {
-        const struct dcpk_value *group = dcpk_value_at(list, i);
-
-        if (group == NULL || group->kind != DCPK_V_DICT)
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "parameter group %zu of the common state is no dict", i);
-        /* Optimizers without sharding keep one step for all groups beside them (torch_dist.md 5.1).
-         */
-        if (step != NULL && dcpk_value_get(group, "step") == NULL) {
-            struct dcpk_value_pair *pairs =
-                dcpk_arena_array(model->arena, group->n + 1, sizeof *pairs, err);
-
-            if (pairs == NULL)
-                return err->status;
-            memcpy(pairs, group->as.pairs, group->n * sizeof *pairs);
-            pairs[group->n] =
-                (struct dcpk_value_pair){dcpk_value_str(model->arena, "step", err), step};
-            if (pairs[group->n].key == NULL)
-                return err->status;
-            group = dcpk_value_dict(model->arena, pairs, group->n + 1, err);
-            if (group == NULL)
-                return err->status;
-        }
-        groups[model->n_groups + i] = group;
-    }
-    model->groups = groups;
-    model->n_groups += list->n;
-    return DCPK_OK;
-}
-
-/* One optimizer, or several under the keys 0, 1, ... (dense, then expert). */
-static dcpk_status read_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
-                               struct dcpk_error *err)
-{
-    const struct dcpk_value *chained;
-    dcpk_status st = DCPK_OK;
-
-    if (dcpk_value_get_int(optimizer, 0) == NULL)
-        return optimizer == NULL ? DCPK_OK : dcpk_megatron_add_groups(model, optimizer, err);
-    for (int64_t i = 0; st == DCPK_OK && (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
-        st = dcpk_megatron_add_groups(model, chained, err);
-    return st;
-}
-
-static void read_layout(struct dcpk_model *model)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    bool bf16 = false, fp16 = false;
-
-    dcpk_model_read_layout(model);
-    if (dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
-        dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16))
-        model->is_fp32 = !bf16 && !fp16;
-}
-
-/* What the common state of one optimizer, or of the first of several, calls its layout. */
-static const char *sharding_type(const struct dcpk_value *optimizer)
-{
-    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
-    const char *name = dcpk_value_as_str(
-        dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
-
-    return name != NULL ? name : "bucket space";
-}
-
-/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
-static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
-{
-    const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
-    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
-    const char *name =
-        dcpk_value_as_str(dcpk_value_get(model->content, "distrib_optim_sharding_type"));
-    bool has_state = false;
-
-    for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
-        const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
-        struct dcpk_megatron_key parts;
-
-        if (dcpk_starts_with(skip_chained(tensor->key), "optimizer.distributed."))
-            return name != NULL ? name : sharding_type(optimizer);
-        if (!dcpk_megatron_split_key(tensor->key, &parts))
-            continue;
-        has_state = true;
-        if (dcpk_megatron_is_flattened(model->ckpt, tensor))
-            return "fully_sharded_model_space";
-    }
-    if (!has_state)
-        return dcpk_gathered_is_there(model->ckpt) ? "dp_zero_gather_scatter" : "none";
-    if (name == NULL)
-        name = dcpk_value_as_str(
-            dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
-    return name != NULL ? name : "not distributed";
-}
-
-/*
- * Core 0.15 to 0.19 cut the parameters out of a buffer as if padding at the ends of its buckets
- * were still in there (MC/optimizer/distrib_optimizer.py@0.19.0
- * sharded_param_state_fully_reshardable; main subtracts it). Several buckets come with
- * overlap_grad_reduce. The weights of a run that gathers them in FP8 are no rounded masters anyway.
- */
-static bool is_shift_possible(const struct dcpk_model *model)
-{
-    return strcmp(model->optimizer_layout, "fully_reshardable") == 0 &&
-           is_true(model, "overlap_grad_reduce") && !is_true(model, "fp8_param_gather") &&
-           !is_true(model, "fp4_param_gather");
-}
-
-static dcpk_status read_common(struct dcpk_model *model, struct dcpk_error *err)
-{
-    const struct dcpk_value *common;
-    dcpk_status st = model->ckpt->format->load_common(model->ckpt, model->arena, &common, err);
-
-    if (st != DCPK_OK)
-        return st;
-    if (common == NULL)
-        return dcpk_fail(
-            err, DCPK_EFORMAT,
-            "there is neither common.pt nor a common_state item: args and iteration are missing");
-    model->args = dcpk_value_get(common, "args");
-    model->iteration = dcpk_value_get(common, "iteration");
-    model->version = dcpk_value_get(common, "checkpoint_version");
-    model->flops = dcpk_value_get(common, "num_floating_point_operations_so_far");
-    model->scheduler = dcpk_value_get(common, "opt_param_scheduler");
-    model->content = dcpk_value_get(common, "content_metadata");
-    read_layout(model);
-    model->optimizer_layout = optimizer_layout(model, common);
-    model->needs_sample = is_shift_possible(model);
-    if (dcpk_value_get(common, "rerun_state_machine") != NULL)
-        dcpk_model_drop(model, "rerun_state_machine", RERUN_REASON);
-    if (model->content != NULL)
-        dcpk_model_drop(model, "content_metadata",
-                        "describes the source's layout; the output is described anew");
-    return read_groups(model, dcpk_value_get(common, "optimizer"), err);
 }
 
 /* "rng_state/shard_<pp>.<tp>_<PP>.<TP>": a list of one list over data-parallel ranks. */
@@ -537,8 +401,8 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     if (strstr(key, "._extra_state") != NULL)
         return read_extra(model, object, err);
     if (dcpk_starts_with(key, "rerun_state_machine_state/"))
-        dcpk_model_drop(model, key, RERUN_REASON);
-    else if (dcpk_starts_with(skip_chained(key), "optimizer."))
+        dcpk_model_drop(model, key, DCPK_MEGATRON_RERUN_REASON);
+    else if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
         map_optimizer_object(model, key);
     else
         dcpk_model_drop(model, key, "no object of that name is known");
@@ -548,7 +412,7 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
 dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                    struct dcpk_error *err)
 {
-    dcpk_status st = read_common(model, err);
+    dcpk_status st = dcpk_megatron_read_common(model, err);
 
     for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
         st = map_tensor(model, t, err);

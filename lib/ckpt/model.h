@@ -100,12 +100,16 @@ struct dcpk_model {
     struct dcpk_map param_by_name;
 
     /* Training state; NULL where the checkpoint has none. */
-    const struct dcpk_value *args;      /* argparse.Namespace */
-    const struct dcpk_value *iteration; /* int */
-    const struct dcpk_value *version;   /* checkpoint_version, float */
-    const struct dcpk_value *flops;     /* num_floating_point_operations_so_far */
-    const struct dcpk_value *scheduler; /* opt_param_scheduler, dict */
-    const struct dcpk_value *content;   /* content_metadata, dict */
+    const struct dcpk_value *args;        /* argparse.Namespace */
+    const struct dcpk_value *iteration;   /* int */
+    const struct dcpk_value *version;     /* checkpoint_version, float */
+    const struct dcpk_value *flops;       /* num_floating_point_operations_so_far */
+    const struct dcpk_value *scheduler;   /* opt_param_scheduler, dict */
+    const struct dcpk_value *content;     /* content_metadata, dict */
+    const struct dcpk_value *scaler;      /* of fp16 runs: the loss scale and its trackers, dict */
+    const struct dcpk_value *common_step; /* of torch's optimizers that are not distributed: kept
+                                             beside the groups, which have it too; a number */
+    const struct dcpk_value *further;     /* what else a common state holds, by name: dict */
     const struct dcpk_value *
         *groups; /* parameter groups: dicts without "params"; dense then expert */
     size_t n_groups;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* portable.c - args less what another Megatron may not be able to import. */
+/* portable.c - args and other values without what another Megatron may not be able to import. */
 #include "lib/ckpt/portable.h"
 
 #include <string.h>
@@ -7,23 +7,27 @@
 /* Values may share nodes: a walk is bounded by visits, not by nodes. */
 #define MAX_VISITS 10000000
 
-static bool is_portable(const struct dcpk_value *v, uint64_t *visits_left)
+struct walk {
+    uint64_t visits_left;
+    bool takes_tensors;
+};
+
+static bool is_portable(const struct dcpk_value *v, struct walk *w)
 {
-    if (*visits_left == 0)
+    if (w->visits_left == 0)
         return false;
-    --*visits_left;
+    w->visits_left--;
     switch (v->kind) {
     case DCPK_V_TUPLE:
     case DCPK_V_LIST:
     case DCPK_V_SET:
         for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(v->as.items[i], visits_left))
+            if (!is_portable(v->as.items[i], w))
                 return false;
         return true;
     case DCPK_V_DICT:
         for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(v->as.pairs[i].key, visits_left) ||
-                !is_portable(v->as.pairs[i].value, visits_left))
+            if (!is_portable(v->as.pairs[i].key, w) || !is_portable(v->as.pairs[i].value, w))
                 return false;
         return true;
     case DCPK_V_GLOBAL:
@@ -31,9 +35,9 @@ static bool is_portable(const struct dcpk_value *v, uint64_t *visits_left)
                dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
     case DCPK_V_OBJECT:
         return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
-               is_portable(dcpk_value_attrs(v), visits_left);
+               is_portable(dcpk_value_attrs(v), w);
     case DCPK_V_TENSOR:
-        return false;
+        return w->takes_tensors;
     case DCPK_V_NONE:
     case DCPK_V_BOOL:
     case DCPK_V_INT:
@@ -44,6 +48,13 @@ static bool is_portable(const struct dcpk_value *v, uint64_t *visits_left)
         return true;
     }
     return false;
+}
+
+bool dcpk_value_is_portable(const struct dcpk_value *v)
+{
+    struct walk walk = {.visits_left = MAX_VISITS, .takes_tensors = true};
+
+    return is_portable(v, &walk);
 }
 
 static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
@@ -67,7 +78,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
     struct dcpk_value_pair *kept;
-    uint64_t visits_left = MAX_VISITS;
+    struct walk walk = {.visits_left = MAX_VISITS};
     size_t n = 0;
 
     if (attrs == NULL)
@@ -84,7 +95,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
 
         if (is_set(pair->key, set, n_set))
             continue;
-        if (name != NULL && is_portable(v, &visits_left)) {
+        if (name != NULL && is_portable(v, &walk)) {
             kept[n++] = *pair;
             continue;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* portable.h - args as any Megatron can read them. */
+/* portable.h - args and other values as any Megatron can read them. */
 #ifndef DCPK_LIB_CKPT_PORTABLE_H
 #define DCPK_LIB_CKPT_PORTABLE_H
 
@@ -15,5 +15,11 @@
 dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
                                const struct dcpk_value_pair *set, size_t n_set,
                                const struct dcpk_value **portable, struct dcpk_error *err);
+
+/*
+ * Is `v` made of primitives, containers, Namespace, torch dtypes and tensors alone? A value whose
+ * nodes are shared so often that a walk would not end is not.
+ */
+bool dcpk_value_is_portable(const struct dcpk_value *v);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/portable.h"
 #include "lib/exec/compare_priv.h"
 #include "lib/exec/pairing.h"
 #include "lib/rules/rules.h"
@@ -284,6 +285,25 @@ static dcpk_status compare_rng(struct dcpk_comparing *c, const struct dcpk_model
     return st;
 }
 
+static enum dcpk_weight weigh_further(const struct dcpk_comparing *c, const char *key,
+                                      const struct dcpk_value *value)
+{
+    (void)key;
+    return dcpk_value_is_portable(value) ? weigh_by_format(c) : DCPK_MAY_LACK;
+}
+
+/* Entries of the common state that Megatron's own code does not make. */
+static dcpk_status compare_further(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                   const struct dcpk_model *b, struct dcpk_error *err)
+{
+    static const struct dcpk_value none = {.kind = DCPK_V_DICT};
+
+    if (a->further == NULL && b->further == NULL)
+        return DCPK_OK;
+    return dcpk_comparing_dicts(c, "common", a->further != NULL ? a->further : &none,
+                                b->further != NULL ? b->further : &none, weigh_further, NULL, err);
+}
+
 static dcpk_status compare_single(struct dcpk_comparing *c, const struct dcpk_model *a,
                                   const struct dcpk_model *b, struct dcpk_error *err)
 {
@@ -299,6 +319,11 @@ static dcpk_status compare_single(struct dcpk_comparing *c, const struct dcpk_mo
     if (st == DCPK_OK)
         st = dcpk_comparing_dicts(c, "opt_param_scheduler", a->scheduler, b->scheduler, NULL, NULL,
                                   err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_value(c, "optimizer.grad_scaler", a->scaler, b->scaler,
+                                  weigh_by_format(c), NULL, err);
+    if (st == DCPK_OK)
+        st = compare_further(c, a, b, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_dicts(c, "args", dcpk_value_attrs(a->args), dcpk_value_attrs(b->args),
                                   weigh_arg, NULL, err);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/portable.h"
 #include "lib/exec/pairing.h"
 #include "lib/rules/mesh.h"
 
@@ -61,9 +62,10 @@ static void differ(struct dcpk_prove_report *report, const char *fmt, ...)
 static bool is_rounded(const struct proof *p, const struct dcpk_model_tensor *ours,
                        const struct dcpk_model_tensor *source)
 {
-    return (p->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 && ours->role == DCPK_WEIGHT &&
-           source->role == DCPK_MASTER && dcpk_dtype_is_float(ours->dtype) &&
-           dcpk_dtype_is_float(source->dtype);
+    const bool is_alone = (p->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 || !p->source->has_optimizer;
+
+    return is_alone && ours->role == DCPK_WEIGHT && source->role == DCPK_MASTER &&
+           dcpk_dtype_is_float(ours->dtype) && dcpk_dtype_is_float(source->dtype);
 }
 
 /* Plan the comparison of one logical tensor of both sides; NO_TENSOR on one side is a difference.
@@ -359,6 +361,24 @@ static dcpk_status compare_extras(struct proof *p, struct dcpk_error *err)
     return st;
 }
 
+/* What only a common state has, which content_metadata tells: fsdp_dtensor has none. */
+static void compare_common(struct proof *p)
+{
+    const struct dcpk_value *further = p->source->further;
+
+    if (p->ours->content == NULL)
+        return;
+    if (p->ours->has_optimizer)
+        compare_values(p, "optimizer.grad_scaler", p->ours->scaler, p->source->scaler);
+    for (size_t i = 0; further != NULL && i < further->n; i++) {
+        const char *name = dcpk_value_as_str(further->as.pairs[i].key);
+
+        if (name != NULL && dcpk_value_is_portable(further->as.pairs[i].value))
+            compare_values(p, name, dcpk_value_get(p->ours->further, name),
+                           further->as.pairs[i].value);
+    }
+}
+
 static dcpk_status compare_tensors(struct proof *p, const struct dcpk_prove_options *options,
                                    struct dcpk_error *err)
 {
@@ -444,6 +464,7 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     compare_values(&p, "checkpoint_version", a->version, b->version);
     compare_values(&p, "opt_param_scheduler", a->scheduler, b->scheduler);
     compare_values(&p, "num_floating_point_operations_so_far", a->flops, b->flops);
+    compare_common(&p);
     compare_args(&p);
     compare_rng(&p);
     st = compare_extras(&p, err);

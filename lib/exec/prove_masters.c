@@ -30,11 +30,13 @@ static bool has_both(const struct dcpk_model *model, const struct dcpk_param *pa
            param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
 }
 
-/* One of those that stand for their neighbours in memory. */
+/* One of those that stand for their neighbours in memory; the first is the word embedding, which
+ * may have a bucket of its own. */
 static bool is_sample(const struct dcpk_model *model, const struct dcpk_param *param)
 {
-    return has_both(model, param) && (model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 ||
-                                      (param->expert == 0 && param->tp_axis == 1));
+    return has_both(model, param) &&
+           (model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 || param->place == 0 ||
+            (param->expert == 0 && param->tp_axis == 1));
 }
 
 typedef bool wants_param(const struct dcpk_model *model, const struct dcpk_param *param);

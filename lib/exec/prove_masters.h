@@ -19,9 +19,9 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
                                const struct dcpk_exec_options *options, struct dcpk_error *err);
 
 /*
- * The same for a few: parameters with one axis, which every layer has, and one matrix of one expert
- * in each layer. Masters that do not fit become a note of the checkpoint, not an error: weights may
- * have been changed on purpose. Errors: those of reading.
+ * The same for a few: parameters with one axis, which every layer has, one matrix of one expert
+ * in each layer, and the word embedding. Masters that do not fit become a note of the checkpoint,
+ * not an error: weights may have been changed on purpose. Errors: those of reading.
  */
 dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
                                 const struct dcpk_exec_options *options, struct dcpk_error *err);

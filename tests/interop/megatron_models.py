@@ -46,11 +46,15 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 # Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
 # precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16; names=te: the norms in front of
-# Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them; hidden: to be given to load too.
+# Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them; hidden, dtype: to be given to load too. zero=0:
+# optimizers that are not distributed; adam=torch: its step with each parameter; without=optim,rng: not saved; first, last: layers of
+# the pipeline's ends; cp: context parallel ranks; instances: of the distributed optimizer.
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
-              backend="torch_dist")
+              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", cp="1", instances="1")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
+CP, INSTANCES, IS_ZERO = int(LAYOUT["cp"]), int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
+DTYPE = dict(bf16=torch.bfloat16, fp16=torch.float16, fp32=torch.float32)[LAYOUT["dtype"]]
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 HIDDEN, VOCAB, ITERATION = int(LAYOUT["hidden"]), 32, 4
 
@@ -243,7 +247,7 @@ class Tracker:
 
 LanguageModule._is_in_embd_group = lambda self: False  # stages need not agree on an embedding that save() sets
 call(mpu.initialize_model_parallel, TP, PP, VPP if VPP > 1 else None, expert_model_parallel_size=EP,
-     expert_tensor_parallel_size=ETP)
+     expert_tensor_parallel_size=ETP, context_parallel_size=CP, num_distributed_optimizer_instances=INSTANCES)
 if IS_OLD:
     megatron_old.use_norm(specs, transformer_block)
     megatron_old.name_linears(specs)
@@ -255,13 +259,16 @@ tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 swiglu = family.get("swiglu", True)
 settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
                 add_bias_linear=False, normalization="RMSNorm", gated_linear_unit=swiglu,
-                activation_func=F.silu if swiglu else F.gelu, use_cpu_initialization=True, params_dtype=torch.bfloat16,
-                bf16=True, gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
-                persist_layer_norm=False, pipeline_dtype=torch.bfloat16, hidden_dropout=0.0, attention_dropout=0.0)
+                activation_func=F.silu if swiglu else F.gelu, use_cpu_initialization=True, params_dtype=DTYPE,
+                bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16, gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
+                persist_layer_norm=False, pipeline_dtype=DTYPE, hidden_dropout=0.0, attention_dropout=0.0)
 settings.update(family["config"])
 cut = dict(tensor_model_parallel_size=TP, pipeline_model_parallel_size=PP, expert_model_parallel_size=EP,
            virtual_pipeline_model_parallel_size=VPP if VPP > 1 else None, expert_tensor_parallel_size=ETP,
-           pipeline_model_parallel_layout=LAYOUT["stages"] or None)
+           pipeline_model_parallel_layout=LAYOUT["stages"] or None, context_parallel_size=CP)
+for end in ("first", "last"):
+    if LAYOUT[end]:
+        cut[f"num_layers_in_{end}_pipeline_stage"] = int(LAYOUT[end])
 for option, release in (("pipeline_model_parallel_layout", (0, 13)), ("expert_tensor_parallel_size", (0, 10))):
     if RELEASE < release:
         del cut[option]
@@ -491,7 +498,7 @@ def local_value(chunk, name, param, kind):
 torch.manual_seed(1)
 chunks = [(mamba_model if "pattern" in family else gpt_model)(chunk) for chunk in range(VPP)]
 bare = chunks[0]
-models = [Float16Module(config, chunk) for chunk in chunks]
+models = [chunk if DTYPE == torch.float32 else Float16Module(config, chunk) for chunk in chunks]
 
 owners = {module: name for name, module in bare.named_modules()}
 extra_states = {}  # by module: what it was given
@@ -542,31 +549,35 @@ class Fused(torch.optim.Optimizer):
         return self.state[param][name]
 
 
-optimizers.Adam = distrib_optimizer.Adam = Fused
-optimizers.USING_PYTORCH_OPTIMIZER = False
-for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APEX_OPTIMIZER=False).items():
-    if not IS_FSDP and hasattr(distrib_optimizer, name):
-        setattr(distrib_optimizer, name, value)
-optimizer_config = OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01, bf16=True,
-                                   params_dtype=torch.bfloat16, use_distributed_optimizer=True)
+if LAYOUT["adam"] == "fused":
+    optimizers.Adam = distrib_optimizer.Adam = Fused
+    optimizers.USING_PYTORCH_OPTIMIZER = False
+    for name, value in dict(HAVE_APEX_OR_TE=True, USING_TE_OPTIMIZER=True, USING_APEX_OPTIMIZER=False).items():
+        if not IS_FSDP and hasattr(distrib_optimizer, name):
+            setattr(distrib_optimizer, name, value)
+optimizer_config = OptimizerConfig(optimizer="sgd" if LAYOUT["adam"] == "sgd" else "adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01,
+                                   bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16, initial_loss_scale=2.0**16,
+                                   params_dtype=DTYPE, use_distributed_optimizer=IS_ZERO or IS_FSDP)
+STATES = (".momentum_buffer",) if LAYOUT["adam"] == "sgd" else (".exp_avg", ".exp_avg_sq")
 if LAYOUT["precise"]:
     # Set behind the check for Transformer Engine.
     optimizer_config.use_precision_aware_optimizer = optimizer_config.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
-ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_grad_reduce=BUCKET > 0, bucket_size=BUCKET or None)
+ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=IS_ZERO, num_distributed_optimizer_instances=INSTANCES, overlap_grad_reduce=BUCKET > 0, bucket_size=BUCKET or None)
 if IS_FSDP:
-    ddp.update(overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
+    ddp.update(use_distributed_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
 ddp_config = None if RELEASE < (0, 7) else call(megatron.core.distributed.DistributedDataParallelConfig, **ddp)
 args = argparse.Namespace(
-    ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim=False, no_save_rng=False, swiglu=swiglu,
+    ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim="optim" in LAYOUT["without"],
+    no_save_rng="rng" in LAYOUT["without"], swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
     dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
-    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=True, data_parallel_size=WORLD // TP // PP,
-    world_size=WORLD, bf16=True, fp16=False,
+    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=IS_ZERO or IS_FSDP, data_parallel_size=WORLD // TP // PP // CP,
+    world_size=WORLD, bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
     use_precision_aware_optimizer=bool(LAYOUT["precise"]), overlap_grad_reduce=BUCKET > 0, **cut, **{k: v for k, v in settings.items() if v is None or isinstance(v, (bool, int, float, str, list, torch.dtype))
-       if k not in ("bf16", "num_moe_experts")})
+       if k not in ("bf16", "fp16", "num_moe_experts")})
 for option, release, value in (("ddp_bucket_size", (0, 7), BUCKET or None), ("dist_ckpt_strictness", (0, 8), None)):
     if RELEASE >= release:  # what every run of them has
         setattr(args, option, value)
@@ -616,6 +627,12 @@ def live_parameters():
 def each_master(optimizer):
     """(parameter, range of it flattened, fp32 master of that, the optimizer's state) of all that are trained on this rank."""
     for chained in getattr(optimizer, "chained_optimizers", [optimizer]):
+        if not hasattr(chained, "model_param_group_index_map"):  # not distributed: the whole of each
+            halves = [pair for groups in zip(getattr(chained, "float16_groups", []), getattr(chained, "fp32_from_float16_groups", []))
+                      for pair in zip(*groups)]
+            for param, main in halves or [(param, param) for group in chained.optimizer.param_groups for param in group["params"]]:
+                yield param, types.SimpleNamespace(start=0, end=param.numel()), main, chained.optimizer.state
+            continue
         for param, (group, order) in chained.model_param_group_index_map.items():
             main = chained.optimizer.param_groups[group]["params"][order]
             yield param, chained._get_model_param_range_map(param)["param"], main, chained.optimizer.state
@@ -633,20 +650,22 @@ def save():
                 buffer.data = value_of(whole_name(chunk, name), buffer.shape, "")
     optimizer, scheduler = make_optimizer([wrap(chunk) for chunk in range(VPP)])
     for param, span, main, state in each_master(optimizer):
-        values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end]
-                  for kind in ("", ".exp_avg", ".exp_avg_sq")}
+        values = {kind: local_value(*live[param], param, kind).flatten()[span.start:span.end].view(main.shape)
+                  for kind in ("", *STATES)}
         if LAYOUT["precise"]:
             state[main] = dict(master_param=values.pop(""), **{kind[1:]: value.bfloat16() for kind, value in values.items()})
         else:
             main.data.copy_(values.pop(""))
             state[main] = {kind[1:]: value for kind, value in values.items()}
+            if LAYOUT["adam"] == "torch":
+                state[main]["step"] = torch.tensor(float(ITERATION))
         if LAYOUT["precise"] == "remainders":
             state[main]["master_param"] = state[main]["master_param"].view(torch.int16)[::2].clone()  # the low half of each
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups if LAYOUT["adam"] == "fused" else ():
         group["step"] = ITERATION
     metadata = dict(distrib_optim_sharding_type=LAYOUT["layout"], distrib_optim_fully_reshardable_mem_efficient=False,
                     singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
-    state = state_of(optimizer, scheduler, metadata, rng_state("torch_dist"))
+    state = state_of(optimizer, scheduler, metadata, None if args.no_save_rng else rng_state("torch_dist"))
     state["num_floating_point_operations_so_far"] = 1.0
     os.makedirs(FOLDER, exist_ok=WORLD > 1)
     dist.barrier()
@@ -678,7 +697,8 @@ def load_3d():
     request = state_of(optimizer, scheduler, common["content_metadata"], rng, is_loading=True)
     state = dist_checkpointing.load(request, FOLDER, strict="assume_ok_unexpected")
     bare.load_state_dict(state["model"], strict=True)
-    optimizer.load_state_dict(state["optimizer"])
+    if not args.no_save_optim:
+        optimizer.load_state_dict(state["optimizer"])
     checked, bad = 0, []
 
     def check(what, got, want):
@@ -692,8 +712,8 @@ def load_3d():
     for name, tensor in bare.named_buffers():
         if not name.endswith("local_tokens_per_expert"):
             check(name, tensor.data, weight_of(name, tensor))
-    for param, span, main, state in each_master(optimizer):
-        for kind, got in (("", main.data), (".exp_avg", state[main]["exp_avg"]), (".exp_avg_sq", state[main]["exp_avg_sq"])):
+    for param, span, main, state in each_master(optimizer) if not args.no_save_optim else ():
+        for kind, got in (("", main.data), *((kind, state[main][kind[1:]]) for kind in STATES)):
             chunk, name = live[param]
             want = local_value(chunk, name, param, kind).flatten()[span.start:span.end]
             check(name + (kind or ".master"), got.flatten(), want)
@@ -703,8 +723,9 @@ def load_3d():
         checked += 1
         if state is not None and not same_extra_state(extra_state_of(module), state):
             bad.append(owners[module] + "._extra_state")
-    check("step", torch.tensor([float(g["step"]) for g in optimizer.param_groups]),
-          torch.full((len(optimizer.param_groups),), float(ITERATION)))
+    if LAYOUT["adam"] == "fused" and not args.no_save_optim:
+        check("step", torch.tensor([float(g["step"]) for g in optimizer.param_groups]),
+              torch.full((len(optimizer.param_groups),), float(ITERATION)))
     return report(checked, bad)
 
 
@@ -718,11 +739,14 @@ def load_fsdp():
     chunk = FullyShardedDataParallel(config, ddp_config, models[0], device=torch.device("cpu"))
     optimizer, scheduler = make_optimizer([chunk])
     unwrapped = checkpointing.unwrap_model([chunk])
-    args.no_save_rng = TP > 1  # what was saved by fewer ranks lacks theirs: --no-load-rng
-    state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng_state("fsdp_dtensor"), iteration=1,
+    args.no_save_rng |= TP > 1  # what was saved by fewer ranks lacks theirs: --no-load-rng
+    if args.no_save_optim:
+        optimizer = scheduler = None
+    rng = None if args.no_save_rng else rng_state("fsdp_dtensor")
+    state = checkpointing.generate_state_dict(args, unwrapped, optimizer, scheduler, rng, iteration=1,
                                               optim_sd_kwargs=dict(metadata={}, is_loading=True))
     state["args"] = argparse.Namespace()
-    live, moments = dict(state["model"]), dict(state["optimizer"]["state"])
+    live, moments = dict(state["model"]), dict(state["optimizer"]["state"]) if optimizer else {}
     request = checkpointing.preprocess_fsdp_dtensor_state_dict(args, state, unwrapped[0])
     reader = FileSystemReader(FOLDER)
     stored = reader.read_metadata().state_dict_metadata
@@ -746,8 +770,8 @@ def load_fsdp():
         if torch.is_tensor(tensor) and not name.endswith(("local_tokens_per_expert", "_extra_state")):
             check(name, "", tensor)
     for name, entry in moments.items():
-        for kind in ("exp_avg", "exp_avg_sq"):
-            check(name.removeprefix("module.").removeprefix("module."), "." + kind, entry[kind])
+        for kind in STATES:
+            check(name.removeprefix("module.").removeprefix("module."), kind, entry[kind[1:]])
     return report(checked, bad) or int(bool(missing))
 
 

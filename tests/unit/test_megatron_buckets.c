@@ -55,6 +55,8 @@ struct variant {
     enum dcpk_dtype master; /* DCPK_DTYPE_NONE: fp32 */
     bool is_plain;          /* no buckets */
     const char *set;        /* args.<set> is True; NULL: none */
+    const char *off;        /* args.<off> is 0, as False is; NULL: none */
+    int64_t pp;             /* pipeline stages that args tell in a plain one; 0: one */
     const char *layout;     /* NULL: dp_reshardable */
     unsigned flags;         /* enum dcpk_model_flags */
     dcpk_status status;
@@ -241,8 +243,13 @@ static const struct dcpk_format buckets_format = {
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct setting settings[] = {GOOD_ARGS, {made.variant->set, 0, "True"}, {NULL, 0, NULL}};
-    const char *layout = made.variant->layout != NULL ? made.variant->layout : "dp_reshardable";
+    const struct variant *v = made.variant;
+    const struct setting settings[] = {
+        {"pipeline_model_parallel_size", v->pp > 0 ? v->pp : 1, NULL},
+        GOOD_ARGS,
+        {v->set != NULL ? v->set : v->off, 0, v->set != NULL ? "True" : NULL},
+        {NULL, 0, NULL}};
+    const char *layout = v->layout != NULL ? v->layout : "dp_reshardable";
     struct dcpk_value_pair content = {dcpk_value_str(arena, "distrib_optim_sharding_type", err),
                                       dcpk_value_str(arena, layout, err)};
     const struct dcpk_value_pair pairs[] = {
@@ -448,6 +455,7 @@ static void buckets_that_do_not_fit_are_refused(void **state)
 static void masters_in_doubt_need_a_proof(void **state)
 {
 #define MASTER "optimizer.state.param.decoder.final_layernorm.weight"
+#define UNTIE  "untie_embeddings_and_output_weights"
     static const struct {
         struct variant variant;
         bool has_master, needs_proof, needs_sample;
@@ -462,6 +470,25 @@ static void masters_in_doubt_need_a_proof(void **state)
          false},
         {{.label = "one bucket", .layout = "fully_reshardable"}, true, false, false},
         {{.label = "buckets", .layout = "fully_reshardable", .set = "overlap_grad_reduce"},
+         true,
+         false,
+         true},
+        {{.label = "tied on one stage", .layout = "fully_reshardable", .off = UNTIE},
+         true,
+         false,
+         false},
+        {{.label = "tied over stages", .layout = "fully_reshardable", .off = UNTIE, .pp = 2},
+         true,
+         false,
+         true},
+        {{.label = "not tied", .layout = "fully_reshardable", .set = UNTIE, .pp = 2},
+         true,
+         false,
+         false},
+        {{.label = "multi-token prediction",
+          .layout = "fully_reshardable",
+          .set = "mtp_num_layers",
+          .pp = 2},
          true,
          false,
          true},

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_state.c - the common state -> the canonical view. */
+#include "formats/megatron/megatron_state.h"
+
+#include <string.h>
+
+#include "formats/megatron/megatron_buckets.h"
+#include "lib/base/text.h"
+
+#define UNTIE "untie_embeddings_and_output_weights"
+
+static bool is_one_of(const struct dcpk_value *key, const char *const *names)
+{
+    const char *name = dcpk_value_as_str(key);
+
+    for (; name != NULL && *names != NULL; names++)
+        if (strcmp(name, *names) == 0)
+            return true;
+    return false;
+}
+
+/* --- optimizers --- */
+
+/*
+ * The one step of an optimizer without sharding, which it keeps beside its groups
+ * (torch_dist.md 5.1); torch's AdamW has it as a tensor, groups have a number.
+ */
+static dcpk_status read_common_step(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_value *step =
+        dcpk_value_get(dcpk_value_get(optimizer, "state"), "common_step");
+    float f;
+
+    if (step != NULL && step->kind == DCPK_V_TENSOR) {
+        if (step->as.tensor->dtype != DCPK_F32 || step->as.tensor->n_bytes != sizeof f)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the optimizer's common_step is a tensor, but no single float32");
+        memcpy(&f, step->as.tensor->data, sizeof f);
+        step = dcpk_value_float(model->arena, (double)f, err);
+        if (step == NULL)
+            return err->status;
+    }
+    model->common_step = step;
+    return DCPK_OK;
+}
+
+/* The group with a field `step`, which it may have already. NULL: out of memory. */
+static const struct dcpk_value *with_step(struct dcpk_arena *arena, const struct dcpk_value *group,
+                                          const struct dcpk_value *step, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs;
+
+    if (step == NULL || dcpk_value_get(group, "step") != NULL)
+        return group;
+    pairs = dcpk_arena_array(arena, group->n + 1, sizeof *pairs, err);
+    if (pairs == NULL)
+        return NULL;
+    memcpy(pairs, group->as.pairs, group->n * sizeof *pairs);
+    pairs[group->n] = (struct dcpk_value_pair){dcpk_value_str(arena, "step", err), step};
+    return pairs[group->n].key == NULL ? NULL : dcpk_value_dict(arena, pairs, group->n + 1, err);
+}
+
+/* The loss scaler of an fp16 run; every optimizer of it has one. */
+static void read_scaler(struct dcpk_model *model, const struct dcpk_value *scaler)
+{
+    if (scaler == NULL)
+        return;
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
+        dcpk_model_drop(model, "optimizer.grad_scaler",
+                        "optimizer state, not wanted (--weights-only)");
+    else if (model->scaler == NULL)
+        model->scaler = scaler;
+    else if (!dcpk_value_equal(model->scaler, scaler))
+        dcpk_model_drop(model, "optimizer.grad_scaler",
+                        "the expert optimizer's loss scaler differs from the dense one's, which "
+                        "is kept for both");
+}
+
+/* What stands in an optimizer's dict and is nothing that this version knows. */
+static dcpk_status tell_unknown(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                struct dcpk_error *err)
+{
+    static const char *const known[] = {
+        "optimizer", "param_groups",          "param_state", "param_state_sharding_type",
+        "state",     "fp32_from_fp16_params", "grad_scaler", NULL};
+
+    if (optimizer->kind != DCPK_V_DICT)
+        return DCPK_OK;
+    for (size_t i = 0; i < optimizer->n; i++) {
+        const char *name = dcpk_value_as_str(optimizer->as.pairs[i].key), *key;
+
+        if (name == NULL || is_one_of(optimizer->as.pairs[i].key, known))
+            continue;
+        key = dcpk_arena_printf(model->arena, err, "optimizer.%s", name);
+        if (key == NULL)
+            return err->status;
+        dcpk_model_drop(model, key, "no entry of that name is known in an optimizer's state");
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                     struct dcpk_error *err)
+{
+    const struct dcpk_value *inner = dcpk_value_get(optimizer, "optimizer");
+    const struct dcpk_value *of =
+        inner != NULL ? inner : optimizer; /* fp32: not in a further dict */
+    const struct dcpk_value *list = dcpk_value_get(of, "param_groups");
+    const struct dcpk_value **groups;
+    dcpk_status st;
+
+    if (dcpk_value_get(optimizer, "param_state") != NULL)
+        dcpk_model_drop(model, "optimizer.param_state",
+                        "steps by the numbers of one rank's parameters: the groups have them too");
+    read_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
+    st = tell_unknown(model, optimizer, err);
+    if (st == DCPK_OK)
+        st = read_common_step(model, of, err);
+    if (st != DCPK_OK || list == NULL)
+        return st;
+    groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);
+    if (groups == NULL)
+        return err->status;
+    for (size_t i = 0; i < model->n_groups; i++)
+        groups[i] = model->groups[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const struct dcpk_value *group = dcpk_value_at(list, i);
+
+        if (group == NULL || group->kind != DCPK_V_DICT)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "parameter group %zu of the common state is no dict", i);
+        groups[model->n_groups + i] = with_step(model->arena, group, model->common_step, err);
+        if (groups[model->n_groups + i] == NULL)
+            return err->status;
+    }
+    model->groups = groups;
+    model->n_groups += list->n;
+    return DCPK_OK;
+}
+
+/* One optimizer, or several under the keys 0, 1, ... (dense, then expert). */
+static dcpk_status read_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_value *chained;
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_value_get_int(optimizer, 0) == NULL)
+        return optimizer == NULL ? DCPK_OK : dcpk_megatron_add_groups(model, optimizer, err);
+    for (int64_t i = 0; st == DCPK_OK && (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
+        st = dcpk_megatron_add_groups(model, chained, err);
+    return st;
+}
+
+static void read_layout(struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    bool bf16 = false, fp16 = false;
+
+    dcpk_model_read_layout(model);
+    if (dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
+        dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16))
+        model->is_fp32 = !bf16 && !fp16;
+}
+
+/* What the common state of one optimizer, or of the first of several, calls its layout. */
+static const char *sharding_type(const struct dcpk_value *optimizer)
+{
+    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
+    const char *name = dcpk_value_as_str(
+        dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
+
+    return name != NULL ? name : "bucket space";
+}
+
+/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
+static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
+{
+    const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
+    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
+    const char *name =
+        dcpk_value_as_str(dcpk_value_get(model->content, "distrib_optim_sharding_type"));
+    bool has_state = false;
+
+    for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
+        const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
+        struct dcpk_megatron_key parts;
+
+        if (dcpk_starts_with(dcpk_megatron_skip_chained(tensor->key), "optimizer.distributed."))
+            return name != NULL ? name : sharding_type(optimizer);
+        if (!dcpk_megatron_split_key(tensor->key, &parts))
+            continue;
+        has_state = true;
+        if (dcpk_megatron_is_flattened(model->ckpt, tensor))
+            return "fully_sharded_model_space";
+    }
+    if (!has_state)
+        return dcpk_gathered_is_there(model->ckpt) ? "dp_zero_gather_scatter" : "none";
+    if (name == NULL)
+        name = dcpk_value_as_str(
+            dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
+    return name != NULL ? name : "not distributed";
+}
+
+/*
+ * The word embedding that stages of a pipeline share, tied or for multi-token prediction, has a DDP
+ * bucket of its own (MC/optimizer/distrib_optimizer.py@0.19.0 _does_param_require_new_bucket).
+ */
+static bool shares_embedding(const struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const struct dcpk_value *untie = dcpk_value_get(attrs, UNTIE);
+    const struct dcpk_value *n_mtp = dcpk_value_get(attrs, "mtp_num_layers");
+
+    return model->layout.pp > 1 && ((untie != NULL && !dcpk_value_is_true(attrs, UNTIE)) ||
+                                    (n_mtp != NULL && n_mtp->kind != DCPK_V_NONE));
+}
+
+/*
+ * Core 0.15 to 0.19 cut the parameters out of a buffer as if padding at the ends of its buckets
+ * were still in there (MC/optimizer/distrib_optimizer.py@0.19.0
+ * sharded_param_state_fully_reshardable; main subtracts it). Several buckets come with
+ * overlap_grad_reduce and with a shared embedding. The weights of a run that gathers them in FP8
+ * are no rounded masters anyway.
+ */
+static bool is_shift_possible(const struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+
+    return strcmp(model->optimizer_layout, "fully_reshardable") == 0 &&
+           (dcpk_value_is_true(attrs, "overlap_grad_reduce") || shares_embedding(model)) &&
+           !dcpk_value_is_true(attrs, "fp8_param_gather") &&
+           !dcpk_value_is_true(attrs, "fp4_param_gather");
+}
+
+/* --- the common state --- */
+
+/* Its entries that no member of the view stands for. */
+static dcpk_status read_further(struct dcpk_model *model, const struct dcpk_value *common,
+                                struct dcpk_error *err)
+{
+    static const char *const known[] = {"args",
+                                        "iteration",
+                                        "checkpoint_version",
+                                        "num_floating_point_operations_so_far",
+                                        "opt_param_scheduler",
+                                        "content_metadata",
+                                        "optimizer",
+                                        "rerun_state_machine",
+                                        NULL};
+    struct dcpk_value_pair *pairs;
+    size_t n = 0;
+
+    if (common->kind != DCPK_V_DICT || common->n == 0)
+        return DCPK_OK;
+    pairs = dcpk_arena_array(model->arena, common->n, sizeof *pairs, err);
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < common->n; i++)
+        if (!is_one_of(common->as.pairs[i].key, known))
+            pairs[n++] = common->as.pairs[i];
+    model->further = n == 0 ? NULL : dcpk_value_dict(model->arena, pairs, n, err);
+    return err->status;
+}
+
+dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_value *common;
+    dcpk_status st = model->ckpt->format->load_common(model->ckpt, model->arena, &common, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (common == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "there is neither common.pt nor a common_state item: args and iteration are missing");
+    model->args = dcpk_value_get(common, "args");
+    model->iteration = dcpk_value_get(common, "iteration");
+    model->version = dcpk_value_get(common, "checkpoint_version");
+    model->flops = dcpk_value_get(common, "num_floating_point_operations_so_far");
+    model->scheduler = dcpk_value_get(common, "opt_param_scheduler");
+    model->content = dcpk_value_get(common, "content_metadata");
+    read_layout(model);
+    model->optimizer_layout = optimizer_layout(model, common);
+    model->needs_sample = is_shift_possible(model);
+    if (dcpk_value_get(common, "rerun_state_machine") != NULL)
+        dcpk_model_drop(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);
+    if (model->content != NULL)
+        dcpk_model_drop(model, "content_metadata",
+                        "describes the source's layout; the output is described anew");
+    st = read_further(model, common, err);
+    return st == DCPK_OK ? read_groups(model, dcpk_value_get(common, "optimizer"), err) : st;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_state.h - training state as Megatron keeps it in the common state -> the canonical view
+ * (torch_dist.md 5, conversion.md 6.3). */
+#ifndef DCPK_FORMATS_MEGATRON_MEGATRON_STATE_H
+#define DCPK_FORMATS_MEGATRON_MEGATRON_STATE_H
+
+#include "formats/megatron/megatron.h"
+
+/* Megatron's loaders start a state machine of their own where they find none (conversion.md 6.3).
+ */
+#define DCPK_MEGATRON_RERUN_REASON                                                                 \
+    "rerun state of the source's ranks: a run that finds none starts anew"
+
+/* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
+const char *dcpk_megatron_skip_chained(const char *key);
+
+/*
+ * The common state -> the view: args, iteration, scheduler, parameter groups, the loss scaler and
+ * the optimizer's layout; what no member stands for becomes model->further. Entries of an
+ * optimizer's dict that are not known are dropped by name. Errors: DCPK_EFORMAT without a common
+ * state or where groups are no dicts; those of reading it.
+ */
+dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_state.py - what the common state may hold beside what every run has, and optimizers that are not distributed.
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import torch
+
+from dcp_folder import Folder
+from make_source import ADAMW, DENSE, FUSED, make_source
+from tool import DCPKIT, dcpkit, dcpkit_fails
+
+SCALER = {"scale": torch.tensor([4096.0]), "growth_tracker": 3, "hysteresis_tracker": 2}
+
+
+class State(unittest.TestCase):
+    def setUp(self):
+        self.work = tempfile.mkdtemp(prefix="dcpkit-state-")
+        self.addCleanup(shutil.rmtree, self.work)
+
+    def source(self, edit, **options):
+        """A run whose common state `edit` has changed."""
+        run = os.path.join(self.work, "in")
+        make_source(run, DENSE, **{"fields": FUSED, **options})
+        path = os.path.join(run, "iter_0000007", "common.pt")
+        common = torch.load(path, weights_only=False)
+        edit(common)
+        torch.save(common, path)
+        return run
+
+    def convert(self, run, form, *options):
+        """Converted, with proof; (its folder, the keys that the report calls dropped)."""
+        out = tempfile.mkdtemp(prefix=form, dir=self.work)
+        report = out + ".json"
+        dcpkit("convert", "--force", "--verify", "--to", form, "--report", report, *options, run, out)
+        with open(report, encoding="utf-8") as f:
+            dropped = json.load(f)["dropped"]
+        return os.path.join(out, "iter_0000007"), {entry["key"] for entry in dropped}
+
+    @staticmethod
+    def with_entries(common):
+        common["optimizer"].update(grad_scaler=SCALER, unheard_of=1)
+        common.update(my_entry={"list": [1, 2.5, "x"], "tensor": torch.arange(3)}, my_class=signal.SIGTERM)
+
+    def test_entries_are_carried_or_named(self):
+        run = self.source(self.with_entries)
+        for form, *options in (("torch_dist", "--target-generation", "B"), ("torch_dist", "--target-generation", "C"),
+                               ("zarr",)):
+            folder, dropped = self.convert(run, form, *options)
+            path = os.path.join(folder, "common.pt")
+            common = torch.load(path, weights_only=False) if os.path.exists(path) else Folder(folder).common()
+            with self.subTest(form=form, options=options):
+                scaler = common["optimizer"]["grad_scaler"]
+                self.assertEqual({**scaler, "scale": scaler["scale"].tolist()}, {**SCALER, "scale": [4096.0]})
+                self.assertEqual(common["my_entry"]["list"], [1, 2.5, "x"])
+                self.assertEqual(common["my_entry"]["tensor"].tolist(), [0, 1, 2])
+                self.assertNotIn("my_class", common)
+                self.assertIn("my_class", dropped)
+                self.assertIn("optimizer.unheard_of", dropped)
+            self.assertIn("equal", dcpkit("compare-two-checkpoint", run, folder))
+
+    def test_entries_that_fsdp_has_no_place_for(self):
+        _, dropped = self.convert(self.source(self.with_entries), "fsdp_dtensor")
+        for key in ("optimizer.grad_scaler", "optimizer.unheard_of", "my_entry", "my_class"):
+            self.assertIn(key, dropped)
+
+    def test_scaler_that_differs(self):
+        run = self.source(self.with_entries)
+        other = self.convert(run, "torch_dist", "--target-generation", "C")[0]
+        path = os.path.join(run, "iter_0000007", "common.pt")
+        common = torch.load(path, weights_only=False)
+        common["optimizer"]["grad_scaler"]["scale"] *= 2
+        torch.save(common, path)
+        for command in ("compare-two-checkpoint", "verify --against"):
+            done = subprocess.run([DCPKIT, *command.split(), run, other], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn("optimizer.grad_scaler", done.stdout)
+
+    @staticmethod
+    def undistributed(common):
+        """As torch's AdamW in core 0.19's Float16OptimizerWithFloat16Params keeps it."""
+        common["args"].use_distributed_optimizer = False
+        del common["content_metadata"]["distrib_optim_sharding_type"]
+        del common["optimizer"]["param_state_sharding_type"]
+        for group in common["optimizer"]["optimizer"]["param_groups"]:
+            del group["step"]
+        common["optimizer"]["optimizer"]["state"] = {"common_step": torch.tensor(7.0)}
+
+    def test_undistributed_optimizer(self):
+        run = self.source(self.undistributed, master="fp32_param", fields=ADAMW)
+        folder, _ = self.convert(run, "torch_dist", "--target-generation", "C")
+        out, source = Folder(folder), Folder(os.path.join(run, "iter_0000007"))
+        optimizer = out.common()["optimizer"]["optimizer"]
+        self.assertEqual(optimizer["state"], {"common_step": 7.0})
+        for group in optimizer["param_groups"]:
+            self.assertIn(type(group["step"]), (int, float))
+            self.assertEqual(group["step"], 7)
+        masters = [k for k in source.tensors if k.startswith("optimizer.state.fp32_param.")]
+        self.assertTrue(masters)
+        ours, theirs = out.load(), source.load()
+        for key in masters:
+            for name in (key, key.replace("fp32_param", "param", 1)):
+                self.assertTrue(torch.equal(ours[name], theirs[key]), name)
+        fsdp, _ = self.convert(folder, "fsdp_dtensor")
+        back, _ = self.convert(fsdp, "torch_dist")
+        self.assertIn(masters[0], Folder(back).tensors)
+
+    def test_common_step_that_is_no_number(self):
+        def edit(common):
+            self.undistributed(common)
+            common["optimizer"]["optimizer"]["state"]["common_step"] = torch.arange(2.0)
+
+        run = self.source(edit, master="fp32_param", fields=ADAMW)
+        status, said = dcpkit_fails("convert", "--to", "fsdp_dtensor", run, os.path.join(self.work, "out"))
+        self.assertEqual(status, 3)
+        self.assertIn("common_step is a tensor, but no single float32", said)
+
+    def test_undistributed_fused_optimizer(self):
+        """Transformer Engine's Adam: the step is in the groups and nowhere else."""
+        def edit(common):
+            common["args"].use_distributed_optimizer = False
+            common["optimizer"]["optimizer"]["state"] = {}
+
+        folder, _ = self.convert(self.source(edit, master="fp32_param"), "torch_dist", "--target-generation", "C")
+        optimizer = Folder(folder).common()["optimizer"]["optimizer"]
+        self.assertEqual(optimizer["state"], {})
+        self.assertEqual([g["step"] for g in optimizer["param_groups"]], [7, 7])
+
+    def test_undistributed_fp32(self):
+        def edit(common):
+            self.undistributed(common)
+            common["args"].bf16, common["args"].params_dtype = False, torch.float32
+            common["optimizer"] = common["optimizer"]["optimizer"]
+
+        folder, _ = self.convert(self.source(edit, master="fp32_param", fields=ADAMW), "torch_dist",
+                                 "--target-generation", "C")
+        optimizer = Folder(folder).common()["optimizer"]
+        self.assertEqual(optimizer["state"], {"common_step": 7.0})
+        self.assertEqual([g["wd_mult"] for g in optimizer["param_groups"]], [1.0, 0.0])
+
+    def test_masters_alone(self):
+        """Megatron-FSDP without an optimizer: what it has of weights are masters, and they are rounded."""
+        run = self.source(lambda common: None)
+        fsdp, _ = self.convert(run, "fsdp_dtensor", "--weights-only")
+        folder, _ = self.convert(fsdp, "torch_dist")
+        self.assertIn("verdict     ok", dcpkit("verify", "--against", fsdp, folder))
+        self.assertIn("verdict     equal", dcpkit("compare-two-checkpoint", "--cast", fsdp, folder))
+
+    def test_steps_of_parameters_and_of_groups(self):
+        """Transformer Engine keeps the step in the groups alone, torch's AdamW with each parameter too."""
+        fsdp, _ = self.convert(self.source(lambda common: None), "fsdp_dtensor")
+        bare = os.path.join(self.work, "bare")
+        dcpkit("modify-state-dict", "--op", r"remove ^optimizer\.state\..*\.step$", fsdp, bare)
+        self.assertIn("verdict     equal", dcpkit("compare-two-checkpoint", fsdp, bare))
+
+    def test_shared_embedding_in_a_bucket_of_its_own(self):
+        """Core 0.15 to 0.19 may save its master from a wrong place: the weight tells."""
+        def tie(common):
+            common["args"].untie_embeddings_and_output_weights = False
+            common["args"].pipeline_model_parallel_size = 2
+
+        run = self.source(tie)
+        wrong = os.path.join(self.work, "wrong")
+        dcpkit("modify-state-dict", "--op", r"rename ^optimizer\.state\.param\.embedding.*$ x",
+               "--op", r"rename ^optimizer\.state\.exp_avg\.embedding.*$ optimizer.state.param.embedding.word_embeddings.weight",
+               "--op", r"rename ^x$ optimizer.state.exp_avg.embedding.word_embeddings.weight", run, wrong)
+        for folder, is_told in ((run, False), (wrong, True)):
+            out = tempfile.mkdtemp(dir=self.work)
+            done = subprocess.run([DCPKIT, "convert", "--force", "--to", "fsdp_dtensor", folder, out],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual("not their rounded masters" in done.stdout + done.stderr, is_told)
+
+
+if __name__ == "__main__":
+    unittest.main()
