@@ -318,6 +318,26 @@ dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value
 
 /* ---- storage_data ---- */
 
+/* The source of a data file. That it is missing is the checkpoint's fault: its own .metadata names
+ * it. */
+static dcpk_status find_source(struct dcpk_store *store, const char *name,
+                               struct dcpk_source **source, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+    dcpk_status st = dcpk_store_look(store, name, &kind, err);
+
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_store_find(store, name, source, err);
+    if (st == DCPK_EIO && kind != DCPK_PATH_FILE)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "the data file '%.200s' is %s in '%s'; copy the checkpoint again, or take "
+                       "one whose save came to its end",
+                       name, kind == DCPK_PATH_NOTHING ? "missing" : "not a plain file",
+                       dcpk_store_path(store));
+    return st;
+}
+
 /* The number of a file in the checkpoint, which is opened when it is new. */
 static dcpk_status find_file(struct dcpk_packed *p, const char *name, uint32_t *file,
                              struct dcpk_error *err)
@@ -333,7 +353,7 @@ static dcpk_status find_file(struct dcpk_packed *p, const char *name, uint32_t *
         *file = (uint32_t)i;
         return DCPK_OK;
     }
-    st = dcpk_store_find(ckpt->store, name, &source, err);
+    st = find_source(ckpt->store, name, &source, err);
     if (st == DCPK_OK)
         st = dcpk_grow(&ckpt->files, &p->files_capacity, ckpt->n_files,
                        sizeof(struct dcpk_source *), err);

@@ -163,12 +163,28 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
     return dcpk_run_text(err, "%.*s%s%s%07" PRId64, n, run, slash, ITERATION_PREFIX, iteration);
 }
 
+/* The name of the newest iteration folder among the names, NULL when there is none. */
+static const char *find_newest(char *const *names, size_t n)
+{
+    int64_t newest = DCPK_ITERATION_UNKNOWN;
+    const char *name = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        const int64_t iteration = dcpk_run_name_iteration(names[i], (int)strlen(names[i]));
+
+        if (iteration > newest) {
+            newest = iteration;
+            name = names[i];
+        }
+    }
+    return name;
+}
+
 /* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
  * one, else what it is instead. */
 static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
 {
-    int64_t newest = DCPK_ITERATION_UNKNOWN;
-    const char *newest_name = NULL;
+    const char *newest;
     char hint[DCPK_STRANGER_BYTES];
     char **names;
     size_t n;
@@ -176,20 +192,37 @@ static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
 
     if (st != DCPK_OK)
         return st;
-    for (size_t i = 0; i < n; i++) {
-        const int64_t iteration = dcpk_run_name_iteration(names[i], (int)strlen(names[i]));
-
-        if (iteration > newest) {
-            newest = iteration;
-            newest_name = names[i];
-        }
-    }
+    newest = find_newest(names, n);
     st = dcpk_fail(err, DCPK_EFORMAT,
                    "neither a checkpoint (.metadata, metadata.json or .zarray in it, or the name "
                    "iter_NNNNNNN or release) nor a run folder (%s in it)%s%s",
                    DCPK_TRACKER_NAME,
-                   newest_name == NULL ? dcpk_stranger_hint(store, hint) : "; give its folder ",
-                   newest_name == NULL ? "" : newest_name);
+                   newest == NULL ? dcpk_stranger_hint(store, hint) : "; give its folder ",
+                   newest == NULL ? "" : newest);
+    dcpk_free(names);
+    return st;
+}
+
+/* The tracker of the run folder `path` leads nowhere: say where else to look. */
+static dcpk_status no_iteration(const char *path, const char *folder, struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+    const char *newest;
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_store_open(path, &store, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_store_list(store, &names, &n, err);
+    dcpk_store_close(store);
+    if (st != DCPK_OK)
+        return st;
+    newest = find_newest(names, n);
+    st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder; %s%s",
+                   DCPK_TRACKER_NAME, folder,
+                   newest == NULL ? "copy it there, or correct the number in that file"
+                                  : "copy it there, or give the folder ",
+                   newest == NULL ? "" : newest);
     dcpk_free(names);
     return st;
 }
@@ -264,8 +297,7 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
     }
     st = found.folder == NULL ? err->status : look(found.folder, 0, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
-        st = dcpk_fail(err, DCPK_EIO, "%s names '%s', but there is no such folder",
-                       DCPK_TRACKER_NAME, found.folder);
+        st = no_iteration(path, found.folder, err);
 out:
     if (st != DCPK_OK) {
         dcpk_run_release(&found);

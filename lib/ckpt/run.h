@@ -42,9 +42,9 @@ void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
 /*
  * Find the folder to read. `path` itself when it holds .metadata, metadata.json or .zarray, or is
  * named iter_<digits> or release; else what its tracker names. run: set on success only. Errors:
- * DCPK_EIO when path is missing, no folder or not readable, or the folder that the tracker names is
- * missing; DCPK_EFORMAT when it is neither kind of folder (says what was looked for, and names an
- * iteration folder in it if there is one) or the tracker is neither a number nor "release".
+ * DCPK_EIO when path is missing, no folder or not readable; DCPK_EFORMAT when it is neither kind of
+ * folder (says what was looked for), the folder that the tracker names is missing (both name the
+ * newest iteration folder if there is one), or the tracker is neither a number nor "release".
  */
 dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err);
 

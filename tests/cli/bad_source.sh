@@ -7,6 +7,7 @@ mkdir empty
 echo text >file
 sample $tiny no_metadata && rm no_metadata/.metadata
 sample $tiny no_data && rm no_data/__1_0.distcp
+sample $tiny folder_data && rm folder_data/__1_0.distcp && mkdir folder_data/__1_0.distcp
 sample $tiny short_data && "$MANGLE" truncate short_data/__1_0.distcp -1
 sample $tiny no_bytes && "$MANGLE" truncate no_bytes/.metadata 0
 sample $tiny head_only && "$MANGLE" truncate head_only/.metadata 100
@@ -25,13 +26,14 @@ for command in inspect hash verify "convert --to fsdp_dtensor"; do
     run "empty folder" 3 'empty' empty
     run "a file" 3 "'file'" file
     run "without .metadata" 3 "\.metadata': there is no such file: a copy of" no_metadata
-    run "without a data file" 4 '__1_0\.distcp' no_data
+    run "without a data file" 3 "reading '\.metadata'.*'__1_0\.distcp' is missing in 'no_data'; copy" no_data
+    run "a folder for a data file" 3 "'__1_0\.distcp' is not a plain file" folder_data
     run "a data file too short" 3 '__1_0\.distcp' short_data
     run "empty .metadata" 3 'no_bytes.*\.metadata' no_bytes
     run "truncated .metadata" 3 'head_only.*\.metadata' head_only
     run ".metadata without its end" 3 'no_stop.*\.metadata' no_stop
     run "metadata.json cut short" 3 'metadata\.json' bad_json
-    run "a run without its iteration" 4 'iter_0000007' lost_run
+    run "a run without its iteration" 3 "names 'lost_run/iter_0000007', but .*; copy it there" lost_run
     run "a tracker that is no number" 3 'seven' bad_run
 done
 refuses "zarr" 3 'zarr' "$DCPKIT" convert --to fsdp_dtensor other_backend out

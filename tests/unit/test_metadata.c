@@ -128,7 +128,7 @@ static const struct {
     {"entry class", 645, 5, 5, "Megas", DCPK_EUNSUPPORTED,
      "MegasStorageMetadata where TensorStorageMetadata", "obj/shard_0_2"},
     {"NUL in a key", 680, 1, 1, "\0", DCPK_EFORMAT, "holds a NUL", ""},
-    {"missing file", 1335, 1, 1, "9", DCPK_EIO, "__9_0.distcp", "obj/shard_1_2"},
+    {"missing file", 1335, 1, 1, "9", DCPK_EFORMAT, "'__9_0.distcp' is missing", "obj/shard_1_2"},
     {"file outside", 1333, 3, 3, "../", DCPK_EFORMAT, "leaves the folder", "obj/shard_1_2"},
     {"item passes its file", 1353, 2, 2, "\xff\xff", DCPK_EFORMAT, "passes the end",
      "obj/shard_1_2"},

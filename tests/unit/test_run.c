@@ -59,6 +59,9 @@ static int set_up(void **state)
     put_run("minus", "-1");
     put_run("huge", "99999999999999999999");
     put_run("blank", "");
+    put_run("older", "7");
+    put_folder("older/iter_0000003");
+    put_folder("older/iter_0000005");
     put_folder("empty");
     put_folder("untracked");
     put_folder("untracked/iter_0000002");
@@ -123,7 +126,8 @@ static const struct {
     {"a file", "file", DCPK_EIO, "not a folder"},
     {"neither", "empty", DCPK_EFORMAT, "neither a checkpoint"},
     {"neither, but iterations", "untracked", DCPK_EFORMAT, "give its folder iter_0000010"},
-    {"folder is missing", "gone", DCPK_EIO, "'gone/iter_0000007'"},
+    {"folder is missing", "gone", DCPK_EFORMAT, "'gone/iter_0000007', but there is no such"},
+    {"folder is missing, others are there", "older", DCPK_EFORMAT, "give the folder iter_0000005"},
     {"a word", "word", DCPK_EFORMAT, "'latest', neither an iteration"},
     {"negative", "minus", DCPK_EFORMAT, "'-1'"},
     {"past 64 bits", "huge", DCPK_EFORMAT, "'99999999999999999999'"},
