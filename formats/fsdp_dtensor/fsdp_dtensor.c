@@ -53,6 +53,7 @@ static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
+    .changed_by = "--target-dp or --make-vocab-size-divisible-by",
     .state_bytes = 0,
     .probe = fd_probe,
     .open = fd_open,

@@ -173,6 +173,7 @@ static dcpk_status td_finish(struct dcpk_output *out, struct dcpk_folder *folder
 const struct dcpk_format dcpk_format_torch_dist = {
     .name = "torch_dist",
     .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
+    .changed_by = "--target-generation, --target-mesh or --make-vocab-size-divisible-by",
     .state_bytes = 0,
     .probe = td_probe,
     .open = td_open,

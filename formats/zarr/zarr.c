@@ -90,6 +90,7 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
 const struct dcpk_format dcpk_format_zarr = {
     .name = "zarr",
     .summary = "Megatron's zarr checkpoint (core 0.4 to 0.15)",
+    .changed_by = "--target-mesh or --make-vocab-size-divisible-by",
     .state_bytes = sizeof(struct dcpk_zarr_state),
     .probe = zarr_probe,
     .open = dcpk_zarr_open,

@@ -39,7 +39,10 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
 struct dcpk_format {
     const char *name;    /* what --from and --to accept */
     const char *summary; /* one line of help */
-    size_t state_bytes;  /* the core allocates this much, zeroed, as ckpt->state before open() */
+    /* The options that write a checkpoint of this format anew in the same format, for a message:
+     * "--this or --that". NULL: it is not written. */
+    const char *changed_by;
+    size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
 
     /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.
      * Errors: DCPK_EIO, DCPK_ENOMEM, where no score would be one. */

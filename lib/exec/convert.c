@@ -45,10 +45,8 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
             "'model.module.…' or a metadata.json)",
             from->name);
     if (from == c->options->to && !changes_layout(c->options))
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "the checkpoint is %s already; --target-generation, --target-mesh, "
-                         "--target-dp or --make-vocab-size-divisible-by write it anew",
-                         from->name);
+        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already; %s write it anew",
+                         from->name, from->changed_by);
     st = dcpk_model_new(c->ckpt, &c->model, err);
     if (st != DCPK_OK)
         return st;
