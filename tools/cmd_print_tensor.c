@@ -170,7 +170,7 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
         arena == NULL ? err->status : dcpk_cli_open(path, format, &voice, &ckpt, NULL, err);
 
     if (st == DCPK_OK)
-        st = dcpk_print_value(ckpt, r->text, r->as_json, &found, err);
+        st = dcpk_print_value(ckpt, r->text, r->as_json, &voice, &found, err);
     if (st == DCPK_OK && !found)
         st = print_tensor(ckpt, r, arena, err);
     dcpk_checkpoint_close(ckpt);

@@ -100,25 +100,24 @@ dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
     return DCPK_OK;
 }
 
-dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                 struct dcpk_arena *arena, const struct dcpk_value **value,
-                                 struct dcpk_error *err)
-{
-    dcpk_status st =
-        dcpk_item_read_value(ckpt->files[object->place.file], object->place.offset_bytes,
-                             object->place.n_bytes, 0, arena, value, err);
-
-    if (st != DCPK_OK)
-        dcpk_context(err, "object '%s'", object->key);
-    return st;
-}
-
 static struct dcpk_item_range object_range(const struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_object *object)
 {
     return (struct dcpk_item_range){.source = ckpt->files[object->place.file],
                                     .offset_bytes = object->place.offset_bytes,
                                     .n_bytes = object->place.n_bytes};
+}
+
+dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                 struct dcpk_arena *arena, const struct dcpk_value **value,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = object_range(ckpt, object);
+    dcpk_status st = dcpk_item_read_value(&range, arena, value, err);
+
+    if (st != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return st;
 }
 
 dcpk_status dcpk_dcp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,

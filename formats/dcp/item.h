@@ -15,6 +15,12 @@ struct dcpk_item_range {
     uint64_t offset_bytes, n_bytes;
 };
 
+/* A file that is one item. */
+static inline struct dcpk_item_range dcpk_item_whole(struct dcpk_source *source)
+{
+    return (struct dcpk_item_range){.source = source, .n_bytes = dcpk_source_bytes(source)};
+}
+
 /* The tensor that an item ought to hold. */
 struct dcpk_item_form {
     enum dcpk_dtype dtype;
@@ -49,10 +55,10 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 
 /*
  * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are
- * checked. limit_bytes: the largest item to take into memory, 0 = 1 GiB (DCPK_ERANGE past it).
+ * checked. The reader of the range is not asked. Errors: also DCPK_ERANGE past
+ * DCPK_MOST_LOADED_BYTES.
  */
-dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
-                                 uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
+dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err);
 
 /*

@@ -9,10 +9,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 
-#define MAX_VALUE_MEMBERS   65536u
-#define DEFAULT_LIMIT_BYTES ((uint64_t)1 << 30)
-#define MAX_OUTLINE_BYTES   ((uint64_t)64 << 20) /* of the pickle alone */
-#define UNSEEN_BYTES        ((uint64_t)4 << 20)  /* read at once, whatever it is */
+#define MAX_VALUE_MEMBERS 65536u
+#define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */
+#define UNSEEN_BYTES      ((uint64_t)4 << 20)  /* read at once, whatever it is */
 /* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
 #define MAX_EXPANSION 64u
 
@@ -294,49 +293,46 @@ static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *e
 }
 
 /* A large item is an archive by its ends before it gets memory: there may be nothing but a hole. */
-static dcpk_status look_first(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
-                              struct dcpk_error *err)
+static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
-    const struct dcpk_item_range range = {source, NULL, offset_bytes, n_bytes};
     struct dcpk_zip zip;
     dcpk_status st = DCPK_OK;
 
-    if (n_bytes <= UNSEEN_BYTES)
+    if (range->n_bytes <= UNSEEN_BYTES)
         return DCPK_OK;
-    st = dcpk_zip_open(&zip, &range, MAX_VALUE_MEMBERS, err);
+    st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
     dcpk_zip_release(&zip);
     return st;
 }
 
-dcpk_status dcpk_item_read_value(struct dcpk_source *source, uint64_t offset_bytes,
-                                 uint64_t n_bytes, uint64_t limit_bytes, struct dcpk_arena *arena,
+dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const uint64_t limit = limit_bytes == 0 ? DEFAULT_LIMIT_BYTES : limit_bytes;
-    const uint64_t file_bytes = dcpk_source_bytes(source);
+    const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
     uint8_t *data = NULL;
     dcpk_status st = DCPK_OK;
 
-    if (n_bytes > file_bytes || offset_bytes > file_bytes - n_bytes)
+    if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
         st =
             dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")",
                       n_bytes, file_bytes);
-    else if (n_bytes > limit)
-        st =
-            dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes, limit);
+    else if (n_bytes > DCPK_MOST_LOADED_BYTES)
+        st = dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes,
+                       DCPK_MOST_LOADED_BYTES);
     if (st == DCPK_OK)
-        st = look_first(source, offset_bytes, n_bytes, err);
+        st = look_first(range, err);
     if (st != DCPK_OK)
         goto out;
     data = dcpk_alloc((size_t)n_bytes, err);
-    st = data == NULL ? err->status
-                      : dcpk_source_read(source, offset_bytes, data, (size_t)n_bytes, err);
+    st = data == NULL
+             ? err->status
+             : dcpk_source_read(range->source, range->offset_bytes, data, (size_t)n_bytes, err);
     if (st == DCPK_OK)
-        st = read_whole(data, (size_t)n_bytes, offset_bytes, arena, value, err);
+        st = read_whole(data, (size_t)n_bytes, range->offset_bytes, arena, value, err);
 out:
     dcpk_free(data);
     if (st != DCPK_OK)
-        tell_range(&(struct dcpk_item_range){.source = source, .offset_bytes = offset_bytes}, err);
+        tell_range(range, err);
     return st;
 }
 

@@ -77,8 +77,11 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     /* Both may be there: main then takes common.pt (torch_dist.md 1.1). */
     if (common_pt != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
-        if (st == DCPK_OK)
-            st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);
+        if (st == DCPK_OK) {
+            const struct dcpk_item_range range = dcpk_item_whole(source);
+
+            st = dcpk_item_read_value(&range, arena, &v, err);
+        }
         if (st != DCPK_OK)
             dcpk_context(err, "reading '%s'", COMMON_PT);
     } else if (object != NULL) {

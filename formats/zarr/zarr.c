@@ -45,13 +45,9 @@ static dcpk_status zarr_load_object(struct dcpk_checkpoint *ckpt, const struct d
                                     struct dcpk_error *err)
 {
     const struct dcpk_value *bare = NULL;
-    dcpk_status st = dcpk_item_read_value(ckpt->files[object->place.file], 0, object->place.n_bytes,
-                                          0, arena, &bare, err);
+    dcpk_status st = dcpk_dcp_load_object(ckpt, object, arena, &bare, err);
 
-    if (st == DCPK_OK)
-        return list_bare(arena, bare, value, err);
-    dcpk_context(err, "object '%s'", object->key);
-    return st;
+    return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
 }
 
 static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
@@ -74,8 +70,11 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
 
     if (st == DCPK_OK && common_pt != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, DCPK_ZARR_COMMON_PT, &source, err);
-        if (st == DCPK_OK)
-            st = dcpk_item_read_value(source, 0, dcpk_source_bytes(source), 0, arena, &v, err);
+        if (st == DCPK_OK) {
+            const struct dcpk_item_range range = dcpk_item_whole(source);
+
+            st = dcpk_item_read_value(&range, arena, &v, err);
+        }
         if (st == DCPK_OK && v->kind != DCPK_V_DICT)
             st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
     }

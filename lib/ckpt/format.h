@@ -36,6 +36,9 @@ struct dcpk_record {
 typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *record,
                                      struct dcpk_error *err);
 
+/* The most stored bytes of an object that load_object takes into memory. */
+#define DCPK_MOST_LOADED_BYTES ((uint64_t)1 << 30)
+
 struct dcpk_format {
     const char *name;    /* what --from and --to accept */
     const char *summary; /* one line of help */
@@ -59,7 +62,7 @@ struct dcpk_format {
     dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,
                           struct dcpk_error *err);
     /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas.
-     */
+     * Errors: DCPK_ERANGE past DCPK_MOST_LOADED_BYTES. */
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);

@@ -136,7 +136,7 @@ const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 
 /* JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}. Bounded
- * like equal. */
+ * like equal. Small tensors show their bytes, but for those of an outline. */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
 
 #endif

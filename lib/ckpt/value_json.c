@@ -77,7 +77,7 @@ static void put_tensor(struct printer *p, const struct dcpk_value_tensor *t)
     dcpk_json_end_array(p->out);
     dcpk_json_put_key(p->out, "n_bytes");
     dcpk_json_put_uint(p->out, t->n_bytes);
-    if (t->n_bytes <= SHOWN_BYTES) {
+    if (t->n_bytes <= SHOWN_BYTES && (t->data != NULL || t->n_bytes == 0)) { /* NULL: outline */
         dcpk_json_put_key(p->out, "hex");
         put_hex(p->out, t->data, (size_t)t->n_bytes);
     }

@@ -77,9 +77,10 @@ struct dcpk_compare_report {
  * parameter group; args attribute by attribute, scheduler, iteration, checkpoint_version, flops,
  * RNG states. Fields of a group that an optimizer fills in with a default are as if they were
  * there, unless strict. A plain dcp folder on either side, or as_stored: tensors and objects by
- * key. report: filled also when the answer is no; release with dcpk_compare_release, also after a
- * failure. Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read
- * (then weights_only or as_stored); DCPK_EMISMATCH for a vocab_size below args.vocab_size.
+ * key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are. report: filled
+ * also when the answer is no; release with dcpk_compare_release, also after a failure. Errors:
+ * those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then
+ * weights_only or as_stored); DCPK_EMISMATCH for a vocab_size below args.vocab_size.
  */
 dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                 const struct dcpk_compare_options *options,

@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         check_tensor(&tensor, n_bytes);
         check_guess(&range, &tensor);
     }
-    if (dcpk_item_read_value(source, MARGIN, n_bytes, 0, arena, &value, &err) == DCPK_OK)
+    if (dcpk_item_read_value(&range, arena, &value, &err) == DCPK_OK)
         dcpk_item_encode(value, "archive", 2, &again, &err); /* what was read can be walked */
     if (dcpk_item_read_outline(&range, arena, &value, &err) == DCPK_OK)
         check_outline(&range, value);

@@ -140,6 +140,38 @@ class Commands(unittest.TestCase):
         self.assertEqual(answer["equal"], done.returncode == 0)
         return answer
 
+    def different(self, a, b):
+        """What compare-two-checkpoint says of two that are not equal."""
+        done = subprocess.run([DCPKIT, "compare-two-checkpoint", a, b], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        return done.stdout
+
+    def test_large_object(self):
+        """Past a GiB objects stay out of memory: told in outline, and compared as bytes."""
+        tensor = torch.zeros(1 << 30, dtype=torch.uint8)
+        a = save(os.path.join(self.work, "large"), {"w": torch.ones(3), "huge": (tensor, {"a": 1})})
+        b = os.path.join(self.work, "large_b")
+        os.mkdir(b)
+        for name in os.listdir(a):
+            subprocess.run(["cp", "--sparse=always", os.path.join(a, name), b], check=True)
+        value = json.loads(dcpkit("print-tensor", "--json", a, "huge"))["value"]
+        self.assertEqual((value[0]["shape"], value[0]["n_bytes"], value[1]), ([1 << 30], 1 << 30, {"a": 1}))
+        self.assertNotIn("hex", value[0])
+        self.assertIn("1 values\nverdict     equal", dcpkit("compare-two-checkpoint", a, b))
+        narrow = os.path.join(self.work, "iter_0000007")
+        modify = [DCPKIT, "modify-state-dict", "--threads", "1", "--op", "cast w bfloat16", a, narrow]
+        subprocess.run(["prlimit", f"--as={1 << 29}", *modify], capture_output=True, check=True)  # copied in parts
+        self.assertRegex(self.different(a, narrow), r"^different \(1\):\n  w: A has float32")
+        with open(os.path.join(b, "__0_0.distcp"), "r+b") as f:
+            f.seek(1 << 29)
+            f.write(b"\1")
+        answer = self.different(a, b)
+        self.assertRegex(answer, "huge: A has .*, not the same ones: past 1073741824 their values are not looked into")
+        self.assertIn("1 tensors", answer)
+        shutil.rmtree(narrow)
+        shutil.rmtree(a)
+        shutil.rmtree(b)
+
     def test_compare(self):
         other = {}
         for i, (key, t) in enumerate(self.state.items()):
