@@ -259,7 +259,7 @@ dcpk_status dcpk_edits_parse(const char *const *texts, size_t n, struct dcpk_edi
     return DCPK_OK;
 }
 
-static void put_replacement(const struct edit *edit, const char *at, const regmatch_t *groups,
+static void put_replacement(const struct edit *edit, const char *name, const regmatch_t *groups,
                             struct dcpk_bytes *out)
 {
     for (const char *p = edit->replacement; *p != '\0'; p++) {
@@ -271,45 +271,54 @@ static void put_replacement(const struct edit *edit, const char *at, const regma
         }
         group = &groups[*p - '0'];
         if (group->rm_so >= 0)
-            dcpk_bytes_put(out, at + group->rm_so, (size_t)(group->rm_eo - group->rm_so));
+            dcpk_bytes_put(out, name + group->rm_so, (size_t)(group->rm_eo - group->rm_so));
     }
 }
 
-/* Does the pattern match? Running out of memory is no answer. */
-static dcpk_status matches(const struct edit *edit, const char *text, regmatch_t *groups, int flags,
-                           bool *found, struct dcpk_error *err)
+/*
+ * Does the pattern match text[from .. n)? What stands before `from` counts for ^ and \b; groups:
+ * places in text. Running out of memory is no answer. REG_STARTEND is an extension of BSD and
+ * glibc: without it each match of a long key would measure the key's length anew.
+ */
+static dcpk_status matches(const struct edit *edit, const struct word *text, size_t from,
+                           regmatch_t groups[N_GROUPS], bool *found, struct dcpk_error *err)
 {
-    const int code = regexec(&edit->regex, text, groups == NULL ? 0 : N_GROUPS, groups, flags);
+    int code;
 
+    groups[0] = (regmatch_t){(regoff_t)from, (regoff_t)text->n};
+    code = regexec(&edit->regex, text->text, N_GROUPS, groups, REG_STARTEND);
     *found = code == 0;
     if (code == 0 || code == REG_NOMATCH)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_ENOMEM, "out of memory: matching '%s'", text);
+    return dcpk_fail(err, DCPK_ENOMEM, "out of memory: matching '%s'", text->text);
 }
 
-/* Replace every match in item->name, as sed's s///g. */
+/* Replace every match in item->name, as GNU sed's s///g: an empty match right behind another one is
+ * none. */
 static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena,
                                struct dcpk_edit_item *item, struct dcpk_error *err)
 {
+    const struct word name = {item->name, strlen(item->name)};
     regmatch_t groups[N_GROUPS];
     struct dcpk_bytes out = {0};
-    const char *at = item->name;
+    size_t at = 0, behind = SIZE_MAX; /* the last match */
     bool found;
     dcpk_status st;
 
-    while ((st = matches(edit, at, groups, at == item->name ? 0 : REG_NOTBOL, &found, err)) ==
-               DCPK_OK &&
-           found) {
-        dcpk_bytes_put(&out, at, (size_t)groups[0].rm_so);
-        put_replacement(edit, at, groups, &out);
-        at += groups[0].rm_eo;
-        if (groups[0].rm_eo > groups[0].rm_so)
+    while ((st = matches(edit, &name, at, groups, &found, err)) == DCPK_OK && found) {
+        const size_t first = (size_t)groups[0].rm_so, end = (size_t)groups[0].rm_eo;
+
+        dcpk_bytes_put(&out, name.text + at, first - at);
+        if (end > first || first != behind)
+            put_replacement(edit, name.text, groups, &out);
+        at = behind = end;
+        if (end > first)
             continue;
-        if (*at == '\0')
+        if (at == name.n)
             break;
-        dcpk_bytes_put(&out, at++, 1); /* an empty match: one byte on */
+        dcpk_bytes_put(&out, name.text + at++, 1); /* an empty match: one byte on */
     }
-    dcpk_bytes_text(&out, at);
+    dcpk_bytes_text(&out, name.text + at);
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&out, err);
     if (st == DCPK_OK && out.n_bytes == 0)
@@ -339,11 +348,13 @@ static dcpk_status apply_one(const struct edit *edit, struct dcpk_arena *arena,
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const struct word name = {items[i].name, strlen(items[i].name)};
+        regmatch_t groups[N_GROUPS];
         bool is_match;
 
         if (items[i].removed_by != NULL)
             continue;
-        st = matches(edit, items[i].name, NULL, 0, &is_match, err);
+        st = matches(edit, &name, 0, groups, &is_match, err);
         if (st != DCPK_OK)
             break;
         if (edit->verb == CAST && items[i].dtype == DCPK_DTYPE_NONE)

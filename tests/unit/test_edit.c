@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_edit.c - operations on keys; renamed keys are what GNU sed -E 's/RE/NEW/g' makes of them. */
 #include "lib/rules/edit.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "tests/check.h"
 
 static const struct dcpk_edit_item keys[] = {
@@ -38,6 +42,15 @@ static const struct {
      {"decoder.layers.10.mlp.fc1.weight", "decoder.layers.2.mlp.fc1.bias", "Steps", "args"},
      0},
     {"empty matches", {"rename x* -", "keep ^-s"}, {NULL, NULL, "-s-t-e-p-s-", NULL}, 0},
+    {"empty matches and others",
+     {"rename e* -"},
+     {"-d-c-o-d-r-.-l-a-y-r-s-.-1-0-.-m-l-p-.-f-c-1-.-w-i-g-h-t-",
+      "-d-c-o-d-r-.-l-a-y-r-s-.-2-.-m-l-p-.-f-c-1-.-b-i-a-s-", "-s-t-p-s-", "-a-r-g-s-"},
+     0},
+    {"where words begin",
+     {"rename \\<. X"},
+     {"Xecoder.Xayers.X0.Xlp.Xc1.Xeight", "Xecoder.Xayers.X.Xlp.Xc1.Xias", "Xteps", "Xrgs"},
+     0},
     {"nothing for it",
      {"rename layers\\. ''"},
      {"decoder.10.mlp.fc1.weight", "decoder.2.mlp.fc1.bias", "steps", "args"},
@@ -103,6 +116,32 @@ static void test_cases(void **state)
     }
 }
 
+/* A key of 2 MiB, every byte a match, in the time of a short one's: when each match measured the
+ * rest of the key it took minutes. */
+static void test_long_key(void **state)
+{
+    static const char *const op = "rename (a) b\\1";
+    const size_t n = (size_t)2 << 20;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    char *key = malloc(n + 1);
+    struct dcpk_edit_item item = {.key = key, .dtype = DCPK_F32};
+    struct dcpk_edits *edits = NULL;
+
+    (void)state;
+    memset(key, 'a', n);
+    key[n] = '\0';
+    CHECK_OK(dcpk_edits_parse(&op, 1, &edits, &err), "parse");
+    alarm(60); /* ends the test by a signal */
+    CHECK_OK(dcpk_edits_apply(edits, arena, &item, 1, &err), "apply");
+    alarm(0);
+    CHECK_EQ_INT(strlen(item.name), 2 * n, "length");
+    CHECK(strncmp(item.name, "baba", 4) == 0, "text");
+    dcpk_edits_free(edits);
+    dcpk_arena_free(arena);
+    free(key);
+}
+
 static const struct {
     const char *ops[3];
     const char *message;
@@ -154,7 +193,8 @@ static void test_bad(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_bad)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_long_key), cmocka_unit_test(test_bad)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
