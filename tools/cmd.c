@@ -231,6 +231,14 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
     case DCPK_CLI_TEXT:
         *(const char **)option->value = argument;
         return -1;
+    case DCPK_CLI_FILE:
+        if (strcmp(argument, "-") == 0)
+            return dcpk_cli_usage(cli->name,
+                                  "--%s takes the name of a file, '-' is none: it does not stand "
+                                  "for stdin or stdout here (./- is a file of that name)",
+                                  option->name);
+        *(const char **)option->value = argument;
+        return -1;
     case DCPK_CLI_LIST:
         if (append(option->value, argument))
             return -1;

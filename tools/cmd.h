@@ -39,6 +39,7 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
 enum dcpk_cli_kind {
     DCPK_CLI_FLAG,   /* value: bool *, set to true */
     DCPK_CLI_TEXT,   /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_FILE,   /* as TEXT: the name of a file to read or write; "-" is refused */
     DCPK_CLI_LIST,   /* value: struct dcpk_cli_list *, each time one more */
     DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
     DCPK_CLI_LENGTH, /* value: int64_t *, 1 .. 2^60 */

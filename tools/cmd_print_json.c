@@ -78,7 +78,7 @@ int dcpk_cmd_print_json(int argc, char **argv)
     const char *output = NULL;
     bool is_dry = false, force = false;
     const struct dcpk_cli_option rows[] = {
-        {"output", 'o', DCPK_CLI_TEXT, &output, "FILE",
+        {"output", 'o', DCPK_CLI_FILE, &output, "FILE",
          "write the JSON here (default: DIR/" FILE_NAME ")"},
         {"force", 0, DCPK_CLI_FLAG, &force, NULL, "replace a file that exists with other content"},
         {"dry-run", 0, DCPK_CLI_FLAG, &is_dry, NULL, "print only, write no file"},

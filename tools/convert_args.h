@@ -40,7 +40,7 @@ struct dcpk_convert_parsed {
          &(a).modules,     "A,B", "only fc1 of these modules holds gate and up rows"},             \
         {"param-to-param-group-map-json",                                                          \
          0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
+         DCPK_CLI_FILE,                                                                            \
          &(a).map_path,                                                                            \
          "FILE",                                                                                   \
          "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
@@ -107,7 +107,7 @@ struct dcpk_convert_parsed {
          "against IN as 'verify --against' does; only then is it published"},                      \
         {"hashes",                                                                                 \
          0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
+         DCPK_CLI_FILE,                                                                            \
          &(a).hashes_path,                                                                         \
          "FILE",                                                                                   \
          "read the output back and write the hashes of its tensors, for 'hash --check'"},          \
@@ -122,7 +122,7 @@ struct dcpk_convert_parsed {
          DCPK_CLI_FLAG, &(a).resume,                                                               \
          NULL,          "go on where a run that was killed or failed stopped, if there was one"},  \
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
-        {"report",         0,      DCPK_CLI_TEXT,                                                  \
+        {"report",         0,      DCPK_CLI_FILE,                                                  \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
         DCPK_CLI_JSON((a).json), DCPK_CLI_THREADS((a).n_threads),                                  \
         DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_VOICE((a).voice)
