@@ -39,15 +39,17 @@ static struct {
     int n;
     uint64_t seed;           /* 0: nobody dawdles */
     int slow_rank, n_before; /* its messages reach rank 0 once it has been sent so many by others */
-    /* in the place of rank_all_gather */
+    /* in the place of rank_all_gather, rank_broadcast */
     dcpk_status (*all_gather)(struct dcpk_comm *, const void *, size_t, void *,
                               struct dcpk_error *);
+    dcpk_status (*broadcast)(struct dcpk_comm *, int, void *, size_t, struct dcpk_error *);
     rank_script *script;
     void *context;
     dcpk_status ends[RANK_THREADS_MOST]; /* of joining or leaving */
     pthread_mutex_t mutex;               /* of all that follows */
     pthread_cond_t changed;
-    bool is_hung; /* somebody has waited in vain */
+    bool is_late; /* somebody has waited in vain */
+    bool is_over; /* or has gone: all others stop waiting */
     int n_left, n_abandoned;
     struct {
         uint8_t bytes[RANK_THREADS_MOST][RANK_MOST_BYTES];
@@ -108,8 +110,9 @@ static inline bool rank_wait(double since)
 {
     struct timespec until;
 
-    if (rank_job.is_hung || rank_seconds() > since + RANK_PATIENCE) {
-        rank_job.is_hung = true;
+    rank_job.is_late = rank_job.is_late || rank_seconds() > since + RANK_PATIENCE;
+    if (rank_job.is_over || rank_job.is_late) {
+        rank_job.is_over = true;
         pthread_cond_broadcast(&rank_job.changed);
         return false;
     }
@@ -173,6 +176,13 @@ static inline dcpk_status rank_broadcast(struct dcpk_comm *comm, int root, void 
         memcpy(data, rank_job.broadcasts[slot].bytes, n_bytes);
     pthread_mutex_unlock(&rank_job.mutex);
     return goes_on ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is broadcast");
+}
+
+static inline dcpk_status rank_any_broadcast(struct dcpk_comm *comm, int root, void *data,
+                                             size_t n_bytes, struct dcpk_error *err)
+{
+    return (rank_job.broadcast == NULL ? rank_broadcast : rank_job.broadcast)(comm, root, data,
+                                                                              n_bytes, err);
 }
 
 static inline dcpk_status rank_send(struct dcpk_comm *comm, int to, uint64_t message,
@@ -254,7 +264,7 @@ static inline void rank_abandon(struct dcpk_comm *comm)
 {
     pthread_mutex_lock(&rank_job.mutex);
     rank_job.n_abandoned++;
-    rank_job.is_hung = true; /* a launcher would end the others */
+    rank_job.is_over = true; /* a launcher would end the others */
     pthread_mutex_unlock(&rank_job.mutex);
     free(comm);
 }
@@ -266,7 +276,7 @@ static const struct dcpk_transport rank_transport = {
     .summary = "threads of this test",
     .join = rank_join,
     .all_gather = rank_any_gather,
-    .broadcast = rank_broadcast,
+    .broadcast = rank_any_broadcast,
     .send = rank_send,
     .receive = rank_receive,
     .leave = rank_leave,

@@ -20,6 +20,8 @@ enum kind { BYTES, WORD, DONE, STOP };
 #define SEND_PERIOD 0.5 /* seconds between two messages about progress */
 #define WAIT_NS     100000000
 
+#define BROADCAST_BYTES ((size_t)1 << 30) /* at once: MPI counts in ints */
+
 /* The collective calls. Ranks that did not fail must be in the same one. */
 enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
 
@@ -257,10 +259,21 @@ static bool all_failed(const struct dcpk_ranks *ranks)
     return all;
 }
 
+/* From one rank to all others. Fails only with the network, and then it is over. */
 static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, size_t n_bytes,
                              struct dcpk_error *err)
 {
-    return ranks->comm->transport->broadcast(ranks->comm, root, data, n_bytes, err);
+    const struct dcpk_transport *transport = ranks->comm->transport;
+    uint8_t *bytes = data;
+
+    for (size_t at = 0, n; at < n_bytes; at += n) {
+        n = n_bytes - at < BROADCAST_BYTES ? n_bytes - at : BROADCAST_BYTES;
+        if (transport->broadcast(ranks->comm, root, bytes + at, n, &ranks->over) != DCPK_OK) {
+            *err = ranks->over;
+            return err->status;
+        }
+    }
+    return DCPK_OK;
 }
 
 /*
@@ -304,8 +317,7 @@ static dcpk_status agree(struct dcpk_ranks *ranks, enum call call, uint64_t numb
     }
     if (teller == ranks->comm->rank && !all_failed(ranks))
         dcpk_context(err, "rank %d of %d", teller, ranks->comm->n_ranks);
-    if (broadcast(ranks, teller, err, sizeof *err, &ranks->over) != DCPK_OK)
-        *err = ranks->over;
+    (void)broadcast(ranks, teller, err, sizeof *err, err);
     return err->status;
 }
 

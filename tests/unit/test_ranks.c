@@ -382,7 +382,11 @@ static void test_apart(void **state)
 /* The network breaks on rank 2 alone, which tells why and leaves without the others. */
 static void script_broken(struct dcpk_ranks *ranks, struct rank *rank)
 {
-    rank->status = dcpk_ranks_agree(ranks, DCPK_OK, &rank->err);
+    const uint8_t mine = 1;
+
+    rank->status = dcpk_ranks_share(ranks, &mine, sizeof mine, &rank->shared, DCPK_OK, &rank->err);
+    rank->second = dcpk_ranks_agree(ranks, rank->status, &rank->err);
+    dcpk_bytes_release(&rank->shared);
 }
 
 static dcpk_status broken_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
@@ -393,18 +397,34 @@ static dcpk_status broken_gather(struct dcpk_comm *comm, const void *mine, size_
     return rank_all_gather(comm, mine, n_bytes, all, err);
 }
 
+static dcpk_status broken_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
+                                    struct dcpk_error *err)
+{
+    if (comm->rank == 2)
+        return dcpk_fail(err, DCPK_EIO, "the cable is cut");
+    return rank_broadcast(comm, root, data, n_bytes, err);
+}
+
 static void test_broken(void **state)
 {
     (void)state;
-    begin_script(script_broken, NULL);
-    rank_job.all_gather = broken_gather;
-    rank_threads_try(run_rank, NULL);
-    CHECK_EQ_STR(results[2].err.text, "the cable is cut", "a broken network");
-    CHECK_EQ_INT(rank_job.n_left, 0, "a broken network");
-    CHECK_EQ_INT(rank_job.n_abandoned, N, "a broken network");
-    for (int r = 0; r < N; r++) {
-        CHECK_EQ_INT(results[r].status, DCPK_EIO, "a broken network");
-        CHECK_EQ_INT(rank_job.ends[r], DCPK_EIO, "a broken network");
+    for (int i = 0; i < 2; i++) {
+        const char *label = i == 0 ? "no gathering" : "no broadcast";
+
+        begin_script(script_broken, NULL);
+        if (i == 0)
+            rank_job.all_gather = broken_gather;
+        else
+            rank_job.broadcast = broken_broadcast;
+        rank_threads_try(run_rank, NULL);
+        CHECK_EQ_STR(results[2].err.text, "the cable is cut", label);
+        CHECK_EQ_INT(rank_job.n_left, 0, label);
+        CHECK_EQ_INT(rank_job.n_abandoned, N, label);
+        CHECK(!rank_job.is_late, label);
+        for (int r = 0; r < N; r++) {
+            CHECK_EQ_INT(results[r].second, DCPK_EIO, label);
+            CHECK_EQ_INT(rank_job.ends[r], DCPK_EIO, label);
+        }
     }
 }
 
