@@ -19,7 +19,7 @@
 
 #define LISTED_CHUNKS 4096
 #define LISTED_ELEMS  ((int64_t)1 << 40)
-#define LISTED_SLICES 4096 /* of a stacked tensor */
+#define LISTED_SLICES 256 /* of a stacked tensor */
 
 struct listed_state {
     const char *pickle;
