@@ -430,6 +430,26 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
     return st;
 }
 
+/* Objects that are no part of what Megatron-FSDP saves. */
+static void tell_unknown(struct dcpk_model *model)
+{
+    static const char *const names[] = {"args", "iteration", "checkpoint_version",
+                                        "num_floating_point_operations_so_far"};
+    static const char *const prefixes[] = {FD_SCHEDULER, FD_GROUP, FD_RNG};
+
+    for (size_t i = 0; i < model->ckpt->n_objects; i++) {
+        const char *key = model->ckpt->objects[i].key;
+        bool is_known = false;
+
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+            is_known |= strcmp(key, names[k]) == 0;
+        for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
+            is_known |= dcpk_starts_with(key, prefixes[k]);
+        if (!is_known)
+            dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");
+    }
+}
+
 dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct {
@@ -448,5 +468,6 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
         if (st != DCPK_OK)
             return st;
     }
+    tell_unknown(model);
     return read_scheduler(model, err) == DCPK_OK ? read_rng(model, err) : err->status;
 }
