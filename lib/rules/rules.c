@@ -221,12 +221,33 @@ static bool has_expert_groups(const struct dcpk_model *model)
     return false;
 }
 
+/*
+ * args.decoupled_lr gives the word embedding and the output layer a group of their own
+ * (is_embedding_or_output_parameter): core 0.15 and older flag it, later ones set its max_lr.
+ */
+static bool is_decoupled(const struct dcpk_model *model, const struct dcpk_value *group)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    double lr, max_lr;
+
+    return dcpk_value_is_true(group, "is_decoupled_lr") ||
+           (dcpk_value_as_float(dcpk_value_get(attrs, "decoupled_lr"), &lr) &&
+            dcpk_value_as_float(dcpk_value_get(group, "max_lr"), &max_lr) && max_lr == lr);
+}
+
+static bool is_first_or_last(const char *name)
+{
+    return strcmp(name, "embedding.word_embeddings.weight") == 0 ||
+           strcmp(name, "output_layer.weight") == 0;
+}
+
 static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_groups,
                                  struct dcpk_param *p, struct dcpk_error *err)
 {
     const double wd_mult = default_wd_mult(model, p, shape_of(model, p));
     const bool expert = expert_groups && dcpk_name_is_expert(p->name);
-    size_t n_found = 0;
+    size_t n_found = 0, n_closer = 0;
+    uint32_t closer = DCPK_NO_GROUP;
 
     for (size_t i = 0; i < model->n_groups; i++) {
         const bool is_expert = dcpk_value_is_true(model->groups[i], "is_expert_parallel");
@@ -237,13 +258,19 @@ static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_gro
             continue;
         p->group = (uint32_t)i;
         n_found++;
+        if (is_decoupled(model, model->groups[i]) == is_first_or_last(p->name)) {
+            closer = (uint32_t)i;
+            n_closer++;
+        }
     }
-    if (n_found == 1)
+    if (n_found > 1 && n_closer == 1)
+        p->group = closer;
+    if (n_found == 1 || (n_found > 1 && n_closer == 1))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "'%s' fits %s of the checkpoint's %zu parameter groups by Megatron's default "
                      "rule (wd_mult %g, %s): "
-                     "give --param-to-param-group-map-json",
+                     "give --param-to-param-group-map-json, or convert with --weights-only",
                      p->name, n_found == 0 ? "none" : "several", model->n_groups, wd_mult,
                      expert ? "expert" : "dense");
 }

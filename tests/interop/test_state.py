@@ -157,6 +157,48 @@ class State(unittest.TestCase):
         dcpkit("modify-state-dict", "--op", r"remove ^optimizer\.state\..*\.step$", fsdp, bare)
         self.assertIn("verdict     equal", dcpkit("compare-two-checkpoint", fsdp, bare))
 
+    def test_objects_that_fsdp_does_not_know(self):
+        fsdp, _ = self.convert(self.source(lambda common: None), "fsdp_dtensor")
+        odd = os.path.join(self.work, "odd")
+        dcpkit("modify-state-dict", "--op", "rename ^num_floating_point_operations_so_far$ my_entry", fsdp, odd)
+        for form in ("torch_dist", "zarr"):
+            self.assertIn("my_entry", self.convert(odd, form)[1])
+
+    def test_decoupled_lr(self):
+        """The word embedding and the output layer have groups of their own: flagged (core 0.15), by max_lr (later)."""
+        def edit(flag):
+            def add(common):
+                common["args"].decoupled_lr = 0.5
+                groups = common["optimizer"]["optimizer"]["param_groups"]
+                groups.insert(1, {**groups[0], "max_lr": 0.5, "is_decoupled_lr": flag})
+
+            return add
+
+        for flag in (True, False):
+            with self.subTest(flag=flag):
+                shutil.rmtree(os.path.join(self.work, "in"), ignore_errors=True)
+                fsdp, _ = self.convert(self.source(edit(flag)), "fsdp_dtensor")
+                out = Folder(fsdp)
+                suffix, found = ".max_lr", {}
+                for key in out.objects:
+                    if key.startswith("optimizer.param_to_group_meta.") and key.endswith(suffix):
+                        found[key.split("module.")[-1].removesuffix(suffix)] = out.object(key)
+                far = {name for name, lr in found.items() if lr == 0.5}
+                self.assertEqual(far, {"embedding.word_embeddings.weight", "output_layer.weight"})
+                self.assertGreater(len(found), 10)
+
+    def test_optimizers_of_two_kinds(self):
+        """Muon for matrices, Adam for the rest: which group is whose is not guessed."""
+        def edit(common):
+            groups = common["optimizer"]["optimizer"]["param_groups"]
+            groups.insert(0, {**groups[0], "optimizer": "muon"})
+
+        run = self.source(edit)
+        status, said = dcpkit_fails("convert", "--to", "fsdp_dtensor", run, os.path.join(self.work, "out"))
+        self.assertEqual(status, 3)
+        self.assertIn("give --param-to-param-group-map-json, or convert with --weights-only", said)
+        self.convert(run, "fsdp_dtensor", "--weights-only")
+
     def test_shared_embedding_in_a_bucket_of_its_own(self):
         """Core 0.15 to 0.19 may save its master from a wrong place: the weight tells."""
         def tie(common):
