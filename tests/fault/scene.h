@@ -67,6 +67,18 @@ static inline uint64_t scene_number(const char *variable, uint64_t otherwise)
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
+/* The rounds of a test: round `first` and the n - 1 behind it; the round's number is its seed. */
+struct scene_rounds {
+    uint64_t first, n;
+};
+
+/* What DCPK_FAULT_FIRST and DCPK_FAULT_POINTS say; n: `otherwise`. */
+static inline struct scene_rounds scene_rounds(uint64_t otherwise)
+{
+    return (struct scene_rounds){scene_number("DCPK_FAULT_FIRST", 0),
+                                 scene_number("DCPK_FAULT_POINTS", otherwise)};
+}
+
 /* A random number below `below` that follows from a seed: splitmix64. */
 static inline uint64_t scene_draw(uint64_t *seed, uint64_t below)
 {
@@ -180,6 +192,57 @@ static inline void scene_see_units(const struct scene *scene, tree_print *prints
 {
     for (size_t u = 0; u < MAX_UNITS; u++)
         prints[u] = scene->units[u] == NULL ? 0 : tree_of(scratch(scene->units[u]));
+}
+
+/* A place for the output, and what is there before the command runs. */
+static inline void scene_begin(const struct scene *scene, struct expected *e)
+{
+    scene_make_place(scene);
+    e->input = tree_of(scratch("in"));
+    scene_see_units(scene, e->before);
+}
+
+/* How many arguments the command has: more may be put behind them. */
+static inline size_t scene_count_args(const struct scene *scene)
+{
+    size_t n = 0;
+
+    while (scene->args[n] != NULL)
+        n++;
+    return n;
+}
+
+/* Of what stands under the final names every unit is the old or the new one, and none is new before
+ * those in front of it. */
+static inline void scene_check_prints(const struct expected *e, const tree_print *got,
+                                      const char *label)
+{
+    bool may_be_new = true;
+
+    for (size_t u = 0; u < MAX_UNITS; u++) {
+        CHECK(got[u] == e->before[u] || got[u] == e->after[u], label);
+        may_be_new = may_be_new && got[u] == e->after[u];
+        CHECK(got[u] == e->before[u] || may_be_new, label);
+    }
+}
+
+static inline void scene_check_units(const struct scene *scene, const struct expected *e,
+                                     const char *label)
+{
+    tree_print got[MAX_UNITS];
+
+    scene_see_units(scene, got);
+    scene_check_prints(e, got, label);
+}
+
+/* All units are what an undisturbed run makes. */
+static inline void scene_check_new(const struct scene *scene, const tree_print *after,
+                                   const char *label)
+{
+    tree_print got[MAX_UNITS];
+
+    scene_see_units(scene, got);
+    CHECK(memcmp(got, after, sizeof got) == 0, label);
 }
 
 /* Delete the units that are there, and what the message says is kept; see what else is there. */

@@ -95,9 +95,7 @@ static void watch(const struct scene *scene, struct usual *usual)
             usual->n_calls[k] = 0;
             continue;
         }
-        scene_make_place(scene);
-        e->input = tree_of(scratch("in"));
-        scene_see_units(scene, e->before);
+        scene_begin(scene, e);
         strike = strike_run(scene->args, kinds[k], UNTOUCHED);
         CHECK_EQ_INT(strike.result.exit_code, 0, strike.result.said);
         scene_see_units(scene, e->after);
@@ -109,35 +107,11 @@ static void watch(const struct scene *scene, struct usual *usual)
     }
 }
 
-/* Every unit is the old or the new one, and none is new before those in front of it. */
-static void check_units(const struct scene *scene, const struct expected *e, const char *label)
-{
-    bool may_be_new = true;
-
-    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
-        const tree_print got = tree_of(scratch(scene->units[u]));
-
-        CHECK(got == e->before[u] || got == e->after[u], label);
-        may_be_new = may_be_new && got == e->after[u];
-        CHECK(got == e->before[u] || may_be_new, label);
-    }
-    CHECK(tree_of(scratch("in")) == e->input, label);
-}
-
-static size_t count_args(const struct scene *scene)
-{
-    size_t n = 0;
-
-    while (scene->args[n] != NULL)
-        n++;
-    return n;
-}
-
 /* The same command again, to go on: with --force where something stands in the way for good. */
 static struct scene again(const struct scene *scene)
 {
     struct scene copy = *scene;
-    size_t n = count_args(scene);
+    size_t n = scene_count_args(scene);
 
     if (!scene->replaces && scratch_has(scene->units[0]))
         copy.args[n++] = "--force"; /* cut short between the folder and its tracker */
@@ -162,7 +136,8 @@ static void cut(const struct scene *scene, const struct usual *usual, uint64_t *
     strike = strike_run(next.args, kinds[k], nth);
     snprintf(said, sizeof said, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", label, kinds[k],
              nth, strike.fault.name, strike.result.exit_code, strike.result.said);
-    check_units(scene, &usual->expected, said);
+    scene_check_units(scene, &usual->expected, said);
+    CHECK(tree_of(scratch("in")) == usual->expected.input, said);
     if (strike.result.exit_code < 0) {
         CHECK(strike.result.exit_code == -SIGKILL && k < 2 && strike.fault.n_struck == 1, said);
         return;
@@ -181,7 +156,6 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
     const bool needs_proof = scene->sample != NULL && strcmp(scene->sample, RESHARDABLE) == 0;
     struct scene last;
     struct result result;
-    tree_print got[MAX_UNITS];
     bool is_resumed;
     char label[256];
 
@@ -191,11 +165,10 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
         cut(scene, usual, &seed, i == 0, label);
     last = again(scene);
     if (needs_proof)
-        last.args[count_args(&last)] = "--progress";
+        last.args[scene_count_args(&last)] = "--progress";
     result = scene_run(DCPK_PROGRAM, last.args, NULL);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
-    scene_see_units(scene, got);
-    CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
+    scene_check_new(scene, usual->expected.after, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     CHECK(scene_leftovers(scene, "") == 0, label);
     is_resumed = strstr(result.printed, "written by an earlier run") != NULL;
@@ -206,8 +179,7 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
 
 static void one_process(void **state)
 {
-    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
-    const uint64_t n = scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+    const struct scene_rounds rounds = scene_rounds(DEFAULT_ROUNDS);
 
     (void)state;
     for (size_t s = 0; s < N_SCENES; s++) {
@@ -216,9 +188,9 @@ static void one_process(void **state)
 
         scene_make_input(&scenes[s]);
         watch(&scenes[s], &usual);
-        for (uint64_t round = first; round < first + n; round++)
-            n_resumed += try_round(&scenes[s], &usual, round);
-        CHECK(!scenes[s].resumes || n < 8 || n_resumed > n / 8, scenes[s].label);
+        for (uint64_t i = 0; i < rounds.n; i++)
+            n_resumed += try_round(&scenes[s], &usual, rounds.first + i);
+        CHECK(!scenes[s].resumes || rounds.n < 8 || n_resumed > rounds.n / 8, scenes[s].label);
     }
 }
 
@@ -248,7 +220,6 @@ static void try_dying(const struct scene *scene, const struct usual *usual, uint
     const uint64_t nth = 1 + scene_draw(&seed, usual->n_calls[dying]);
     struct result result;
     struct scene last;
-    tree_print got[MAX_UNITS];
     char label[16384];
 
     scene_make_place(scene);
@@ -258,12 +229,12 @@ static void try_dying(const struct scene *scene, const struct usual *usual, uint
              round, dying, nth, strike_report->name, result.exit_code, result.said);
     CHECK(result.exit_code > 0 || strike_report->n_struck == 0, label);
     CHECK(rank_scene_messages(result.said) <= 1, label);
-    check_units(scene, &usual->expected, label);
+    scene_check_units(scene, &usual->expected, label);
+    CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     last = again(scene);
     result = rank_scene_run(&last, 1 + (int)scene_draw(&seed, MOST_RANKS), -1, RANK_KIND, 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
-    scene_see_units(scene, got);
-    CHECK(memcmp(got, usual->expected.after, sizeof got) == 0, label);
+    scene_check_new(scene, usual->expected.after, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     CHECK(scene_leftovers(scene, "") == 0, label);
 }
@@ -273,9 +244,7 @@ static void watch_ranks(const struct scene *scene, struct usual *usual)
 {
     struct expected *e = &usual->expected;
 
-    scene_make_place(scene);
-    e->input = tree_of(scratch("in"));
-    scene_see_units(scene, e->before);
+    scene_begin(scene, e);
     CHECK_EQ_INT(scene_run(DCPK_PROGRAM, scene->args, NULL).exit_code, 0, scene->label);
     scene_see_units(scene, e->after);
     for (int r = 0; r < MOST_RANKS; r++) {
@@ -291,8 +260,8 @@ static void watch_ranks(const struct scene *scene, struct usual *usual)
 
 static void ranks(void **state)
 {
-    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
-    const uint64_t n = (scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS) + 4) / 5;
+    const struct scene_rounds rounds = scene_rounds(DEFAULT_ROUNDS);
+    const uint64_t n = (rounds.n + 4) / 5;
 
     (void)state;
     if (!rank_scene_begin())
@@ -302,8 +271,8 @@ static void ranks(void **state)
 
         scene_make_input(&rank_scenes[s]);
         watch_ranks(&rank_scenes[s], &usual);
-        for (uint64_t round = first; round < first + n; round++)
-            try_dying(&rank_scenes[s], &usual, round);
+        for (uint64_t i = 0; i < n; i++)
+            try_dying(&rank_scenes[s], &usual, rounds.first + i);
     }
 }
 

@@ -123,36 +123,12 @@ static size_t draw_steps(uint64_t round, uint64_t *seed, struct step steps[MAX_S
     return n;
 }
 
-/* Every unit is the old or the new one, and none is new before those in front of it. */
-static void check_units(const struct scene *scene, const struct expected *e, const char *label)
-{
-    bool may_be_new = true;
-
-    for (size_t u = 0; u < MAX_UNITS && scene->units[u] != NULL; u++) {
-        const tree_print got = tree_of(scratch(scene->units[u]));
-
-        CHECK(got == e->before[u] || got == e->after[u], label);
-        may_be_new = may_be_new && got == e->after[u];
-        CHECK(got == e->before[u] || may_be_new, label);
-    }
-}
-
-static void check_all_new(const struct scene *scene, const struct expected *e, const char *label)
-{
-    tree_print got[MAX_UNITS];
-
-    scene_see_units(scene, got);
-    CHECK(memcmp(got, e->after, sizeof got) == 0, label);
-}
-
 /* The same command, to be given after the power was back. */
 static struct scene again(const struct scene *scene, bool resumes)
 {
     struct scene copy = *scene;
-    size_t n = 0;
+    size_t n = scene_count_args(scene);
 
-    while (copy.args[n] != NULL)
-        n++;
     if (!scene->replaces)
         copy.args[n++] = "--force";
     if (resumes && scene->resumes)
@@ -175,13 +151,13 @@ static void try_round(const struct scene *scene, const struct expected *e, uint6
         const struct scene next = i == 0 ? *scene : again(scene, steps[i].resumes);
 
         run_and_crash(&next, &steps[i], &seed, label);
-        check_units(scene, e, label);
+        scene_check_units(scene, e, label);
         if (steps[i].goes_through)
-            check_all_new(scene, e, label);
+            scene_check_new(scene, e->after, label);
     }
     result = scene_run(DCPK_PROGRAM, last.args, NULL);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
-    check_all_new(scene, e, label);
+    scene_check_new(scene, e->after, label);
     CHECK(tree_of(scratch("in")) == e->input, label);
     CHECK(scene_leftovers(scene, "") == 0, label);
 }
@@ -193,9 +169,7 @@ static void watch(const struct scene *scene, struct expected *e)
     struct result result;
     tree_print there;
 
-    scene_make_place(scene);
-    e->input = tree_of(scratch("in"));
-    scene_see_units(scene, e->before);
+    scene_begin(scene, e);
     disk = scan();
     result = run_logged(scene);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
@@ -209,8 +183,7 @@ static void watch(const struct scene *scene, struct expected *e)
 
 static void test_power_loss(void **state)
 {
-    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
-    const uint64_t n = scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+    const struct scene_rounds rounds = scene_rounds(DEFAULT_ROUNDS);
 
     (void)state;
     for (size_t s = 0; s < N_SCENES; s++) {
@@ -218,8 +191,8 @@ static void test_power_loss(void **state)
 
         scene_make_input(&scenes[s]);
         watch(&scenes[s], &e);
-        for (uint64_t round = first; round < first + n; round++)
-            try_round(&scenes[s], &e, round);
+        for (uint64_t i = 0; i < rounds.n; i++)
+            try_round(&scenes[s], &e, rounds.first + i);
     }
 }
 

@@ -44,16 +44,11 @@ static void go_on(const struct scene *scene, const tree_print *after, const char
 {
     struct scene again = *scene;
     struct result result;
-    tree_print got[MAX_UNITS];
-    size_t n = 0;
 
-    while (again.args[n] != NULL)
-        n++;
-    again.args[n] = "--resume";
+    again.args[scene_count_args(scene)] = "--resume";
     result = rank_scene_run(&again, MOST_RANKS - 1, -1, "", 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
-    scene_see_units(scene, got);
-    CHECK(memcmp(got, after, sizeof got) == 0, label);
+    scene_check_new(scene, after, label);
 }
 
 /* Either all is as if nothing had happened, or there is one message and nothing new; verify has a
@@ -92,8 +87,7 @@ static bool strike_one(const struct scene *scene, int struck, const char *kind, 
 
 static void one_fails(void **state)
 {
-    const uint64_t first = scene_number("DCPK_FAULT_FIRST", 0);
-    const uint64_t n = scene_number("DCPK_FAULT_POINTS", DEFAULT_ROUNDS);
+    const struct scene_rounds rounds = scene_rounds(DEFAULT_ROUNDS);
     uint64_t n_struck = 0;
 
     (void)state;
@@ -103,8 +97,8 @@ static void one_fails(void **state)
         tree_print after[MAX_UNITS];
 
         watch(&scenes[s], after);
-        for (uint64_t round = first; round < first + n; round++) {
-            uint64_t seed = round * N_SCENES + s;
+        for (uint64_t i = 0; i < rounds.n; i++) {
+            uint64_t seed = (rounds.first + i) * N_SCENES + s;
             const int struck = (int)scene_draw(&seed, MOST_RANKS);
             const uint64_t nth = 1 + scene_draw(&seed, MOST_CALLS);
             const size_t n_kinds = DCPK_ALLOC_FAULT[0] == '\0' ? N_KINDS - 1 : N_KINDS;
@@ -113,7 +107,7 @@ static void one_fails(void **state)
                 strike_one(&scenes[s], struck, kinds[scene_draw(&seed, n_kinds)], nth, after);
         }
     }
-    CHECK(n_struck > n, "some calls were made");
+    CHECK(n_struck > rounds.n, "some calls were made");
 }
 
 /* Rank 0 alone cannot delete what its folder was marked with for the others, who go on meanwhile.
