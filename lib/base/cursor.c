@@ -30,23 +30,6 @@ dcpk_status dcpk_cursor_fail(const struct dcpk_cursor *c, size_t n, struct dcpk_
                      place(c), c->base_bytes + c->n_bytes);
 }
 
-dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err)
-{
-    const uint8_t *ignored;
-
-    return dcpk_cursor_bytes(c, n, &ignored, err);
-}
-
-dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err)
-{
-    const uint8_t *p;
-
-    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
-        return err->status;
-    *out = *p;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err)
 {
     const uint8_t *p;
@@ -54,16 +37,6 @@ dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_er
     if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
         return err->status;
     *out = dcpk_load_u16le(p);
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err)
-{
-    const uint8_t *p;
-
-    if (dcpk_cursor_bytes(c, sizeof *out, &p, err) != DCPK_OK)
-        return err->status;
-    *out = dcpk_load_u32le(p);
     return DCPK_OK;
 }
 

@@ -20,9 +20,7 @@ struct dcpk_cursor {
 void dcpk_cursor_init(struct dcpk_cursor *c, const void *data, size_t n_bytes, uint64_t base_bytes);
 
 /* Each moves on only on success; DCPK_EFORMAT "... at byte N passes the end" otherwise. */
-dcpk_status dcpk_cursor_u8(struct dcpk_cursor *c, uint8_t *out, struct dcpk_error *err);
 dcpk_status dcpk_cursor_u16(struct dcpk_cursor *c, uint16_t *out, struct dcpk_error *err);
-dcpk_status dcpk_cursor_u32(struct dcpk_cursor *c, uint32_t *out, struct dcpk_error *err);
 dcpk_status dcpk_cursor_u64(struct dcpk_cursor *c, uint64_t *out, struct dcpk_error *err);
 /* The error of n bytes that pass the end. */
 dcpk_status dcpk_cursor_fail(const struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
@@ -36,7 +34,6 @@ static inline dcpk_status dcpk_cursor_bytes(struct dcpk_cursor *c, size_t n, con
     c->at_bytes += n;
     return DCPK_OK;
 }
-dcpk_status dcpk_cursor_skip(struct dcpk_cursor *c, size_t n, struct dcpk_error *err);
 /* Borrow the text up to the next '\n', which is consumed; *n without it. */
 dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n,
                              struct dcpk_error *err);
@@ -54,11 +51,6 @@ static inline uint32_t dcpk_load_u32le(const uint8_t *p)
 static inline uint64_t dcpk_load_u64le(const uint8_t *p)
 {
     return (uint64_t)dcpk_load_u32le(p) | (uint64_t)dcpk_load_u32le(p + 4) << 32;
-}
-
-static inline uint64_t dcpk_load_u64be(const uint8_t *p)
-{
-    return __builtin_bswap64(dcpk_load_u64le(p));
 }
 
 static inline void dcpk_store_u16le(uint8_t *p, uint16_t v)

@@ -96,11 +96,6 @@ void dcpk_exec_free(struct dcpk_exec *exec)
     dcpk_free(exec);
 }
 
-int dcpk_exec_threads(const struct dcpk_exec *exec)
-{
-    return exec->n_threads;
-}
-
 dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
                              const struct dcpk_reader *reader, struct dcpk_extent *where,
                              struct dcpk_error *err)

@@ -130,7 +130,4 @@ dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
 dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
                                     struct dcpk_error *err);
 
-/* The number of threads that will run. */
-int dcpk_exec_threads(const struct dcpk_exec *exec);
-
 #endif

@@ -39,7 +39,9 @@ struct cutter {
     size_t n, capacity;
 };
 
-dcpk_status dcpk_mesh_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks, struct dcpk_error *err)
+/* Product of sizes; DCPK_ERANGE on overflow. */
+static dcpk_status count_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks,
+                               struct dcpk_error *err)
 {
     int64_t n = 1;
 
@@ -53,7 +55,8 @@ dcpk_status dcpk_mesh_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks, stru
     return DCPK_OK;
 }
 
-void dcpk_mesh_coords(const struct dcpk_mesh *mesh, int64_t rank, int64_t *coords)
+/* The coordinates of a rank, n_dims numbers. */
+static void find_coords(const struct dcpk_mesh *mesh, int64_t rank, int64_t *coords)
 {
     for (int d = mesh->n_dims - 1; d >= 0; d--) {
         coords[d] = rank % mesh->size[d];
@@ -245,11 +248,11 @@ static dcpk_status cut_all(struct cutter *c, struct dcpk_error *err)
                              c->mesh->name[d]);
     st = dcpk_shape_count(c->shape, c->rank, &n_elems, err);
     if (st == DCPK_OK)
-        st = dcpk_mesh_ranks(c->mesh, &n_ranks, err);
+        st = count_ranks(c->mesh, &n_ranks, err);
     if (st != DCPK_OK)
         return st;
     for (int64_t rank = 0; rank < n_ranks && st == DCPK_OK; rank++) {
-        dcpk_mesh_coords(c->mesh, rank, coords);
+        find_coords(c->mesh, rank, coords);
         if (is_first_replica(c, coords))
             st = cut_rank(c, coords, err);
     }

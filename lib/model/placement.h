@@ -17,10 +17,6 @@ struct dcpk_mesh {
     const char *name[DCPK_MAX_MESH]; /* borrowed */
     int64_t size[DCPK_MAX_MESH];     /* >= 1 */
 };
-/* Product of sizes; DCPK_ERANGE on overflow. */
-dcpk_status dcpk_mesh_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks, struct dcpk_error *err);
-/* The coordinates of a rank, n_dims numbers. */
-void dcpk_mesh_coords(const struct dcpk_mesh *mesh, int64_t rank, int64_t *coords);
 
 /*
  * What one mesh dimension does to the tensor, in torch's terms (torch.distributed.tensor

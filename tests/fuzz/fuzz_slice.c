@@ -26,22 +26,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     struct dcpk_slice slice;
     struct dcpk_cursor c;
     int64_t shape[DCPK_MAX_RANK];
+    const uint8_t *rank;
     uint64_t extent;
-    uint8_t rank;
 
     dcpk_cursor_init(&c, data, n_bytes, 0);
-    if (dcpk_cursor_u8(&c, &rank, &err) != DCPK_OK || rank > DCPK_MAX_RANK)
+    if (dcpk_cursor_bytes(&c, 1, &rank, &err) != DCPK_OK || *rank > DCPK_MAX_RANK)
         return 0;
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < *rank; i++) {
         if (dcpk_cursor_u64(&c, &extent, &err) != DCPK_OK)
             return 0;
         shape[i] = (int64_t)(extent & INT64_MAX);
     }
-    if (dcpk_slice_parse((const char *)data + c.at_bytes, n_bytes - c.at_bytes, shape, rank, &slice,
-                         &err) == DCPK_OK) {
-        if (slice.rank != rank)
+    if (dcpk_slice_parse((const char *)data + c.at_bytes, n_bytes - c.at_bytes, shape, *rank,
+                         &slice, &err) == DCPK_OK) {
+        if (slice.rank != *rank)
             abort();
-        for (int i = 0; i < rank; i++)
+        for (int i = 0; i < *rank; i++)
             check_axis(&slice.axis[i], shape[i]);
     } else if (err.status != DCPK_EUSAGE || err.text[0] == '\0') {
         abort();

@@ -123,11 +123,23 @@ static void check_rank(const struct round *r, const struct held *h, const int64_
     CHECK_EQ_INT(got, want, label);
 }
 
+/* The next rank's coordinates, as an odometer, the last dimension fastest; false behind the last
+ * rank. */
+static bool next_rank(const struct dcpk_mesh *mesh, int64_t *coords)
+{
+    for (int d = mesh->n_dims - 1; d >= 0; d--) {
+        if (++coords[d] < mesh->size[d])
+            return true;
+        coords[d] = 0;
+    }
+    return false;
+}
+
 static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n_refused,
                          const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t n_ranks = 0, coords[3] = {0};
+    int64_t coords[3] = {0};
     const int64_t **spans = NULL;
     size_t n = 0, at = 0;
     struct held h;
@@ -135,17 +147,15 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
         dcpk_placement_chunks(&r->mesh, r->placement, r->shape, r->rank, arena, &spans, &n, &err);
     bool divides = true;
 
-    CHECK_OK(dcpk_mesh_ranks(&r->mesh, &n_ranks, &err), label);
-    for (int64_t rank = 0; rank < n_ranks && divides; rank++) {
+    do {
         bool replica = false;
 
-        dcpk_mesh_coords(&r->mesh, rank, coords);
         for (int d = 0; d < r->mesh.n_dims; d++)
             replica = replica || (r->placement[d].kind == DCPK_REPLICATE && coords[d] != 0);
         divides = hold(r, coords, &h);
         if (!replica && divides && st == DCPK_OK)
             check_rank(r, &h, spans, n, &at, label);
-    }
+    } while (divides && next_rank(&r->mesh, coords));
     CHECK_EQ_INT(st, divides ? DCPK_OK : DCPK_EMISMATCH, label);
     *n_refused += !divides;
     if (!divides)

@@ -6,29 +6,25 @@
 
 #include "lib/base/cursor.h"
 
-static const uint8_t data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const uint8_t data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
 static void numbers(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cursor c;
-    uint8_t u8 = 0;
     uint16_t u16 = 0;
-    uint32_t u32 = 0;
     uint64_t u64 = 0;
 
     (void)state;
     dcpk_cursor_init(&c, data, sizeof data, 1000);
-    CHECK_OK(dcpk_cursor_u8(&c, &u8, &err), "u8");
     CHECK_OK(dcpk_cursor_u16(&c, &u16, &err), "u16");
-    CHECK_OK(dcpk_cursor_u32(&c, &u32, &err), "u32");
     CHECK_OK(dcpk_cursor_u64(&c, &u64, &err), "u64");
-    CHECK(u8 == 1 && u16 == 0x0302 && u32 == 0x07060504, "little-endian");
-    CHECK(u64 == UINT64_C(0x0f0e0d0c0b0a0908), "little-endian");
+    CHECK(u16 == 0x0201, "little-endian");
+    CHECK(u64 == UINT64_C(0x0a09080706050403), "little-endian");
     CHECK_EQ_INT(c.at_bytes, sizeof data, "at the end");
-    CHECK_FAILS(dcpk_cursor_u8(&c, &u8, &err), DCPK_EFORMAT, "at byte 1015 passes the end",
+    CHECK_FAILS(dcpk_cursor_u16(&c, &u16, &err), DCPK_EFORMAT, "at byte 1010 passes the end",
                 "past the end");
-    CHECK_EQ_INT(u8, 1, "untouched");
+    CHECK_EQ_INT(u16, 0x0201, "untouched");
 }
 
 /* With `left` bytes left, a getter of `size` bytes works exactly when size <= left. */
@@ -41,7 +37,6 @@ static void ends(void **state)
         struct dcpk_cursor c;
         const uint8_t *p = NULL;
         uint16_t u16;
-        uint32_t u32;
         uint64_t u64;
         char label[16];
         snprintf(label, sizeof label, "%zu left", left);
@@ -49,15 +44,13 @@ static void ends(void **state)
         CHECK_EQ_INT(dcpk_cursor_u16(&c, &u16, &err) == DCPK_OK, left >= 2, label);
         CHECK_EQ_INT(c.at_bytes, left >= 2 ? 2 : 0, label);
         c.at_bytes = 0;
-        CHECK_EQ_INT(dcpk_cursor_u32(&c, &u32, &err) == DCPK_OK, left >= 4, label);
-        c.at_bytes = 0;
         CHECK_EQ_INT(dcpk_cursor_u64(&c, &u64, &err) == DCPK_OK, left >= 8, label);
         c.at_bytes = 0;
         CHECK_EQ_INT(dcpk_cursor_bytes(&c, SIZE_MAX, &p, &err), DCPK_EFORMAT, label);
         CHECK_OK(dcpk_cursor_bytes(&c, left, &p, &err), label);
         CHECK(p == data && c.at_bytes == left, label);
-        CHECK_OK(dcpk_cursor_skip(&c, 0, &err), label);
-        CHECK_EQ_INT(dcpk_cursor_skip(&c, 1, &err), DCPK_EFORMAT, label);
+        CHECK_OK(dcpk_cursor_bytes(&c, 0, &p, &err), label);
+        CHECK_EQ_INT(dcpk_cursor_bytes(&c, 1, &p, &err), DCPK_EFORMAT, label);
     }
 }
 
@@ -94,7 +87,6 @@ static void orders(void **state)
     dcpk_store_u64le(b, UINT64_C(0xf102030405060708));
     CHECK(memcmp(b, "\x08\x07\x06\x05\x04\x03\x02\xf1", 8) == 0, "u64le");
     CHECK(dcpk_load_u64le(b) == UINT64_C(0xf102030405060708), "u64le");
-    CHECK(dcpk_load_u64be(b) == UINT64_C(0x08070605040302f1), "u64be");
     dcpk_store_u64be(b, UINT64_C(0xf102030405060708));
     CHECK(memcmp(b, "\xf1\x02\x03\x04\x05\x06\x07\x08", 8) == 0, "u64be");
 }

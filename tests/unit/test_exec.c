@@ -9,42 +9,6 @@ static struct fake fake;
 
 static const struct {
     const char *label;
-    int n_threads;
-    uint64_t memory_bytes;
-    int want; /* 0: any */
-} thread_cases[] = {
-    {"as told", 3, 0, 3},
-    {"default", 0, 0, 0},
-    {"seven in 16 MiB", 7, 16 << 20, 7},
-    {"a MiB each at least", 100, 20 << 20, 19}, /* located chunks take a little of it */
-    {"never less than 16 MiB", 100, 1, 15},
-};
-
-static void test_threads(void **state)
-{
-    struct dcpk_checkpoint *ckpt = fake_open(&fake, "threads");
-
-    (void)state;
-    for (size_t c = 0; c < sizeof thread_cases / sizeof *thread_cases; c++) {
-        const struct dcpk_exec_options options = {.n_threads = thread_cases[c].n_threads,
-                                                  .memory_bytes = thread_cases[c].memory_bytes};
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_exec *exec;
-        int got;
-
-        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err),
-                 thread_cases[c].label);
-        got = dcpk_exec_threads(exec);
-        CHECK(got >= 1, thread_cases[c].label);
-        if (thread_cases[c].want > 0)
-            CHECK_EQ_INT(got, thread_cases[c].want, thread_cases[c].label);
-        dcpk_exec_free(exec);
-    }
-    dcpk_checkpoint_close(ckpt);
-}
-
-static const struct {
-    const char *label;
     struct dcpk_box box;
     size_t elem_bytes;
     uint64_t limit_bytes;
@@ -372,10 +336,10 @@ static void test_compare_casts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_slabs),
-        cmocka_unit_test(test_faults),       cmocka_unit_test(test_large_object),
-        cmocka_unit_test(test_aliases_once), cmocka_unit_test(test_located_once),
-        cmocka_unit_test(test_progress),     cmocka_unit_test(test_compare_casts),
+        cmocka_unit_test(test_slabs),         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_large_object),  cmocka_unit_test(test_aliases_once),
+        cmocka_unit_test(test_located_once),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_compare_casts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,21 +192,6 @@ static void meshes(void **state)
     dcpk_arena_free(arena);
 }
 
-static void coordinates(void **state)
-{
-    const struct dcpk_mesh mesh = {3, {"pp", "dp", "tp"}, {2, 3, 4}};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t n = 0, coords[3];
-
-    (void)state;
-    CHECK_OK(dcpk_mesh_ranks(&mesh, &n, &err), "2 x 3 x 4");
-    CHECK_EQ_INT(n, 24, "2 x 3 x 4");
-    dcpk_mesh_coords(&mesh, 18, coords); /* 1 * 12 + 1 * 4 + 2 */
-    CHECK_EQ_INT(coords[0], 1, "slowest first");
-    CHECK_EQ_INT(coords[1], 1, "slowest first");
-    CHECK_EQ_INT(coords[2], 2, "slowest first");
-}
-
 static const struct {
     const char *label;
     int rank;
@@ -256,8 +241,7 @@ static void row_chunks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(meshes), cmocka_unit_test(coordinates),
-                                       cmocka_unit_test(row_chunks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(meshes), cmocka_unit_test(row_chunks)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
