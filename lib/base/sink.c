@@ -172,7 +172,6 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
     if (folder->flags & DCPK_FOLDER_REPLACE)
         return DCPK_OK;
     if (dcpk_path_find(folder->path, &output, err) != DCPK_OK ||
-        dcpk_path_find(folder->partial, &partial, err) != DCPK_OK ||
         dcpk_path_find(folder->old, &old, err) != DCPK_OK)
         return err->status;
     if (output)
@@ -182,7 +181,11 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
                          "'%s' is what a killed run was replacing; move it back, or --force "
                          "replaces it",
                          folder->old);
-    if ((folder->flags & DCPK_FOLDER_RESUME) == 0 && partial)
+    if ((folder->flags & DCPK_FOLDER_RESUME) != 0)
+        return DCPK_OK;
+    if (dcpk_partial_sweep(folder, &partial, err) != DCPK_OK)
+        return err->status;
+    if (partial)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is in the way, of a run that was killed or still goes on; %s--force "
                          "deletes it",

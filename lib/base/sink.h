@@ -33,7 +33,8 @@ enum dcpk_folder_flags {
 
 /*
  * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force),
- * when a partial folder is in the way without that and DCPK_FOLDER_RESUME, or when another process
+ * when a partial folder is in the way without that and DCPK_FOLDER_RESUME (one that holds nothing
+ * but a journal and that nobody works in, as its locks tell, is deleted), or when another process
  * works in it; DCPK_EIO for permission, no space, a missing file system.
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -87,6 +88,58 @@ static dcpk_status open_locked(struct dcpk_folder *folder, struct dcpk_error *er
     if (folder->journal_fd < 0)
         return dcpk_fail_errno(err, errno, "making '%s/" DCPK_JOURNAL_NAME "'", folder->partial);
     return lock(folder, folder->journal_fd, err);
+}
+
+/* Does the folder hold nothing but perhaps a journal? */
+static bool is_bare(int dir_fd)
+{
+    const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry = NULL;
+    bool bare;
+
+    if (dir == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    do {
+        errno = 0;
+        entry = readdir(dir);
+    } while (entry != NULL &&
+             (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+              strcmp(entry->d_name, DCPK_JOURNAL_NAME) == 0));
+    bare = entry == NULL && errno == 0;
+    closedir(dir);
+    return bare;
+}
+
+/* Lock it in truth: a file system without locks cannot say that nobody works in it. */
+static bool is_ours(int fd)
+{
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+dcpk_status dcpk_partial_sweep(const struct dcpk_folder *folder, bool *is_there,
+                               struct dcpk_error *err)
+{
+    int dir_fd, journal_fd = -1;
+    dcpk_status st = dcpk_path_find(folder->partial, is_there, err);
+
+    if (st != DCPK_OK || !*is_there || (folder->flags & DCPK_FOLDER_TAR))
+        return st;
+    dir_fd = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir_fd >= 0)
+        journal_fd = openat(dir_fd, DCPK_JOURNAL_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (is_ours(dir_fd) && is_ours(journal_fd) && is_bare(dir_fd)) {
+        st = dcpk_remove_tree(folder->partial, err);
+        *is_there = false;
+    }
+    if (journal_fd >= 0)
+        close(journal_fd);
+    if (dir_fd >= 0)
+        close(dir_fd);
+    return st;
 }
 
 /* Is there anything in the journal? Also where the system does not say: reading it tells why. */

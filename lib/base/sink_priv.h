@@ -63,6 +63,13 @@ dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err);
  * the caller closes, also on failure. Errors: DCPK_EUSAGE when another process works in it.
  */
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
+/*
+ * Delete a partial folder that nobody works in and that holds no file but a journal: what a run
+ * leaves that is killed while it proves its input. Where locks do not tell that nobody works in it,
+ * it stays. is_there: is there a partial folder or archive still?
+ */
+dcpk_status dcpk_partial_sweep(const struct dcpk_folder *folder, bool *is_there,
+                               struct dcpk_error *err);
 /* Remove the mark that a run which was killed may have left. */
 void dcpk_partial_clean(struct dcpk_folder *folder);
 /* Remove the journal: the folder is whole, and can no longer be kept. Returns 0, or -1 with errno.

@@ -98,6 +98,30 @@ static void stays(void **state)
     CHECK(!scratch_has(PARTIAL), "deleted");
 }
 
+/* A run that was killed before it had a file to write leaves a journal alone: another one need not
+ * be told to delete it. One that goes on, and one that has written, are in the way. */
+static void bare_is_swept(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder = begin(0, "killed"), *other;
+
+    (void)state;
+    note(folder, 0, "a head");
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "in the way",
+                "it goes on");
+    CHECK_EQ_STR(scratch_read(JOURNAL), "a head", "it goes on");
+    CHECK(dcpk_folder_keep(folder), "killed");
+    dcpk_folder_abandon(folder);
+    folder = begin(0, "swept");
+    CHECK(!dcpk_folder_is_resumed(folder), "swept");
+    CHECK_EQ_STR(scratch_read(JOURNAL), "", "swept");
+    dcpk_folder_abandon(folder);
+    leave();
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "in the way",
+                "it has written");
+    CHECK(scratch_has(PARTIAL "/f") && scratch_has(JOURNAL), "it has written");
+}
+
 /* Nothing in the journal, or no journal: nobody knows what the files hold. */
 static void begins_anew(void **state)
 {
@@ -212,8 +236,8 @@ static void appears_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(resumes),        TEST(stays),       TEST(begins_anew),       TEST(one_at_a_time),
-        TEST(locked_journal), TEST(other_kinds), TEST(appears_meanwhile),
+        TEST(resumes),       TEST(stays),          TEST(bare_is_swept), TEST(begins_anew),
+        TEST(one_at_a_time), TEST(locked_journal), TEST(other_kinds),   TEST(appears_meanwhile),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
