@@ -198,46 +198,45 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     return st;
 }
 
+static struct dcpk_item_form chunk_form(const struct dcpk_out_tensor *tensor,
+                                        const struct dcpk_out_chunk *chunk)
+{
+    return (struct dcpk_item_form){tensor->dtype, tensor->rank, chunk->span + tensor->rank};
+}
+
 /* The sizes of a chunk's item follow from its dtype and extents alone, of which the layers of a
  * model repeat few: one that was measured, in each place of a table. */
 struct measured {
-    const int64_t *extent; /* NULL: none yet */
-    enum dcpk_dtype dtype;
-    int rank;
-    uint32_t lead_bytes, tail_bytes;
-    uint64_t data_bytes;
+    struct dcpk_item_form form; /* shape NULL: none yet */
+    struct dcpk_item_sizes sizes;
 };
 #define N_MEASURED 256 /* a power of two */
 
-static struct measured *find_measured(struct measured *table, enum dcpk_dtype dtype,
-                                      const int64_t *extent, int rank)
+static struct measured *find_measured(struct measured *table, const struct dcpk_item_form *form)
 {
-    uint64_t hash = (uint64_t)dtype;
+    uint64_t hash = (uint64_t)form->dtype;
 
-    for (int i = 0; i < rank; i++)
-        hash = (hash ^ (uint64_t)extent[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (int i = 0; i < form->rank; i++)
+        hash = (hash ^ (uint64_t)form->shape[i]) * UINT64_C(0x9e3779b97f4a7c15);
     return &table[hash >> 32 & (N_MEASURED - 1)];
 }
 
 static dcpk_status measure_chunk(const struct dcpk_out_tensor *tensor, struct measured *table,
                                  struct dcpk_out_chunk *chunk, struct dcpk_error *err)
 {
-    const int64_t *extent = chunk->span + tensor->rank;
-    struct measured *m = find_measured(table, tensor->dtype, extent, tensor->rank);
+    const struct dcpk_item_form form = chunk_form(tensor, chunk);
+    struct measured *m = find_measured(table, &form);
 
-    if (m->extent == NULL || m->dtype != tensor->dtype ||
-        !dcpk_shape_equal(m->extent, m->rank, extent, tensor->rank)) {
-        m->extent = NULL;
-        if (dcpk_item_measure(tensor->dtype, extent, tensor->rank, &m->lead_bytes, &m->data_bytes,
-                              &m->tail_bytes, err) != DCPK_OK)
+    if (m->form.shape == NULL || m->form.dtype != form.dtype ||
+        !dcpk_shape_equal(m->form.shape, m->form.rank, form.shape, form.rank)) {
+        m->form.shape = NULL;
+        if (dcpk_item_measure(&form, &m->sizes, err) != DCPK_OK)
             return err->status;
-        m->extent = extent;
-        m->dtype = tensor->dtype;
-        m->rank = tensor->rank;
+        m->form = form;
     }
-    chunk->lead_bytes = m->lead_bytes;
-    chunk->data_bytes = m->data_bytes;
-    chunk->tail_bytes = m->tail_bytes;
+    chunk->lead_bytes = m->sizes.lead_bytes;
+    chunk->data_bytes = m->sizes.data_bytes;
+    chunk->tail_bytes = m->sizes.tail_bytes;
     return DCPK_OK;
 }
 
@@ -257,7 +256,7 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
 
 dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
-    struct measured table[N_MEASURED] = {{.extent = NULL}};
+    struct measured table[N_MEASURED] = {{.form = {.shape = NULL}}};
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < out->n_payloads && st == DCPK_OK; i++)
@@ -270,10 +269,9 @@ dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
 {
-    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+    const struct dcpk_item_form form = chunk_form(&out->tensors[chunk->tensor], chunk);
 
-    return dcpk_item_frame(tensor->dtype, chunk->span + tensor->rank, tensor->rank, crc32, lead,
-                           tail, err);
+    return dcpk_item_frame(&form, crc32, lead, tail, err);
 }
 
 /* Append an item of the source as it is; a damaged one is not carried on. */

@@ -21,7 +21,7 @@ static inline struct dcpk_item_range dcpk_item_whole(struct dcpk_source *source)
     return (struct dcpk_item_range){.source = source, .n_bytes = dcpk_source_bytes(source)};
 }
 
-/* The tensor that an item ought to hold. */
+/* The tensor that an item holds, or ought to. */
 struct dcpk_item_form {
     enum dcpk_dtype dtype;
     int rank;
@@ -76,14 +76,18 @@ dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take
  * zip64 where needed, zip64 end record always).
  */
 
-/* Sizes of a contiguous tensor's item: lead + data + tail bytes. Known without the data. */
-dcpk_status dcpk_item_measure(enum dcpk_dtype dtype, const int64_t *shape, int rank,
-                              uint32_t *lead_bytes, uint64_t *data_bytes, uint32_t *tail_bytes,
+/* A contiguous tensor's item: what is before its data, the data, what is behind it. */
+struct dcpk_item_sizes {
+    uint32_t lead_bytes, tail_bytes;
+    uint64_t data_bytes;
+};
+/* Known without the data. Errors: DCPK_ERANGE past 2^63 bytes; DCPK_ENOMEM. */
+dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_item_sizes *sizes,
                               struct dcpk_error *err);
 /* The bytes before and behind the data, its CRC-32 known; lead and tail: buffers of the sizes that
  * measure gave. */
-dcpk_status dcpk_item_frame(enum dcpk_dtype dtype, const int64_t *shape, int rank, uint32_t crc32,
-                            uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
+dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
+                            uint8_t *tail, struct dcpk_error *err);
 /* torch.save(value) as a complete archive, appended to out. prefix: "archive" in .distcp files, the
  * file's stem in .pt files. protocol: 2 or 4. */
 dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,

@@ -186,19 +186,20 @@ static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
     return st;
 }
 
-static dcpk_status describe(enum dcpk_dtype dtype, const int64_t *shape, int rank,
-                            struct tensor_form *form, struct dcpk_error *err)
+static dcpk_status describe(const struct dcpk_item_form *form, struct tensor_form *sized,
+                            struct dcpk_error *err)
 {
     int64_t n_elems;
     uint64_t n_bytes;
-    dcpk_status st = dcpk_shape_count(shape, rank, &n_elems, err);
+    dcpk_status st = dcpk_shape_count(form->shape, form->rank, &n_elems, err);
 
     if (st != DCPK_OK)
         return st;
-    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(dtype), &n_bytes) || n_bytes > INT64_MAX)
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(form->dtype), &n_bytes) ||
+        n_bytes > INT64_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
-                         dcpk_dtype_name(dtype));
-    *form = (struct tensor_form){dtype, shape, rank, n_elems, n_bytes};
+                         dcpk_dtype_name(form->dtype));
+    *sized = (struct tensor_form){form->dtype, form->shape, form->rank, n_elems, n_bytes};
     return DCPK_OK;
 }
 
@@ -206,7 +207,7 @@ dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_
                                  struct dcpk_error *err)
 {
     struct tensor_form sized;
-    const dcpk_status st = describe(form->dtype, form->shape, form->rank, &sized, err);
+    const dcpk_status st = describe(form, &sized, err);
 
     if (st != DCPK_OK)
         return st;
@@ -214,36 +215,34 @@ dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_
     return dcpk_bytes_status(out, err);
 }
 
-dcpk_status dcpk_item_measure(enum dcpk_dtype dtype, const int64_t *shape, int rank,
-                              uint32_t *lead_bytes, uint64_t *data_bytes, uint32_t *tail_bytes,
+dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_item_sizes *sizes,
                               struct dcpk_error *err)
 {
     struct dcpk_bytes around = {.data = NULL};
-    struct tensor_form form;
+    struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = describe(dtype, shape, rank, &form, err);
+    dcpk_status st = describe(form, &sized, err);
 
     if (st == DCPK_OK)
-        st = put_around(&form, 0, &around, &split_bytes, err);
-    if (st == DCPK_OK) {
-        *lead_bytes = (uint32_t)split_bytes;
-        *data_bytes = form.n_bytes;
-        *tail_bytes = (uint32_t)(around.n_bytes - split_bytes);
-    }
+        st = put_around(&sized, 0, &around, &split_bytes, err);
+    if (st == DCPK_OK)
+        *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
+                                          .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
+                                          .data_bytes = sized.n_bytes};
     dcpk_bytes_release(&around);
     return st;
 }
 
-dcpk_status dcpk_item_frame(enum dcpk_dtype dtype, const int64_t *shape, int rank, uint32_t crc32,
-                            uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
+dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
+                            uint8_t *tail, struct dcpk_error *err)
 {
     struct dcpk_bytes around = {.data = NULL};
-    struct tensor_form form;
+    struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = describe(dtype, shape, rank, &form, err);
+    dcpk_status st = describe(form, &sized, err);
 
     if (st == DCPK_OK)
-        st = put_around(&form, crc32, &around, &split_bytes, err);
+        st = put_around(&sized, crc32, &around, &split_bytes, err);
     if (st == DCPK_OK) {
         memcpy(lead, around.data, split_bytes);
         memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
@@ -280,7 +279,8 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
     int64_t strides[DCPK_MAX_RANK];
     struct tensor_form form;
     char key[24];
-    dcpk_status st = describe(tensor->dtype, tensor->shape, tensor->rank, &form, err);
+    dcpk_status st =
+        describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form, err);
 
     if (st == DCPK_OK)
         st = dcpk_grow(&storages->tensors, &storages->capacity, storages->n,

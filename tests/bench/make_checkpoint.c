@@ -90,12 +90,14 @@ static dcpk_status place(struct dcpk_making *m, struct dcpk_error *err)
     for (size_t i = 0; i < out->n_chunks; i++) {
         struct dcpk_out_chunk *c = &out->chunks[i];
         const struct dcpk_out_tensor *t = &out->tensors[c->tensor];
-        const dcpk_status st =
-            dcpk_item_measure(t->dtype, c->span + t->rank, t->rank, &c->lead_bytes, &c->data_bytes,
-                              &c->tail_bytes, err);
+        const struct dcpk_item_form form = {t->dtype, t->rank, c->span + t->rank};
+        struct dcpk_item_sizes sizes;
 
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_item_measure(&form, &sizes, err) != DCPK_OK)
+            return err->status;
+        c->lead_bytes = sizes.lead_bytes;
+        c->data_bytes = sizes.data_bytes;
+        c->tail_bytes = sizes.tail_bytes;
         c->offset_bytes = out->files[c->file].n_bytes;
         out->files[c->file].n_bytes += c->lead_bytes + c->data_bytes + c->tail_bytes;
     }

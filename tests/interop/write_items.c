@@ -31,22 +31,21 @@ static void fill(enum dcpk_dtype dtype, uint8_t *data, uint64_t n_bytes)
 static dcpk_status make_item(enum dcpk_dtype dtype, const int64_t *size, int rank, uint8_t **item,
                              size_t *n_bytes, struct dcpk_error *err)
 {
-    uint64_t data_bytes = 0;
-    uint32_t lead = 0;
-    uint32_t tail = 0;
-    uint8_t *all;
-    dcpk_status st = dcpk_item_measure(dtype, size, rank, &lead, &data_bytes, &tail, err);
+    const struct dcpk_item_form form = {dtype, rank, size};
+    struct dcpk_item_sizes sizes;
+    uint8_t *all, *data;
+    dcpk_status st = dcpk_item_measure(&form, &sizes, err);
 
     if (st != DCPK_OK)
         return st;
-    *n_bytes = lead + (size_t)data_bytes + tail;
+    *n_bytes = sizes.lead_bytes + (size_t)sizes.data_bytes + sizes.tail_bytes;
     all = dcpk_alloc(*n_bytes, err);
     if (all == NULL)
         return err->status;
-    fill(dtype, all + lead, data_bytes);
-    st = dcpk_item_frame(dtype, size, rank,
-                         dcpk_backends[0]->crc32(0, all + lead, (size_t)data_bytes), all,
-                         all + lead + data_bytes, err);
+    data = all + sizes.lead_bytes;
+    fill(dtype, data, sizes.data_bytes);
+    st = dcpk_item_frame(&form, dcpk_backends[0]->crc32(0, data, (size_t)sizes.data_bytes), all,
+                         data + sizes.data_bytes, err);
     if (st != DCPK_OK)
         dcpk_free(all);
     else

@@ -60,30 +60,26 @@ static const struct {
 static void frames_are_torchs(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    uint32_t lead_bytes, tail_bytes;
-    uint64_t data_bytes;
+    struct dcpk_item_sizes sizes;
     uint8_t lead[2048], tail[2048];
     char label[64];
 
     (void)state;
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
         const enum dcpk_dtype dtype = dcpk_dtype_from_name(frames[i].dtype);
+        const struct dcpk_item_form form = {dtype, frames[i].rank, frames[i].shape};
         uint64_t n = dcpk_dtype_bytes(dtype);
 
         snprintf(label, sizeof label, "%s, row %zu", frames[i].dtype, i);
         for (int k = 0; k < frames[i].rank; k++)
             n *= (uint64_t)frames[i].shape[k];
-        CHECK_OK(dcpk_item_measure(dtype, frames[i].shape, frames[i].rank, &lead_bytes, &data_bytes,
-                                   &tail_bytes, &err),
-                 label);
-        CHECK_EQ_INT(lead_bytes, frames[i].lead_bytes, label);
-        CHECK_EQ_INT(data_bytes, n, label);
-        CHECK_EQ_INT(tail_bytes, frames[i].tail_bytes, label);
-        CHECK_OK(dcpk_item_frame(dtype, frames[i].shape, frames[i].rank, frames[i].data_crc32, lead,
-                                 tail, &err),
-                 label);
-        CHECK_EQ_INT(libdeflate_crc32(0, lead, lead_bytes), frames[i].lead_crc32, label);
-        CHECK_EQ_INT(libdeflate_crc32(0, tail, tail_bytes), frames[i].tail_crc32, label);
+        CHECK_OK(dcpk_item_measure(&form, &sizes, &err), label);
+        CHECK_EQ_INT(sizes.lead_bytes, frames[i].lead_bytes, label);
+        CHECK_EQ_INT(sizes.data_bytes, n, label);
+        CHECK_EQ_INT(sizes.tail_bytes, frames[i].tail_bytes, label);
+        CHECK_OK(dcpk_item_frame(&form, frames[i].data_crc32, lead, tail, &err), label);
+        CHECK_EQ_INT(libdeflate_crc32(0, lead, sizes.lead_bytes), frames[i].lead_crc32, label);
+        CHECK_EQ_INT(libdeflate_crc32(0, tail, sizes.tail_bytes), frames[i].tail_crc32, label);
     }
 }
 
