@@ -61,8 +61,7 @@ static const struct dcpk_value *with_step(struct dcpk_arena *arena, const struct
     return pairs[group->n].key == NULL ? NULL : dcpk_value_dict(arena, pairs, group->n + 1, err);
 }
 
-/* The loss scaler of an fp16 run; every optimizer of it has one. */
-static void read_scaler(struct dcpk_model *model, const struct dcpk_value *scaler)
+void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler)
 {
     if (scaler == NULL)
         return;
@@ -72,9 +71,9 @@ static void read_scaler(struct dcpk_model *model, const struct dcpk_value *scale
     else if (model->scaler == NULL)
         model->scaler = scaler;
     else if (!dcpk_value_equal(model->scaler, scaler))
-        dcpk_model_drop(model, "optimizer.grad_scaler",
-                        "the expert optimizer's loss scaler differs from the dense one's, which "
-                        "is kept for both");
+        dcpk_model_drop(
+            model, "optimizer.grad_scaler",
+            "one optimizer's loss scaler differs from another's, which is kept for both");
 }
 
 /* What stands in an optimizer's dict and is nothing that this version knows. */
@@ -113,7 +112,7 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     if (dcpk_value_get(optimizer, "param_state") != NULL)
         dcpk_model_drop(model, "optimizer.param_state",
                         "steps by the numbers of one rank's parameters: the groups have them too");
-    read_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
+    dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
     st = tell_unknown(model, optimizer, err);
     if (st == DCPK_OK)
         st = read_common_step(model, of, err);

@@ -22,4 +22,8 @@ const char *dcpk_megatron_skip_chained(const char *key);
  */
 dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err);
 
+/* The loss scaler of an optimizer (NULL: it has none) -> the view; every optimizer of an fp16 run
+ * has one. */
+void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler);
+
 #endif

@@ -340,15 +340,27 @@ static dcpk_status read_rng(struct dcpk_model *model, const struct dcpk_object *
     return DCPK_OK;
 }
 
-/* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5). */
-static void map_optimizer_object(struct dcpk_model *model, const char *key)
+/* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5):
+ * lists of one value. */
+static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct dcpk_object *object,
+                                        struct dcpk_error *err)
 {
+    const struct dcpk_value *value;
+    dcpk_status st;
+
+    if (strstr(object->key, ".grad_scaler/") != NULL) {
+        st = model->ckpt->format->load_object(model->ckpt, object, model->arena, &value, err);
+        if (st == DCPK_OK && dcpk_value_at(value, 0) == NULL)
+            st = dcpk_fail(err, DCPK_EFORMAT, "a loss scaler is a list of one value");
+        if (st == DCPK_OK)
+            dcpk_megatron_add_scaler(model, dcpk_value_at(value, 0));
+        return st;
+    }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
-    else if (strstr(key, ".grad_scaler/") != NULL)
-        dcpk_model_drop(model, key, "the loss scaler's state: a run starts with its own");
-    else if (!dcpk_bucket_is_key(key))
-        dcpk_model_drop(model, key, "no optimizer item of that name is known");
+        dcpk_model_drop(model, object->key, "optimizer state, not wanted (--weights-only)");
+    else if (!dcpk_bucket_is_key(object->key))
+        dcpk_model_drop(model, object->key, "no optimizer item of that name is known");
+    return DCPK_OK;
 }
 
 /* The offsets in "1.3_2.4" or "0_1": one or two of them. */
@@ -403,7 +415,7 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     if (dcpk_starts_with(key, "rerun_state_machine_state/"))
         dcpk_model_drop(model, key, DCPK_MEGATRON_RERUN_REASON);
     else if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
-        map_optimizer_object(model, key);
+        return map_optimizer_object(model, object, err);
     else
         dcpk_model_drop(model, key, "no object of that name is known");
     return DCPK_OK;

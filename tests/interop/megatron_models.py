@@ -47,13 +47,13 @@ IS_FSDP = ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata
 # Sizes of parallel groups (etp: as tp); stages: a pipeline layout; bucket: elements of a DDP bucket, 0: one bucket; precise: a
 # precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16; names=te: the norms in front of
 # Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them; hidden, dtype: to be given to load too. zero=0:
-# optimizers that are not distributed; adam=torch: its step with each parameter; without=optim,rng: not saved; first, last: layers of
-# the pipeline's ends; cp: context parallel ranks; instances: of the distributed optimizer.
+# optimizers that are not distributed; adam=torch: its step with each parameter; adam=sgd; without=optim+rng: not saved; first, last: layers of
+# the pipeline's ends; instances: of the distributed optimizer.
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
-              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", cp="1", instances="1")
+              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
-CP, INSTANCES, IS_ZERO = int(LAYOUT["cp"]), int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
+INSTANCES, IS_ZERO = int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
 DTYPE = dict(bf16=torch.bfloat16, fp16=torch.float16, fp32=torch.float32)[LAYOUT["dtype"]]
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 HIDDEN, VOCAB, ITERATION = int(LAYOUT["hidden"]), 32, 4
@@ -247,7 +247,7 @@ class Tracker:
 
 LanguageModule._is_in_embd_group = lambda self: False  # stages need not agree on an embedding that save() sets
 call(mpu.initialize_model_parallel, TP, PP, VPP if VPP > 1 else None, expert_model_parallel_size=EP,
-     expert_tensor_parallel_size=ETP, context_parallel_size=CP, num_distributed_optimizer_instances=INSTANCES)
+     expert_tensor_parallel_size=ETP, num_distributed_optimizer_instances=INSTANCES)
 if IS_OLD:
     megatron_old.use_norm(specs, transformer_block)
     megatron_old.name_linears(specs)
@@ -265,7 +265,7 @@ settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_h
 settings.update(family["config"])
 cut = dict(tensor_model_parallel_size=TP, pipeline_model_parallel_size=PP, expert_model_parallel_size=EP,
            virtual_pipeline_model_parallel_size=VPP if VPP > 1 else None, expert_tensor_parallel_size=ETP,
-           pipeline_model_parallel_layout=LAYOUT["stages"] or None, context_parallel_size=CP)
+           pipeline_model_parallel_layout=LAYOUT["stages"] or None)
 for end in ("first", "last"):
     if LAYOUT[end]:
         cut[f"num_layers_in_{end}_pipeline_stage"] = int(LAYOUT[end])
@@ -572,7 +572,7 @@ args = argparse.Namespace(
     no_save_rng="rng" in LAYOUT["without"], swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
     dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
-    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=IS_ZERO or IS_FSDP, data_parallel_size=WORLD // TP // PP // CP,
+    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=IS_ZERO or IS_FSDP, data_parallel_size=WORLD // TP // PP,
     world_size=WORLD, bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,

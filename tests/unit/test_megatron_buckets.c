@@ -49,6 +49,8 @@ struct variant {
     int64_t more;     /* elements behind the last parameter */
     int64_t recorded; /* other than n_elems by this */
     bool no_record;
+    bool has_scaler;        /* of an fp16 run */
+    bool bad_scaler;        /* an empty list */
     bool odd_moment;        /* exp_avg_sq is cut once less */
     const char *extra;      /* a further weight */
     const char *dtype;      /* of parameters in the key: NULL: bfloat16 */
@@ -208,6 +210,9 @@ static dcpk_status open_buckets(struct dcpk_checkpoint *ckpt, struct dcpk_error 
 
         st = dcpk_checkpoint_add_object(ckpt, &object, err);
     }
+    if (v->has_scaler && st == DCPK_OK)
+        st = dcpk_checkpoint_add_object(
+            ckpt, &(struct dcpk_object){.key = PREFIX "grad_scaler/shard_0_1"}, err);
     return st;
 }
 
@@ -222,6 +227,10 @@ static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     struct dcpk_value_pair pair = {dcpk_value_str(arena, "(dtype, dtype)", err), NULL};
 
     (void)ckpt;
+    if (strstr(object->key, ".grad_scaler/") != NULL) {
+        *value = dcpk_value_seq(arena, DCPK_V_LIST, &item, made.variant->bad_scaler ? 0 : 1, err);
+        return DCPK_OK;
+    }
     if (strstr(object->key, ".optimizer/") != NULL) {
         pair.key = dcpk_value_str(arena, "param_groups", err);
         pair.value = dcpk_value_seq(arena, DCPK_V_LIST, NULL, 0, err);
@@ -518,9 +527,45 @@ static void masters_in_doubt_need_a_proof(void **state)
     }
 }
 
+/* dp_reshardable keeps it in an object of its own (seen in a save of core 0.19.0 with --fp16). */
+static void loss_scalers_are_kept(void **state)
+{
+    static const struct {
+        struct variant variant;
+        bool is_kept, is_dropped;
+    } cases[] = {
+        {{.label = "none"}, false, false},
+        {{.label = "one", .has_scaler = true}, true, false},
+        {{.label = "weights alone", .has_scaler = true, .flags = DCPK_MODEL_WEIGHTS_ONLY},
+         false,
+         true},
+        {{.label = "no value", .has_scaler = true, .bad_scaler = true, .status = DCPK_EFORMAT},
+         false,
+         false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = NULL;
+        struct dcpk_model *model = NULL;
+        bool is_dropped = false;
+
+        CHECK(view_variant(&cases[i].variant, &ckpt, &model, &err) == cases[i].variant.status,
+              cases[i].variant.label);
+        CHECK_EQ_INT(model->scaler != NULL, cases[i].is_kept, cases[i].variant.label);
+        for (const struct dcpk_note *note = model->dropped; note != NULL; note = note->next)
+            is_dropped |= dcpk_starts_with(note->text, "optimizer.grad_scaler");
+        CHECK_EQ_INT(is_dropped, cases[i].is_dropped, cases[i].variant.label);
+        dcpk_model_free(model);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loss_scalers_are_kept),
         cmocka_unit_test(parameters_lie_where_the_spec_found_them),
         cmocka_unit_test(buckets_that_do_not_fit_are_refused),
         cmocka_unit_test(masters_in_doubt_need_a_proof),
