@@ -4,6 +4,7 @@
 #ifndef DCPK_TESTS_FLAT_FAKE_H
 #define DCPK_TESTS_FLAT_FAKE_H
 
+#include "tests/element.h"
 #include "tests/fake_ckpt.h"
 
 /* Add an int64 tensor: element i, counted row-major, is i. In these chunks, which need not cover
@@ -39,18 +40,9 @@ static inline uint32_t flat_add(struct fake *fake, int rank, const int64_t *shap
 static inline int64_t flat_read(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                 int64_t i, const char *label)
 {
-    const int rank = ckpt->tensors[chunk->tensor].rank;
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_extent where;
-    int64_t value = -1, at;
+    int64_t value = -1;
 
-    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, &err), label);
-    at = (int64_t)where.first_bytes;
-    for (int axis = rank - 1; axis >= 0; axis--) {
-        at += i % chunk->span[rank + axis] * where.stride_bytes[axis];
-        i /= chunk->span[rank + axis];
-    }
-    CHECK_OK(dcpk_source_read(where.source, (uint64_t)at, &value, sizeof value, &err), label);
+    element_read(ckpt, chunk, i, &value, label);
     return value;
 }
 

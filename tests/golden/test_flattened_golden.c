@@ -3,29 +3,10 @@
  * PROVENANCE.txt beside them gives: element i, counted row-major, is i. */
 #include "formats/megatron/megatron_flattened.h"
 #include "lib/ckpt/format.h"
+#include "tests/element.h"
 #include "tests/golden/samples.h"
 
 #define N_MAX 24
-
-/* Element `i`, counted row-major, of a chunk of float32, wherever it lies. */
-static float read_element(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, int64_t i,
-                          const char *label)
-{
-    const int rank = ckpt->tensors[chunk->tensor].rank;
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_extent where;
-    float value;
-    int64_t at;
-
-    CHECK_OK(dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, &err), label);
-    at = (int64_t)where.first_bytes;
-    for (int axis = rank - 1; axis >= 0; axis--) {
-        at += i % chunk->span[rank + axis] * where.stride_bytes[axis];
-        i /= chunk->span[rank + axis];
-    }
-    CHECK_OK(dcpk_source_read(where.source, (uint64_t)at, &value, sizeof value, &err), label);
-    return value;
-}
 
 /* Element i of the tensor is i for every i. */
 static void check_counts(struct dcpk_checkpoint *ckpt, uint32_t index, const char *label)
@@ -46,6 +27,7 @@ static void check_counts(struct dcpk_checkpoint *ckpt, uint32_t index, const cha
         CHECK_OK(dcpk_box_count(&box, &n, &err), label);
         for (int64_t i = 0; i < n; i++, n_seen++) {
             int64_t rest = i, element = 0, scale = 1;
+            float value;
 
             for (int a = tensor->rank - 1; a >= 0; a--) {
                 element += (box.offset[a] + rest % box.extent[a]) * scale;
@@ -54,7 +36,8 @@ static void check_counts(struct dcpk_checkpoint *ckpt, uint32_t index, const cha
             }
             CHECK(!seen[element], label);
             seen[element] = true;
-            CHECK_EQ_INT(read_element(ckpt, &ckpt->chunks[c], i, label), element, label);
+            element_read(ckpt, &ckpt->chunks[c], i, &value, label);
+            CHECK_EQ_INT(value, element, label);
         }
     }
     CHECK_EQ_INT(n_seen, n_elems, label);

@@ -2,9 +2,8 @@
 /* test_hash_golden.c - every tensor of every sample is what PyTorch says: shape, chunks, bytes. */
 #include <stdlib.h>
 
-#include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/exec.h"
+#include "tests/golden/hashes.h"
 #include "tests/golden/samples.h"
 
 /* The whole numbers of a JSON array into `out`; returns how many. */
@@ -146,27 +145,6 @@ static void check_tensor(const struct dcpk_checkpoint *ckpt, const struct dcpk_j
     for (size_t i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", hashes[t - ckpt->tensors].digest[i]);
     CHECK_EQ_STR(hex, dcpk_json_string(dcpk_json_member(want, "xxh3_128")), key);
-}
-
-/* The hash of every stored tensor, in the checkpoint's order; free() it. */
-static struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                  const char *label)
-{
-    const struct dcpk_exec_options options = {.n_threads = 2};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
-    struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);
-    struct dcpk_exec *exec = NULL;
-    struct dcpk_exec_stats stats;
-
-    CHECK(hashes != NULL && views != NULL, label);
-    for (uint32_t i = 0; i < ckpt->n_tensors; i++)
-        CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), label);
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), label);
-    CHECK_OK(dcpk_exec_hash(exec, views, ckpt->n_tensors, hashes, &stats, &err), label);
-    dcpk_exec_free(exec);
-    free(views);
-    return hashes;
 }
 
 static void check_sample(const struct sample *s)

@@ -4,32 +4,14 @@
 #include <stdlib.h>
 
 #include "tests/golden/conversions.h"
-
-static struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
-{
-    const struct dcpk_exec_options options = {.n_threads = 2};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
-    struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);
-    struct dcpk_exec *exec = NULL;
-    struct dcpk_exec_stats stats;
-
-    CHECK(hashes != NULL && views != NULL, "memory");
-    for (uint32_t i = 0; i < ckpt->n_tensors; i++)
-        CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), "view");
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
-    CHECK_OK(dcpk_exec_hash(exec, views, ckpt->n_tensors, hashes, &stats, &err), "hash");
-    dcpk_exec_free(exec);
-    free(views);
-    return hashes;
-}
+#include "tests/golden/hashes.h"
 
 /* The hashes of a sample are those that PyTorch made: test_hash_golden holds them against its
  * MANIFEST. */
 static void check_same_tensors(struct dcpk_checkpoint *want, struct dcpk_checkpoint *got,
                                struct dcpk_arena *arena, bool more)
 {
-    struct dcpk_hash *a = hash_all(want, arena), *b = hash_all(got, arena);
+    struct dcpk_hash *a = hash_all(want, arena, "want"), *b = hash_all(got, arena, "got");
 
     for (size_t i = 0; i < want->n_tensors; i++) {
         const struct dcpk_tensor *t = &want->tensors[i];
