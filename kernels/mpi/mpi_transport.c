@@ -181,8 +181,8 @@ static void mpi_leave(struct dcpk_comm *base)
     dcpk_free(comm);
 }
 
-/* MPI_Finalize would wait for the others. Launchers end a job one of whose processes ends without.
- */
+/* MPI_Finalize would wait for the others. mpirun ends a job when one of its processes ends without
+ * it, srun with --kill-on-bad-exit. */
 static void mpi_abandon(struct dcpk_comm *base)
 {
     dcpk_free(of(base));

@@ -15,6 +15,7 @@
  *   short   reads, writes and copies   do half of what was asked
  *   kill    every call                 is not made: SIGKILL comes before it
  *   killroom  calls that need room  the same
+ *   term    every call                 is made, but SIGTERM comes before it
  *   tear    reads, writes and copies   do half of what was asked, then comes SIGKILL
  *   nomem   every allocation           fails
  *   flip    writes of 512 bytes or more   write one byte that is wrong

@@ -59,6 +59,10 @@ static enum outcome strike_from(const char *name, unsigned what, const void *cal
         return GOES_ON;
     if (strncmp(kind, "kill", 4) == 0)
         kill(getpid(), SIGKILL);
+    if (strcmp(kind, "term") == 0) {
+        kill(getpid(), SIGTERM);
+        return GOES_ON;
+    }
     if (again && fault.nth == 0 && fault.report->n_calls % 2 == 0)
         return GOES_ON;
     if (flipped)
