@@ -95,16 +95,19 @@ static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
                               struct dcpk_out_tensor *out, struct dcpk_error *err)
 {
     const struct dcpk_layout *mesh = &w->out->target.mesh;
-    const int64_t **spans;
+    const struct dcpk_stacked_shape stored = {out->shape, out->rank, dcpk_slot_axes(slot)};
+    struct dcpk_span_list list;
     dcpk_status st;
 
     if (mesh->tp == 0)
         return DCPK_OK;
-    st = dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], out->shape, out->rank,
-                             dcpk_slot_axes(slot), w->out->arena, &spans, &out->n_spans, err);
-    if (st == DCPK_OK)
-        out->spans = spans;
-    return st;
+    st = dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], &stored, w->out->arena,
+                             &list, err);
+    if (st != DCPK_OK)
+        return st;
+    out->spans = list.spans;
+    out->n_spans = list.n;
+    return DCPK_OK;
 }
 
 /* Write what the members' tensors make together under the keys of `out`. */

@@ -12,9 +12,10 @@
  * blocks of a gated fc1 (also when tp is 1): together they are plain blocks of the whole.
  */
 static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcpk_param *param,
-                                const int64_t *shape, int rank, int n_lead, int *axis,
+                                const struct dcpk_stacked_shape *stored, int *axis,
                                 int64_t *n_blocks, struct dcpk_error *err)
 {
+    const int n_lead = stored->n_lead;
     const int64_t tp = mesh->tp > 0 ? mesh->tp : 1;
 
     if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
@@ -24,32 +25,32 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
             param->name);
     *axis = param->is_gated ? n_lead : param->tp_axis < 0 ? -1 : n_lead + param->tp_axis;
     *n_blocks = *axis < 0 ? 1 : param->is_gated ? 2 * tp : tp;
-    if (*axis >= rank || (*axis >= 0 && shape[*axis] % *n_blocks != 0))
+    if (*axis >= stored->rank || (*axis >= 0 && stored->shape[*axis] % *n_blocks != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s': %" PRId64 " %s do not divide into %" PRId64
                          " blocks of tensor parallelism",
-                         param->name, *axis >= rank ? 1 : shape[*axis],
+                         param->name, *axis >= stored->rank ? 1 : stored->shape[*axis],
                          *axis == n_lead ? "rows" : "columns", *n_blocks);
     return DCPK_OK;
 }
 
 dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcpk_param *param,
-                                const int64_t *shape, int rank, int n_lead,
-                                struct dcpk_arena *arena, const int64_t ***spans, size_t *n,
-                                struct dcpk_error *err)
+                                const struct dcpk_stacked_shape *stored, struct dcpk_arena *arena,
+                                struct dcpk_span_list *list, struct dcpk_error *err)
 {
+    const int n_lead = stored->n_lead;
     struct dcpk_mesh cuts = {.n_dims = n_lead};
     struct dcpk_placement placement[DCPK_MAX_MESH];
     int64_t n_blocks;
     int axis;
-    dcpk_status st = count_blocks(mesh, param, shape, rank, n_lead, &axis, &n_blocks, err);
+    dcpk_status st = count_blocks(mesh, param, stored, &axis, &n_blocks, err);
 
-    assert(n_lead < DCPK_MAX_MESH && n_lead <= rank);
+    assert(n_lead < DCPK_MAX_MESH && n_lead <= stored->rank);
     if (st != DCPK_OK)
         return st;
     for (int a = 0; a < n_lead; a++) {
         cuts.name[a] = "stacked";
-        cuts.size[a] = shape[a] > 0 ? shape[a] : 1;
+        cuts.size[a] = stored->shape[a] > 0 ? stored->shape[a] : 1;
         placement[a] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = a};
     }
     if (axis >= 0) {
@@ -58,5 +59,6 @@ dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcp
         placement[n_lead] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = axis};
         cuts.n_dims++;
     }
-    return dcpk_placement_chunks(&cuts, placement, shape, rank, arena, spans, n, err);
+    return dcpk_placement_chunks(&cuts, placement, stored->shape, stored->rank, arena, &list->spans,
+                                 &list->n, err);
 }

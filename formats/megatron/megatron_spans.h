@@ -5,18 +5,28 @@
 
 #include "lib/ckpt/model.h"
 
+/* A stored tensor's shape, of which the first n_lead axes are stacked ones (layers, experts). */
+struct dcpk_stacked_shape {
+    const int64_t *shape;
+    int rank, n_lead;
+};
+
+/* Boxes, packed: n pointers to 2 * rank numbers each. */
+struct dcpk_span_list {
+    const int64_t **spans;
+    size_t n;
+};
+
 /*
- * The boxes of a stored tensor under `mesh` (torch_dist.md 4.1, 4.4, 4.5): each slice of the n_lead
- * stacked axes (layers, experts) apart, the axis that tensor parallelism cuts in tp blocks, of a
+ * The boxes of a stored tensor under `mesh` (torch_dist.md 4.1, 4.4, 4.5): each slice of the
+ * stacked axes apart, the axis that tensor parallelism cuts in tp blocks, of a
  * gated parameter the gate and the up rows in tp blocks each; all else whole. Pipeline, expert and
- * data parallelism leave no trace. param: with tp_axis; shape, rank: of the stored tensor, n_lead
- * stacked axes first. *spans: in `arena`, packed. mesh->tp: 0 is 1. Errors: DCPK_EMISMATCH naming
- * the parameter whose axis does not divide; DCPK_EUNSUPPORTED for one that no rule cuts when tp
- * > 1.
+ * data parallelism leave no trace. param: with tp_axis. list: in `arena`, set on success only.
+ * mesh->tp: 0 is 1. Errors: DCPK_EMISMATCH naming the parameter whose axis does not divide;
+ * DCPK_EUNSUPPORTED for one that no rule cuts when tp > 1.
  */
 dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcpk_param *param,
-                                const int64_t *shape, int rank, int n_lead,
-                                struct dcpk_arena *arena, const int64_t ***spans, size_t *n,
-                                struct dcpk_error *err);
+                                const struct dcpk_stacked_shape *stored, struct dcpk_arena *arena,
+                                struct dcpk_span_list *list, struct dcpk_error *err);
 
 #endif

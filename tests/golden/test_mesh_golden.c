@@ -42,16 +42,14 @@ static void check_tensor(const struct dcpk_model *model, const struct dcpk_param
 {
     const struct dcpk_tensor *t = &model->ckpt->tensors[stored];
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const int64_t **spans;
-    size_t n;
+    const struct dcpk_stacked_shape stacked = {t->shape, t->rank, t->rank - rank};
+    struct dcpk_span_list list;
 
     CHECK(p->tp_axis != DCPK_TP_UNKNOWN, p->name);
-    CHECK_OK(dcpk_megatron_spans(&model->layout, p, t->shape, t->rank, t->rank - rank, model->arena,
-                                 &spans, &n, &err),
-             t->key);
-    CHECK_EQ_INT(n, t->n_chunks, t->key);
-    for (size_t i = 0; i < n; i++)
-        CHECK(has_chunk(model->ckpt, t, spans[i]), t->key);
+    CHECK_OK(dcpk_megatron_spans(&model->layout, p, &stacked, model->arena, &list, &err), t->key);
+    CHECK_EQ_INT(list.n, t->n_chunks, t->key);
+    for (size_t i = 0; i < list.n; i++)
+        CHECK(has_chunk(model->ckpt, t, list.spans[i]), t->key);
 }
 
 static void rules_cut_as_megatron_did(void **state)

@@ -120,19 +120,17 @@ static void blocks_are_what_ranks_hold(void **state)
             int64_t shape[4] = {3, 5}, n_blocks = p->tp_axis < 0 ? 1
                                                   : p->is_gated  ? 2 * r.tp
                                                                  : r.tp;
-            const int64_t **spans;
-            size_t n;
+            const struct dcpk_stacked_shape stored = {shape, n_lead + t->rank, n_lead};
+            struct dcpk_span_list list;
 
             if (n_lead == 1)
                 n_blocks *= 3;
             if (n_lead == 2)
                 n_blocks *= 15;
             memcpy(shape + n_lead, t->shape, (size_t)t->rank * sizeof *shape);
-            CHECK_OK(dcpk_megatron_spans(&mesh, p, shape, n_lead + t->rank, n_lead, r.model->arena,
-                                         &spans, &n, &err),
-                     r.label);
-            CHECK_EQ_INT(n, n_blocks, r.label);
-            CHECK_OK(dcpk_cover_check(shape, n_lead + t->rank, spans, n, &err), r.label);
+            CHECK_OK(dcpk_megatron_spans(&mesh, p, &stored, r.model->arena, &list, &err), r.label);
+            CHECK_EQ_INT(list.n, n_blocks, r.label);
+            CHECK_OK(dcpk_cover_check(shape, stored.rank, list.spans, list.n, &err), r.label);
         }
         release_round(&r);
     }
