@@ -18,6 +18,7 @@
 #include "lib/base/bytes.h"
 #include "lib/ckpt/format.h"
 #include "tests/check.h"
+#include "tests/random.h"
 
 enum {
     FAKE_TENSORS = 256,
@@ -51,18 +52,9 @@ struct fake {
 
 static struct fake *fake_now; /* what fake_format opens */
 
-static inline uint64_t fake_random(uint64_t *seed) /* splitmix64 */
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static inline int64_t fake_below(uint64_t *seed, int64_t n)
 {
-    return (int64_t)(fake_random(seed) % (uint64_t)n);
+    return (int64_t)random_below(seed, (uint64_t)n);
 }
 
 static inline int64_t fake_elems(const int64_t *extent, int rank)
@@ -93,7 +85,7 @@ static inline void fake_fill(enum dcpk_dtype dtype, uint8_t *data, int64_t n_ele
     const size_t elem_bytes = dcpk_dtype_bytes(dtype);
 
     for (int64_t i = 0; i < n_elems; i++) {
-        uint64_t bits = fake_random(seed);
+        uint64_t bits = random_next(seed);
         uint8_t *at = data + (size_t)i * elem_bytes;
 
         if (dtype == DCPK_F32 && (bits >> 23 & 0xff) == 0xff)

@@ -19,6 +19,7 @@
 #include "lib/exec/pool.h"
 #include "lib/exec/ranks.h"
 #include "tests/check.h"
+#include "tests/random.h"
 
 #define RANK_THREADS_MOST 6
 #define RANK_MOST_BYTES   4096 /* of one collective call */
@@ -67,16 +68,6 @@ static struct {
 
 static _Thread_local int rank_self;
 
-/* A random number below `below` that follows from a seed: splitmix64. */
-static inline uint64_t rank_draw(uint64_t *seed, uint64_t below)
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % below;
-}
-
 static inline struct rank_comm *rank_comm_of(struct dcpk_comm *comm)
 {
     return (struct rank_comm *)comm;
@@ -88,9 +79,9 @@ static inline void rank_dawdle(struct rank_comm *comm)
 
     if (rank_job.seed == 0)
         return;
-    if (rank_draw(&comm->seed, 16) == 0)
+    if (random_below(&comm->seed, 16) == 0)
         nanosleep(&pause, NULL);
-    else if (rank_draw(&comm->seed, 4) == 0)
+    else if (random_below(&comm->seed, 4) == 0)
         sched_yield();
 }
 
@@ -213,14 +204,14 @@ static inline bool rank_has_arrived(struct rank_comm *comm, int r)
         n_by_others += other == r ? 0 : rank_job.queues[0][other].n_sent;
     if (rank_job.n_before > 0 && rank == 0 && r == rank_job.slow_rank)
         return n_by_others >= (uint64_t)rank_job.n_before;
-    return rank_job.seed == 0 || rank_draw(&comm->seed, 3) > 0;
+    return rank_job.seed == 0 || random_below(&comm->seed, 3) > 0;
 }
 
 /* The rank of a message to take, n when there is none. */
 static inline int rank_find_sender(struct rank_comm *comm, int wanted)
 {
     const int n = rank_job.n;
-    const int first = rank_job.seed == 0 ? 0 : (int)rank_draw(&comm->seed, (uint64_t)n);
+    const int first = rank_job.seed == 0 ? 0 : (int)random_below(&comm->seed, (uint64_t)n);
 
     for (int i = 0; i < n; i++) {
         const int r = (first + i) % n;

@@ -163,23 +163,24 @@ static void read_layout(struct dcpk_model *model)
         model->is_fp32 = !bf16 && !fp16;
 }
 
-/* What the common state of one optimizer, or of the first of several, calls its layout. */
-static const char *sharding_type(const struct dcpk_value *optimizer)
-{
-    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
-    const char *name = dcpk_value_as_str(
-        dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
-
-    return name != NULL ? name : "bucket space";
-}
-
-/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
-static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
+/* What the common state calls the optimizer's layout, or the first one's of several; NULL: nothing.
+ */
+static const char *layout_name(const struct dcpk_model *model, const struct dcpk_value *common)
 {
     const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
     const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
     const char *name =
         dcpk_value_as_str(dcpk_value_get(model->content, "distrib_optim_sharding_type"));
+
+    return name != NULL ? name
+                        : dcpk_value_as_str(dcpk_value_get(first != NULL ? first : optimizer,
+                                                           "param_state_sharding_type"));
+}
+
+/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
+static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
+{
+    const char *name = layout_name(model, common);
     bool has_state = false;
 
     for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
@@ -187,7 +188,7 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
         struct dcpk_megatron_key parts;
 
         if (dcpk_starts_with(dcpk_megatron_skip_chained(tensor->key), "optimizer.distributed."))
-            return name != NULL ? name : sharding_type(optimizer);
+            return name != NULL ? name : "bucket space";
         if (!dcpk_megatron_split_key(tensor->key, &parts))
             continue;
         has_state = true;
@@ -196,9 +197,6 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
     }
     if (!has_state)
         return dcpk_gathered_is_there(model->ckpt) ? "dp_zero_gather_scatter" : "none";
-    if (name == NULL)
-        name = dcpk_value_as_str(
-            dcpk_value_get(first != NULL ? first : optimizer, "param_state_sharding_type"));
     return name != NULL ? name : "not distributed";
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -11,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/alloc.h"
 #include "lib/base/sink_priv.h"
+#include "lib/base/store.h"
 
 /*
  * Lock for as long as fd is open. Where the file system has no locks (or, as NFS, none on folders)
@@ -91,27 +92,19 @@ static dcpk_status open_locked(struct dcpk_folder *folder, struct dcpk_error *er
 }
 
 /* Does the folder hold nothing but perhaps a journal? */
-static bool is_bare(int dir_fd)
+static dcpk_status look_bare(const char *path, bool *is_bare, struct dcpk_error *err)
 {
-    const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry = NULL;
-    bool bare;
+    struct dcpk_store *store = NULL;
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_store_open(path, &store, err);
 
-    if (dir == NULL) {
-        if (fd >= 0)
-            close(fd);
-        return false;
-    }
-    do {
-        errno = 0;
-        entry = readdir(dir);
-    } while (entry != NULL &&
-             (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-              strcmp(entry->d_name, DCPK_JOURNAL_NAME) == 0));
-    bare = entry == NULL && errno == 0;
-    closedir(dir);
-    return bare;
+    if (st == DCPK_OK)
+        st = dcpk_store_list(store, &names, &n, err);
+    *is_bare = st == DCPK_OK && (n == 0 || (n == 1 && strcmp(names[0], DCPK_JOURNAL_NAME) == 0));
+    dcpk_free(names);
+    dcpk_store_close(store);
+    return st;
 }
 
 /* Lock it in truth: a file system without locks cannot say that nobody works in it. */
@@ -124,6 +117,7 @@ dcpk_status dcpk_partial_sweep(const struct dcpk_folder *folder, bool *is_there,
                                struct dcpk_error *err)
 {
     int dir_fd, journal_fd = -1;
+    bool is_bare = false;
     dcpk_status st = dcpk_path_find(folder->partial, is_there, err);
 
     if (st != DCPK_OK || !*is_there || (folder->flags & DCPK_FOLDER_TAR))
@@ -131,7 +125,9 @@ dcpk_status dcpk_partial_sweep(const struct dcpk_folder *folder, bool *is_there,
     dir_fd = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir_fd >= 0)
         journal_fd = openat(dir_fd, DCPK_JOURNAL_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (is_ours(dir_fd) && is_ours(journal_fd) && is_bare(dir_fd)) {
+    if (is_ours(dir_fd) && is_ours(journal_fd))
+        st = look_bare(folder->partial, &is_bare, err);
+    if (is_bare) {
         st = dcpk_remove_tree(folder->partial, err);
         *is_there = false;
     }

@@ -12,6 +12,7 @@
 
 #include "tests/check.h"
 #include "tests/fault/disk_log.h"
+#include "tests/random.h"
 
 #define BLOCK_BYTES 512u /* what a disk writes whole or not at all */
 
@@ -323,15 +324,10 @@ struct crash {
     uint64_t random;
 };
 
-/* True with this probability; splitmix64. */
+/* True with this probability. */
 static bool happens(struct crash *c, double probability)
 {
-    uint64_t z = c->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    z ^= z >> 31;
-    return (double)(z >> 11) / 9007199254740992.0 < probability;
+    return (double)(random_next(&c->random) >> 11) / 9007199254740992.0 < probability;
 }
 
 /* How likely it is that what was not synced is there all the same, for one file or folder: often

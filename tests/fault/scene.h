@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "tests/fault/tree.h"
+#include "tests/random.h"
 #include "tests/unit/scratch.h"
 
 #define MAX_ARGS     24
@@ -77,16 +78,6 @@ static inline struct scene_rounds scene_rounds(uint64_t otherwise)
 {
     return (struct scene_rounds){scene_number("DCPK_FAULT_FIRST", 0),
                                  scene_number("DCPK_FAULT_POINTS", otherwise)};
-}
-
-/* A random number below `below` that follows from a seed: splitmix64. */
-static inline uint64_t scene_draw(uint64_t *seed, uint64_t below)
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % below;
 }
 
 /* ---- running ---- */

@@ -125,14 +125,14 @@ static void cut(const struct scene *scene, const struct usual *usual, uint64_t *
                 const char *label)
 {
     const struct scene next = is_first ? *scene : again(scene);
-    const size_t k = (size_t)scene_draw(seed, N_KINDS);
+    const size_t k = (size_t)random_below(seed, N_KINDS);
     uint64_t nth;
     struct strike strike;
     char said[16384];
 
     if (usual->n_calls[k] == 0)
         return;
-    nth = 1 + scene_draw(seed, usual->n_calls[k]);
+    nth = 1 + random_below(seed, usual->n_calls[k]);
     strike = strike_run(next.args, kinds[k], nth);
     snprintf(said, sizeof said, "%s: %s at call %" PRIu64 ", %s: exit %d, '%s'", label, kinds[k],
              nth, strike.fault.name, strike.result.exit_code, strike.result.said);
@@ -152,7 +152,7 @@ static void cut(const struct scene *scene, const struct usual *usual, uint64_t *
 static bool try_round(const struct scene *scene, const struct usual *usual, uint64_t round)
 {
     uint64_t seed = round;
-    const uint64_t n_cuts = 1 + scene_draw(&seed, MOST_CUTS);
+    const uint64_t n_cuts = 1 + random_below(&seed, MOST_CUTS);
     const bool needs_proof = scene->sample != NULL && strcmp(scene->sample, RESHARDABLE) == 0;
     struct scene last;
     struct result result;
@@ -216,8 +216,8 @@ static const struct scene rank_scenes[] = {
 static void try_dying(const struct scene *scene, const struct usual *usual, uint64_t round)
 {
     uint64_t seed = round;
-    const int dying = (int)scene_draw(&seed, MOST_RANKS);
-    const uint64_t nth = 1 + scene_draw(&seed, usual->n_calls[dying]);
+    const int dying = (int)random_below(&seed, MOST_RANKS);
+    const uint64_t nth = 1 + random_below(&seed, usual->n_calls[dying]);
     struct result result;
     struct scene last;
     char label[16384];
@@ -232,7 +232,7 @@ static void try_dying(const struct scene *scene, const struct usual *usual, uint
     scene_check_units(scene, &usual->expected, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     last = again(scene);
-    result = rank_scene_run(&last, 1 + (int)scene_draw(&seed, MOST_RANKS), -1, RANK_KIND, 0);
+    result = rank_scene_run(&last, 1 + (int)random_below(&seed, MOST_RANKS), -1, RANK_KIND, 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     scene_check_new(scene, usual->expected.after, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);

@@ -97,8 +97,9 @@ static void run_and_crash(const struct scene *scene, const struct step *step, ui
 
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     CHECK(n_calls > 0, label); /* the library was preloaded */
-    disk_replay(disk, scratch("log"), step->goes_through ? n_calls : scene_draw(seed, n_calls + 1));
-    disk_crash(disk, step->fate, scene_draw(seed, UINT64_MAX), empty_place());
+    disk_replay(disk, scratch("log"),
+                step->goes_through ? n_calls : random_below(seed, n_calls + 1));
+    disk_crash(disk, step->fate, random_below(seed, UINT64_MAX), empty_place());
     disk_free(disk);
 }
 
@@ -109,11 +110,11 @@ static void run_and_crash(const struct scene *scene, const struct step *step, ui
  */
 static size_t draw_steps(uint64_t round, uint64_t *seed, struct step steps[MAX_STEPS])
 {
-    size_t n = 1 + (size_t)scene_draw(seed, MAX_STEPS);
+    size_t n = 1 + (size_t)random_below(seed, MAX_STEPS);
 
     for (size_t i = 0; i < n; i++)
-        steps[i] = (struct step){scene_draw(seed, 3) != 0, false,
-                                 scene_draw(seed, 4) == 0 ? DISK_IS_HOLLOW : DISK_LOSES};
+        steps[i] = (struct step){random_below(seed, 3) != 0, false,
+                                 random_below(seed, 4) == 0 ? DISK_IS_HOLLOW : DISK_LOSES};
     steps[0].goes_through = round == 0;
     if (round % 4 == 1) {
         n = 2;

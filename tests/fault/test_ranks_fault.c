@@ -101,12 +101,12 @@ static void one_fails(void **state)
         watch(&scenes[s], after);
         for (uint64_t i = 0; i < rounds.n; i++) {
             uint64_t seed = (rounds.first + i) * N_SCENES + s;
-            const int struck = (int)scene_draw(&seed, MOST_RANKS);
-            const uint64_t nth = 1 + scene_draw(&seed, n_calls[s]);
+            const int struck = (int)random_below(&seed, MOST_RANKS);
+            const uint64_t nth = 1 + random_below(&seed, n_calls[s]);
             const size_t n_kinds = DCPK_ALLOC_FAULT[0] == '\0' ? N_KINDS - 1 : N_KINDS;
 
             n_struck +=
-                strike_one(&scenes[s], struck, kinds[scene_draw(&seed, n_kinds)], nth, after);
+                strike_one(&scenes[s], struck, kinds[random_below(&seed, n_kinds)], nth, after);
         }
     }
     CHECK(rounds.n == 0 || n_struck > 0, "some calls were made");

@@ -59,39 +59,39 @@ static enum op draw_op(const struct job *job, uint64_t *seed)
     static const enum op ops[] = {WORK,  WORK,  WORK,  TELL,  TELL, TELL,
                                   SHARE, SHARE, SHARE, LEAST, SAME, SAME};
 
-    return rank_draw(seed, job->seed % 40 == 7 ? 3 : 64) == 0
+    return random_below(seed, job->seed % 40 == 7 ? 3 : 64) == 0
                ? WAIT
-               : ops[rank_draw(seed, sizeof ops / sizeof *ops)];
+               : ops[random_below(seed, sizeof ops / sizeof *ops)];
 }
 
 static void draw_numbers(struct job *job, enum op op, uint64_t *numbers, uint64_t *seed)
 {
     const uint64_t limit = op == SHARE ? MOST_SHARED : op == TELL ? MOST_WORDS : 1000;
-    const bool alike = op == SAME && rank_draw(seed, 8) != 0;
+    const bool alike = op == SAME && random_below(seed, 8) != 0;
 
     for (int r = 0; r < job->n_ranks; r++)
-        numbers[r] = alike && r > 0 ? numbers[0] : rank_draw(seed, limit);
+        numbers[r] = alike && r > 0 ? numbers[0] : random_below(seed, limit);
 }
 
 static void draw_phase(struct job *job, struct phase *phase, uint64_t *seed)
 {
     static const dcpk_status ways[] = {DCPK_EIO, DCPK_EFORMAT, DCPK_ENOMEM, DCPK_ECANCELLED};
-    const uint64_t one_in = 1 + rank_draw(seed, 3) * 2; /* fails: all, or few */
-    const bool may_fail = rank_draw(seed, 4) != 0;
+    const uint64_t one_in = 1 + random_below(seed, 3) * 2; /* fails: all, or few */
+    const bool may_fail = random_below(seed, 4) != 0;
 
-    phase->n_ops = (int)rank_draw(seed, MOST_OPS + 1);
+    phase->n_ops = (int)random_below(seed, MOST_OPS + 1);
     for (int i = 0; i < phase->n_ops; i++) {
         phase->ops[i] = draw_op(job, seed);
         draw_numbers(job, phase->ops[i], phase->numbers[i], seed);
     }
     for (int r = 0; r < job->n_ranks; r++) {
-        const bool fails = may_fail && rank_draw(seed, one_in) == 0;
+        const bool fails = may_fail && random_below(seed, one_in) == 0;
 
-        phase->fails_at[r] = fails ? (int)rank_draw(seed, (uint64_t)phase->n_ops + 1) : NEVER;
-        phase->fails_with[r] = ways[rank_draw(seed, sizeof ways / sizeof *ways)];
+        phase->fails_at[r] = fails ? (int)random_below(seed, (uint64_t)phase->n_ops + 1) : NEVER;
+        phase->fails_with[r] = ways[random_below(seed, sizeof ways / sizeof *ways)];
     }
-    phase->tells_in_call = rank_draw(seed, 2) == 0;
-    phase->calls_late = rank_draw(seed, 2) == 0;
+    phase->tells_in_call = random_below(seed, 2) == 0;
+    phase->calls_late = random_below(seed, 2) == 0;
 }
 
 static void draw_job(struct job *job, uint64_t seed)
@@ -100,8 +100,8 @@ static void draw_job(struct job *job, uint64_t seed)
 
     memset(job, 0, sizeof *job);
     job->seed = seed;
-    job->n_ranks = 2 + (int)rank_draw(&state, MOST_RANKS - 1);
-    job->n_phases = 1 + (int)rank_draw(&state, MOST_PHASES);
+    job->n_ranks = 2 + (int)random_below(&state, MOST_RANKS - 1);
+    job->n_phases = 1 + (int)random_below(&state, MOST_PHASES);
     for (int p = 0; p < job->n_phases; p++)
         draw_phase(job, &job->phases[p], &state);
 }

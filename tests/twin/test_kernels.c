@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "tests/check.h"
+#include "tests/random.h"
 
 #define BUFFER_BYTES (1u << 20)
 #define GUARD_BYTES  64
@@ -18,18 +19,9 @@ struct buffers {
     uint8_t *src, *want, *got;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 static int64_t below(uint64_t *state, int64_t n)
 {
-    return (int64_t)(next_random(state) % (uint64_t)n);
+    return (int64_t)random_below(state, (uint64_t)n);
 }
 
 static int make_buffers(void **state)
@@ -44,7 +36,7 @@ static int make_buffers(void **state)
     if (b.src == NULL || b.want == NULL || b.got == NULL)
         return -1;
     for (size_t i = 0; i < BUFFER_BYTES; i += 8) {
-        const uint64_t r = next_random(&seed);
+        const uint64_t r = random_next(&seed);
 
         memcpy(b.src + i, &r, 8);
     }
