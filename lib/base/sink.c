@@ -16,10 +16,15 @@
 #include "lib/base/path.h"
 #include "lib/base/sink_priv.h"
 
-#define PARTIAL_SUFFIX  ".dcpkit-partial"
-#define OLD_SUFFIX      ".dcpkit-old"
-#define TMP_SUFFIX      ".dcpkit-tmp"
-#define MAX_WRITE_BYTES ((size_t)1 << 30) /* of one pwrite: Linux cuts at 2 GiB - 4096 */
+#define PARTIAL_SUFFIX ".dcpkit-partial"
+#define OLD_SUFFIX     ".dcpkit-old"
+#define TMP_SUFFIX     ".dcpkit-tmp"
+/*
+ * Of one pwrite. From 2 MiB on, file systems with large folios take huge pages for the page cache;
+ * those are the ones that a virtual machine has given back to its host (free page reporting), who
+ * must find and clear them anew: four times the time (tests/bench/README.md).
+ */
+#define MAX_WRITE_BYTES ((size_t)1 << 20)
 
 /* Owned copy of the first n bytes of text with a suffix. */
 static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)

@@ -19,6 +19,7 @@
 #include "tests/bench/roofline_ring.h"
 
 #define BLOCK_BYTES   ((size_t)4 << 20)
+#define PART_BYTES    ((size_t)1 << 20) /* of one pwrite in dcpk_sink_write_all */
 #define MAX_THREADS   64
 #define N_RING_BLOCKS 32 /* under way at a time; buffers of MAX_THREADS are there */
 
@@ -46,10 +47,25 @@ static bool write_block(int thread, off_t at)
 }
 
 /* Starts writing back at once, as dcpk_sink_flush does. */
+static bool flush_block(off_t at)
+{
+    return sync_file_range(ground.out, at, BLOCK_BYTES, SYNC_FILE_RANGE_WRITE) == 0;
+}
+
 static bool write_flush_block(int thread, off_t at)
 {
-    return write_block(thread, at) &&
-           sync_file_range(ground.out, at, BLOCK_BYTES, SYNC_FILE_RANGE_WRITE) == 0;
+    return write_block(thread, at) && flush_block(at);
+}
+
+/* Without huge pages in the page cache, as dcpk_sink_write_all does. */
+static bool write_parts_flush_block(int thread, off_t at)
+{
+    const uint8_t *from = ground.from[thread];
+
+    for (size_t done = 0; done < BLOCK_BYTES; done += PART_BYTES)
+        if (pwrite(ground.out, from + done, PART_BYTES, at + (off_t)done) != (ssize_t)PART_BYTES)
+            return false;
+    return flush_block(at);
 }
 
 static bool copy_block(int thread, off_t at)
@@ -64,6 +80,11 @@ static bool crc_block(int thread, off_t at)
     (void)at;
     ground.to[thread][0] = (uint8_t)dcpk_backends[0]->crc32(0, ground.from[thread], BLOCK_BYTES);
     return true;
+}
+
+static bool convert_parts_block(int thread, off_t at)
+{
+    return read_block(thread, at) && crc_block(thread, at) && write_parts_flush_block(thread, at);
 }
 
 static bool convert_block(int thread, off_t at)
@@ -109,8 +130,10 @@ static const struct way {
     {"CRC-32", crc_block, -1, -1, false},
     {"write", write_block, -1, 0, false},
     {"write, flushed on the way", write_flush_block, -1, 0, false},
+    {"the same, a MiB a call", write_parts_flush_block, -1, 0, false},
     {"write, O_DIRECT", write_block, -1, O_DIRECT, false},
     {"read, CRC, write, page cache", convert_block, 0, 0, false},
+    {"the same, a MiB a call", convert_parts_block, 0, 0, false},
     {"read, CRC, write, disk", convert_block, 0, 0, true},
     {"the same, advised", advise_convert_block, 0, 0, true},
     {"the same, read O_DIRECT", convert_block, O_DIRECT, 0, true},
