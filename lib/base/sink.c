@@ -25,6 +25,7 @@
  * must find and clear them anew: four times the time (tests/bench/README.md).
  */
 #define MAX_WRITE_BYTES ((size_t)1 << 20)
+#define DROP_BYTES      (UINT64_C(64) << 20) /* flushed between two looks for what can be dropped */
 
 /* Owned copy of the first n bytes of text with a suffix. */
 static char *join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
@@ -320,6 +321,7 @@ static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *
         return NULL;
     snprintf(sink->path, path_bytes, "%s/%s", folder->path, name);
     sink->n_bytes = n_bytes;
+    sink->leaves_cache = (folder->flags & DCPK_FOLDER_LARGE) != 0;
     return sink;
 }
 
@@ -407,9 +409,17 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
 
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
 {
-    if (n_bytes > 0 && !sink->syncs_later) /* 0 would mean "to the end" */
-        (void)sync_file_range(sink->fd, (off_t)(sink->base_bytes + offset_bytes), (off_t)n_bytes,
-                              SYNC_FILE_RANGE_WRITE);
+    uint64_t before;
+
+    if (n_bytes == 0 || sink->syncs_later) /* 0 would mean "to the end" */
+        return;
+    (void)sync_file_range(sink->fd, (off_t)(sink->base_bytes + offset_bytes), (off_t)n_bytes,
+                          SYNC_FILE_RANGE_WRITE);
+    if (!sink->leaves_cache)
+        return;
+    before = atomic_fetch_add(&sink->n_flushed_bytes, n_bytes);
+    if (before / DROP_BYTES != (before + n_bytes) / DROP_BYTES)
+        (void)posix_fadvise(sink->fd, 0, 0, POSIX_FADV_DONTNEED); /* not what is still on its way */
 }
 
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)

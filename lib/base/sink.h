@@ -29,6 +29,8 @@ enum dcpk_folder_flags {
                                already is opened. Not for archives */
     DCPK_FOLDER_MANY = 16,  /* of many small files: where the system can tell that it worked they
                                are synced all at once (dcpk_folder_sync), not each by itself */
+    DCPK_FOLDER_LARGE = 32, /* too large for the page cache: what dcpk_sink_flush has brought to
+                               disk leaves it, so that memory is found without reclaim */
 };
 
 /*
@@ -50,7 +52,8 @@ dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *er
  * Join a folder that another process, perhaps of another machine, has begun as shared and publishes
  * or abandons: here files are made, no more, and abandoning lets go of it. Network file systems may
  * show it late: it is waited for, wait_seconds at the most. Errors: DCPK_EIO when it is not to be
- * seen, or is not the one of that mark. flags: as those who began it, of SHARED and MANY.
+ * seen, or is not the one of that mark. flags: as those who began it, of SHARED and MANY;
+ * LARGE as suits this machine.
  */
 dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, double wait_seconds,
                              struct dcpk_folder **folder, struct dcpk_error *err);
@@ -79,7 +82,8 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
 /* Sync what was written so far; the file stays open. Thread-safe. Of DCPK_FOLDER_MANY: nothing to
  * do, as in dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
-/* Start writing a range back to disk without waiting (sync_file_range); never fails. */
+/* Start writing a range back to disk without waiting (sync_file_range); never fails. Thread-safe.
+ */
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes);
 /* Sync the file's data to disk and close it. Frees sink in every case. (Of DCPK_FOLDER_MANY: close
  * it.) */

@@ -3,6 +3,8 @@
 #ifndef DCPK_LIB_BASE_SINK_PRIV_H
 #define DCPK_LIB_BASE_SINK_PRIV_H
 
+#include <stdatomic.h>
+
 #include "lib/base/map.h"
 #include "lib/base/sink.h"
 
@@ -28,8 +30,10 @@ struct dcpk_folder {
 
 struct dcpk_sink {
     int fd;
-    bool is_member;      /* of an archive: fd is the folder's */
-    bool syncs_later;    /* with its folder */
+    bool is_member;    /* of an archive: fd is the folder's */
+    bool syncs_later;  /* with its folder */
+    bool leaves_cache; /* as DCPK_FOLDER_LARGE has it */
+    _Atomic uint64_t n_flushed_bytes;
     uint64_t base_bytes; /* where the file begins in fd */
     uint64_t n_bytes;
     char path[]; /* for messages */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/path.h"
 
@@ -38,13 +39,17 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
 
 unsigned dcpk_target_flags(const struct dcpk_output *out)
 {
+    const int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     uint64_t n_bytes = 0;
+    unsigned flags = 0;
 
     for (size_t i = 0; i < out->n_files; i++)
         n_bytes += out->files[i].n_bytes;
-    return out->n_files >= DCPK_MANY_FILES && n_bytes / out->n_files < SMALL_BYTES
-               ? DCPK_FOLDER_MANY
-               : 0;
+    if (out->n_files >= DCPK_MANY_FILES && n_bytes / out->n_files < SMALL_BYTES)
+        flags |= DCPK_FOLDER_MANY;
+    if (memory_bytes > 0 && n_bytes > (uint64_t)memory_bytes / 4)
+        flags |= DCPK_FOLDER_LARGE;
+    return flags;
 }
 
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */

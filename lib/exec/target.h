@@ -17,8 +17,11 @@
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
                              struct dcpk_run *target, struct dcpk_error *err);
 
-/* DCPK_FOLDER_MANY for a planned output of that kind: syncing each file by itself would take longer
- * than writing them. Else 0. */
+/*
+ * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by
+ * itself would take longer than writing them; larger together than a quarter of this machine's
+ * memory, so that who reads it next would not find it in the page cache, but for its end.
+ */
 #ifndef DCPK_MANY_FILES /* the program of the fault tests asks for fewer */
 #define DCPK_MANY_FILES 1000
 #endif

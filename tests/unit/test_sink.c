@@ -3,10 +3,14 @@
 #include "tests/check.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
@@ -334,6 +338,57 @@ static dcpk_status use(struct dcpk_error *err)
     return dcpk_file_replace(scratch("t"), "x", 1, err);
 }
 
+#define HALF_BYTES ((size_t)64 << 20) /* as much as is flushed until the cache is looked at */
+
+/* Write a file in two halves, the first one synced before the second is flushed; how many pages of
+ * the first are in the page cache. */
+static size_t cached_pages(const char *name, unsigned flags)
+{
+    static uint8_t data[1 << 20];
+    static unsigned char in_core[HALF_BYTES / 4096];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder = NULL;
+    struct dcpk_sink *sink = NULL;
+    size_t n = 0;
+    void *mapped;
+    int fd;
+
+    CHECK_OK(dcpk_folder_begin(scratch(name), flags, &folder, &err), name);
+    CHECK_OK(dcpk_folder_create(folder, "f", 2 * HALF_BYTES, &sink, &err), name);
+    for (uint64_t at = 0; at < 2 * HALF_BYTES; at += sizeof data) {
+        CHECK_OK(dcpk_sink_write(sink, at, data, sizeof data, &err), name);
+        if (at + sizeof data == HALF_BYTES)
+            CHECK_OK(dcpk_sink_sync(sink, &err), name);
+        dcpk_sink_flush(sink, at, sizeof data);
+    }
+    CHECK_OK(dcpk_sink_close(sink, &err), name);
+    CHECK_OK(dcpk_folder_publish(folder, &err), name);
+    snprintf((char *)data, sizeof data, "%s/f", scratch(name));
+    fd = open((char *)data, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0, name);
+    mapped = mmap(NULL, HALF_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(mapped != MAP_FAILED && mincore(mapped, HALF_BYTES, in_core) == 0, name);
+    for (size_t i = 0; i < HALF_BYTES / (size_t)sysconf(_SC_PAGESIZE); i++)
+        n += in_core[i] & 1;
+    munmap(mapped, HALF_BYTES);
+    close(fd);
+    return n;
+}
+
+static void leaves_the_cache(void **state)
+{
+    struct statfs system;
+    size_t n_kept, n_left;
+
+    (void)state;
+    CHECK_EQ_INT(statfs(scratch_root, &system), 0, "statfs");
+    if (system.f_type == TMPFS_MAGIC)
+        skip(); /* it is nowhere else */
+    n_kept = cached_pages("kept", 0);
+    n_left = cached_pages("left", DCPK_FOLDER_LARGE);
+    CHECK(n_kept > 0 && n_left < n_kept / 10, "only of a large output");
+}
+
 static void every_failure(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -364,7 +419,7 @@ int main(void)
         TEST(replaces_links), TEST(appears_meanwhile),
         TEST(moves_back),     TEST(parent_is_a_file),
         TEST(no_space),       TEST(replaces_files),
-        TEST(every_failure),
+        TEST(every_failure),  TEST(leaves_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
