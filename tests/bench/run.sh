@@ -92,7 +92,7 @@ turn() {
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 for ((rep = 0; rep < reps; rep++)); do
     for state in cold warm; do
-        for i in "${!whats[@]}"; do # forth, then back: whoever comes behind cp finds a busier system
+        for i in "${!whats[@]}"; do # forth, then back: what ran before matters as well (README.md)
             turn "${whats[rep % 2 == 0 ? i : ${#whats[@]} - 1 - i]}" "$state"
         done
     done

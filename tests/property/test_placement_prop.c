@@ -5,6 +5,7 @@
 
 #include "lib/model/placement.h"
 #include "tests/check.h"
+#include "tests/random.h"
 
 #define MAX_AXIS 24
 
@@ -25,11 +26,7 @@ struct round {
 
 static int64_t below(uint64_t *state, int64_t n)
 {
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
+    return (int64_t)random_below(state, (uint64_t)n);
 }
 
 /* UNEVEN comes first only: its cuts must fit what is left, which here is the whole axis. */

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "tests/check.h"
+#include "tests/random.h"
 
 #define N_RANDOM 262144
 #define N_EDGES  (6 * 65536)
@@ -113,22 +114,13 @@ static const struct {
     {DCPK_F8_E5M2, DCPK_F8_E4M3FN, "55311179d7c4fd674960d36ca2d11c84"},
 };
 
-static uint64_t splitmix(uint64_t i)
-{
-    uint64_t z = i * UINT64_C(0x9E3779B97F4A7C15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 /* Every upper half with the lower halves at which bf16 rounds differently, then numbers at and near
  * ties of the others. */
 static uint64_t f32_input(size_t i)
 {
     static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     static const uint32_t mask[] = {0x7fffff, 0x7ff000, 0x780000, 0x700000};
-    const uint64_t x = splitmix(i - N_EDGES + 1);
+    const uint64_t x = random_nth(i - N_EDGES + 1);
     const uint64_t code =
         i < N_EDGES ? (uint64_t)(i / 6) << 16 | low[i % 6]
                     : (x >> 63) << 31 | (100 + (x >> 8) % 46) << 23 | ((x >> 32) & mask[x & 3]);
@@ -140,7 +132,7 @@ static uint64_t f64_input(size_t i)
 {
     static const uint64_t mask[] = {0xfffffffffffff, 0xffffff0000000, 0xffe0000000000,
                                     0x8000000000000};
-    const uint64_t x = splitmix(i + 1), y = splitmix(N_RANDOM + i + 1);
+    const uint64_t x = random_nth(i + 1), y = random_nth(N_RANDOM + i + 1);
 
     return (x >> 63) << 63 | (1023 - 160 + (x >> 8) % 320) << 52 | (y & mask[x & 3]);
 }
