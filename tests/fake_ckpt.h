@@ -372,11 +372,27 @@ static inline dcpk_status fake_encode(const struct dcpk_output *out,
     return dcpk_bytes_status(bytes, err);
 }
 
+static inline dcpk_status fake_write_ahead(const struct dcpk_output *out,
+                                           struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    struct dcpk_sink *sink;
+    dcpk_status st = dcpk_folder_create_hidden(folder, "index", 4, &sink, err);
+
+    (void)out;
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_sink_write(sink, 0, "done", 4, err);
+    if (st == DCPK_OK)
+        return dcpk_sink_close(sink, err);
+    dcpk_sink_abandon(sink);
+    return st;
+}
+
 static inline dcpk_status fake_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                                       struct dcpk_error *err)
 {
     (void)out;
-    return dcpk_folder_put(folder, "index", "done", 4, err);
+    return dcpk_folder_show(folder, "index", err);
 }
 
 static const struct dcpk_format fake_format = {
@@ -392,6 +408,7 @@ static const struct dcpk_format fake_format = {
     .lay_out = fake_lay_out,
     .frame = fake_frame,
     .encode = fake_encode,
+    .write_ahead = fake_write_ahead,
     .finish = fake_finish,
 };
 

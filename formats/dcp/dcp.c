@@ -337,15 +337,15 @@ static dcpk_status write_piece(void *context, const void *data, size_t n_bytes,
 }
 
 /* Written twice, the first time to be measured: files are made at their full length. */
-dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                            struct dcpk_error *err)
+dcpk_status dcpk_dcp_write_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
+                                 struct dcpk_error *err)
 {
     struct sequence file = {.sink = NULL};
     uint64_t n_bytes = 0;
     dcpk_status st = dcpk_metadata_write(out, count_piece, &n_bytes, err);
 
     if (st == DCPK_OK)
-        st = dcpk_folder_create(folder, METADATA_NAME, n_bytes, &file.sink, err);
+        st = dcpk_folder_create_hidden(folder, METADATA_NAME, n_bytes, &file.sink, err);
     if (st == DCPK_OK)
         st = dcpk_metadata_write(out, write_piece, &file, err);
     if (st == DCPK_OK)
@@ -355,6 +355,13 @@ dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
     if (st != DCPK_OK)
         dcpk_context(err, "writing '" METADATA_NAME "'");
     return st;
+}
+
+dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                            struct dcpk_error *err)
+{
+    (void)out;
+    return dcpk_folder_show(folder, METADATA_NAME, err);
 }
 
 /* A data file that no key needs belongs to the tensors all the same. */
@@ -395,6 +402,7 @@ const struct dcpk_format dcpk_format_dcp = {
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
+    .write_ahead = dcpk_dcp_write_ahead,
     .finish = dcpk_dcp_finish,
     .container = &dcpk_format_dcp,
     .is_own = is_own,

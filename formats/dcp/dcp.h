@@ -40,8 +40,10 @@ dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_
                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
 dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                             struct dcpk_bytes *bytes, struct dcpk_error *err);
-/* Write .metadata (form of torch 2.4 and later, planner_data 1-tuples): every key of every tensor
- * and object. */
+/* Write .metadata, hidden (form of torch 2.4 and later, planner_data 1-tuples): every key of every
+ * tensor and object. finish shows it. */
+dcpk_status dcpk_dcp_write_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
+                                 struct dcpk_error *err);
 dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                             struct dcpk_error *err);
 

@@ -66,6 +66,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
+    .write_ahead = dcpk_dcp_write_ahead,
     .finish = dcpk_dcp_finish,
     .container = &dcpk_format_dcp,
 };

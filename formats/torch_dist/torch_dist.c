@@ -190,6 +190,7 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,
+    .write_ahead = dcpk_dcp_write_ahead,
     .finish = td_finish,
     .container = &dcpk_format_dcp,
 };

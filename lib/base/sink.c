@@ -137,6 +137,7 @@ void dcpk_folder_free(struct dcpk_folder *folder)
     dcpk_free(folder->old);
     dcpk_free(folder->inner);
     dcpk_map_release(&folder->reserved);
+    pthread_mutex_destroy(&folder->mutex);
     dcpk_free(folder);
 }
 
@@ -149,6 +150,7 @@ struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcp
         return NULL;
     while (n > 1 && path[n - 1] == '/')
         n--;
+    pthread_mutex_init(&folder->mutex, NULL);
     folder->dir_fd = folder->journal_fd = -1;
     folder->flags = flags;
     folder->path = join(path, n, "", err);
@@ -365,7 +367,7 @@ static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int h
     return err->status;
 }
 
-/* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. */
+/* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. Under the lock. */
 static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                              int how, struct dcpk_sink **sink, struct dcpk_error *err)
 {
@@ -388,15 +390,56 @@ dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uin
 {
     const bool may_be_there = folder->is_resumed || (folder->flags & DCPK_FOLDER_SHARED);
     const int how = may_be_there ? O_CREAT : O_CREAT | O_EXCL;
-    const dcpk_status st = dcpk_folder_make_inner(folder, name, err);
+    dcpk_status st;
 
-    return st == DCPK_OK ? open_sink(folder, name, n_bytes, how, sink, err) : st;
+    pthread_mutex_lock(&folder->mutex);
+    st = dcpk_folder_make_inner(folder, name, err);
+    if (st == DCPK_OK)
+        st = open_sink(folder, name, n_bytes, how, sink, err);
+    pthread_mutex_unlock(&folder->mutex);
+    return st;
 }
 
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    return open_sink(folder, name, n_bytes, 0, sink, err);
+    dcpk_status st;
+
+    pthread_mutex_lock(&folder->mutex);
+    st = open_sink(folder, name, n_bytes, 0, sink, err);
+    pthread_mutex_unlock(&folder->mutex);
+    return st;
+}
+
+dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *name,
+                                      uint64_t n_bytes, struct dcpk_sink **sink,
+                                      struct dcpk_error *err)
+{
+    const char *suffix = (folder->flags & DCPK_FOLDER_TAR) != 0 ? "" : TMP_SUFFIX;
+    char *hidden = join(name, strlen(name), suffix, err);
+    dcpk_status st;
+
+    if (hidden == NULL)
+        return err->status;
+    st = dcpk_folder_create(folder, hidden, n_bytes, sink, err);
+    dcpk_free(hidden);
+    return st;
+}
+
+dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+    char *hidden;
+
+    if ((folder->flags & DCPK_FOLDER_TAR) != 0)
+        return DCPK_OK;
+    hidden = join(name, strlen(name), TMP_SUFFIX, err);
+    if (hidden == NULL)
+        return err->status;
+    if (renameat(folder->dir_fd, hidden, folder->dir_fd, name) != 0)
+        st = dcpk_fail_errno(err, errno, "naming file '%s/%s'", folder->path, name);
+    dcpk_free(hidden);
+    return st;
 }
 
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,

@@ -59,13 +59,22 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
                              struct dcpk_folder **folder, struct dcpk_error *err);
 
 /* A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
- * folder, "folder/name", which is made as needed. */
+ * folder, "folder/name", which is made as needed. Thread-safe, as are the two behind it. */
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
 /* The same file again, after it was closed. */
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
+/*
+ * A file, with a plain name, that is to be there only when others are, but can be written before
+ * them: it has a name that no reader knows until dcpk_folder_show, after it was closed, gives it
+ * its own. In an archive it has its own from the start: nobody reads one that has no end.
+ */
+dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *name,
+                                      uint64_t n_bytes, struct dcpk_sink **sink,
+                                      struct dcpk_error *err);
+dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err);
 /*
  * Fix a file's place before it is created, so that an archive does not depend on the order in which
  * threads create; nothing to do for a folder. name: borrowed until the folder ends; n_bytes as in

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_BASE_SINK_PRIV_H
 #define DCPK_LIB_BASE_SINK_PRIV_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "lib/base/map.h"
@@ -16,11 +17,12 @@ struct dcpk_folder {
     int journal_fd; /* -1: an archive, or gone: it is about to be published */
     unsigned flags;
     int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
-    bool has_folders;   /* inside: to be synced as well */
-    bool is_resumed;    /* there was a journal: files may be there as well */
-    bool is_kept;       /* stays when it is abandoned */
-    bool is_joined;     /* another process has begun it */
-    bool syncs_at_once; /* its file system, as DCPK_FOLDER_MANY has it */
+    pthread_mutex_t mutex; /* of making files: has_folders, end_bytes */
+    bool has_folders;      /* inside: to be synced as well */
+    bool is_resumed;       /* there was a journal: files may be there as well */
+    bool is_kept;          /* stays when it is abandoned */
+    bool is_joined;        /* another process has begun it */
+    bool syncs_at_once;    /* its file system, as DCPK_FOLDER_MANY has it */
     bool published;
     /* Of an archive: */
     char *inner;              /* the folder in it that names are in, NULL: its root */

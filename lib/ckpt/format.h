@@ -100,6 +100,13 @@ struct dcpk_format {
     /* Append a payload's bytes (n_bytes of it, as lay_out said) to `bytes`. */
     dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                           struct dcpk_bytes *bytes, struct dcpk_error *err);
+    /*
+     * Optional. What takes time of that which makes the folder readable, written ahead and hidden
+     * (dcpk_folder_create_hidden): the places of lay_out are all it may need. Called once before
+     * finish, while other threads write data.
+     */
+    dcpk_status (*write_ahead)(const struct dcpk_output *out, struct dcpk_folder *folder,
+                               struct dcpk_error *err);
     /* Write what makes the folder readable, last of all. */
     dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
                           struct dcpk_error *err);

@@ -43,9 +43,10 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
 void dcpk_exec_free(struct dcpk_exec *exec);
 
 /*
- * Write a planned output into `folder`: tensors at their places in any order, object payloads, then
- * the format's finish. Files are synced. On failure what was written stays in the partial folder
- * for the caller to abandon. The bytes written do not depend on threads or memory.
+ * Write a planned output into `folder`: tensors at their places in any order and what the format
+ * writes ahead, object payloads, then the format's finish. Files are synced. On failure what was
+ * written stays in the partial folder for the caller to abandon. The bytes written do not depend on
+ * threads or memory.
  */
 dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
                               struct dcpk_folder *folder, struct dcpk_exec_stats *stats,

@@ -71,6 +71,7 @@ dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
     w->exec = exec;
     w->out = out;
     w->folder = folder;
+    w->is_ahead = out->format->write_ahead == NULL;
     pthread_mutex_init(&w->mutex, NULL);
     dcpk_meter_begin(&w->meter, exec, total_bytes(out));
     st = dcpk_units_cut(out, exec->unit_bytes, &w->units, err);
@@ -101,13 +102,27 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
     pthread_mutex_unlock(&w->mutex);
 }
 
+/* On rank 0, once. */
+static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    if (w->is_ahead || dcpk_ranks_self(w->exec->ranks) != 0)
+        return DCPK_OK;
+    w->is_ahead = true;
+    return w->out->format->write_ahead(w->out, w->folder, err);
+}
+
+/* What is written ahead is the first task, beside which other threads begin with the units. */
+static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcpk_error *err)
+{
+    return task == 0 ? write_ahead(writing, err) : dcpk_write_task(writing, worker, task - 1, err);
+}
+
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
                              struct dcpk_error *err)
 {
     const dcpk_status st = dcpk_write_prepare(w, first, last, err);
 
-    return st == DCPK_OK ? dcpk_pool_run(w->exec->n_threads, w->n_tasks, dcpk_write_task, w, err)
-                         : st;
+    return st == DCPK_OK ? dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err) : st;
 }
 
 /* The checksum of a chunk whose parts are the units from `first` on; *last: behind them. */
@@ -171,6 +186,8 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
 
     if (st == DCPK_OK)
         st = close_files(w, err);
+    if (st == DCPK_OK)
+        st = write_ahead(w, err);
     if (st == DCPK_OK)
         st = w->out->format->finish(w->out, w->folder, err);
     w->meter_ended = true;

@@ -202,6 +202,17 @@ static dcpk_status rewrite(const struct making *making, struct dcpk_error *err)
     return st == DCPK_OK ? dcpk_writing_finish(making->w, &making->m->stats, err) : st;
 }
 
+/* No data is written: only what makes the folder readable. */
+static dcpk_status finish(const struct making *making, struct dcpk_error *err)
+{
+    struct dcpk_output *out = making->m->out;
+    dcpk_status st = DCPK_OK;
+
+    if (out->format->write_ahead != NULL)
+        st = out->format->write_ahead(out, making->folder, err);
+    return st == DCPK_OK ? out->format->finish(out, making->folder, err) : st;
+}
+
 static dcpk_status make(struct making *making, struct dcpk_error *err)
 {
     struct dcpk_modification *m = making->m;
@@ -215,8 +226,7 @@ static dcpk_status make(struct making *making, struct dcpk_error *err)
     if (st == DCPK_OK)
         st = link_kept(m, making->folder, err);
     if (st == DCPK_OK)
-        st = m->is_rewritten ? rewrite(making, err)
-                             : m->out->format->finish(m->out, making->folder, err);
+        st = m->is_rewritten ? rewrite(making, err) : finish(making, err);
     return st == DCPK_OK ? dcpk_target_publish(&m->target, &making->folder, err) : st;
 }
 

@@ -69,6 +69,7 @@ struct dcpk_writing {
     struct dcpk_entry *entries;   /* of the run under way */
     size_t n_entries, entries_capacity;
     uint64_t n_tasks;
+    bool is_ahead;         /* what the format writes ahead is written, or there is none */
     pthread_mutex_t mutex; /* of the three below and the entries' slabs */
     struct dcpk_open_file *files;
     struct dcpk_unit_state *states; /* of units.n units */

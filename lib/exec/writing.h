@@ -68,7 +68,8 @@ dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err)
 
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);
-/* Write those of the units first .. last - 1 that are not done yet. Their files are synced. */
+/* Write those of the units first .. last - 1 that are not done yet. Their files are synced. The
+ * first run on rank 0 also writes what the format writes ahead, beside the units. */
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
                              struct dcpk_error *err);
 /*

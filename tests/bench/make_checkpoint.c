@@ -170,8 +170,10 @@ static dcpk_status write_metadata(struct dcpk_making *m, struct dcpk_folder *fol
     struct dcpk_source *source;
     char *json = NULL;
     size_t n_bytes;
-    dcpk_status st = dcpk_dcp_finish(m->out, folder, err);
+    dcpk_status st = dcpk_dcp_write_ahead(m->out, folder, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_dcp_finish(m->out, folder, err);
     if (st == DCPK_OK)
         st = dcpk_store_find(m->golden->store, "metadata.json", &source, err);
     if (st == DCPK_OK)

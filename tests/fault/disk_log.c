@@ -174,6 +174,8 @@ WRAP(linkat, (int from, const char *old, int to, const char *new, int flags),
      (from, old, to, new, flags), log_new(DISK_LINK, to, new))
 WRAP(rename, (const char *old, const char *new), (old, new),
      log_rename(DISK_RENAME, AT_FDCWD, old, AT_FDCWD, new))
+WRAP(renameat, (int from, const char *old, int to, const char *new), (from, old, to, new),
+     log_rename(DISK_RENAME, from, old, to, new))
 WRAP(renameat2, (int from, const char *old, int to, const char *new, unsigned flags),
      (from, old, to, new, flags),
      log_rename(flags &RENAME_EXCHANGE ? DISK_EXCHANGE : DISK_RENAME, from, old, to, new))

@@ -131,6 +131,8 @@ WRAP(sync_file_range, TAKES_ROOM, (int fd, off_t at, off_t n, unsigned flags), (
 WRAP(mkdir, TAKES_ROOM, (const char *path, mode_t mode), (path, mode))
 WRAP(mkdirat, TAKES_ROOM, (int folder, const char *path, mode_t mode), (folder, path, mode))
 WRAP(rename, TAKES_ROOM, (const char *from, const char *to), (from, to))
+WRAP(renameat, TAKES_ROOM, (int from, const char *old, int to, const char *new),
+     (from, old, to, new))
 WRAP(renameat2, TAKES_ROOM, (int from, const char *old, int to, const char *new, unsigned flags),
      (from, old, to, new, flags))
 WRAP(linkat, TAKES_ROOM, (int from, const char *old, int to, const char *new, int flags),

@@ -30,6 +30,16 @@ static dcpk_status failing_frame(const struct dcpk_output *out, const struct dcp
     return fake_frame(out, chunk, crc32, lead, tail, err);
 }
 
+static bool fails_ahead;
+static int n_ahead; /* calls */
+
+static dcpk_status failing_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
+                                 struct dcpk_error *err)
+{
+    n_ahead++;
+    return fails_ahead ? dcpk_fail(err, DCPK_EIO, "ahead") : fake_write_ahead(out, folder, err);
+}
+
 static bool fails_finish;
 
 static dcpk_status failing_finish(struct dcpk_output *out, struct dcpk_folder *folder,
@@ -49,6 +59,7 @@ static struct dcpk_output *make_output(struct dcpk_checkpoint *ckpt)
 
     failing_format = fake_format;
     failing_format.frame = failing_frame;
+    failing_format.write_ahead = failing_ahead;
     failing_format.finish = failing_finish;
     CHECK_OK(dcpk_output_new(ckpt, &failing_format, &out, &err), "output");
     for (uint32_t t = 0; t < N_TENSORS; t++) {
@@ -226,6 +237,46 @@ static void any_frame(void **state)
         dcpk_exec_free(exec);
     }
     CHECK_EQ_INT(most_resumed, all_bytes(out), "when finish failed");
+    tear_down(ckpt, out);
+}
+
+/* What is written ahead: once, whatever the number of runs, and nobody sees it before the end. */
+static void ahead(void **state)
+{
+    const struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_output *out = set_up(&ckpt);
+    struct dcpk_folder *folder = NULL;
+    struct dcpk_writing *w = NULL;
+    struct dcpk_exec *exec;
+    struct attempt a;
+
+    (void)state;
+    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
+    CHECK_OK(dcpk_writing_new(exec, out, folder, &w, &err), "new");
+    CHECK_OK(dcpk_writing_payloads(w, &err), "payloads");
+    n_ahead = 0;
+    for (size_t i = 0; i < dcpk_writing_units(w)->n; i++)
+        CHECK_OK(dcpk_writing_run(w, i, i + 1, &err), "a unit");
+    CHECK_EQ_INT(n_ahead, 1, "calls");
+    CHECK(!scratch_has("out.dcpkit-partial/index"), "hidden");
+    CHECK_OK(dcpk_writing_finish(w, NULL, &err), "finish");
+    CHECK_EQ_STR(scratch_read("out.dcpkit-partial/index"), "done", "shown");
+    CHECK_EQ_INT(n_ahead, 1, "calls");
+    dcpk_writing_free(w);
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
+    check_same(out, "in many runs");
+    fails_ahead = true;
+    write_once(exec, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_EIO, "fails");
+    CHECK(strstr(a.err.text, "ahead") != NULL && !scratch_has("out"), a.err.text);
+    fails_ahead = false;
+    write_once(exec, out, &a);
+    CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
+    check_same(out, "after the failure");
+    dcpk_exec_free(exec);
     tear_down(ckpt, out);
 }
 
@@ -557,9 +608,9 @@ static void subjects(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_frame),      TEST(killed),       TEST(stopped),
-        TEST(any_allocation), TEST(file_is_gone), TEST(killed_while_gone),
-        TEST(other_plan),     TEST(subjects),
+        TEST(any_frame),         TEST(ahead),          TEST(killed),
+        TEST(stopped),           TEST(any_allocation), TEST(file_is_gone),
+        TEST(killed_while_gone), TEST(other_plan),     TEST(subjects),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

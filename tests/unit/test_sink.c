@@ -127,6 +127,37 @@ static void reopens(void **state)
     CHECK_EQ_STR(scratch_read("out/a/f"), "0xy3", "what was there stays");
 }
 
+static void write_hidden(struct dcpk_folder *folder, const char *text)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_sink *sink = NULL;
+
+    CHECK_OK(dcpk_folder_create_hidden(folder, "f", strlen(text), &sink, &err), "create");
+    CHECK_OK(dcpk_sink_write(sink, 0, text, strlen(text), &err), "write");
+    CHECK_OK(dcpk_sink_close(sink, &err), "close");
+}
+
+static void hides(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_folder *folder = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
+    CHECK_FAILS(dcpk_folder_show(folder, "f", &err), DCPK_EIO, "naming file '", "none is hidden");
+    write_hidden(folder, "0123");
+    CHECK(!scratch_has("out.dcpkit-partial/f"), "hidden");
+    CHECK_OK(dcpk_folder_show(folder, "f", &err), "show");
+    CHECK_EQ_STR(scratch_read("out.dcpkit-partial/f"), "0123", "shown");
+    write_hidden(folder, "45");
+    CHECK_EQ_STR(scratch_read("out.dcpkit-partial/f"), "0123", "what is shown stays");
+    CHECK_OK(dcpk_folder_show(folder, "f", &err), "show");
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
+    CHECK_EQ_STR(scratch_read("out/f"), "45", "replaced");
+    CHECK_EQ_INT(unlink(scratch("out/f")), 0, "f");
+    CHECK_EQ_INT(rmdir(scratch("out")), 0, "and nothing else");
+}
+
 static void abandons(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -417,14 +448,12 @@ static void every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(publishes),      TEST(relative_path),
-        TEST(names),          TEST(folders_inside),
-        TEST(reopens),        TEST(abandons),
-        TEST(in_the_way),     TEST(replaces_and_abandons),
-        TEST(replaces_links), TEST(appears_meanwhile),
-        TEST(moves_back),     TEST(parent_is_a_file),
-        TEST(no_space),       TEST(replaces_files),
-        TEST(every_failure),  TEST(leaves_the_cache),
+        TEST(publishes),        TEST(relative_path),     TEST(names),
+        TEST(folders_inside),   TEST(reopens),           TEST(hides),
+        TEST(abandons),         TEST(in_the_way),        TEST(replaces_and_abandons),
+        TEST(replaces_links),   TEST(appears_meanwhile), TEST(moves_back),
+        TEST(parent_is_a_file), TEST(no_space),          TEST(replaces_files),
+        TEST(every_failure),    TEST(leaves_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,13 +94,14 @@ static void packs(void **state)
     CHECK_OK(dcpk_folder_enter(folder, "iter_0000004", &err), "enter");
     CHECK_OK(dcpk_folder_reserve(folder, "b", 3, &err), "reserve");
     CHECK_OK(dcpk_folder_reserve(folder, "a", 512, &err), "reserve");
-    CHECK_OK(dcpk_folder_create(folder, "a", 512, &second, &err), "create");
+    CHECK_OK(dcpk_folder_create_hidden(folder, "a", 512, &second, &err), "create");
     CHECK_OK(dcpk_folder_create(folder, "b", 3, &first, &err), "create");
     CHECK_OK(dcpk_sink_write(second, 511, "z", 1, &err), "write");
     CHECK_OK(dcpk_sink_write(first, 0, "123", 3, &err), "write");
     dcpk_sink_flush(first, 0, 3);
     CHECK_OK(dcpk_sink_close(first, &err), "close");
     dcpk_sink_abandon(second);
+    CHECK_OK(dcpk_folder_show(folder, "a", &err), "has its name");
     CHECK_OK(dcpk_folder_put(folder, "k/.metadata", NULL, 0, &err), "put in a folder");
     CHECK_FAILS(dcpk_folder_put(folder, "../x", NULL, 0, &err), DCPK_EFORMAT, "plain", "climbs");
     CHECK(!scratch_has("new/out.tar"), "not yet");
