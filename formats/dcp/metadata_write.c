@@ -112,13 +112,14 @@ struct writing {
     struct dcpk_error *err;
     dcpk_status st;          /* once it is a failure, nothing more is put */
     struct dcpk_bytes piece; /* what is not put yet */
+    struct dcpk_bytes name;  /* of an object, put together */
     struct dcpk_pickle_writer *w;
     struct memo globals[N_GLOBALS];
     struct memo words[N_WORDS];
     struct run runs[N_RUNS];
     size_t run_at_bytes; /* where the one that is put together begins in `piece` */
     struct memo *files;  /* by number */
-    struct memo *keys;   /* of the tensors in their order, then of the objects */
+    struct memo *keys;   /* of the tensors in their order, then of the objects: set by entries */
 };
 
 /* A list or dict under way: how many items since the last SETITEMS or APPENDS. */
@@ -139,13 +140,36 @@ static void text(struct writing *m, const char *s)
     dcpk_pickle_put_text(m->w, s, strlen(s));
 }
 
+/* Text that is in the memo. */
+static void known_text(struct writing *m, const struct memo *memo)
+{
+    dcpk_pickle_append_get(&m->piece, memo->number_plus_1 - 1);
+}
+
 /* Text from the memo, or written and memoised. */
 static void shared_text(struct writing *m, const char *s, struct memo *memo)
 {
     if (memo->number_plus_1 > 0)
-        dcpk_pickle_append_get(&m->piece, memo->number_plus_1 - 1);
+        known_text(m, memo);
     else
         memo->number_plus_1 = dcpk_pickle_put_new_text(m->w, s, strlen(s)) + 1;
+}
+
+/* The name of an object, put together of its parts, the first time. */
+static void object_name(struct writing *m, const struct dcpk_out_object *object, struct memo *memo)
+{
+    if (object->field == NULL) {
+        shared_text(m, object->key, memo);
+        return;
+    }
+    m->name.n_bytes = 0;
+    dcpk_bytes_put(&m->name, object->key, strlen(object->key));
+    dcpk_bytes_u8(&m->name, '.');
+    dcpk_bytes_put(&m->name, object->field, strlen(object->field) + 1);
+    if (dcpk_bytes_status(&m->name, m->err) == DCPK_OK)
+        shared_text(m, (const char *)m->name.data, memo);
+    else if (m->st == DCPK_OK)
+        m->st = m->err->status;
 }
 
 static void word(struct writing *m, enum word which)
@@ -307,6 +331,15 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
     end_state(m);
 }
 
+static size_t count_keys(const struct dcpk_output *out)
+{
+    size_t n = out->n_objects;
+
+    for (size_t i = 0; i < out->n_tensors; i++)
+        n += out->tensors[i].n_keys;
+    return n;
+}
+
 static void entries(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
@@ -321,7 +354,7 @@ static void entries(struct writing *m)
         }
     for (size_t i = 0; i < out->n_objects; i++) {
         next_item(m, &b);
-        shared_text(m, out->objects[i].key, key++);
+        object_name(m, &out->objects[i], key++);
         if (begin_run(m, BYTES_ENTRY)) {
             instance(m, BYTES_CLASS);
             end_run(m, BYTES_ENTRY);
@@ -331,25 +364,17 @@ static void entries(struct writing *m)
 }
 
 /* key -> (key,): what torch writes for a state dict that was flat. */
-static void path_entry(struct writing *m, struct batch *b, const char *key, struct memo *memo)
-{
-    next_item(m, b);
-    shared_text(m, key, memo);
-    shared_text(m, key, memo);
-    op(m, DCPK_OP_TUPLE1);
-}
-
 static void planner_data(struct writing *m)
 {
-    const struct dcpk_output *out = m->out;
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
-    struct memo *key = m->keys;
+    const size_t n = count_keys(m->out);
 
-    for (size_t i = 0; i < out->n_tensors; i++)
-        for (size_t k = 0; k < out->tensors[i].n_keys; k++)
-            path_entry(m, &b, out->tensors[i].keys[k], key++);
-    for (size_t i = 0; i < out->n_objects; i++)
-        path_entry(m, &b, out->objects[i].key, key++);
+    for (size_t i = 0; i < n; i++) {
+        next_item(m, &b);
+        known_text(m, &m->keys[i]);
+        known_text(m, &m->keys[i]);
+        op(m, DCPK_OP_TUPLE1);
+    }
     end_batch(m, &b);
 }
 
@@ -370,7 +395,7 @@ static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes
 }
 
 /* A MetadataIndex, up to the first attribute behind its key. */
-static void begin_index(struct writing *m, const char *key, struct memo *memo)
+static void begin_index(struct writing *m, const struct memo *key)
 {
     if (begin_run(m, INDEX_HEAD)) {
         instance(m, INDEX_CLASS);
@@ -378,16 +403,16 @@ static void begin_index(struct writing *m, const char *key, struct memo *memo)
         word(m, FQN);
         end_run(m, INDEX_HEAD);
     }
-    shared_text(m, key, memo);
+    known_text(m, key);
 }
 
 /* `number` is a hint that equality ignores: its place in the chunk list, None for an only chunk. */
-static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, const char *key,
-                        struct memo *memo, size_t number)
+static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, const struct memo *key,
+                        size_t number)
 {
     const struct dcpk_out_chunk *chunk = &m->out->chunks[t->first_chunk + number];
 
-    begin_index(m, key, memo);
+    begin_index(m, key);
     word(m, INDEX);
     if (t->n_chunks == 1)
         op(m, DCPK_OP_NONE);
@@ -400,11 +425,12 @@ static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, cons
                  chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes);
 }
 
-static void object_place(struct writing *m, const struct dcpk_out_object *object, struct memo *memo)
+static void object_place(struct writing *m, const struct dcpk_out_object *object,
+                         const struct memo *key)
 {
     const struct dcpk_out_payload *payload = &m->out->payloads[object->payload];
 
-    begin_index(m, object->key, memo);
+    begin_index(m, key);
     word(m, INDEX);
     op(m, DCPK_OP_NONE);
     end_state(m);
@@ -423,7 +449,7 @@ static void storage_data(struct writing *m)
         for (size_t k = 0; k < t->n_keys; k++, key++)
             for (size_t c = 0; c < t->n_chunks; c++) {
                 next_item(m, &b);
-                chunk_place(m, t, t->keys[k], key, c);
+                chunk_place(m, t, key, c);
             }
     }
     for (size_t i = 0; i < out->n_objects; i++) {
@@ -483,7 +509,7 @@ static void mcore_data(struct writing *m)
 
         for (size_t k = 0; k < t->n_keys; k++) {
             next_item(m, &b);
-            shared_text(m, t->keys[k], key++);
+            known_text(m, key++);
             op(m, DCPK_OP_EMPTY_DICT);
             if (t->model_shape == NULL)
                 continue;
@@ -531,15 +557,6 @@ static void root(struct writing *m)
     op(m, DCPK_OP_STOP);
 }
 
-static size_t count_keys(const struct dcpk_output *out)
-{
-    size_t n = out->n_objects;
-
-    for (size_t i = 0; i < out->n_tensors; i++)
-        n += out->tensors[i].n_keys;
-    return n;
-}
-
 static dcpk_status write_all(struct writing *m)
 {
     m->files = dcpk_alloc_array(m->out->n_files, sizeof *m->files, m->err);
@@ -562,6 +579,7 @@ dcpk_status dcpk_metadata_write(const struct dcpk_output *out, dcpk_metadata_put
 
     dcpk_pickle_writer_free(m.w);
     dcpk_bytes_release(&m.piece);
+    dcpk_bytes_release(&m.name);
     dcpk_free(m.files);
     dcpk_free(m.keys);
     return st;

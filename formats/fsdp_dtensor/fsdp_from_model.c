@@ -237,34 +237,58 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
     return add_keyed(w, &out, &keys, err);
 }
 
-static dcpk_status add_group_key(struct writer *w, const char *param, const char *field,
-                                 uint32_t payload, struct dcpk_error *err)
-{
-    const char *const parts[] = {FD_GROUP, w->q, param, ".", field};
-    const char *key = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
-
-    return key == NULL ? err->status : dcpk_output_add_object(w->out, key, payload, err);
-}
-
 /* Main asks for the group of a fused down-projection by its live name, of which the keys' and
- * values' part, like the query's, is a half: the query's tells it. */
-static dcpk_status add_fused_key(struct writer *w, const char *param, const char *field,
-                                 uint32_t payload, struct dcpk_error *err)
+ * values' part, like the query's, is a half: the query's tells it. *fused NULL: it is none. */
+static dcpk_status find_fused(struct writer *w, const char *param, const char **fused,
+                              struct dcpk_error *err)
 {
-    const char *fused = NULL;
-    dcpk_status st = w->spells_fused && strstr(param, "linear_q_down_proj.") != NULL
-                         ? dcpk_fsdp_fused_name(w->out->arena, param, &fused, err)
-                         : DCPK_OK;
-
-    return st != DCPK_OK || fused == NULL ? st : add_group_key(w, fused, field, payload, err);
+    *fused = NULL;
+    return w->spells_fused && strstr(param, "linear_q_down_proj.") != NULL
+               ? dcpk_fsdp_fused_name(w->out->arena, param, fused, err)
+               : DCPK_OK;
 }
 
-/* A field of a group: one payload, a name for every parameter of the group (unsplit names,
+static dcpk_status add_group_key(struct writer *w, const char *param, struct keys *keys,
+                                 struct dcpk_error *err)
+{
+    const char *const parts[] = {FD_GROUP, w->q, param};
+
+    keys->list[keys->n] = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
+    return keys->list[keys->n++] == NULL ? err->status : DCPK_OK;
+}
+
+/* What the fields of a group are listed under: every parameter of it (unsplit names,
  * fsdp_dtensor.md section 7). */
-static dcpk_status add_group_field(struct writer *w, uint32_t group,
-                                   const struct dcpk_value_pair *field, struct dcpk_error *err)
+static dcpk_status group_keys(struct writer *w, uint32_t group, struct keys *keys,
+                              struct dcpk_error *err)
 {
     const struct dcpk_model *m = w->model;
+    size_t capacity = 0;
+    dcpk_status st;
+
+    for (size_t i = 0; i < m->n_params; i++)
+        capacity += m->params[i].group == group ? m->params[i].n_spellings + 1 : 0;
+    st = keys_begin(w, capacity, keys, err);
+    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
+        const struct dcpk_param *p = &m->params[i];
+        const char *fused = NULL;
+
+        if (p->group != group)
+            continue;
+        for (size_t s = 0; s < p->n_spellings && st == DCPK_OK; s++)
+            st = add_group_key(w, p->spellings[s], keys, err);
+        if (st == DCPK_OK)
+            st = find_fused(w, p->name, &fused, err);
+        if (st == DCPK_OK && fused != NULL)
+            st = add_group_key(w, fused, keys, err);
+    }
+    return st;
+}
+
+/* One payload, listed under every key. */
+static dcpk_status add_group_field(struct writer *w, uint32_t group, const struct keys *keys,
+                                   const struct dcpk_value_pair *field, struct dcpk_error *err)
+{
     const char *name = dcpk_value_as_str(field->key);
     uint32_t payload;
     dcpk_status st;
@@ -275,14 +299,8 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group,
     if (strcmp(name, "params") == 0)
         return DCPK_OK;
     st = dcpk_output_add_payload(w->out, field->value, NULL, &payload, err);
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
-        const struct dcpk_param *p = &m->params[i];
-
-        for (size_t s = 0; p->group == group && s < p->n_spellings && st == DCPK_OK; s++)
-            st = add_group_key(w, p->spellings[s], name, payload, err);
-        if (p->group == group && st == DCPK_OK)
-            st = add_fused_key(w, p->name, name, payload, err);
-    }
+    for (size_t i = 0; i < keys->n && st == DCPK_OK; i++)
+        st = dcpk_output_add_field(w->out, keys->list[i], name, payload, err);
     return st;
 }
 
@@ -292,10 +310,13 @@ static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
 
     for (uint32_t g = 0; g < w->model->n_groups && st == DCPK_OK; g++) {
         const struct dcpk_value *group = w->model->groups[g];
+        struct keys keys;
 
         st = add_steps(w, g, err);
+        if (st == DCPK_OK)
+            st = group_keys(w, g, &keys, err);
         for (size_t i = 0; i < group->n && st == DCPK_OK; i++)
-            st = add_group_field(w, g, &group->as.pairs[i], err);
+            st = add_group_field(w, g, &keys, &group->as.pairs[i], err);
     }
     return st;
 }

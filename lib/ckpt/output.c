@@ -71,12 +71,35 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
                                    struct dcpk_error *err)
 {
+    return dcpk_output_add_field(out, key, NULL, payload, err);
+}
+
+dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,
+                                  uint32_t payload, struct dcpk_error *err)
+{
     dcpk_status st =
         dcpk_grow(&out->objects, &out->objects_capacity, out->n_objects, sizeof *out->objects, err);
 
     if (st == DCPK_OK)
-        out->objects[out->n_objects++] = (struct dcpk_out_object){.key = key, .payload = payload};
+        out->objects[out->n_objects++] =
+            (struct dcpk_out_object){.key = key, .field = field, .payload = payload};
     return st;
+}
+
+const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t payload)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    const char *name = NULL;
+    size_t i = 0;
+
+    while (i < out->n_objects && out->objects[i].payload != payload)
+        i++;
+    if (i < out->n_objects && out->objects[i].field == NULL)
+        name = out->objects[i].key;
+    else if (i < out->n_objects)
+        name = dcpk_arena_printf(out->arena, &ignored, "%s.%s", out->objects[i].key,
+                                 out->objects[i].field);
+    return name == NULL ? "(an object without a name)" : name;
 }
 
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
@@ -133,8 +156,13 @@ uint64_t dcpk_output_identity(const struct dcpk_output *out)
         hash = mix(hash, &t->dtype, sizeof t->dtype);
         hash = mix(hash, t->shape, (size_t)t->rank * sizeof *t->shape);
     }
-    for (size_t i = 0; i < out->n_objects; i++)
-        hash = mix(hash, out->objects[i].key, strlen(out->objects[i].key) + 1);
+    for (size_t i = 0; i < out->n_objects; i++) {
+        const struct dcpk_out_object *object = &out->objects[i];
+
+        hash = mix(hash, object->key, strlen(object->key) + 1);
+        if (object->field != NULL)
+            hash = mix(hash, object->field, strlen(object->field) + 1);
+    }
     if (out->target.mesh.tp > 0) {
         hash = mix(hash, &out->target.mesh, sizeof out->target.mesh);
         hash = mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);

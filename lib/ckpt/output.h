@@ -37,9 +37,13 @@ struct dcpk_out_payload {
     uint32_t file;
 };
 
-/* A name for a payload; many may share one. */
+/*
+ * A name for a payload; many may share one. A field's name is "<key>.<field>", the two not joined:
+ * each field of a parameter group is listed under every parameter of it.
+ */
 struct dcpk_out_object {
     const char *key;
+    const char *field; /* NULL: the name is the key */
     uint32_t payload;
 };
 
@@ -138,6 +142,10 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
                                     struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
                                    struct dcpk_error *err);
+dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,
+                                  uint32_t payload, struct dcpk_error *err);
+/* The first name of a payload, for messages; lives in out->arena. */
+const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t payload);
 /* name: lives in out->arena or the source's. */
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
                              struct dcpk_error *err);

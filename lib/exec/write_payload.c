@@ -107,15 +107,6 @@ static dcpk_status encode_payload(struct dcpk_writing *w, const struct dcpk_out_
     return st;
 }
 
-/* The name of a payload, for messages. */
-static const char *payload_key(const struct dcpk_output *out, size_t payload)
-{
-    for (size_t i = 0; i < out->n_objects; i++)
-        if (out->objects[i].payload == payload)
-            return out->objects[i].key;
-    return "(an object without a name)";
-}
-
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err)
 {
     struct run run = {0};
@@ -132,7 +123,7 @@ dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err
         if (st == DCPK_OK)
             st = dcpk_meter_add(&w->meter, payload->n_bytes, err);
         if (st != DCPK_OK)
-            dcpk_context(err, "writing '%s'", payload_key(w->out, p));
+            dcpk_context(err, "writing '%s'", dcpk_output_payload_name(w->out, (uint32_t)p));
     }
     return st == DCPK_OK ? write_run(w, &run, err) : st;
 }

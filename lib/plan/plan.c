@@ -153,12 +153,8 @@ struct range {
 /* What a range holds, for messages. */
 static const char *range_name(const struct dcpk_output *out, const struct range *range)
 {
-    if (range->chunk < PAYLOAD)
-        return out->tensors[out->chunks[range->chunk].tensor].keys[0];
-    for (size_t i = 0; i < out->n_objects; i++)
-        if (out->objects[i].payload == range->chunk - PAYLOAD)
-            return out->objects[i].key;
-    return "(an object without a name)";
+    return range->chunk < PAYLOAD ? out->tensors[out->chunks[range->chunk].tensor].keys[0]
+                                  : dcpk_output_payload_name(out, range->chunk - PAYLOAD);
 }
 
 static int compare_ranges(const void *a, const void *b)
