@@ -111,22 +111,26 @@ static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text
     bool existed = false;
     dcpk_status st;
 
-    if (dcpk_map_get(&p->key_by_text, copy, text->n, &number)) {
-        *key = (uint32_t)number;
-        return DCPK_OK;
+    if (!dcpk_pickle_is_kept(text)) {
+        if (dcpk_map_get(&p->key_by_text, copy, text->n, &number)) {
+            *key = (uint32_t)number;
+            return DCPK_OK;
+        }
+        copy = dcpk_arena_strndup(p->ckpt->arena, copy, text->n, err);
     }
+    if (copy == NULL)
+        return err->status;
     st = check_room(p->n_keys, "keys", err);
     if (st == DCPK_OK)
         st = dcpk_grow(&p->keys, &p->keys_capacity, p->n_keys, sizeof *p->keys, err);
+    if (st == DCPK_OK)
+        st = dcpk_map_put(&p->key_by_text, copy, text->n, p->n_keys, &existed, &number, err);
     if (st != DCPK_OK)
         return st;
-    if (!dcpk_pickle_is_kept(text))
-        copy = dcpk_arena_strndup(p->ckpt->arena, copy, text->n, err);
-    if (copy == NULL)
-        return err->status;
-    *key = (uint32_t)p->n_keys;
-    p->keys[p->n_keys++] = copy;
-    return dcpk_map_put(&p->key_by_text, copy, text->n, *key, &existed, &number, err);
+    *key = (uint32_t)(existed ? number : p->n_keys);
+    if (!existed)
+        p->keys[p->n_keys++] = copy;
+    return DCPK_OK;
 }
 
 /* Most keys come again by a GET of the same text: then nothing is looked up. */

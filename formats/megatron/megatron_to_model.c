@@ -169,13 +169,14 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
                               struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_tensor *found = dcpk_checkpoint_tensor(ckpt, key->param);
     const bool is_step = text_is(key->state, key->state_bytes, "step");
     struct dcpk_tensor weight;
     dcpk_status st = DCPK_OK;
 
-    if (dcpk_checkpoint_tensor(ckpt, key->param) == NULL)
+    if (found == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
-    weight = *dcpk_checkpoint_tensor(ckpt, key->param); /* a view may move the table */
+    weight = *found; /* a view may move the table */
     *source = stored;
     if (dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[stored]))
         st = dcpk_megatron_unflatten(model, stored, &weight, source, err);

@@ -56,48 +56,70 @@ static unsigned layers_flags(const struct layers *layers, const char *name)
     return dcpk_map_get(&layers->by_name, name, dcpk_name_layer(name), &i) ? layers->flags[i] : 0;
 }
 
-/* A tensor's place in the new order: by its parameter's, then role, then as it was. */
-struct rank {
+/* A parameter's place in the new order. */
+struct place {
     int kind; /* 0 embedding, 1 layers, 2 the rest, 3 multi-token prediction */
     long layer;
+};
+
+static struct place place_of(const char *name)
+{
+    const char *number = name + dcpk_name_layer(name);
+    struct place place = {.kind = strncmp(name, "embedding.", strlen("embedding.")) == 0 ? 0 : 2};
+
+    if (number == name)
+        return place;
+    while (number > name && !isdigit((unsigned char)number[-1]))
+        number--;
+    while (number > name && isdigit((unsigned char)number[-1]))
+        number--;
+    place.kind = strncmp(name, "mtp.", strlen("mtp.")) == 0 ? 3 : 1;
+    place.layer = strtol(number, NULL, 10);
+    return place;
+}
+
+/* A tensor's: by its parameter's, then role, then as it was. */
+struct rank {
+    struct place place;
     uint32_t param;
     enum dcpk_role role;
     uint32_t tensor;
 };
 
-static struct rank rank_of(const struct dcpk_model *model, uint32_t tensor)
-{
-    const struct dcpk_model_tensor *t = &model->tensors[tensor];
-    const char *name = model->params[t->param].name;
-    const char *number = name + dcpk_name_layer(name);
-    struct rank r = {.kind = 2, .param = t->param, .role = t->role, .tensor = tensor};
-
-    if (strncmp(name, "embedding.", strlen("embedding.")) == 0)
-        r.kind = 0;
-    if (number == name)
-        return r;
-    while (number > name && !isdigit((unsigned char)number[-1]))
-        number--;
-    while (number > name && isdigit((unsigned char)number[-1]))
-        number--;
-    r.kind = strncmp(name, "mtp.", strlen("mtp.")) == 0 ? 3 : 1;
-    r.layer = strtol(number, NULL, 10);
-    return r;
-}
-
 static int compare_ranks(const void *left, const void *right)
 {
     const struct rank *a = left, *b = right;
 
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
+    if (a->place.kind != b->place.kind)
+        return a->place.kind < b->place.kind ? -1 : 1;
+    if (a->place.layer != b->place.layer)
+        return a->place.layer < b->place.layer ? -1 : 1;
     if (a->param != b->param)
         return a->param < b->param ? -1 : 1;
     if (a->role != b->role)
         return a->role < b->role ? -1 : 1;
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+/* All tensors in their new order: those of a parameter one behind the other. Owned; NULL and err on
+ * failure. */
+static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct place *places = dcpk_alloc_array(model->n_params, sizeof *places, err);
+    struct rank *ranks =
+        places == NULL ? NULL : dcpk_alloc_array(model->n_tensors, sizeof *ranks, err);
+
+    for (size_t i = 0; ranks != NULL && i < model->n_params; i++)
+        places[i] = place_of(model->params[i].name);
+    for (uint32_t i = 0; ranks != NULL && i < model->n_tensors; i++) {
+        const struct dcpk_model_tensor *t = &model->tensors[i];
+
+        ranks[i] = (struct rank){places[t->param], t->param, t->role, i};
+    }
+    if (ranks != NULL)
+        qsort(ranks, model->n_tensors, sizeof *ranks, compare_ranks);
+    dcpk_free(places);
+    return ranks;
 }
 
 /* What the formats already know of a parameter goes over to its canonical one. */
@@ -122,24 +144,24 @@ static bool same_bytes(const struct dcpk_model *model, const struct dcpk_model_t
     return dcpk_pieces_are_aliases(model->ckpt, a->pieces, a->n_pieces, b->pieces, b->n_pieces);
 }
 
-/* Move one tensor of `old` into `model` under its canonical name. */
-static dcpk_status move_tensor(struct dcpk_model *model, const struct dcpk_model *old,
-                               uint32_t tensor, const struct layers *layers, struct dcpk_error *err)
+/* The canonical parameter of one of `old`. */
+static dcpk_status move_param(struct dcpk_model *model, const struct dcpk_param *from,
+                              const struct layers *layers, uint32_t *param, struct dcpk_error *err)
 {
-    struct dcpk_model_tensor moved = old->tensors[tensor];
-    const struct dcpk_param *from = &old->params[moved.param];
-    uint32_t other;
     const char *name =
         dcpk_name_canonical(model->arena, from->name, layers_flags(layers, from->name), err);
-    dcpk_status st;
+    dcpk_status st = name == NULL ? err->status : dcpk_model_param(model, name, param, err);
 
-    if (name == NULL)
-        return err->status;
-    st = dcpk_model_param(model, name, &moved.param, err);
-    if (st == DCPK_OK)
-        st = carry_over(&model->params[moved.param], from, err);
-    if (st != DCPK_OK)
-        return st;
+    return st == DCPK_OK ? carry_over(&model->params[*param], from, err) : st;
+}
+
+/* Move one tensor into `model` under its canonical parameter. */
+static dcpk_status move_tensor(struct dcpk_model *model, struct dcpk_model_tensor moved,
+                               uint32_t param, struct dcpk_error *err)
+{
+    uint32_t other;
+
+    moved.param = param;
     other = dcpk_model_find(model, moved.param, moved.role, moved.state);
     if (other != DCPK_NO_TENSOR && same_bytes(model, &model->tensors[other], &moved)) {
         for (size_t i = 0; i < moved.n_pieces; i++)
@@ -153,20 +175,22 @@ dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *er
 {
     struct dcpk_model old = *model; /* its tables; the arena is shared and stays */
     struct layers layers = {0};
-    struct rank *ranks = dcpk_alloc_array(old.n_tensors, sizeof *ranks, err);
+    struct rank *ranks = rank_tensors(&old, err);
     dcpk_status st = ranks == NULL ? err->status : layers_collect(model, &layers, err);
+    uint32_t param = 0;
 
     if (st != DCPK_OK)
         goto out;
-    for (uint32_t i = 0; i < old.n_tensors; i++)
-        ranks[i] = rank_of(&old, i);
-    qsort(ranks, old.n_tensors, sizeof *ranks, compare_ranks);
     model->params = NULL;
     model->tensors = NULL;
     model->n_params = model->n_tensors = model->params_capacity = model->tensors_capacity = 0;
     memset(&model->param_by_name, 0, sizeof model->param_by_name);
-    for (size_t i = 0; i < old.n_tensors && st == DCPK_OK; i++)
-        st = move_tensor(model, &old, ranks[i].tensor, &layers, err);
+    for (size_t i = 0; i < old.n_tensors && st == DCPK_OK; i++) {
+        if (i == 0 || ranks[i].param != ranks[i - 1].param)
+            st = move_param(model, &old.params[ranks[i].param], &layers, &param, err);
+        if (st == DCPK_OK)
+            st = move_tensor(model, old.tensors[ranks[i].tensor], param, err);
+    }
     dcpk_map_release(&old.param_by_name);
     dcpk_free(old.params);
     dcpk_free(old.tensors);
