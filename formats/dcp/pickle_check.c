@@ -114,6 +114,16 @@ static dcpk_status raise_height(const struct dcpk_builder *b, struct dcpk_check_
     return frame->below < b->max_depth ? DCPK_OK : too_deep(b, frame->node, err);
 }
 
+/* A tuple without containers, as most sizes are: it needs no frame of its own. */
+static bool is_flat(const struct dcpk_value *v)
+{
+    bool flat = v->kind == DCPK_V_TUPLE;
+
+    for (size_t i = 0; flat && i < v->n; i++)
+        flat = !dcpk_node_is_container(v->as.items[i]);
+    return flat;
+}
+
 /* Look at the next child of the top frame; *n_frames grows when it has to be walked first. */
 static dcpk_status visit(const struct dcpk_builder *b, struct dcpk_check_frame *frames,
                          size_t *n_frames, struct dcpk_error *err)
@@ -131,6 +141,10 @@ static dcpk_status visit(const struct dcpk_builder *b, struct dcpk_check_frame *
     if (node->height == 0) {
         if (*n_frames == b->max_depth)
             return too_deep(b, node, err);
+        if (is_flat(v)) {
+            node->height = 1;
+            return raise_height(b, top, 1, err);
+        }
         node->height = GRAY;
         frames[(*n_frames)++] = (struct dcpk_check_frame){.node = node};
         return DCPK_OK;

@@ -76,15 +76,13 @@ void dcpk_free(void *memory)
     free(memory);
 }
 
-dcpk_status dcpk_grow(void *items_address, size_t *capacity, size_t n_items, size_t item_bytes,
-                      struct dcpk_error *err)
+dcpk_status dcpk_grow_full(void *items_address, size_t *capacity, size_t item_bytes,
+                           struct dcpk_error *err)
 {
     size_t more = FIRST_CAPACITY;
     size_t n_bytes;
     void *items;
 
-    if (n_items < *capacity)
-        return DCPK_OK;
     if (*capacity != 0 && __builtin_mul_overflow(*capacity, (size_t)2, &more))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory: more than %zu items asked", *capacity);
     if (__builtin_mul_overflow(more, item_bytes, &n_bytes))

@@ -29,13 +29,19 @@ void *dcpk_alloc_aligned(size_t alignment, size_t n_bytes, struct dcpk_error *er
 /* Release what the functions above returned; NULL is a no-op. */
 void dcpk_free(void *memory);
 
+/* The rest of dcpk_grow, for an array that is full. */
+dcpk_status dcpk_grow_full(void *items_address, size_t *capacity, size_t item_bytes,
+                           struct dcpk_error *err);
 /*
  * Make room for one more item in a growing array: doubles *capacity when n_items has reached it.
  * items: address of the array's pointer (NULL at first). Returns DCPK_OK or DCPK_ENOMEM (array
- * unchanged).
+ * unchanged). Inline: parsers ask before every value.
  */
-dcpk_status dcpk_grow(void *items_address, size_t *capacity, size_t n_items, size_t item_bytes,
-                      struct dcpk_error *err);
+static inline dcpk_status dcpk_grow(void *items_address, size_t *capacity, size_t n_items,
+                                    size_t item_bytes, struct dcpk_error *err)
+{
+    return n_items < *capacity ? DCPK_OK : dcpk_grow_full(items_address, capacity, item_bytes, err);
+}
 
 /*
  * Fault tests only: let the n-th allocation from now on fail (1 = the next), once; 0 switches it
