@@ -16,8 +16,8 @@
 #define LEAST_SHARE_BYTES    MIB
 /*
  * Larger shares gain nothing, smaller ones lose nothing that could be told from the disk's noise:
- * 1.5 GB to fsdp_dtensor on two cores of an EPYC, 2026-11-21, best of five runs with shares of
- * 1, 2, 4, 8 MiB: 0.81, 1.01, 1.12, 0.75 s.
+ * 2.0 GB to fsdp_dtensor on two cores of an EPYC, 2026-11-22, all cached, best of six runs by turns
+ * with shares of 1, 2, 4, 8, 16 MiB: 0.55, 0.74, 0.63, 0.56, 0.51 s.
  */
 #define MOST_SHARE_BYTES   (8 * MIB)
 #define MOST_LOCATED_BYTES (16 * MIB)
