@@ -3,6 +3,7 @@
  * not. */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "lib/exec/writing.h"
@@ -18,15 +19,18 @@ static const int64_t shapes[][2] = {
 };
 enum { N_TENSORS = sizeof shapes / sizeof *shapes };
 
-static int frames_left; /* -1: any number */
+static atomic_int frames_left; /* -1: any number */
 
 static dcpk_status failing_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                                  uint32_t crc32, uint8_t *lead, uint8_t *tail,
                                  struct dcpk_error *err)
 {
-    if (frames_left == 0)
+    int left = atomic_load(&frames_left);
+
+    while (left > 0 && !atomic_compare_exchange_weak(&frames_left, &left, left - 1))
+        continue;
+    if (left == 0)
         return dcpk_fail(err, DCPK_EIO, "frame");
-    frames_left -= frames_left > 0;
     return fake_frame(out, chunk, crc32, lead, tail, err);
 }
 
@@ -280,11 +284,11 @@ static void ahead(void **state)
     tear_down(ckpt, out);
 }
 
-static int sums_left; /* until the process dies */
+static atomic_int sums_left; /* until the process dies */
 
 static uint32_t deadly_crc32(uint32_t crc, const void *data, size_t n_bytes)
 {
-    if (--sums_left == 0)
+    if (atomic_fetch_sub(&sums_left, 1) == 1)
         raise(SIGKILL);
     return dcpk_backends[0]->crc32(crc, data, n_bytes);
 }
