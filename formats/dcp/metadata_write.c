@@ -155,19 +155,14 @@ static void shared_text(struct writing *m, const char *s, struct memo *memo)
         memo->number_plus_1 = dcpk_pickle_put_new_text(m->w, s, strlen(s)) + 1;
 }
 
-/* The name of an object, put together of its parts, the first time. */
+/* The name of an object, written and memoised. */
 static void object_name(struct writing *m, const struct dcpk_out_object *object, struct memo *memo)
 {
-    if (object->field == NULL) {
-        shared_text(m, object->key, memo);
-        return;
-    }
     m->name.n_bytes = 0;
-    dcpk_bytes_put(&m->name, object->key, strlen(object->key));
-    dcpk_bytes_u8(&m->name, '.');
-    dcpk_bytes_put(&m->name, object->field, strlen(object->field) + 1);
+    dcpk_out_object_name(object, &m->name);
     if (dcpk_bytes_status(&m->name, m->err) == DCPK_OK)
-        shared_text(m, (const char *)m->name.data, memo);
+        memo->number_plus_1 =
+            dcpk_pickle_put_new_text(m->w, (const char *)m->name.data, m->name.n_bytes) + 1;
     else if (m->st == DCPK_OK)
         m->st = m->err->status;
 }

@@ -367,7 +367,7 @@ static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int h
     return err->status;
 }
 
-/* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. Under the lock. */
+/* how: O_CREAT, with O_EXCL or not, and its folder as needed; 0 for a file that is there. */
 static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                              int how, struct dcpk_sink **sink, struct dcpk_error *err)
 {
@@ -376,8 +376,12 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
 
     if (s == NULL)
         return err->status;
-    st = folder->flags & DCPK_FOLDER_TAR ? open_member(folder, name, s, err)
-                                         : open_file(folder, name, how, s, err);
+    pthread_mutex_lock(&folder->mutex);
+    st = how == 0 ? DCPK_OK : dcpk_folder_make_inner(folder, name, err);
+    if (st == DCPK_OK)
+        st = folder->flags & DCPK_FOLDER_TAR ? open_member(folder, name, s, err)
+                                             : open_file(folder, name, how, s, err);
+    pthread_mutex_unlock(&folder->mutex);
     if (st == DCPK_OK)
         *sink = s;
     else
@@ -389,26 +393,14 @@ dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uin
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
     const bool may_be_there = folder->is_resumed || (folder->flags & DCPK_FOLDER_SHARED);
-    const int how = may_be_there ? O_CREAT : O_CREAT | O_EXCL;
-    dcpk_status st;
 
-    pthread_mutex_lock(&folder->mutex);
-    st = dcpk_folder_make_inner(folder, name, err);
-    if (st == DCPK_OK)
-        st = open_sink(folder, name, n_bytes, how, sink, err);
-    pthread_mutex_unlock(&folder->mutex);
-    return st;
+    return open_sink(folder, name, n_bytes, may_be_there ? O_CREAT : O_CREAT | O_EXCL, sink, err);
 }
 
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    dcpk_status st;
-
-    pthread_mutex_lock(&folder->mutex);
-    st = open_sink(folder, name, n_bytes, 0, sink, err);
-    pthread_mutex_unlock(&folder->mutex);
-    return st;
+    return open_sink(folder, name, n_bytes, 0, sink, err);
 }
 
 dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *name,

@@ -86,20 +86,31 @@ dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, cons
     return st;
 }
 
+void dcpk_out_object_name(const struct dcpk_out_object *object, struct dcpk_bytes *name)
+{
+    dcpk_bytes_put(name, object->key, strlen(object->key));
+    if (object->field == NULL)
+        return;
+    dcpk_bytes_u8(name, '.');
+    dcpk_bytes_put(name, object->field, strlen(object->field));
+}
+
 const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t payload)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    const char *name = NULL;
+    struct dcpk_bytes name = {0};
+    const char *copy = NULL;
     size_t i = 0;
 
     while (i < out->n_objects && out->objects[i].payload != payload)
         i++;
-    if (i < out->n_objects && out->objects[i].field == NULL)
-        name = out->objects[i].key;
-    else if (i < out->n_objects)
-        name = dcpk_arena_printf(out->arena, &ignored, "%s.%s", out->objects[i].key,
-                                 out->objects[i].field);
-    return name == NULL ? "(an object without a name)" : name;
+    if (i < out->n_objects) {
+        dcpk_out_object_name(&out->objects[i], &name);
+        if (dcpk_bytes_status(&name, &ignored) == DCPK_OK)
+            copy = dcpk_arena_strndup(out->arena, (const char *)name.data, name.n_bytes, &ignored);
+    }
+    dcpk_bytes_release(&name);
+    return copy == NULL ? "(an object without a name)" : copy;
 }
 
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,

@@ -4,6 +4,7 @@
 #ifndef DCPK_LIB_CKPT_OUTPUT_H
 #define DCPK_LIB_CKPT_OUTPUT_H
 
+#include "lib/base/bytes.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/piece.h"
 
@@ -144,6 +145,8 @@ dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uin
                                    struct dcpk_error *err);
 dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,
                                   uint32_t payload, struct dcpk_error *err);
+/* Append an object's name, without a NUL. */
+void dcpk_out_object_name(const struct dcpk_out_object *object, struct dcpk_bytes *name);
 /* The first name of a payload, for messages; lives in out->arena. */
 const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t payload);
 /* name: lives in out->arena or the source's. */
