@@ -88,11 +88,11 @@ dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, cons
 
 void dcpk_out_object_name(const struct dcpk_out_object *object, struct dcpk_bytes *name)
 {
-    dcpk_bytes_put(name, object->key, strlen(object->key));
+    dcpk_bytes_text(name, object->key);
     if (object->field == NULL)
         return;
     dcpk_bytes_u8(name, '.');
-    dcpk_bytes_put(name, object->field, strlen(object->field));
+    dcpk_bytes_text(name, object->field);
 }
 
 const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t payload)
