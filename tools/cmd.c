@@ -17,8 +17,9 @@
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
 #include "tools/bar.h"
+#include "tools/wrap.h"
 
-#define MAX_OPTIONS    48
+#define MAX_OPTIONS    64
 #define MAX_COUNT      1000000
 #define MAX_LENGTH     (INT64_C(1) << 60)
 #define HELP_COLUMN    34
@@ -34,18 +35,6 @@ int dcpk_cli_usage(const char *command, const char *fmt, ...)
     va_end(ap);
     fprintf(stderr, "; see 'dcpkit %s --help'\n", command);
     return DCPK_EXIT_USAGE;
-}
-
-void dcpk_cli_put_text(FILE *to, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        const unsigned char c = (unsigned char)*text;
-
-        if (c < 0x20 || c == 0x7f)
-            fprintf(to, "\\x%02x", c);
-        else
-            putc(c, to);
-    }
 }
 
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
@@ -126,26 +115,31 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 
 /* ---- options ---- */
 
+/* A paragraph a line of `text`, the first behind `at` columns that stand there already. */
+static void put_paragraphs(const char *text, size_t at, size_t indent)
+{
+    for (const char *end = text; *end != '\0'; text = end + 1) {
+        end = text + strcspn(text, "\n");
+        printf("%*s", (int)(at < indent ? indent - at : 0), "");
+        dcpk_cli_put_wrapped(stdout, text, (size_t)(end - text), indent, indent);
+        putchar('\n');
+        at = 0;
+    }
+}
+
 static void put_option(const struct dcpk_cli_option *option)
 {
     char left[96];
-    const char *help = option->help;
-    const char *end;
     char letter[8] = "   ";
 
     if (option->letter != 0)
         snprintf(letter, sizeof letter, "-%c,", option->letter);
     snprintf(left, sizeof left, "  %s --%s%s%s", letter, option->name,
              option->argument == NULL ? "" : " ", option->argument == NULL ? "" : option->argument);
-    if (strlen(left) >= HELP_COLUMN) {
-        puts(left);
-        left[0] = '\0';
-    }
-    for (; (end = strchr(help, '\n')) != NULL; help = end + 1) {
-        printf("%-*s%.*s\n", HELP_COLUMN, left, (int)(end - help), help);
-        left[0] = '\0';
-    }
-    printf("%-*s%s\n", HELP_COLUMN, left, help);
+    fputs(left, stdout);
+    if (strlen(left) >= HELP_COLUMN)
+        putchar('\n');
+    put_paragraphs(option->help, strlen(left) < HELP_COLUMN ? strlen(left) : 0, HELP_COLUMN);
 }
 
 static int put_help(const struct dcpk_cli *cli)
@@ -154,9 +148,16 @@ static int put_help(const struct dcpk_cli *cli)
                                                 NULL,   NULL, "print this and stop"};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    printf("usage: dcpkit %s %s\n%s\n\noptions:\n", cli->name, cli->usage, cli->summary);
-    for (size_t i = 0; i < cli->n_options; i++)
-        put_option(&cli->options[i]);
+    printf("usage: dcpkit %s %s\n", cli->name, cli->usage);
+    put_paragraphs(cli->summary, 0, 0);
+    for (size_t i = 0; i < cli->n_options; i++) {
+        const struct dcpk_cli_option *option = &cli->options[i];
+
+        if (option->kind == DCPK_CLI_HEADING || i == 0)
+            printf("\n%s:\n", option->kind == DCPK_CLI_HEADING ? option->help : "options");
+        if (option->kind != DCPK_CLI_HEADING)
+            put_option(option);
+    }
     put_option(&help);
     printf("\nexample:\n  %s\n", cli->example);
     return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
@@ -225,6 +226,8 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
     int64_t count;
 
     switch (option->kind) {
+    case DCPK_CLI_HEADING: /* no option */
+        return -1;
     case DCPK_CLI_FLAG:
         *(bool *)option->value = true;
         return -1;
@@ -276,23 +279,25 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
  * `letters`. */
 static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *letters)
 {
-    size_t n = 0;
+    size_t n = 0, n_longs = 0;
 
     letters[n++] = ':'; /* a missing argument is told from an unknown option */
     for (size_t i = 0; i < cli->n_options; i++) {
         const struct dcpk_cli_option *option = &cli->options[i];
         const bool has_argument = option->kind != DCPK_CLI_FLAG;
 
-        longs[i].name = option->name;
-        longs[i].has_arg = has_argument ? required_argument : no_argument;
-        longs[i].val = (int)i + 256;
+        if (option->kind == DCPK_CLI_HEADING)
+            continue;
+        longs[n_longs].name = option->name;
+        longs[n_longs].has_arg = has_argument ? required_argument : no_argument;
+        longs[n_longs++].val = (int)i + 256;
         if (option->letter != 0) {
             letters[n++] = option->letter;
             if (has_argument)
                 letters[n++] = ':';
         }
     }
-    longs[cli->n_options] = (struct option){.name = "help", .val = 'h'};
+    longs[n_longs] = (struct option){.name = "help", .val = 'h'};
     letters[n++] = 'h';
     letters[n] = '\0';
 }
@@ -332,8 +337,9 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
         memcpy(name, begin, n);
         name[n] = '\0';
         for (size_t i = 0; i < cli->n_options && near == NULL; i++)
-            if (dcpk_starts_with(cli->options[i].name, name) ||
-                dcpk_cli_is_near(name, cli->options[i].name))
+            if (cli->options[i].kind != DCPK_CLI_HEADING &&
+                (dcpk_starts_with(cli->options[i].name, name) ||
+                 dcpk_cli_is_near(name, cli->options[i].name)))
                 near = cli->options[i].name;
     }
     if (near == NULL)

@@ -11,6 +11,7 @@
 #include "lib/base/bytes.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/run.h"
+#include "tools/wrap.h"
 
 struct dcpk_ranks;
 
@@ -37,15 +38,16 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
  * itself is added.
  */
 enum dcpk_cli_kind {
-    DCPK_CLI_FLAG,   /* value: bool *, set to true */
-    DCPK_CLI_TEXT,   /* value: const char **, borrowed from argv; the last one counts */
-    DCPK_CLI_FILE,   /* as TEXT: the name of a file to read or write; "-" is refused */
-    DCPK_CLI_LIST,   /* value: struct dcpk_cli_list *, each time one more */
-    DCPK_CLI_COUNT,  /* value: int *, 1 .. 1000000 */
-    DCPK_CLI_LENGTH, /* value: int64_t *, 1 .. 2^60 */
-    DCPK_CLI_NUMBER, /* value: double *, 0 or more, finite */
-    DCPK_CLI_MEMORY, /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of
-                        1024; not below what a run needs */
+    DCPK_CLI_FLAG,    /* value: bool *, set to true */
+    DCPK_CLI_TEXT,    /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_FILE,    /* as TEXT: the name of a file to read or write; "-" is refused */
+    DCPK_CLI_LIST,    /* value: struct dcpk_cli_list *, each time one more */
+    DCPK_CLI_COUNT,   /* value: int *, 1 .. 1000000 */
+    DCPK_CLI_LENGTH,  /* value: int64_t *, 1 .. 2^60 */
+    DCPK_CLI_NUMBER,  /* value: double *, 0 or more, finite */
+    DCPK_CLI_HEADING, /* no option: `help` is the title of the rows behind it */
+    DCPK_CLI_MEMORY,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of
+                         1024; not below what a run needs */
 };
 #define DCPK_CLI_MAX_LIST 64
 struct dcpk_cli_list {
@@ -58,9 +60,15 @@ struct dcpk_cli_option {
     enum dcpk_cli_kind kind;
     void *value;
     const char *argument; /* "FILE", "N"; NULL for a flag */
-    const char *help;     /* with default and unit; '\n' breaks the line */
+    const char *help;     /* with default and unit, broken into lines when printed; '\n' begins a
+                             paragraph */
 };
 
+/* A row that is a title of those behind it. */
+#define DCPK_CLI_TITLE(text)                                                                       \
+    {                                                                                              \
+        .kind = DCPK_CLI_HEADING, .help = text                                                     \
+    }
 /* Rows that several commands have; the variable gets the value (0 = default). */
 #define DCPK_CLI_THREADS(variable)                                                                 \
     {                                                                                              \
@@ -85,7 +93,7 @@ struct dcpk_cli_option {
      DCPK_CLI_FLAG,                                                                                \
      &(variable).wants_progress,                                                                   \
      NULL,                                                                                         \
-     "progress on stderr also where that is no terminal: a line every 5 s and at the end\n"        \
+     "progress on stderr also where that is no terminal: a line every 5 s and at the end "         \
      "(default: every 10 s)"},                                                                     \
     {                                                                                              \
         "quiet", 'q', DCPK_CLI_FLAG, &(variable).is_quiet, NULL,                                   \
@@ -99,7 +107,7 @@ struct dcpk_cli_option {
 struct dcpk_cli {
     const char *name;    /* "inspect" */
     const char *usage;   /* what follows the name: "[options] DIR" */
-    const char *summary; /* one sentence */
+    const char *summary; /* one sentence, broken into lines as help is */
     const struct dcpk_cli_option *options;
     size_t n_options;
     const char *example; /* one command line that works */
@@ -139,8 +147,6 @@ void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint
 const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 /* "1.50 GiB" alone. */
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
-/* Text with control bytes as \xNN, so that a key from a file cannot play with the terminal. */
-void dcpk_cli_put_text(FILE *to, const char *text);
 /* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
 /* Flush stdout: what was printed with stdio has arrived, or DCPK_EIO. */

@@ -47,11 +47,11 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     bool as_json = false;
     const struct dcpk_cli_option rows[] = {
         {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
-         "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose\n"
+         "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
          "(default: bit for bit; 0 when --atol is given)"},
         {"atol", 0, DCPK_CLI_NUMBER, &tolerance.atol, "X", "see --rtol (0 when --rtol is given)"},
         {"cast", 0, DCPK_CLI_FLAG, &options.casts, NULL,
-         "floats of two dtypes: compare in the narrower one (default: they differ, but with\n"
+         "floats of two dtypes: compare in the narrower one (default: they differ, but with "
          "--rtol or --atol)"},
         {"weights-only", 0, DCPK_CLI_FLAG, &options.weights_only, NULL,
          "leave the optimizer's state out"},
@@ -60,8 +60,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
          "key by key as stored (default: by the model's parameters, where both hold a model)"},
         {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
-         "count also what only another parallel layout changes (sizes of the mesh, padding of the\n"
-         "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in\n"
+         "count also what only another parallel layout changes (sizes of the mesh, padding of the "
+         "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in "
          "args, defaults in parameter groups)"},
         {"vocab-size", 0, DCPK_CLI_LENGTH, &options.vocab_size, "N",
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},

@@ -118,7 +118,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         "convert",
         "--to FORMAT [options] IN OUT",
         "Convert a checkpoint to another format. IN, which is never touched: a run folder, an "
-        "iteration's\nfolder, or an archive with one. OUT: a run folder, a folder iter_NNNNNNN, or "
+        "iteration's folder, or an archive with one. OUT: a run folder, a folder iter_NNNNNNN, or "
         "a name that ends in .tar.",
         options,
         sizeof options / sizeof options[0],

@@ -153,7 +153,7 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
     const struct dcpk_cli_option rows[] = {
         DCPK_CLI_FORMAT(format),
         {"check", 0, DCPK_CLI_FILE, &check_path, "FILE",
-         "compare with the hashes in FILE, of hash --json or convert --hashes: say which\n"
+         "compare with the hashes in FILE, of hash --json or convert --hashes: say which "
          "tensors differ; exit 1 when some do"},
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.n_threads),

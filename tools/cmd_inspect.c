@@ -74,7 +74,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
          "list every chunk: its box, file, offset and length in bytes"},
         {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
-         "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how\n"
+         "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
          "many are NaN, infinite or zero"},
         DCPK_CLI_FORMAT(format),
         DCPK_CLI_JSON(r.as_json),

@@ -144,8 +144,7 @@ int dcpk_cmd_modify(int argc, char **argv)
          "  \"remove RE\"      keys that match go\n"
          "  \"keep RE\"        keys that do not match go\n"
          "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written anew: in zarr "
-         "they\n"
-         "                    alone, else all data)"},
+         "they alone, else all data)"},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
          "go on where a run that was killed or failed stopped, if there was one"},
@@ -159,7 +158,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
         .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
-                   "never touched;\nits files are linked where nothing in them is cast. An OUT "
+                   "never touched; its files are linked where nothing in them is cast. An OUT "
                    "that ends in .tar is packed.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,

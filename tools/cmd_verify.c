@@ -235,12 +235,12 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     struct verify v = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
     const struct dcpk_cli_option rows[] = {
         {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
-         "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit,\n"
+         "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "
          "weights against their rounded masters, training state by value"},
         {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
          "with --against: DIR was converted without optimizer state"},
         {"vocab-size", 0, DCPK_CLI_LENGTH, &v.vocab_size, "N",
-         "with --against: tokens of the vocabulary, where its padding differs (default:\n"
+         "with --against: tokens of the vocabulary, where its padding differs (default: "
          "args.vocab_size)"},
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &v.bucket_elems, "N",
          "with --against: elements of a DDP bucket in the run that wrote SRC, as 'convert' was "

@@ -33,8 +33,9 @@ struct dcpk_convert_parsed {
 };
 
 #define DCPK_CONVERT_OPTIONS(a)                                                                    \
-    {"swiglu",    0,    DCPK_CLI_FLAG,                                                             \
-     &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"},     \
+    DCPK_CLI_TITLE("what IN holds"),                                                               \
+        {"swiglu",    0,    DCPK_CLI_FLAG,                                                         \
+         &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"}, \
         {"no-swiglu", 0, DCPK_CLI_FLAG, &(a).no_swiglu, NULL, "fc1 is a single matrix"},           \
         {"swiglu-modules", 0,     DCPK_CLI_TEXT,                                                   \
          &(a).modules,     "A,B", "only fc1 of these modules holds gate and up rows"},             \
@@ -44,6 +45,26 @@ struct dcpk_convert_parsed {
          &(a).map_path,                                                                            \
          "FILE",                                                                                   \
          "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
+        {"ddp-bucket-size",                                                                        \
+         0,                                                                                        \
+         DCPK_CLI_LENGTH,                                                                          \
+         &(a).bucket_elems,                                                                        \
+         "N",                                                                                      \
+         "elements of a DDP bucket in the run that wrote IN, where optimizer state gathered by "   \
+         "data-parallel rank 0 (dp_zero_gather_scatter) does not fit args.ddp_bucket_size"},       \
+        DCPK_CLI_TITLE("the run that will load OUT"),                                              \
+        {"target-impl",  0,                                                                        \
+         DCPK_CLI_TEXT,  &(a).impl,                                                                \
+         "any|te|local", "spelling of its names (default: any, all of them as aliases)"},          \
+        {"target-generation",                                                                      \
+         0,                                                                                        \
+         DCPK_CLI_TEXT,                                                                            \
+         &(a).generation,                                                                          \
+         "B|C",                                                                                    \
+         "torch_dist: common state in common.pt (B, read by every release; the default) or as "    \
+         "core 0.19 writes it (C, read from 0.19 on)"},                                            \
+        DCPK_TARGET_OPTIONS((a).target), DCPK_CLI_TITLE("what is written"),                        \
+        {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
         {"output-model-weight-prefix",                                                             \
          0,                                                                                        \
          DCPK_CLI_TEXT,                                                                            \
@@ -55,43 +76,22 @@ struct dcpk_convert_parsed {
          DCPK_CLI_TEXT,                                                                            \
          &(a).state_prefix,                                                                        \
          "P",                                                                                      \
-         "prefix of optimizer keys (default: optimizer.state.module.module.module;\n"              \
-         "fp32 runs one module less)"},                                                            \
-        {"rename-mtp-keys",                                                                        \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).rename_mtp,                                                                          \
-         NULL,                                                                                     \
-         "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer\n"                \
-         "(otherwise both names are written)"},                                                    \
+         "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 runs one " \
+         "module less)"},                                                                          \
         {"like-megatron-inspector",                                                                \
          0,                                                                                        \
          DCPK_CLI_FLAG,                                                                            \
          &(a).like_inspector,                                                                      \
          NULL,                                                                                     \
          "write key for key what Megatron's Python tool writes, where it works"},                  \
-        {"target-impl",                                                                            \
+        {"rename-mtp-keys",                                                                        \
          0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).impl,                                                                                \
-         "any|te|local",                                                                           \
-         "spelling of the target run's names (default: any, all of them as aliases)"},             \
-        {"target-generation",                                                                      \
-         0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).generation,                                                                          \
-         "B|C",                                                                                    \
-         "torch_dist: common state in common.pt (B, read by every release; the\n"                  \
-         "default) or as core 0.19 writes it (C, read from 0.19 on)"},                             \
-        DCPK_TARGET_OPTIONS((a).target),                                                           \
-        {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
-        {"ddp-bucket-size",                                                                        \
-         0,                                                                                        \
-         DCPK_CLI_LENGTH,                                                                          \
-         &(a).bucket_elems,                                                                        \
-         "N",                                                                                      \
-         "elements of a DDP bucket in the run that wrote IN, where optimizer state gathered by\n"  \
-         "data-parallel rank 0 (dp_zero_gather_scatter) does not fit args.ddp_bucket_size"},       \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).rename_mtp,                                                                          \
+         NULL,                                                                                     \
+         "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer (otherwise both " \
+         "names are written)"},                                                                    \
+        DCPK_CLI_TITLE("proof"),                                                                   \
         {"check-input",                                                                            \
          0,                                                                                        \
          DCPK_CLI_FLAG,                                                                            \
@@ -103,7 +103,7 @@ struct dcpk_convert_parsed {
          DCPK_CLI_FLAG,                                                                            \
          &(a).verify,                                                                              \
          NULL,                                                                                     \
-         "read the output back, past the page cache where the system lets it go, and prove it\n"   \
+         "read the output back, past the page cache where the system lets it go, and prove it "    \
          "against IN as 'verify --against' does; only then is it published"},                      \
         {"hashes",                                                                                 \
          0,                                                                                        \
@@ -117,15 +117,17 @@ struct dcpk_convert_parsed {
          &(a).integrity,                                                                           \
          NULL,                                                                                     \
          "add integrity.json, which Megatron's --verify-integrity and 'verify' check"},            \
-        {"force", 0, DCPK_CLI_FLAG, &(a).force, NULL, "replace an output that exists"},            \
+        DCPK_CLI_TITLE("the run of this program"),                                                 \
+        {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
+        {"force",    0,    DCPK_CLI_FLAG,                                                          \
+         &(a).force, NULL, "replace an output that exists, and files of --report and --hashes"},   \
         {"resume",      0,                                                                         \
          DCPK_CLI_FLAG, &(a).resume,                                                               \
          NULL,          "go on where a run that was killed or failed stopped, if there was one"},  \
-        {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
+        DCPK_CLI_THREADS((a).n_threads), DCPK_CLI_MEMORY((a).memory_bytes),                        \
         {"report",         0,      DCPK_CLI_FILE,                                                  \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
-        DCPK_CLI_JSON((a).json), DCPK_CLI_THREADS((a).n_threads),                                  \
-        DCPK_CLI_MEMORY((a).memory_bytes), DCPK_CLI_VOICE((a).voice)
+        DCPK_CLI_JSON((a).json), DCPK_CLI_VOICE((a).voice)
 
 /*
  * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's.

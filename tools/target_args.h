@@ -17,22 +17,22 @@ struct dcpk_target_args {
      DCPK_CLI_TEXT,                                                                                \
      &(a).mesh,                                                                                    \
      "DIMS",                                                                                       \
-     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1;\n"           \
+     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1; "            \
      "default: few large chunks, which every layout loads)"},                                      \
         {"target-dp",                                                                              \
          0,                                                                                        \
          DCPK_CLI_TEXT,                                                                            \
          &(a).dp,                                                                                  \
          "N[,DIMS]",                                                                               \
-         "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks (context\n"     \
-         "parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B elements (default\n"    \
+         "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks (context "      \
+         "parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B elements (default "     \
          "as with --overlap-grad-reduce, 0 without)"},                                             \
         {"vocab-size",  0,                                                                         \
          DCPK_CLI_TEXT, &(a).vocab_size,                                                           \
          "N",           "real rows of the vocabulary (default: as the checkpoint's args say)"},    \
     {                                                                                              \
         "make-vocab-size-divisible-by", 0, DCPK_CLI_TEXT, &(a).divisible_by, "M",                  \
-            "pad the vocabulary to a multiple of M times the target's tp, trimming or adding\n"    \
+            "pad the vocabulary to a multiple of M times the target's tp, trimming or adding "     \
             "zero rows (default: as stored)"                                                       \
     }
 

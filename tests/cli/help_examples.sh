@@ -16,6 +16,7 @@ for command in $commands ''; do
     # shellcheck disable=SC2086 # '' is dcpkit's own help
     dcpkit $command --help >help 2>err || echo "$command --help: exit $?"
     [ ! -s err ] || echo "$command --help: $(cat err)"
+    awk -v "of=$command --help" 'length > 100 { print of ": more than 100 columns: " $0 }' help
     example=$(sed -n '/^example:/{n;s/^  //p;}' help)
     case $example in
     dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;

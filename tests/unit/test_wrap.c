@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_wrap.c - lines for a terminal: where they break, and what cannot get through. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/check.h"
+#include "tools/wrap.h"
+
+#define TEN   "123456789 " /* ten columns with the blank behind it */
+#define FIFTY TEN TEN TEN TEN TEN
+
+static const struct {
+    const char *label, *text;
+    size_t at, indent;
+    const char *wanted;
+} cases[] = {
+    {"nothing", "", 0, 4, ""},
+    {"a word", "word", 0, 4, "word"},
+    {"blanks stay", "  a   b", 0, 4, "  a   b"},
+    {"the last column is used", FIFTY FIFTY "x", 1, 4, FIFTY TEN TEN TEN TEN "123456789\n    x"},
+    {"a line that is full but for one", FIFTY TEN TEN TEN TEN "12345678 x y", 0, 2,
+     FIFTY TEN TEN TEN TEN "12345678 x\n  y"},
+    {"columns that stand there count", "one two", 98, 6, "one\n      two"},
+    {"control bytes", "a\x1b[31mb\n\x7f", 0, 0, "a\\x1b[31mb\\x0a\\x7f"},
+    {"characters of several bytes are one column", "\xc3\xa4 x y", 97, 0, "\xc3\xa4 x\ny"},
+};
+
+static void breaks_between_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *got = NULL;
+        size_t n_got;
+        FILE *to = open_memstream(&got, &n_got);
+
+        CHECK(to != NULL, cases[i].label);
+        dcpk_cli_put_wrapped(to, cases[i].text, strlen(cases[i].text), cases[i].at,
+                             cases[i].indent);
+        fclose(to);
+        CHECK_EQ_STR(got, cases[i].wanted, cases[i].label);
+        free(got);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(breaks_between_words)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
