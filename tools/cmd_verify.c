@@ -41,6 +41,19 @@ static void check_structure(struct verify *v)
         v->ckpt->n_files);
 }
 
+/* What is lost with a file shows in none of its neighbours. */
+static void check_whole(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const dcpk_status st = v->ckpt->format->check_whole == NULL
+                               ? DCPK_OK
+                               : v->ckpt->format->check_whole(v->ckpt, &err);
+
+    dcpk_checks_add(&v->checks, "whole", st, &err,
+                    "nothing that belongs to tensors and objects of %s is missing",
+                    v->ckpt->format->name);
+}
+
 static void check_cover(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -91,7 +104,7 @@ static void check_items(struct verify *v)
     else
         dcpk_checks_add(&v->checks, "checksums", st, &err,
                         "the CRC-32 of every record is right, %s read",
-                        dcpk_cli_size(stats.read_bytes, size));
+                        dcpk_cli_size(stats.item_bytes, size));
 }
 
 /* Megatron's own list of checksums, where the folder has one. */
@@ -178,6 +191,7 @@ static int check(struct verify *v)
 
     if (dcpk_ranks_self(v->options.ranks) == 0) {
         check_structure(v);
+        check_whole(v);
         check_cover(v);
         check_places(v);
         check_pickles(v);

@@ -399,6 +399,7 @@ const struct dcpk_format dcpk_format_dcp = {
     .load_object = dcpk_dcp_load_object,
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
+    .check_whole = dcpk_dcp_check_whole,
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,
     .encode = dcpk_dcp_encode,

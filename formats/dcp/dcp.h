@@ -48,6 +48,13 @@ dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                             struct dcpk_error *err);
 
 /*
+ * The check_whole hook of a plain folder, whose state is its info: nothing in it is Megatron's
+ * torch_dist, which cannot be loaded without its metadata.json. Errors: DCPK_EFORMAT naming the
+ * sign.
+ */
+dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/*
  * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved
  * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, beside what ckpt
  * keeps.

@@ -5,8 +5,10 @@
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 
-#define PROBE_BYTES (64u << 10)
+#define PROBE_BYTES   (64u << 10)
+#define BRIDGE_CONFIG "run_config.yaml" /* of Megatron-Bridge */
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
@@ -50,6 +52,42 @@ static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     return dcpk_dcp_open(ckpt, &info, err);
 }
 
+/* Does the checkpoint hold an object whose key begins so? */
+static bool has_object_below(const struct dcpk_checkpoint *ckpt, const char *prefix)
+{
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_starts_with(ckpt->objects[i].key, prefix))
+            return true;
+    return false;
+}
+
+/*
+ * A run saves args, iteration and checkpoint_version together (generate_state_dict of
+ * megatron/training/checkpointing.py @core_v0.19.0); a folder that has one of them, or the
+ * scheduler, and not all has lost some. Weights alone have none. Megatron-Bridge keeps what args
+ * and iteration say in a file of its own.
+ */
+static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    static const char *const names[] = {"args", "iteration"};
+    enum dcpk_path_kind bridge;
+    dcpk_status st = dcpk_store_look(ckpt->store, BRIDGE_CONFIG, &bridge, err);
+    bool is_of_run = dcpk_checkpoint_object(ckpt, "checkpoint_version") != NULL ||
+                     has_object_below(ckpt, "opt_param_scheduler");
+
+    for (size_t i = 0; i < 2; i++)
+        is_of_run = is_of_run || dcpk_checkpoint_object(ckpt, names[i]) != NULL;
+    if (st != DCPK_OK || bridge == DCPK_PATH_FILE || !is_of_run)
+        return st;
+    for (size_t i = 0; i < 2; i++)
+        if (dcpk_checkpoint_object(ckpt, names[i]) == NULL)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "there is other state of a training run, but no object '%s', which "
+                             "Megatron saves with it",
+                             names[i]);
+    return DCPK_OK;
+}
+
 const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
@@ -61,6 +99,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .load_object = dcpk_dcp_load_object,
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
+    .check_whole = fd_check_whole,
     .to_model = dcpk_fsdp_to_model,
     .from_model = dcpk_fsdp_from_model,
     .lay_out = dcpk_dcp_lay_out,

@@ -96,6 +96,21 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     return DCPK_OK;
 }
 
+/* Every release writes one of the two, and none loads a folder without (torch_dist.md 6). */
+static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    enum dcpk_path_kind common_pt;
+    dcpk_status st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
+
+    if (st == DCPK_OK && common_pt != DCPK_PATH_FILE &&
+        dcpk_checkpoint_object(ckpt, COMMON_STATE) == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "there is neither '" COMMON_PT "' nor an item '" COMMON_STATE
+                       "': args, iteration and scheduler are missing, no release of Megatron loads "
+                       "the folder (the copy is not whole)");
+    return st;
+}
+
 /* What the writer keeps: the common state that finish puts into common.pt; NULL: it is an item. */
 struct writing {
     const struct dcpk_value *common;
@@ -185,6 +200,7 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
     .load_common = td_load_common,
+    .check_whole = td_check_whole,
     .to_model = dcpk_megatron_to_model,
     .from_model = td_from_model,
     .lay_out = dcpk_dcp_lay_out,

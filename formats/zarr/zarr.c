@@ -86,6 +86,19 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
     return DCPK_OK;
 }
 
+static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    enum dcpk_path_kind common_pt;
+    dcpk_status st = dcpk_store_look(ckpt->store, DCPK_ZARR_COMMON_PT, &common_pt, err);
+
+    if (st == DCPK_OK && common_pt != DCPK_PATH_FILE)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "there is no '" DCPK_ZARR_COMMON_PT
+                       "': args, iteration and scheduler are missing, no release of Megatron loads "
+                       "the folder (the copy is not whole)");
+    return st;
+}
+
 const struct dcpk_format dcpk_format_zarr = {
     .name = "zarr",
     .summary = "Megatron's zarr checkpoint (core 0.4 to 0.15)",
@@ -99,6 +112,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .outline_object = zarr_outline_object,
     .each_record = dcpk_dcp_each_record,
     .load_common = zarr_load_common,
+    .check_whole = zarr_check_whole,
     .close = dcpk_zarr_close,
     .to_model = dcpk_megatron_to_model,
     .from_model = dcpk_zarr_from_model,

@@ -81,6 +81,12 @@ struct dcpk_format {
      * is none. */
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
+    /*
+     * Optional: is what a checkpoint of this format has beside its tensors and objects there, or
+     * that which its items say was there? Looks at names and metadata alone. Errors: DCPK_EFORMAT
+     * naming what is missing and the sign of it; DCPK_EIO where the system does not say.
+     */
+    dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /* Optional. Runs exactly once for each state allocated, also after open() failed. */
     void (*close)(struct dcpk_checkpoint *ckpt);
 

@@ -30,7 +30,10 @@ struct dcpk_exec_options {
 };
 
 struct dcpk_exec_stats { /* of all ranks */
+    /* What was asked of the system: reads are put together as threads meet them, so the number is
+     * another each time. */
     uint64_t read_bytes, written_bytes;
+    uint64_t item_bytes; /* of dcpk_exec_check_items: of all items, each place once */
     double seconds;
 };
 

@@ -274,6 +274,8 @@ dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats
         st = dcpk_pass_share(&c.pass, NULL, NULL, dcpk_pass_run(&c.pass, err), err);
     }
     st = dcpk_pass_end(&c.pass, stats, st);
+    if (st == DCPK_OK && stats != NULL)
+        stats->item_bytes = c.pass.work.total_bytes;
     dcpk_free(c.chunks);
     dcpk_free(c.objects);
     return st;
