@@ -139,8 +139,10 @@ int dcpk_cmd_modify(int argc, char **argv)
     bool dry_run = false, as_json = false;
     const struct dcpk_cli_option rows[] = {
         {"op", 0, DCPK_CLI_LIST, &edits, "OP",
-         "may be given many times, applied in this order; RE is an extended regular expression:\n"
-         "  \"rename RE NEW\"  matches in a key become NEW; \\1 to \\9 are groups, '' is no text\n"
+         "may be given many times, applied in this order; RE is a regular\n"
+         "expression as in Python (by PCRE2):\n"
+         "  \"rename RE NEW\"  matches in a key become NEW; \\1, \\g<1>, \\g<name> are groups,\n"
+         "                    '' is no text\n"
          "  \"remove RE\"      keys that match go\n"
          "  \"keep RE\"        keys that do not match go\n"
          "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written anew: in zarr "

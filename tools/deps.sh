@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
-    libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev)
+    libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev)
 tests=(libcmocka-dev zip zstd libopenmpi-dev openmpi-bin)
 ci=(clang clang-format libclang-rt-dev shellcheck python3-venv)
 
@@ -34,7 +34,7 @@ has_without_dpkg() {
     for program in cc cmake ninja pkg-config; do
         command -v "$program" >/dev/null || return 1
     done
-    pkg-config --exists libcjson libxxhash libdeflate libcrypto zlib || return 1
+    pkg-config --exists libcjson libxxhash libdeflate libpcre2-8 libcrypto zlib || return 1
     [ "$1" = build ] || pkg-config --exists cmocka
 }
 

@@ -2,15 +2,13 @@
 /* edit.c - parses operations on keys and applies them. */
 #include "lib/rules/edit.h"
 
-#include <regex.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/map.h"
-
-#define N_GROUPS 10
+#include "lib/base/regex.h"
 
 enum verb { RENAME, REMOVE, KEEP, CAST, N_VERBS };
 static const struct {
@@ -26,9 +24,8 @@ static const struct {
 struct edit {
     const char *text; /* the whole operation, for messages */
     enum verb verb;
-    regex_t regex;
-    bool is_compiled;
-    char *replacement; /* RENAME; owned */
+    struct dcpk_regex *regex;
+    struct dcpk_replacement *replacement; /* RENAME */
     enum dcpk_dtype to;
 };
 
@@ -42,9 +39,8 @@ void dcpk_edits_free(struct dcpk_edits *edits)
     if (edits == NULL)
         return;
     for (size_t i = 0; edits->list != NULL && i < edits->n; i++) {
-        if (edits->list[i].is_compiled)
-            regfree(&edits->list[i].regex);
-        dcpk_free(edits->list[i].replacement);
+        dcpk_regex_free(edits->list[i].regex);
+        dcpk_replacement_free(edits->list[i].replacement);
     }
     dcpk_free(edits->list);
     dcpk_free(edits);
@@ -102,106 +98,16 @@ static dcpk_status copy_word(const struct word *word, char **copy, struct dcpk_e
     return DCPK_OK;
 }
 
-/* Behind the bracket expression that begins at p: "[^]a-z[:digit:]]". The text's end where it has
- * none, which regcomp refuses. */
-static const char *skip_brackets(const char *p)
-{
-    p += p[1] == '^' ? 2 : 1;
-    p += *p == ']';
-    while (*p != '\0' && *p != ']') {
-        const char kind = p[0] == '[' && p[1] != '\0' && strchr(".=:", p[1]) != NULL ? p[1] : '\0';
-
-        p++;
-        if (kind == '\0')
-            continue;
-        for (p++; *p != '\0' && !(p[0] == kind && p[1] == ']'); p++)
-            ;
-        p += *p == '\0' ? 0 : 2;
-    }
-    return *p == '\0' ? p : p + 1;
-}
-
-/*
- * Repetitions of repetitions, as "a++" or the lazy "a*?" of other languages: POSIX leaves open what
- * they mean, and regcomp of glibc takes twice the memory for each one more.
- */
-static dcpk_status check_repetitions(const char *text, struct dcpk_error *err)
-{
-    bool is_repeated = false;
-
-    for (const char *p = text; *p != '\0';) {
-        const bool repeats = strchr("*+?{", *p) != NULL;
-
-        if (repeats && is_repeated)
-            return dcpk_fail(err, DCPK_EUSAGE,
-                             "the regular expression '%s': '%.2s' repeats a repetition, which has "
-                             "no meaning in POSIX",
-                             text, p - 1);
-        is_repeated = repeats;
-        if (*p == '[')
-            p = skip_brackets(p);
-        else if (*p == '{' && strchr(p, '}') != NULL)
-            p = strchr(p, '}') + 1;
-        else
-            p += p[0] == '\\' && p[1] != '\0' ? 2 : 1;
-    }
-    return DCPK_OK;
-}
-
-static dcpk_status compile(struct edit *edit, const struct word *word, struct dcpk_error *err)
-{
-    char *text = NULL, message[256];
-    int code;
-
-    if (copy_word(word, &text, err) != DCPK_OK)
-        return err->status;
-    if (check_repetitions(text, err) != DCPK_OK) {
-        dcpk_free(text);
-        return err->status;
-    }
-    code = regcomp(&edit->regex, text, REG_EXTENDED);
-    dcpk_free(text);
-    if (code != 0) {
-        regerror(code, &edit->regex, message, sizeof message);
-        return dcpk_fail(err, code == REG_ESPACE ? DCPK_ENOMEM : DCPK_EUSAGE,
-                         "the regular expression '%.*s': %s", (int)word->n, word->text, message);
-    }
-    edit->is_compiled = true;
-    return DCPK_OK;
-}
-
-/* \0 .. \9 and \\ alone follow a backslash, and the groups exist. */
-static dcpk_status check_replacement(const struct edit *edit, struct dcpk_error *err)
-{
-    for (const char *p = edit->replacement; *p != '\0'; p++) {
-        if (*p != '\\')
-            continue;
-        p++;
-        if (*p == '\\')
-            continue;
-        if (*p < '0' || *p > '9')
-            return dcpk_fail(err, DCPK_EUSAGE,
-                             "'\\%.1s' in '%s' is neither a group (\\0 to \\9) nor '\\\\'", p,
-                             edit->replacement);
-        if ((size_t)(*p - '0') > edit->regex.re_nsub)
-            return dcpk_fail(err, DCPK_EUSAGE, "'\\%.1s' in '%s': the expression has %zu groups", p,
-                             edit->replacement, edit->regex.re_nsub);
-    }
-    return DCPK_OK;
-}
-
 static dcpk_status parse_argument(struct edit *edit, const struct word *last,
                                   struct dcpk_error *err)
 {
-    static const struct word empty = {"", 0};
     char *name = NULL;
 
     if (edit->verb == RENAME) {
         const bool is_empty = last->n == 2 && memcmp(last->text, "''", 2) == 0;
 
-        if (copy_word(is_empty ? &empty : last, &edit->replacement, err) != DCPK_OK)
-            return err->status;
-        return check_replacement(edit, err);
+        return dcpk_replacement_new(edit->regex, last->text, is_empty ? 0 : last->n,
+                                    &edit->replacement, err);
     }
     if (edit->verb != CAST)
         return DCPK_OK;
@@ -229,7 +135,7 @@ static dcpk_status parse(const char *text, struct edit *edit, struct dcpk_error 
     else if (regex.n == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "it has too few words: %s", verbs[edit->verb].usage);
     else
-        st = compile(edit, &regex, err);
+        st = dcpk_regex_new(regex.text, regex.n, &edit->regex, err);
     if (st == DCPK_OK)
         st = parse_argument(edit, &last, err);
     if (st != DCPK_OK)
@@ -259,68 +165,13 @@ dcpk_status dcpk_edits_parse(const char *const *texts, size_t n, struct dcpk_edi
     return DCPK_OK;
 }
 
-static void put_replacement(const struct edit *edit, const char *name, const regmatch_t *groups,
-                            struct dcpk_bytes *out)
-{
-    for (const char *p = edit->replacement; *p != '\0'; p++) {
-        const regmatch_t *group;
-
-        if (*p != '\\' || *++p == '\\') {
-            dcpk_bytes_put(out, p, 1);
-            continue;
-        }
-        group = &groups[*p - '0'];
-        if (group->rm_so >= 0)
-            dcpk_bytes_put(out, name + group->rm_so, (size_t)(group->rm_eo - group->rm_so));
-    }
-}
-
-/*
- * Does the pattern match text[from .. n)? What stands before `from` counts for ^ and \b; groups:
- * places in text. Running out of memory is no answer. REG_STARTEND is an extension of BSD and
- * glibc: without it each match of a long key would measure the key's length anew.
- */
-static dcpk_status matches(const struct edit *edit, const struct word *text, size_t from,
-                           regmatch_t groups[N_GROUPS], bool *found, struct dcpk_error *err)
-{
-    int code;
-
-    groups[0] = (regmatch_t){(regoff_t)from, (regoff_t)text->n};
-    code = regexec(&edit->regex, text->text, N_GROUPS, groups, REG_STARTEND);
-    *found = code == 0;
-    if (code == 0 || code == REG_NOMATCH)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_ENOMEM, "out of memory: matching '%s'", text->text);
-}
-
-/* Replace every match in item->name, as GNU sed's s///g: an empty match right behind another one is
- * none. */
+/* Replace every match in item->name. */
 static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena,
                                struct dcpk_edit_item *item, struct dcpk_error *err)
 {
-    const struct word name = {item->name, strlen(item->name)};
-    regmatch_t groups[N_GROUPS];
     struct dcpk_bytes out = {0};
-    size_t at = 0, behind = SIZE_MAX; /* the last match */
-    bool found;
-    dcpk_status st;
+    dcpk_status st = dcpk_regex_replace(edit->regex, edit->replacement, item->name, &out, err);
 
-    while ((st = matches(edit, &name, at, groups, &found, err)) == DCPK_OK && found) {
-        const size_t first = (size_t)groups[0].rm_so, end = (size_t)groups[0].rm_eo;
-
-        dcpk_bytes_put(&out, name.text + at, first - at);
-        if (end > first || first != behind)
-            put_replacement(edit, name.text, groups, &out);
-        at = behind = end;
-        if (end > first)
-            continue;
-        if (at == name.n)
-            break;
-        dcpk_bytes_put(&out, name.text + at++, 1); /* an empty match: one byte on */
-    }
-    dcpk_bytes_text(&out, name.text + at);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(&out, err);
     if (st == DCPK_OK && out.n_bytes == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "'%s' would become the empty key", item->key);
     if (st == DCPK_OK) {
@@ -348,13 +199,11 @@ static dcpk_status apply_one(const struct edit *edit, struct dcpk_arena *arena,
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        const struct word name = {items[i].name, strlen(items[i].name)};
-        regmatch_t groups[N_GROUPS];
         bool is_match;
 
         if (items[i].removed_by != NULL)
             continue;
-        st = matches(edit, &name, 0, groups, &is_match, err);
+        st = dcpk_regex_search(edit->regex, items[i].name, &is_match, err);
         if (st != DCPK_OK)
             break;
         if (edit->verb == CAST && items[i].dtype == DCPK_DTYPE_NONE)

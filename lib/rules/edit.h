@@ -21,13 +21,12 @@ struct dcpk_edits;
 
 /*
  * Compile operations:
- * - "rename RE NEW": every match in a key becomes NEW; \1 .. \9 are groups of RE, \0 the match,
- *   \\ a backslash.
+ * - "rename RE NEW": every match in a key becomes NEW, a template as dcpk_replacement_new takes it.
  * - "remove RE": keys that match go.
  * - "keep RE": keys that do not match go.
  * - "cast RE DTYPE": tensors that match get another floating point dtype (torch's name); objects
  *   stay.
- * RE is a POSIX extended regular expression that is looked for anywhere in the key. It may hold
+ * RE is a regular expression (lib/base/regex.h) that is looked for anywhere in the key. It may hold
  * blanks; NEW and DTYPE, the last word, may not; NEW "''" is the empty text. Errors: DCPK_EUSAGE
  * with the operation and the fault.
  */
@@ -38,7 +37,8 @@ void dcpk_edits_free(struct dcpk_edits *edits); /* NULL is a no-op */
 /*
  * Apply them in order, each to the keys as the ones before left them. New names live in `arena`.
  * Errors, DCPK_EUSAGE: an operation that matches nothing (a cast: no tensor), two keys that become
- * one (names both), a key that becomes empty, a cast of what is no float, nothing left.
+ * one (names both), a key that becomes empty, a cast of what is no float, nothing left. Those of
+ * searching and replacing.
  */
 dcpk_status dcpk_edits_apply(const struct dcpk_edits *edits, struct dcpk_arena *arena,
                              struct dcpk_edit_item *items, size_t n, struct dcpk_error *err);

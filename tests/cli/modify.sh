@@ -39,3 +39,13 @@ refuses "unknown operation" 2 'begins with none of' modify --op 'delete x' in ne
 refuses "OUT exists" 2 'exists \(--force' modify --op 'remove ^optimizer' in out
 refuses "OUT in IN" 2 'lies inside' modify --op 'remove ^optimizer' in in/new
 modify --force --op 'keep decoder' in out | tail -n 2
+
+# Patterns as users of Python's re write them.
+modify --dry-run --op 'keep \.(?:linear_fc|fc)\d\.weight\b' --op 'rename (?P<which>fc\d)\. \g<which>_x.' in new |
+    grep -cE '_x\.weight'
+modify --dry-run --op 'rename ^(optimizer\.state\.\w+?)\.(.*)$ \g<2>.\g<1>' in new | grep -m 1 ' -> '
+refuses "a broken pattern" 2 "operation 'remove fc\(1': the regular expression 'fc\(1', byte 4" modify --op 'remove fc(1' in new
+refuses "a group that is not there" 2 "replacement 'x.1', byte 1: group 1, but" modify --op 'rename fc x\1' in new
+# shellcheck disable=SC2086 # BOUNDED is a command with its arguments
+refuses "a pattern without end" 2 'needs more than [0-9]* steps' $BOUNDED "$DCPKIT" \
+    modify-state-dict --op 'remove ^(\w+\.?)+[!?]$' in new

@@ -26,7 +26,7 @@ struct scene {
     bool replaces;                /* something stands there before */
     bool resumes;                 /* knows --resume */
     bool needs_memory; /* a library does not survive without: libarchive 3.6 uses an entry that it
-                          could not allocate, glibc 2.36's regcomp frees twice */
+                          could not allocate */
 };
 
 #define DCPKIT "dcpkit" /* stands for the program's path */

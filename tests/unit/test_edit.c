@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_edit.c - operations on keys; renamed keys are what GNU sed -E 's/RE/NEW/g' makes of them. */
+/* test_edit.c - operations on keys; renamed keys are what Python's re.sub makes of them. */
 #include "lib/rules/edit.h"
 
 #include <stdlib.h>
@@ -44,11 +44,11 @@ static const struct {
     {"empty matches", {"rename x* -", "keep ^-s"}, {NULL, NULL, "-s-t-e-p-s-", NULL}, 0},
     {"empty matches and others",
      {"rename e* -"},
-     {"-d-c-o-d-r-.-l-a-y-r-s-.-1-0-.-m-l-p-.-f-c-1-.-w-i-g-h-t-",
-      "-d-c-o-d-r-.-l-a-y-r-s-.-2-.-m-l-p-.-f-c-1-.-b-i-a-s-", "-s-t-p-s-", "-a-r-g-s-"},
+     {"-d--c-o-d--r-.-l-a-y--r-s-.-1-0-.-m-l-p-.-f-c-1-.-w--i-g-h-t-",
+      "-d--c-o-d--r-.-l-a-y--r-s-.-2-.-m-l-p-.-f-c-1-.-b-i-a-s-", "-s-t--p-s-", "-a-r-g-s-"},
      0},
     {"where words begin",
-     {"rename \\<. X"},
+     {"rename \\b\\w X"},
      {"Xecoder.Xayers.X0.Xlp.Xc1.Xeight", "Xecoder.Xayers.X.Xlp.Xc1.Xias", "Xteps", "Xrgs"},
      0},
     {"nothing for it",
@@ -56,7 +56,7 @@ static const struct {
      {"decoder.10.mlp.fc1.weight", "decoder.2.mlp.fc1.bias", "steps", "args"},
      0},
     {"signs of repetition as letters",
-     {"keep ^[]*+?{[:alpha:]]+s$|\\+*\\??x{2}"},
+     {"keep ^[]*+?{[:alpha:]]+s$|\\+*\\?+x{2}"},
      {NULL, NULL, "steps", "args"},
      0},
     {"remove", {"remove ^decoder"}, {NULL, NULL, "steps", "args"}, 0},
@@ -118,13 +118,10 @@ static void test_cases(void **state)
 
 /* Every byte of a long key is a match: when each match measured the rest of the key 2 MiB took
  * minutes. */
-#ifndef DCPK_LONG_KEY_BYTES
-#define DCPK_LONG_KEY_BYTES (2 << 20)
-#endif
 static void test_long_key(void **state)
 {
     static const char *const op = "rename (a) b\\1";
-    const size_t n = DCPK_LONG_KEY_BYTES;
+    const size_t n = 2 << 20;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     char *key = malloc(n + 1);
@@ -153,12 +150,8 @@ static const struct {
     {{"rename"}, "it begins with none of"},
     {{"rename a"}, "too few words: rename RE NEW"},
     {{"remove "}, "too few words"},
-    {{"remove ("}, "the regular expression '('"},
-    {{"remove weight++"}, "'weight++': '++' repeats a repetition"},
-    {{"remove .*?weight"}, "'*?' repeats a repetition"},
-    {{"remove a{2}{3}"}, "'}{' repeats a repetition"},
-    {{"remove [x*+]+*"}, "'+*' repeats a repetition"},
-    {{"rename a \\1"}, "the expression has 0 groups"},
+    {{"remove ("}, "operation 'remove (': the regular expression '(', byte 1"},
+    {{"rename a \\1"}, "operation 'rename a \\1': the replacement '\\1', byte 0: group 1, but"},
     {{"rename a b\\x"}, "neither a group"},
     {{"rename a b\\"}, "neither a group"},
     {{"cast weight int32"}, "'int32' is none of float64"},
