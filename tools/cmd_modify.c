@@ -141,12 +141,12 @@ int dcpk_cmd_modify(int argc, char **argv)
         {"op", 0, DCPK_CLI_LIST, &edits, "OP",
          "may be given many times, applied in this order; RE is a regular\n"
          "expression as in Python (by PCRE2):\n"
-         "  \"rename RE NEW\"  matches in a key become NEW; \\1, \\g<1>, \\g<name> are groups,\n"
-         "                    '' is no text\n"
+         "  \"rename RE NEW\"  matches in a key become NEW; \\1 and \\g<name>\n"
+         "                   are groups, '' is no text\n"
          "  \"remove RE\"      keys that match go\n"
          "  \"keep RE\"        keys that do not match go\n"
-         "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written anew: in zarr "
-         "they alone, else all data)"},
+         "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written\n"
+         "                   anew: in zarr they alone, else all data)"},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
          "go on where a run that was killed or failed stopped, if there was one"},
