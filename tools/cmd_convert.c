@@ -78,6 +78,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     dcpk_bar_end(bar);
     if (st == DCPK_OK)
         st = dcpk_ranks_agree(ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
+    if (st == DCPK_OK)
+        dcpk_note_tracker(&a->voice, &c.target);
     dcpk_conversion_free(&c);
     return st;
 }

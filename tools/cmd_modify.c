@@ -7,8 +7,10 @@
 #include "kernels/kernels.h"
 #include "lib/base/json.h"
 #include "lib/exec/modify.h"
+#include "lib/exec/target.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
+#include "tools/run_args.h"
 
 #define NAME "modify-state-dict"
 
@@ -49,11 +51,11 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
 
 static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
 {
-    char size[DCPK_SIZE_TEXT_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
 
     printf("%s ", dry_run ? "would write" : "wrote");
     dcpk_cli_put_text(stdout, m->target.folder);
-    printf(" (%s)\n", m->ckpt->format->name);
+    printf(" (%s)%s\n", m->ckpt->format->name, dcpk_tracker_words(&m->target, words));
     for (size_t i = 0; dry_run && i < m->n_items; i++)
         print_item(&m->items[i]);
     printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
@@ -100,6 +102,7 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
     dcpk_json_add_uint(&j, "renamed", m->n_renamed);
     dcpk_json_add_uint(&j, "resumed_bytes", m->resumed_bytes);
     dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
+    dcpk_target_put_tracker(&m->target, &j);
     dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
@@ -125,6 +128,8 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
                       m.n_copied);
     if (st == DCPK_OK)
         st = as_json ? print_json(&m, dry_run, &err) : print(&m, dry_run, &err);
+    if (st == DCPK_OK)
+        dcpk_note_tracker(voice, &m.target);
     dcpk_modification_free(&m);
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
 }
@@ -136,6 +141,8 @@ int dcpk_cmd_modify(int argc, char **argv)
     struct dcpk_modify_options options = {
         .formats = dcpk_formats, .open_file = dcpk_archive_opener, .backend = dcpk_backends[0]};
     struct dcpk_voice voice = {.command = NAME};
+    const char *tracker = NULL;
+    struct dcpk_error err = DCPK_ERROR_INIT;
     bool dry_run = false, as_json = false;
     const struct dcpk_cli_option rows[] = {
         {"op", 0, DCPK_CLI_LIST, &edits, "OP",
@@ -150,6 +157,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
          "go on where a run that was killed or failed stopped, if there was one"},
+        DCPK_CLI_TRACKER(tracker),
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
@@ -176,6 +184,8 @@ int dcpk_cmd_modify(int argc, char **argv)
         return code;
     if (edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
+    if (dcpk_parse_tracker(tracker, &options.tracker, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
     options.in = args[0];
     options.out = args[1];
     options.edits = texts;

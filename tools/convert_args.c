@@ -126,6 +126,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
     if (st == DCPK_OK)
+        st = dcpk_parse_tracker(a->tracker, &options->tracker, err);
+    if (st == DCPK_OK)
         st = check_generation(a, options->to, err);
     if (st == DCPK_OK)
         st = check_fsdp_options(a, options->to, err);

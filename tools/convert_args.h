@@ -5,6 +5,7 @@
 
 #include "lib/exec/convert.h"
 #include "tools/cmd.h"
+#include "tools/run_args.h"
 #include "tools/target_args.h"
 
 #define DCPK_MAX_MODULES 64
@@ -12,7 +13,7 @@
 /* What the command line says. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
-        *model_prefix, *state_prefix;
+        *model_prefix, *state_prefix, *tracker;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
@@ -124,7 +125,8 @@ struct dcpk_convert_parsed {
         {"resume",      0,                                                                         \
          DCPK_CLI_FLAG, &(a).resume,                                                               \
          NULL,          "go on where a run that was killed or failed stopped, if there was one"},  \
-        DCPK_CLI_THREADS((a).n_threads), DCPK_CLI_MEMORY((a).memory_bytes),                        \
+        DCPK_CLI_TRACKER((a).tracker), DCPK_CLI_THREADS((a).n_threads),                            \
+        DCPK_CLI_MEMORY((a).memory_bytes),                                                         \
         {"report",         0,      DCPK_CLI_FILE,                                                  \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
         DCPK_CLI_JSON((a).json), DCPK_CLI_VOICE((a).voice)

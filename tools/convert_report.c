@@ -10,6 +10,7 @@
 
 #include "lib/base/sink.h"
 #include "tools/cmd.h"
+#include "tools/run_args.h"
 
 #define MAX_REASONS 32
 
@@ -90,28 +91,19 @@ const char *dcpk_proof_text(const struct dcpk_prove_report *report,
     return text;
 }
 
-/* The end of the line "to": what becomes of a tracker that was there. */
-static void print_tracker(const struct dcpk_run *target)
-{
-    if (target->has_tracker && !target->writes_tracker)
-        fputs(" (the tracker beside it is left as it is)", stdout);
-    else if (target->tracker_was >= 0 && target->tracker_was != target->iteration)
-        printf(" (the tracker named iteration %" PRId64 " before)", target->tracker_was);
-    putchar('\n');
-}
-
 void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
 {
     const struct dcpk_plan_totals *t = &c->totals;
     struct dcpk_report_counts n;
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
+    char words[DCPK_TRACKER_WORDS_BYTES];
 
     dcpk_report_count(c, &n);
     printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
            *c->ckpt->generation == '\0' ? "" : " generation ", c->ckpt->generation,
            c->options->to->name);
-    printf("  from       %s\n  to         %s", c->source.folder, c->target.folder);
-    print_tracker(&c->target);
+    printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
+           dcpk_tracker_words(&c->target, words));
     printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
            " pieces, under %" PRIu64 " keys\n",
            t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,

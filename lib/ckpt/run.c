@@ -23,7 +23,6 @@
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
 #define RELEASE_NAME        "release"
-#define ARCHIVE_SUFFIX      ".tar"
 
 /* A folder that holds one of these is a checkpoint itself (torch_dist.md 1, fsdp_dtensor.md 2,
  * zarr.md 1). */
@@ -56,8 +55,7 @@ char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
     return text;
 }
 
-/* The length of path without the slashes at its end; "/" stays. */
-static int trimmed(const char *path)
+int dcpk_run_trimmed(const char *path)
 {
     size_t n = strlen(path);
 
@@ -66,8 +64,7 @@ static int trimmed(const char *path)
     return (int)n;
 }
 
-/* The last component of path[0 .. n_path) and its length. */
-static const char *last_name(const char *path, int n_path, int *n)
+const char *dcpk_run_last_name(const char *path, int n_path, int *n)
 {
     int at = n_path;
 
@@ -110,18 +107,18 @@ static int64_t path_iteration(const char *path)
 {
     char real[PATH_MAX];
     int n;
-    const char *name = last_name(path, trimmed(path), &n);
+    const char *name = dcpk_run_last_name(path, dcpk_run_trimmed(path), &n);
     int64_t iteration = dcpk_run_name_iteration(name, n);
 
     if (iteration == DCPK_ITERATION_UNKNOWN && realpath(path, real) != NULL) {
-        name = last_name(real, trimmed(real), &n);
+        name = dcpk_run_last_name(real, dcpk_run_trimmed(real), &n);
         iteration = dcpk_run_name_iteration(name, n);
     }
     return iteration;
 }
 
-static dcpk_status look(const char *name, int flags, enum dcpk_path_kind *kind,
-                        struct dcpk_error *err)
+dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
+                          struct dcpk_error *err)
 {
     struct dcpk_path path = {DCPK_PATH_NOTHING, 0};
     const dcpk_status st = dcpk_path_look(AT_FDCWD, name, flags, &path, err);
@@ -130,8 +127,7 @@ static dcpk_status look(const char *name, int flags, enum dcpk_path_kind *kind,
     return st;
 }
 
-/* Is one of the marks a plain file in the folder? */
-static dcpk_status find_mark(const char *folder, bool *found, struct dcpk_error *err)
+dcpk_status dcpk_run_find_mark(const char *folder, bool *found, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
     dcpk_status st = DCPK_OK;
@@ -139,23 +135,16 @@ static dcpk_status find_mark(const char *folder, bool *found, struct dcpk_error 
     for (size_t i = 0; i < DCPK_RUN_N_MARKS && st == DCPK_OK && kind != DCPK_PATH_FILE; i++) {
         char *path = dcpk_run_text(err, "%s/%s", folder, dcpk_run_marks[i]);
 
-        st = path == NULL ? err->status : look(path, 0, &kind, err);
+        st = path == NULL ? err->status : dcpk_run_look(path, 0, &kind, err);
         dcpk_free(path);
     }
     *found = kind == DCPK_PATH_FILE;
     return st;
 }
 
-static char *iteration_text(int64_t iteration, struct dcpk_error *err)
-{
-    if (iteration == DCPK_ITERATION_RELEASE)
-        return dcpk_run_text(err, "%s", RELEASE_NAME);
-    return dcpk_run_text(err, "%" PRId64, iteration);
-}
-
 char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err)
 {
-    const int n = trimmed(run);
+    const int n = dcpk_run_trimmed(run);
     const char *slash = n == 1 && run[0] == '/' ? "" : "/";
 
     if (iteration == DCPK_ITERATION_RELEASE)
@@ -247,7 +236,7 @@ dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteratio
                      DCPK_TRACKER_NAME, n > 40 ? 40 : (int)n, text);
 }
 
-static dcpk_status read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err)
+dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
     struct dcpk_source *source;
@@ -276,26 +265,26 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
     enum dcpk_path_kind kind;
     bool is_checkpoint = false;
-    dcpk_status st = look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         st = dcpk_fail_errno(err, ENOENT, "the folder cannot be read");
     else if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = dcpk_fail(err, DCPK_EIO, "not a folder; a checkpoint is one");
     if (st == DCPK_OK)
-        st = find_mark(path, &is_checkpoint, err);
+        st = dcpk_run_find_mark(path, &is_checkpoint, err);
     if (st != DCPK_OK)
         goto out;
     found.iteration = path_iteration(path);
     if (found.iteration != DCPK_ITERATION_UNKNOWN || is_checkpoint) {
-        found.folder = dcpk_run_text(err, "%.*s", trimmed(path), path);
+        found.folder = dcpk_run_text(err, "%.*s", dcpk_run_trimmed(path), path);
     } else {
-        st = read_tracker(path, &found.iteration, err);
+        st = dcpk_run_read_tracker(path, &found.iteration, err);
         if (st != DCPK_OK)
             goto out;
         found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
-    st = found.folder == NULL ? err->status : look(found.folder, 0, &kind, err);
+    st = found.folder == NULL ? err->status : dcpk_run_look(found.folder, 0, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = no_iteration(path, found.folder, err);
 out:
@@ -324,7 +313,7 @@ static dcpk_status open_plain_file(const char *path, dcpk_run_open_file *open_fi
 {
     int n;
 
-    if (is_part(last_name(path, trimmed(path), &n)))
+    if (is_part(dcpk_run_last_name(path, dcpk_run_trimmed(path), &n)))
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is a file of a checkpoint: give its folder", path);
     if (open_file != NULL)
         return open_file(path, progress, run, store, err);
@@ -340,7 +329,7 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
 {
     struct dcpk_run found = {0};
     enum dcpk_path_kind kind;
-    dcpk_status st = look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
     if (st != DCPK_OK)
         return st;
@@ -354,258 +343,4 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
     else
         dcpk_run_release(&found);
     return st;
-}
-
-/* OUT is named as an iteration folder: it must be Megatron's spelling, or the tracker would not
- * lead to it. */
-static dcpk_status check_spelling(const char *name, int n, int64_t iteration,
-                                  struct dcpk_error *err)
-{
-    char *right = dcpk_run_iteration_path("", iteration, err);
-    dcpk_status st = DCPK_OK;
-
-    if (right == NULL)
-        return err->status;
-    if (strlen(right + 1) != (size_t)n || memcmp(right + 1, name, (size_t)n) != 0)
-        st = dcpk_fail(err, DCPK_EUSAGE, "Megatron calls the folder of iteration %" PRId64 " '%s'",
-                       iteration, right + 1);
-    dcpk_free(right);
-    return st;
-}
-
-static dcpk_status check_run_folder(const char *out, int64_t iteration, struct dcpk_error *err)
-{
-    enum dcpk_path_kind kind;
-    bool is_checkpoint;
-
-    if (look(out, 0, &kind, err) != DCPK_OK || find_mark(out, &is_checkpoint, err) != DCPK_OK)
-        return err->status;
-    if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
-        return dcpk_fail(err, DCPK_EUSAGE, "it exists and is no folder");
-    if (is_checkpoint)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "it is itself a checkpoint; name a run folder, or a folder iter_NNNNNNN");
-    if (iteration == DCPK_ITERATION_UNKNOWN)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "the iteration of the source is not known: name the output folder "
-                         "iter_NNNNNNN or release");
-    return DCPK_OK;
-}
-
-/* OUT is an iteration folder: its tracker lies beside it. */
-static void target_iteration(const char *out, int64_t iteration, struct dcpk_run *run,
-                             struct dcpk_error *err)
-{
-    const int n_path = trimmed(out);
-    int n;
-
-    last_name(out, n_path, &n);
-    run->folder = dcpk_run_text(err, "%.*s", n_path, out);
-    run->tracker = dcpk_run_text(err, "%.*s%s", n_path - n, out, DCPK_TRACKER_NAME);
-    run->tracker_text = iteration_text(iteration, err);
-    run->iteration = iteration;
-}
-
-static void target_run(const char *out, int64_t iteration, struct dcpk_run *run,
-                       struct dcpk_error *err)
-{
-    const int n = trimmed(out);
-
-    run->folder = dcpk_run_iteration_path(out, iteration, err);
-    run->tracker =
-        dcpk_run_text(err, "%.*s%s%s", n, out, out[n - 1] == '/' ? "" : "/", DCPK_TRACKER_NAME);
-    run->tracker_text = iteration_text(iteration, err);
-    run->iteration = iteration;
-}
-
-/* What the run folder's tracker names so far. */
-static int64_t tracker_was(const char *out)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t iteration;
-
-    return read_tracker(out, &iteration, &err) == DCPK_OK ? iteration : DCPK_ITERATION_UNKNOWN;
-}
-
-dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
-                            struct dcpk_error *err)
-{
-    struct dcpk_run target = {.tracker_was = DCPK_ITERATION_UNKNOWN};
-    enum dcpk_path_kind kind;
-    bool is_iteration;
-    dcpk_status st;
-    int n;
-    const char *name = last_name(out, trimmed(out), &n);
-    const int64_t named = dcpk_run_name_iteration(name, n);
-
-    is_iteration = named != DCPK_ITERATION_UNKNOWN;
-    if (n == 0)
-        st = dcpk_fail(err, DCPK_EUSAGE, "the name of the output folder is empty");
-    else if (is_iteration)
-        st = check_spelling(name, n, named, err);
-    else
-        st = check_run_folder(out, iteration, err);
-    if (st != DCPK_OK)
-        goto out;
-    if (is_iteration)
-        target_iteration(out, named, &target, err);
-    else
-        target_run(out, iteration, &target, err);
-    if (target.folder == NULL || target.tracker == NULL || target.tracker_text == NULL) {
-        st = err->status;
-        goto out;
-    }
-    st = look(target.tracker, 0, &kind, err);
-    target.has_tracker = st == DCPK_OK && kind != DCPK_PATH_NOTHING;
-    target.writes_tracker = !is_iteration || !target.has_tracker;
-    if (target.has_tracker && !is_iteration)
-        target.tracker_was = tracker_was(out);
-out:
-    if (st != DCPK_OK) {
-        dcpk_run_release(&target);
-        dcpk_context(err, "output '%s'", out);
-        return st;
-    }
-    *run = target;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err)
-{
-    static const char *const others[] = {".zip",     ".tgz",     ".tar.gz",
-                                         ".tar.zst", ".tar.bz2", ".tar.xz"};
-    const bool is_tar = dcpk_ends_with(out, ARCHIVE_SUFFIX);
-    bool is_other = false;
-    enum dcpk_path_kind kind;
-    int n;
-
-    last_name(out, trimmed(out), &n);
-    *is_archive = false;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        is_other = is_other || dcpk_ends_with(out, others[i]);
-    if ((!is_tar && !is_other) || n == (int)strlen(ARCHIVE_SUFFIX))
-        return DCPK_OK;
-    if (look(out, 0, &kind, err) != DCPK_OK)
-        return err->status;
-    if (is_other && kind != DCPK_PATH_FOLDER)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "output '%s': of archives only .tar is written, without packing; name it "
-                         "so, or name a folder",
-                         out);
-    *is_archive = kind != DCPK_PATH_FOLDER;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct dcpk_run *run,
-                                    struct dcpk_error *err)
-{
-    struct dcpk_run target = {
-        .iteration = iteration, .is_archive = true, .tracker_was = DCPK_ITERATION_UNKNOWN};
-    char *rooted = NULL;
-    dcpk_status st = DCPK_OK;
-
-    target.folder = dcpk_run_text(err, "%s", out);
-    if (target.folder != NULL && iteration != DCPK_ITERATION_UNKNOWN) {
-        rooted = dcpk_run_iteration_path("", iteration, err); /* "/iter_0000004" */
-        target.inner = rooted == NULL ? NULL : dcpk_run_text(err, "%s", rooted + 1);
-        target.tracker_text = target.inner == NULL ? NULL : iteration_text(iteration, err);
-    }
-    dcpk_free(rooted);
-    if (target.folder == NULL ||
-        (iteration != DCPK_ITERATION_UNKNOWN && target.tracker_text == NULL)) {
-        st = err->status;
-        dcpk_run_release(&target);
-    } else {
-        *run = target;
-    }
-    return st;
-}
-
-/* Append the components of `rest` to the absolute path `real`, "." and ".." as text. */
-static bool append_components(char real[PATH_MAX], const char *rest)
-{
-    size_t n_real = strlen(real);
-
-    while (*rest != '\0') {
-        const size_t n = strcspn(rest, "/");
-
-        if (n == 2 && memcmp(rest, "..", 2) == 0) {
-            while (n_real > 1 && real[--n_real] != '/')
-                continue;
-        } else if (n > 0 && !(n == 1 && *rest == '.')) {
-            if (n_real + n + 2 > PATH_MAX)
-                return false;
-            if (n_real > 1)
-                real[n_real++] = '/';
-            memcpy(real + n_real, rest, n);
-            n_real += n;
-        }
-        real[n_real] = '\0';
-        rest += n;
-        rest += strspn(rest, "/");
-    }
-    return true;
-}
-
-/* The real path of what exists of `path`, and the rest as it is spelled. */
-static dcpk_status resolve(const char *path, char real[PATH_MAX], struct dcpk_error *err)
-{
-    char full[PATH_MAX] = "", head[PATH_MAX];
-    size_t n = 0;
-
-    if (path[0] != '/') {
-        if (getcwd(full, sizeof full) == NULL)
-            return dcpk_fail_errno(err, errno, "the current folder has no name");
-        n = strlen(full);
-    }
-    if (n + strlen(path) + 2 > sizeof full)
-        return dcpk_fail(err, DCPK_EIO, "the path '%s' is longer than %d bytes", path, PATH_MAX);
-    snprintf(full + n, sizeof full - n, "/%s", path);
-    memcpy(head, full, sizeof head);
-    while (realpath(head, real) == NULL) {
-        char *slash = strrchr(head, '/');
-
-        if (errno != ENOENT || slash == NULL)
-            return dcpk_fail_errno(err, errno, "the path '%s' cannot be resolved", path);
-        if (slash == head)
-            slash++; /* the root stays */
-        *slash = '\0';
-    }
-    if (!append_components(real, full + strlen(head)))
-        return dcpk_fail(err, DCPK_EIO, "the path '%s' is longer than %d bytes", path, PATH_MAX);
-    return DCPK_OK;
-}
-
-/* Is `inner` the folder `outer` or inside it? Both are absolute and resolved. */
-static bool is_inside(const char *outer, const char *inner)
-{
-    const size_t n = strlen(outer);
-
-    return strncmp(outer, inner, n) == 0 && (n == 1 || inner[n] == '/' || inner[n] == '\0');
-}
-
-dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err)
-{
-    char real_in[PATH_MAX], real_out[PATH_MAX];
-    const char *how;
-    dcpk_status st;
-
-    if (*in == '\0') /* resolved it would be the current folder */
-        return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
-    st = resolve(in, real_in, err);
-    if (st == DCPK_OK)
-        st = resolve(out, real_out, err);
-    if (st != DCPK_OK)
-        return st;
-    if (strcmp(real_in, real_out) == 0)
-        how = "is";
-    else if (is_inside(real_in, real_out))
-        how = "lies inside";
-    else if (is_inside(real_out, real_in))
-        how = "lies around";
-    else
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "the output '%s' %s the input '%s'; write to a folder apart from it", out, how,
-                     in);
 }

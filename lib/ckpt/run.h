@@ -20,17 +20,35 @@
 
 enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* beside iterations >= 0 */
 
+/* When an output's tracker is written. One that is not there is written in any case. */
+enum dcpk_tracker_policy {
+    DCPK_TRACKER_USUAL,  /* NEWEST; KEEP where OUT is itself an iteration's folder */
+    DCPK_TRACKER_NEWEST, /* unless it names a newer iteration that is there, or says nothing that
+                            could be compared. "release" is older than every iteration: a run that
+                            began from it has gone on */
+    DCPK_TRACKER_SET,    /* whatever it says */
+    DCPK_TRACKER_KEEP,   /* not where there is one */
+};
+
+/* What becomes of it. */
+enum dcpk_tracker_fate {
+    DCPK_TRACKER_NONE,    /* there is none: an archive, whose own is a member */
+    DCPK_TRACKER_WRITTEN, /* (re)written once the folder is published */
+    DCPK_TRACKER_FITS,    /* names this iteration already */
+    DCPK_TRACKER_KEPT,    /* says something else, and stays */
+};
+
 /* Where a checkpoint is or will be. Strings are owned by the struct: dcpk_run_release. */
 struct dcpk_run {
     char *folder;      /* the folder with the checkpoint's files */
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
     /* Of dcpk_run_target only, NULL after dcpk_run_find: */
-    char *tracker;       /* path of the tracker that belongs to `folder` */
-    char *tracker_text;  /* its content: "4", "release"; no newline */
-    bool has_tracker;    /* there is a file at `tracker` already */
-    bool writes_tracker; /* it is to be (re)written once the folder is published */
-    int64_t tracker_was; /* what a run folder's tracker names so far; DCPK_ITERATION_UNKNOWN: there
-                            is none, or it says nothing */
+    char *tracker;      /* path of the tracker that belongs to `folder` */
+    char *tracker_text; /* what it is to say: "4", "release"; no newline */
+    enum dcpk_tracker_policy policy;
+    enum dcpk_tracker_fate fate;
+    int64_t tracker_was; /* what it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it says
+                            nothing */
     bool is_archive;     /* `folder` is for messages (dcpk_run_open), or the archive to write; no
                             tracker */
     /* Of dcpk_run_target_archive: */
@@ -86,14 +104,25 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
 /*
  * Say where a checkpoint written to `out` goes; touches nothing on disk.
  * iteration: the source's (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included).
- * OUT named iter_NNNNNNN or release is that folder, the tracker beside it is written only if there
- * is none yet. Anything else is a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release,
- * and OUT's tracker is written. run: set on success only. Errors: DCPK_EUSAGE when OUT is empty, is
- * a checkpoint itself, is no folder, is called iter_<digits> in another way than Megatron spells
- * it, or is a run folder while the iteration is not known.
+ * OUT named iter_NNNNNNN or release is that folder, the tracker is the one beside it. Anything else
+ * is a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release, the tracker is OUT's. run:
+ * set on success only. Errors: DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is no folder,
+ * is called iter_<digits> in another way than Megatron spells it, or is a run folder while the
+ * iteration is not known; those of dcpk_run_judge_tracker.
  */
-dcpk_status dcpk_run_target(const char *out, int64_t iteration, struct dcpk_run *run,
-                            struct dcpk_error *err);
+dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
+                            struct dcpk_run *run, struct dcpk_error *err);
+
+/*
+ * Look at the tracker of what dcpk_run_target found, as it is now, and set `fate` and
+ * `tracker_was`: a run that goes on in the same folder may have moved it since. Errors: DCPK_EIO
+ * when it cannot be read.
+ */
+dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err);
+
+/* "release" or the digits, as in a tracker. */
+#define DCPK_ITERATION_TEXT_BYTES 24
+const char *dcpk_run_iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES]);
 
 /* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists?
  * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);

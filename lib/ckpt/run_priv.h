@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_CKPT_RUN_PRIV_H
 #define DCPK_LIB_CKPT_RUN_PRIV_H
 
+#include "lib/base/path.h"
 #include "lib/ckpt/run.h"
 
 #define DCPK_RUN_TRACKER_BYTES 4096 /* the most that a tracker may have */
@@ -10,6 +11,16 @@
 /* A folder that holds a file of one of these names is a checkpoint itself. */
 enum { DCPK_RUN_N_MARKS = 3 };
 extern const char *const dcpk_run_marks[DCPK_RUN_N_MARKS];
+
+/* The length of path without the slashes at its end; "/" stays. */
+int dcpk_run_trimmed(const char *path);
+/* The last component of path[0 .. n_path) and its length. */
+const char *dcpk_run_last_name(const char *path, int n_path, int *n);
+/* What stands at a path; flags: of fstatat. Errors: DCPK_EIO. */
+dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
+                          struct dcpk_error *err);
+/* Is one of the marks a plain file in the folder? */
+dcpk_status dcpk_run_find_mark(const char *folder, bool *found, struct dcpk_error *err);
 
 /* printf into new memory; NULL and err on failure. */
 char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
@@ -24,5 +35,8 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
 /* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err);
+/* The same of the tracker in the run folder `path`. Errors: DCPK_EFORMAT when there is none, or it
+ * says nothing; DCPK_EIO. */
+dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err);
 
 #endif

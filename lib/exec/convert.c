@@ -201,7 +201,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         return st;
     }
     st = dcpk_target_find(
-        options->out, find_iteration(c),
+        options->out, find_iteration(c), options->tracker,
         ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
             ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
         &c->target, err);

@@ -40,6 +40,7 @@ struct dcpk_convert_options {
     unsigned flags;
     int64_t bucket_elems;                    /* of the source: its told_bucket_elems */
     const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
+    enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
     struct dcpk_target
         target; /* what the run that loads OUT looks like; `impl` follows rules.impl */

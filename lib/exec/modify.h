@@ -18,7 +18,8 @@ struct dcpk_modify_options {
     const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */
     const char *const *edits; /* operations (lib/rules/edit.h) */
     size_t n_edits;
-    bool force;  /* replace an output that exists */
+    enum dcpk_tracker_policy tracker; /* of out */
+    bool force;                       /* replace an output that exists */
     bool resume; /* go on where an earlier run was cut short, if there was one */
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/exec/convert.h"
+#include "lib/exec/target.h"
 
 /* The source tensor of an output tensor's first element, or NULL for literals and fills. */
 static const struct dcpk_tensor *source_of(const struct dcpk_conversion *c,
@@ -175,6 +176,7 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
         put_tensor(c, &c->out->tensors[i], j);
     dcpk_json_end_array(j);
     dcpk_json_add_string(j, "to", c->options->to->name);
+    dcpk_target_put_tracker(&c->target, j);
     put_proof(c, j);
     dcpk_json_add_int(j, "version", 1);
     dcpk_json_add_uint(j, "written_bytes", c->stats.written_bytes);

@@ -8,8 +8,8 @@
 
 #include "lib/base/path.h"
 
-dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
-                             struct dcpk_run *target, struct dcpk_error *err)
+dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
+                             unsigned flags, struct dcpk_run *target, struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
     struct dcpk_path there;
@@ -18,7 +18,7 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
 
     if (st == DCPK_OK)
         st = is_archive ? dcpk_run_target_archive(out, iteration, &found, err)
-                        : dcpk_run_target(out, iteration, &found, err);
+                        : dcpk_run_target(out, iteration, policy, &found, err);
     if (st == DCPK_OK)
         st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
     if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && (flags & DCPK_FOLDER_REPLACE) == 0)
@@ -76,7 +76,7 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
                  target->folder);
 }
 
-dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,
+dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err)
 {
     dcpk_status st = dcpk_folder_publish(*folder, err);
@@ -84,10 +84,33 @@ dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folde
     if (st != DCPK_OK)
         return st;
     *folder = NULL; /* published and freed */
-    if (target->writes_tracker)
+    st = dcpk_run_judge_tracker(target, err);
+    if (st == DCPK_OK && target->fate == DCPK_TRACKER_WRITTEN)
         st = dcpk_file_replace(target->tracker, target->tracker_text, strlen(target->tracker_text),
                                err);
     if (st != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", target->folder);
     return st;
+}
+
+void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j)
+{
+    const bool was_known = target->tracker_was != DCPK_ITERATION_UNKNOWN;
+    char was[DCPK_ITERATION_TEXT_BYTES];
+
+    dcpk_json_put_key(j, "tracker");
+    if (target->fate == DCPK_TRACKER_NONE) {
+        dcpk_json_put_null(j);
+        return;
+    }
+    dcpk_run_iteration_text(target->tracker_was, was);
+    dcpk_json_begin_object(j);
+    dcpk_json_add_string(j, "file", target->tracker);
+    if (target->fate != DCPK_TRACKER_KEPT)
+        dcpk_json_add_string(j, "names", target->tracker_text);
+    else
+        dcpk_json_add_string(j, "names", was_known ? was : NULL);
+    dcpk_json_add_string(j, "was", was_known ? was : NULL);
+    dcpk_json_add_bool(j, "written", target->fate == DCPK_TRACKER_WRITTEN);
+    dcpk_json_end_object(j);
 }

@@ -4,6 +4,7 @@
 #ifndef DCPK_LIB_EXEC_TARGET_H
 #define DCPK_LIB_EXEC_TARGET_H
 
+#include "lib/base/json.h"
 #include "lib/base/sink.h"
 #include "lib/ckpt/output.h"
 #include "lib/ckpt/run.h"
@@ -14,8 +15,8 @@
  * success only. Errors: those of the two; DCPK_EUSAGE when it exists and is not to be replaced, or
  * is an archive to be resumed.
  */
-dcpk_status dcpk_target_find(const char *out, int64_t iteration, unsigned flags,
-                             struct dcpk_run *target, struct dcpk_error *err);
+dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
+                             unsigned flags, struct dcpk_run *target, struct dcpk_error *err);
 
 /*
  * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by
@@ -34,8 +35,13 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
 /* The outermost words about a failure to write it. */
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
-/* Publish the folder, then write the tracker; *folder is NULL once it is published. */
-dcpk_status dcpk_target_publish(const struct dcpk_run *target, struct dcpk_folder **folder,
+/* Publish the folder, then write the tracker, unless what it says by then keeps it
+ * (dcpk_run_judge_tracker); *folder is NULL once it is published. */
+dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err);
+
+/* The member "tracker" of a report: what it named and names, and whether it is written; null for an
+ * archive. */
+void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j);
 
 #endif

@@ -37,6 +37,3 @@ done
 for option in --report --hashes; do
     refuses "$option into IN" 2 "lies inside the input 'in'" "${convert[@]}" "$option" in/iter_0000004/.metadata in out
 done
-# A tracker that moves back is told.
-mkdir later && printf 8 >later/latest_checkpointed_iteration.txt
-"${convert[@]}" in later | grep '^  to'

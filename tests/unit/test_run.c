@@ -55,6 +55,8 @@ static int set_up(void **state)
     put_run("long", "12345678");
     put_folder("long/iter_12345678");
     put_run("gone", "7");
+    put_run("moved", "3");
+    put_folder("moved/iter_0000003");
     put_run("word", "latest");
     put_run("minus", "-1");
     put_run("huge", "99999999999999999999");
@@ -177,14 +179,63 @@ static void test_target(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_run run = {0};
 
-        CHECK_OK(dcpk_run_target(targets[i].out, targets[i].iteration, &run, &err),
-                 targets[i].label);
+        CHECK_OK(
+            dcpk_run_target(targets[i].out, targets[i].iteration, DCPK_TRACKER_USUAL, &run, &err),
+            targets[i].label);
         CHECK_EQ_STR(run.folder, targets[i].folder, targets[i].label);
         CHECK_EQ_STR(run.tracker, targets[i].tracker, targets[i].label);
         CHECK_EQ_STR(run.tracker_text, targets[i].text, targets[i].label);
-        CHECK_EQ_INT(run.writes_tracker, targets[i].writes_tracker, targets[i].label);
+        CHECK_EQ_INT(run.fate == DCPK_TRACKER_WRITTEN, targets[i].writes_tracker, targets[i].label);
         dcpk_run_release(&run);
     }
+}
+
+/* What becomes of the tracker when iteration 4 is written. */
+static const struct {
+    const char *label, *out;
+    enum dcpk_tracker_policy policy;
+    enum dcpk_tracker_fate fate;
+    int64_t was;
+} trackers[] = {
+    {"none yet", "new", DCPK_TRACKER_USUAL, DCPK_TRACKER_WRITTEN, DCPK_ITERATION_UNKNOWN},
+    {"none yet, keep", "new", DCPK_TRACKER_KEEP, DCPK_TRACKER_WRITTEN, DCPK_ITERATION_UNKNOWN},
+    {"the same", "run", DCPK_TRACKER_USUAL, DCPK_TRACKER_FITS, 4},
+    {"the same, set", "run", DCPK_TRACKER_SET, DCPK_TRACKER_FITS, 4},
+    {"newer", "spaced", DCPK_TRACKER_USUAL, DCPK_TRACKER_KEPT, 12},
+    {"newer, set", "spaced", DCPK_TRACKER_SET, DCPK_TRACKER_WRITTEN, 12},
+    {"newer and gone", "gone", DCPK_TRACKER_USUAL, DCPK_TRACKER_WRITTEN, 7},
+    {"newer and gone, keep", "gone", DCPK_TRACKER_KEEP, DCPK_TRACKER_KEPT, 7},
+    {"release", "released", DCPK_TRACKER_USUAL, DCPK_TRACKER_WRITTEN, DCPK_ITERATION_RELEASE},
+    {"a word", "word", DCPK_TRACKER_USUAL, DCPK_TRACKER_KEPT, DCPK_ITERATION_UNKNOWN},
+    {"a word, set", "word", DCPK_TRACKER_SET, DCPK_TRACKER_WRITTEN, DCPK_ITERATION_UNKNOWN},
+    {"nothing in it", "blank", DCPK_TRACKER_NEWEST, DCPK_TRACKER_KEPT, DCPK_ITERATION_UNKNOWN},
+    {"beside", "spaced/" ITER, DCPK_TRACKER_USUAL, DCPK_TRACKER_KEPT, 12},
+    {"beside, older", "moved/" ITER, DCPK_TRACKER_NEWEST, DCPK_TRACKER_WRITTEN, 3},
+    {"beside, older, usual", "moved/" ITER, DCPK_TRACKER_USUAL, DCPK_TRACKER_KEPT, 3},
+};
+
+static void test_tracker(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_run run = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof trackers / sizeof *trackers; i++) {
+        CHECK_OK(dcpk_run_target(trackers[i].out, 4, trackers[i].policy, &run, &err),
+                 trackers[i].label);
+        CHECK_EQ_INT(run.fate, trackers[i].fate, trackers[i].label);
+        CHECK_EQ_INT(run.tracker_was, trackers[i].was, trackers[i].label);
+        dcpk_run_release(&run);
+    }
+    /* a run that goes on in the same folder saves a newer iteration while we write ours */
+    CHECK_OK(dcpk_run_target("moved", 4, DCPK_TRACKER_NEWEST, &run, &err), "before");
+    CHECK_EQ_INT(run.fate, DCPK_TRACKER_WRITTEN, "before");
+    put_folder("moved/iter_0000005");
+    put_file("moved/" DCPK_TRACKER_NAME, "5");
+    CHECK_OK(dcpk_run_judge_tracker(&run, &err), "behind");
+    CHECK_EQ_INT(run.fate, DCPK_TRACKER_KEPT, "behind");
+    CHECK_EQ_INT(run.tracker_was, 5, "behind");
+    dcpk_run_release(&run);
 }
 
 static const struct {
@@ -206,7 +257,8 @@ static void test_target_fails(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_run run = {0};
 
-        CHECK_FAILS(dcpk_run_target(bad_targets[i].out, bad_targets[i].iteration, &run, &err),
+        CHECK_FAILS(dcpk_run_target(bad_targets[i].out, bad_targets[i].iteration,
+                                    DCPK_TRACKER_USUAL, &run, &err),
                     DCPK_EUSAGE, bad_targets[i].text, bad_targets[i].label);
     }
 }
@@ -247,9 +299,9 @@ static void test_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),   cmocka_unit_test(test_find_fails),
-        cmocka_unit_test(test_target), cmocka_unit_test(test_target_fails),
-        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_find),    cmocka_unit_test(test_find_fails),
+        cmocka_unit_test(test_target),  cmocka_unit_test(test_target_fails),
+        cmocka_unit_test(test_tracker), cmocka_unit_test(test_apart),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

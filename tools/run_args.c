@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_args.c - options about run folders, and what is said of the tracker. */
+#include "tools/run_args.h"
+
+#include <string.h>
+
+dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
+                               struct dcpk_error *err)
+{
+    static const char *const names[] = {
+        [DCPK_TRACKER_NEWEST] = "newest", [DCPK_TRACKER_SET] = "set", [DCPK_TRACKER_KEEP] = "keep"};
+
+    *policy = DCPK_TRACKER_USUAL;
+    for (int i = DCPK_TRACKER_NEWEST; text != NULL && i <= DCPK_TRACKER_KEEP; i++)
+        if (strcmp(text, names[i]) == 0)
+            *policy = (enum dcpk_tracker_policy)i;
+    if (text == NULL || *policy != DCPK_TRACKER_USUAL)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "--tracker '%s' is none of newest, set, keep", text);
+}
+
+void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)
+{
+    char was[DCPK_ITERATION_TEXT_BYTES];
+
+    if (target->fate != DCPK_TRACKER_KEPT)
+        return;
+    if (target->tracker_was == DCPK_ITERATION_UNKNOWN)
+        dcpk_cli_note(voice,
+                      "'%s' names no iteration and is left as it is, so that nothing loads '%s' "
+                      "from there; --tracker set makes it name %s",
+                      target->tracker, target->folder, target->tracker_text);
+    else
+        dcpk_cli_note(voice,
+                      "'%s' still names %s, so that what loads from there does not load '%s'; "
+                      "--tracker set makes it name %s",
+                      target->tracker, dcpk_run_iteration_text(target->tracker_was, was),
+                      target->folder, target->tracker_text);
+}
+
+const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES])
+{
+    const bool was_known = target->tracker_was != DCPK_ITERATION_UNKNOWN;
+    char was[DCPK_ITERATION_TEXT_BYTES];
+
+    dcpk_run_iteration_text(target->tracker_was, was);
+    text[0] = '\0';
+    if (target->fate == DCPK_TRACKER_KEPT && was_known)
+        snprintf(text, DCPK_TRACKER_WORDS_BYTES, " (the tracker still names %s)", was);
+    else if (target->fate == DCPK_TRACKER_KEPT)
+        snprintf(text, DCPK_TRACKER_WORDS_BYTES, " (the tracker names no iteration still)");
+    else if (target->fate == DCPK_TRACKER_WRITTEN && was_known)
+        snprintf(text, DCPK_TRACKER_WORDS_BYTES, " (the tracker named %s before)", was);
+    return text;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_args.h - options about run folders: what becomes of the tracker. */
+#ifndef DCPK_TOOLS_RUN_ARGS_H
+#define DCPK_TOOLS_RUN_ARGS_H
+
+#include "lib/ckpt/run.h"
+#include "tools/cmd.h"
+
+#define DCPK_CLI_TRACKER(variable)                                                                 \
+    {                                                                                              \
+        "tracker", 0, DCPK_CLI_TEXT, &(variable), "WHEN",                                          \
+            "when OUT's tracker is made to name the new iteration: newest, unless it names a "     \
+            "newer one (default), set, always, or keep, only where there is none (default where "  \
+            "OUT is an iteration's folder)"                                                        \
+    }
+
+/* newest, set or keep; NULL: the usual. Errors: DCPK_EUSAGE. */
+dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
+                               struct dcpk_error *err);
+
+/* Warn of a tracker that keeps naming something else than what is written. */
+void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target);
+/* What became of it, in a few words in brackets behind the output's name; none: "". */
+#define DCPK_TRACKER_WORDS_BYTES 96
+const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
+
+#endif
