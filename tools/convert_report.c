@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/sink.h"
+#include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 
@@ -97,11 +98,12 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
     struct dcpk_report_counts n;
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
     char words[DCPK_TRACKER_WORDS_BYTES];
+    char generation[DCPK_GENERATION_TEXT_BYTES];
 
     dcpk_report_count(c, &n);
+    dcpk_generation_text(c->ckpt, generation);
     printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
-           *c->ckpt->generation == '\0' ? "" : " generation ", c->ckpt->generation,
-           c->options->to->name);
+           *generation == '\0' ? "" : " ", generation, c->options->to->name);
     printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
            dcpk_tracker_words(&c->target, words));
     printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64

@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
@@ -229,7 +230,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
     dcpk_json_begin_object(&j);
     dcpk_json_add_string(&j, "folder", in->run->folder);
     dcpk_json_add_string(&j, "format", in->ckpt->format->name);
-    dcpk_json_add_string(&j, "generation", in->ckpt->generation);
+    dcpk_generation_add_json(in->ckpt, &j);
     dcpk_json_put_key(&j, "iteration");
     if (in->iteration >= 0)
         dcpk_json_put_int(&j, in->iteration);
@@ -243,6 +244,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
     if (st == DCPK_OK)
         st = put_objects(&j, in->ckpt, err);
     dcpk_json_add_string(&j, "optimizer_layout", in->state->optimizer_layout);
+    dcpk_releases_add_json(in->ckpt, &j);
     if (st == DCPK_OK)
         st = put_tensors(&j, in, err);
     put_totals(&j, &in->summary->totals);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
@@ -100,12 +101,13 @@ static void print_model(const struct dcpk_value *args)
 static void print_head(const struct dcpk_inspection *in)
 {
     const struct dcpk_totals *t = &in->summary->totals;
-    char size[DCPK_SIZE_TEXT_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], generation[DCPK_GENERATION_TEXT_BYTES];
 
     printf("checkpoint   ");
     dcpk_cli_put_text(stdout, in->run->folder);
-    printf("\nformat       %s%s%s\n", in->ckpt->format->name,
-           in->ckpt->generation[0] == '\0' ? "" : ", generation ", in->ckpt->generation);
+    dcpk_generation_text(in->ckpt, generation);
+    printf("\nformat       %s%s%s\n", in->ckpt->format->name, *generation == '\0' ? "" : ", ",
+           generation);
     if (in->iteration >= 0)
         printf("iteration    %" PRId64 "\n", in->iteration);
     else

@@ -389,6 +389,18 @@ static dcpk_status open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *e
     return dcpk_dcp_open(ckpt, ckpt->state, err);
 }
 
+/*
+ * The class MCoreMetadata is not kept: only core 0.15 can import it. Nor is its mcore_data then
+ * where no tensor is flattened: with the plain class it is the mark of releases before 0.15.
+ */
+static void inherit(struct dcpk_output *out)
+{
+    const struct dcpk_dcp_info *info = out->source->state;
+
+    out->omits_planner_data = !info->has_planner_data;
+    out->has_mcore_data = info->has_mcore_data && !info->is_mcore_class;
+}
+
 const struct dcpk_format dcpk_format_dcp = {
     .name = "dcp",
     .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
@@ -406,5 +418,6 @@ const struct dcpk_format dcpk_format_dcp = {
     .write_ahead = dcpk_dcp_write_ahead,
     .finish = dcpk_dcp_finish,
     .container = &dcpk_format_dcp,
+    .inherit = inherit,
     .is_own = is_own,
 };

@@ -6,7 +6,8 @@
 
 #include "lib/ckpt/format.h"
 
-/* What .metadata says beside tensors and objects. */
+/* What .metadata says beside tensors and objects. A format whose container is dcp keeps it as the
+ * checkpoint's state. */
 struct dcpk_dcp_info {
     const char *torch_generation; /* from the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as
                                      far as they tell */

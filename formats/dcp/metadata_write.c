@@ -517,8 +517,10 @@ static void mcore_data(struct writing *m)
     end_batch(m, &b);
 }
 
-static bool has_model_shapes(const struct dcpk_output *out)
+static bool needs_mcore_data(const struct dcpk_output *out)
 {
+    if (out->has_mcore_data)
+        return true;
     for (size_t i = 0; i < out->n_tensors; i++)
         if (out->tensors[i].model_shape != NULL)
             return true;
@@ -544,7 +546,7 @@ static void root(struct writing *m)
     storage_meta(m);
     text(m, "version");
     text(m, "1.0.0");
-    if (has_model_shapes(m->out)) {
+    if (needs_mcore_data(m->out)) {
         text(m, "mcore_data");
         mcore_data(m);
     }

@@ -9,6 +9,8 @@
 
 #define PROBE_BYTES   (64u << 10)
 #define BRIDGE_CONFIG "run_config.yaml" /* of Megatron-Bridge */
+/* Groups by number, as Megatron's own converter leaves them. */
+#define FD_GROUPS_OF_TOOL "optimizer.param_groups."
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
@@ -45,11 +47,72 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return st;
 }
 
+/* What the keys show of the release (FORMAT.md, "Generations"). */
+struct marks {
+    bool has_groups;           /* of parameters */
+    bool has_default_config;   /* its field of 0.16 and later */
+    bool has_expert_half;      /* a gated fc1 of an expert in two halves: 0.16 and later */
+    bool has_master_param;     /* of a precision-aware optimizer, to 0.17 */
+    bool has_mtp, has_new_mtp; /* multi-token prediction by its old and main's name, 0.17's to
+                                  0.19's */
+    bool has_joined_mla;       /* both down-projections in one: before main */
+};
+
+static struct marks find_marks(const struct dcpk_checkpoint *ckpt)
+{
+    struct marks m = {0};
+
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        const char *key = ckpt->objects[i].key;
+        const bool is_group =
+            dcpk_starts_with(key, FD_GROUP) || dcpk_starts_with(key, FD_GROUPS_OF_TOOL);
+
+        m.has_groups |= is_group;
+        m.has_default_config |= is_group && dcpk_ends_with(key, ".default_config");
+    }
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const char *key = ckpt->tensors[i].key;
+        const char *experts = strstr(key, ".mlp.experts.");
+
+        m.has_expert_half |= experts != NULL && strstr(experts, ".linear_fc1.") != NULL &&
+                             (dcpk_ends_with(key, "_w") || dcpk_ends_with(key, "_v"));
+        m.has_master_param |= dcpk_ends_with(key, ".master_param");
+        m.has_mtp |=
+            strstr(key, "mtp.layers.") != NULL && strstr(key, ".transformer_layer.") != NULL;
+        m.has_new_mtp |=
+            strstr(key, "mtp.layers.") != NULL && strstr(key, ".mtp_model_layer.") != NULL;
+        m.has_joined_mla |= strstr(key, ".linear_qkv_down_proj.") != NULL;
+    }
+    return m;
+}
+
+/* A: groups without default_config. Names that only some releases use narrow B down. */
+static void find_generation(struct dcpk_checkpoint *ckpt)
+{
+    const struct marks m = find_marks(ckpt);
+
+    if (m.has_groups && !m.has_default_config) {
+        ckpt->generation = "A";
+        ckpt->releases = (struct dcpk_releases){"core-0.14", "core-0.15"};
+    } else if (m.has_groups || m.has_expert_half) {
+        ckpt->generation = "B";
+        ckpt->releases = (struct dcpk_releases){"core-0.16", NULL};
+        if (m.has_new_mtp && !m.has_mtp)
+            ckpt->releases.from = "core-0.17";
+        if (m.has_joined_mla)
+            ckpt->releases.to = "core-0.19";
+        if (m.has_master_param)
+            ckpt->releases.to = "core-0.17";
+    }
+}
+
 static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_dcp_info info = {0};
+    const dcpk_status st = dcpk_dcp_open(ckpt, ckpt->state, err);
 
-    return dcpk_dcp_open(ckpt, &info, err);
+    if (st == DCPK_OK)
+        find_generation(ckpt);
+    return st;
 }
 
 /* Does the checkpoint hold an object whose key begins so? */
@@ -92,7 +155,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
     .changed_by = "--target-dp or --make-vocab-size-divisible-by",
-    .state_bytes = 0,
+    .state_bytes = sizeof(struct dcpk_dcp_info),
     .probe = fd_probe,
     .open = fd_open,
     .locate = dcpk_dcp_locate,

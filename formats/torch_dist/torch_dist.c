@@ -8,6 +8,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
+#include "lib/base/text.h"
 
 #define COMMON_PT    "common.pt"
 #define COMMON_STATE "common_state/shard_0_1"
@@ -25,41 +26,88 @@ static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return st;
 }
 
-/* The generations of torch_dist.md 1.1, as far as the files tell them apart; "": they do not. */
-static const char *find_generation(const struct dcpk_checkpoint *ckpt,
-                                   const struct dcpk_dcp_info *info, bool has_common_pt)
+/* Is the optimizer's state stored in the model's shape, under the names that 0.15 brought
+ * (torch_dist.md 5.3)? */
+static bool is_reshardable(const struct dcpk_checkpoint *ckpt)
 {
-    if (!has_common_pt && dcpk_checkpoint_object(ckpt, COMMON_STATE) == NULL)
-        return "";
-    if (!has_common_pt)
-        return "C (core 0.19 and later)";
-    if (info->is_mcore_class)
-        return "A (core 0.15)";
+    static const char start[] = "optimizer.state.param.";
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *key = ckpt->tensors[t].key;
+
+        if (dcpk_starts_with(key, "chained_") && strchr(key, '.') != NULL)
+            key = strchr(key, '.') + 1;
+        if (dcpk_starts_with(key, start))
+            return true;
+    }
+    return false;
+}
+
+static bool has_flattened(const struct dcpk_checkpoint *ckpt)
+{
     for (size_t t = 0; t < ckpt->n_tensors; t++)
         if (dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[t]))
-            return "A (core 0.8 to 0.15)";
+            return true;
+    return false;
+}
+
+/*
+ * Releases that write common.pt. Those before 0.15 mark .metadata, but for 0.13 and 0.14, which
+ * lose mcore_data under torch 2.9 and later; no older release runs there (torch_dist.md 2.3, Trap).
+ * Also what modify-state-dict makes has that torch's form, and 0.15's own root class is not kept
+ * there.
+ */
+static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt,
+                                          const struct dcpk_dcp_info *info, bool is_flattened)
+{
+    const bool is_new_torch = strcmp(info->torch_generation, "2.9+") == 0;
+
+    if (info->is_mcore_class)
+        return (struct dcpk_releases){"core-0.15", "core-0.15"};
+    if (info->has_mcore_data && info->has_planner_data)
+        return (struct dcpk_releases){"core-0.8", "core-0.10"};
     if (info->has_mcore_data)
-        return "A (core 0.8 to 0.15)";
+        return (struct dcpk_releases){"core-0.11", "core-0.15"};
     if (info->has_planner_data)
-        return "A (core 0.6 to 0.10)";
-    return "B (core 0.16 to 0.18)";
+        return (struct dcpk_releases){"core-0.6", "core-0.10"};
+    if (is_flattened)
+        return (struct dcpk_releases){is_new_torch ? "core-0.13" : "core-0.8",
+                                      is_new_torch ? "core-0.14" : "core-0.15"};
+    if (!is_new_torch)
+        return (struct dcpk_releases){"core-0.16", "core-0.18"};
+    return (struct dcpk_releases){is_reshardable(ckpt) ? "core-0.15" : "core-0.13", "core-0.18"};
+}
+
+/* The generations of torch_dist.md 1.1, by what is stored: FORMAT.md, "Generations". */
+static void find_generation(struct dcpk_checkpoint *ckpt, bool has_common_pt)
+{
+    const struct dcpk_dcp_info *info = ckpt->state;
+    const bool is_flattened = has_flattened(ckpt);
+    const bool is_old = !info->is_mcore_class && (info->has_mcore_data || info->has_planner_data);
+
+    if (has_common_pt) {
+        ckpt->generation = is_flattened || is_old ? "A" : "B";
+        ckpt->releases = find_releases(ckpt, info, is_flattened);
+    } else if (dcpk_checkpoint_object(ckpt, COMMON_STATE) != NULL) {
+        ckpt->generation = "C";
+        ckpt->releases = (struct dcpk_releases){"core-0.19", NULL};
+    } else {
+        dcpk_checkpoint_note(ckpt, "there is neither " COMMON_PT " nor a common_state item: args, "
+                                   "iteration and scheduler are missing");
+    }
 }
 
 static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_dcp_info info = {0};
     enum dcpk_path_kind common_pt = DCPK_PATH_NOTHING;
     dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "torch_dist", err);
 
     if (st == DCPK_OK)
-        st = dcpk_dcp_open(ckpt, &info, err);
+        st = dcpk_dcp_open(ckpt, ckpt->state, err);
     if (st == DCPK_OK)
         st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
     if (st == DCPK_OK)
-        ckpt->generation = find_generation(ckpt, &info, common_pt != DCPK_PATH_NOTHING);
-    if (st == DCPK_OK && *ckpt->generation == '\0')
-        dcpk_checkpoint_note(ckpt, "there is neither " COMMON_PT " nor a common_state item: args, "
-                                   "iteration and scheduler are missing");
+        find_generation(ckpt, common_pt != DCPK_PATH_NOTHING);
     return st;
 }
 
@@ -192,7 +240,7 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .name = "torch_dist",
     .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
     .changed_by = "--target-generation, --target-mesh or --make-vocab-size-divisible-by",
-    .state_bytes = 0,
+    .state_bytes = sizeof(struct dcpk_dcp_info),
     .probe = td_probe,
     .open = td_open,
     .locate = dcpk_dcp_locate,

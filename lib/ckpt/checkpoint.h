@@ -72,6 +72,14 @@ struct dcpk_layout {
     int64_t tp, pp, dp, ep, cp, world;
 };
 
+/*
+ * The releases of Megatron that write what is there: "core-0.13", "main". from NULL: not known; to
+ * NULL: every later one.
+ */
+struct dcpk_releases {
+    const char *from, *to;
+};
+
 /* Something a person should know that is no error. */
 struct dcpk_note {
     const char *text;
@@ -88,8 +96,9 @@ struct dcpk_checkpoint {
     const struct dcpk_format *format;
     void *state; /* the format's own, state_bytes of it */
 
-    const char *generation; /* "A", "B", "C" of torch_dist.md 1.1, with releases; "" when there is
-                               only one */
+    const char *generation; /* "A", "B", "C" by what is stored; "": the format has one, or nothing
+                               shows which */
+    struct dcpk_releases releases;
     struct dcpk_source **files;
     size_t n_files;
     struct dcpk_tensor *tensors; /* in the order of the metadata; behind them n_views views */

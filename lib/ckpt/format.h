@@ -123,6 +123,9 @@ struct dcpk_format {
      * the two below count. NULL: it cannot be changed.
      */
     const struct dcpk_format *container;
+    /* Of a container, optional: the output keeps what the source's metadata says of the release
+     * that wrote it. The source's format has this container. */
+    void (*inherit)(struct dcpk_output *out);
     /* Of a container: does the entry `name` of the folder belong to its tensors and objects, so
      * that it is not taken over as it is? */
     bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);

@@ -111,6 +111,7 @@ struct dcpk_output {
     void *state;             /* the writer's own, in the arena */
     int pickle_protocol;     /* of object payloads: 2 by default */
     bool omits_planner_data; /* DCP: .metadata without the path of every key (torch_dist) */
+    bool has_mcore_data;     /* DCP: .metadata with mcore_data also where no tensor is flattened */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 

@@ -98,6 +98,8 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     st = open_source(m, err);
     if (st == DCPK_OK)
         st = dcpk_output_new(m->ckpt, m->ckpt->format->container, &m->out, err);
+    if (st == DCPK_OK && m->out->format->inherit != NULL)
+        m->out->format->inherit(m->out);
     if (st == DCPK_OK)
         st = apply_edits(m, err);
     if (st == DCPK_OK)
@@ -109,7 +111,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (st != DCPK_OK)
         return st;
     m->out->identity = dcpk_output_identity(m->out);
-    if (m->ckpt->format == m->out->format)
+    if (m->ckpt->format == m->out->format && !m->out->omits_planner_data)
         dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
                                       "from it (dcp_to_torch_save) gives the keys as they are");
     return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;

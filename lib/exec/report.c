@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/ckpt/generation.h"
 #include "lib/exec/convert.h"
 #include "lib/exec/target.h"
 
@@ -160,13 +161,14 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_report_each_dropped(c, put_dropped, j);
     dcpk_json_end_array(j);
     dcpk_json_add_string(j, "from", c->ckpt->format->name);
-    dcpk_json_add_string(j, "generation", c->ckpt->generation);
+    dcpk_generation_add_json(c->ckpt, j);
     dcpk_json_add_string(j, "input", c->source.folder);
     put_notes(c, j);
     dcpk_json_add_uint(j, "object_keys", c->out->n_objects);
     dcpk_json_add_string(j, "output", c->target.folder);
     dcpk_json_add_uint(j, "output_file_bytes", c->totals.file_bytes);
     dcpk_json_add_uint(j, "read_bytes", c->stats.read_bytes);
+    dcpk_releases_add_json(c->ckpt, j);
     dcpk_json_add_uint(j, "resumed_bytes", c->resumed_bytes);
     dcpk_json_add_double(j, "seconds", c->stats.seconds);
     dcpk_json_add_uint(j, "tensor_bytes", c->totals.tensor_bytes);
