@@ -97,7 +97,7 @@ struct dcpk_cli_option {
      "(default: every 10 s)"},                                                                     \
     {                                                                                              \
         "quiet", 'q', DCPK_CLI_FLAG, &(variable).is_quiet, NULL,                                   \
-            "no progress and no notes; results and errors alone"                                   \
+            "no progress and no notes; errors alone, and the results that were asked for"          \
     }
 #define DCPK_CLI_JSON(variable)                                                                    \
     {                                                                                              \

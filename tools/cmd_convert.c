@@ -26,20 +26,34 @@ static void remark(const struct dcpk_convert_args *a)
 }
 
 /* A file beside the result can be written, and not into IN, which is never touched. */
-static dcpk_status check_path(const char *what, const char *path, const char *in,
+static dcpk_status check_path(const char *what, const char *path, const char *in, bool may_replace,
                               struct dcpk_error *err)
 {
-    dcpk_status st = path == NULL ? DCPK_OK : dcpk_run_check_apart(in, path, err);
+    if (path == NULL)
+        return DCPK_OK;
+    if (dcpk_run_check_apart(in, path, err) || dcpk_check_file_path(what, path, may_replace, err))
+        return err->status;
+    return DCPK_OK;
+}
 
-    if (st == DCPK_OK && path != NULL)
-        st = dcpk_check_file_path(what, path, err);
-    return st;
+/* Of rank 0. */
+static dcpk_status check_paths(const struct dcpk_convert_args *a,
+                               const struct dcpk_convert_options *options, bool may_replace,
+                               struct dcpk_error *err)
+{
+    if (dcpk_ranks_self(options->exec.ranks) != 0)
+        return DCPK_OK;
+    if (check_path("report", a->report_path, options->in, may_replace, err) ||
+        check_path("list of hashes", a->hashes_path, options->in, may_replace, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The files and the text that tell of a conversion: of rank 0. */
 static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                         struct dcpk_error *err)
 {
+    const struct dcpk_convert_files files = {a->report_path, a->hashes_path};
     dcpk_status st = DCPK_OK;
 
     if (a->hashes_path != NULL && !a->dry_run)
@@ -48,10 +62,8 @@ static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_con
         st = dcpk_write_conversion(c, a->report_path, err);
     if (st == DCPK_OK && a->json)
         st = dcpk_write_conversion(c, NULL, err);
-    if (st == DCPK_OK && !a->json) {
-        dcpk_print_conversion(c, a->dry_run);
-        st = dcpk_cli_flush(err);
-    }
+    if (st == DCPK_OK && !a->json && (!a->voice.is_quiet || a->dry_run))
+        st = dcpk_print_conversion(c, &files, a->dry_run, err);
     return st;
 }
 
@@ -63,12 +75,12 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     struct dcpk_conversion c = {0};
     struct dcpk_ranks *ranks = options->exec.ranks;
     const bool leads = dcpk_ranks_self(ranks) == 0;
-    dcpk_status st = leads ? check_path("report", a->report_path, options->in, err) : DCPK_OK;
+    dcpk_status st = check_paths(a, options, a->force || a->resume, err);
 
-    if (st == DCPK_OK && leads)
-        st = check_path("list of hashes", a->hashes_path, options->in, err);
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
+    if (st == DCPK_OK)
+        st = check_paths(a, options, a->force, err);
     st = dcpk_ranks_agree(ranks, st, err);
     dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)

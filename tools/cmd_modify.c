@@ -126,8 +126,10 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     if (st == DCPK_OK && m.n_copied > 0 && !m.source.is_archive && !m.target.is_archive)
         dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
-    if (st == DCPK_OK)
-        st = as_json ? print_json(&m, dry_run, &err) : print(&m, dry_run, &err);
+    if (st == DCPK_OK && as_json)
+        st = print_json(&m, dry_run, &err);
+    else if (st == DCPK_OK && (!voice->is_quiet || dry_run))
+        st = print(&m, dry_run, &err);
     if (st == DCPK_OK)
         dcpk_note_tracker(voice, &m.target);
     dcpk_modification_free(&m);

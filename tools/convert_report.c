@@ -3,68 +3,110 @@
 #include "tools/convert_report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/base/path.h"
 #include "lib/base/sink.h"
 #include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 
-#define MAX_REASONS 32
+#define MAX_REASONS 64
 
-/* What was dropped for one reason. */
+/* What was left out for one reason. */
 struct reason {
-    const char *text;
-    const char *first;
-    size_t first_bytes;
+    struct dcpk_report_loss first;
     uint64_t n;
 };
 
 struct reasons {
     struct reason list[MAX_REASONS];
     size_t n;
-    uint64_t n_more; /* keys dropped for reasons past MAX_REASONS */
+    uint64_t n_more; /* keys left out for reasons past MAX_REASONS */
 };
 
-static bool collect(void *context, const char *key, size_t key_bytes, const char *text)
+static bool collect(void *context, const struct dcpk_report_loss *loss)
 {
     struct reasons *r = context;
 
     for (size_t i = 0; i < r->n; i++)
-        if (strcmp(r->list[i].text, text) == 0) {
+        if (r->list[i].first.is_harmless == loss->is_harmless &&
+            strcmp(r->list[i].first.reason, loss->reason) == 0) {
             r->list[i].n++;
             return true;
         }
     if (r->n == MAX_REASONS)
         r->n_more++;
     else
-        r->list[r->n++] = (struct reason){text, key, key_bytes, 1};
+        r->list[r->n++] = (struct reason){*loss, 1};
     return true;
 }
 
-static void print_dropped(const struct dcpk_conversion *c)
+/* "    16 x <key>, ...: <reason>" */
+static dcpk_status print_reason(const struct reason *reason, struct dcpk_error *err)
 {
+    const struct dcpk_report_loss *loss = &reason->first;
+    struct dcpk_bytes line = {0};
+    dcpk_status st;
+
+    dcpk_bytes_printf(&line, "%" PRIu64 " x ", reason->n);
+    dcpk_bytes_put(&line, loss->key, loss->key_bytes);
+    dcpk_bytes_printf(&line, "%s: %s", reason->n > 1 ? ", ..." : "", loss->reason);
+    st = dcpk_bytes_status(&line, err);
+    if (st == DCPK_OK) {
+        fputs("    ", stdout);
+        dcpk_cli_put_wrapped(stdout, (const char *)line.data, line.n_bytes, 4, 8);
+        putchar('\n');
+    }
+    dcpk_bytes_release(&line);
+    return st;
+}
+
+/* What a person should look at stands last, nearest to the prompt. */
+static dcpk_status print_losses(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    static const char *const titles[] = {"left out, and not missed:",
+                                         "left out, have a look at it:"};
     struct reasons r = {.n = 0};
 
-    dcpk_report_each_dropped(c, collect, &r);
-    for (size_t i = 0; i < r.n; i++)
-        printf("  dropped    %" PRIu64 " x %.*s%s: %s\n", r.list[i].n, (int)r.list[i].first_bytes,
-               r.list[i].first, r.list[i].n > 1 ? ", ..." : "", r.list[i].text);
+    dcpk_report_each_loss(c, collect, &r);
+    for (size_t group = 0; group < 2; group++) {
+        bool has_title = false;
+
+        for (size_t i = 0; i < r.n; i++) {
+            if (r.list[i].first.is_harmless != (group == 0))
+                continue;
+            if (!has_title)
+                printf("  %s\n", titles[group]);
+            has_title = true;
+            if (print_reason(&r.list[i], err) != DCPK_OK)
+                return err->status;
+        }
+    }
     if (r.n_more > 0)
-        printf("  dropped    %" PRIu64 " more keys for other reasons (--report lists all)\n",
+        printf("  left out   %" PRIu64 " more keys for other reasons (the JSON report has all)\n",
                r.n_more);
+    return DCPK_OK;
+}
+
+static void print_note(const char *text)
+{
+    fputs("  note       ", stdout);
+    dcpk_cli_put_wrapped(stdout, text, strlen(text), 13, 13);
+    putchar('\n');
 }
 
 static void print_notes(const struct dcpk_conversion *c)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
         if (event->kind == DCPK_EVENT_NOTE)
-            printf("  note       %s\n", event->text);
+            print_note(event->text);
     for (const struct dcpk_note *note = c->ckpt->notes; note != NULL; note = note->next)
-        printf("  note       %s\n", note->text);
+        print_note(note->text);
 }
 
 /* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
@@ -92,7 +134,21 @@ const char *dcpk_proof_text(const struct dcpk_prove_report *report,
     return text;
 }
 
-void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
+/* What was written beside the data files. */
+static void print_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                        bool dry_run)
+{
+    if (!dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
+        printf("  tracker    %s: %s\n", c->target.tracker, c->target.tracker_text);
+    if (!dry_run && files->hashes != NULL)
+        printf("  hashes     %s\n", files->hashes);
+    if (files->report != NULL)
+        printf("  report     %s\n", files->report);
+}
+
+dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
+                                  const struct dcpk_convert_files *files, bool dry_run,
+                                  struct dcpk_error *err)
 {
     const struct dcpk_plan_totals *t = &c->totals;
     struct dcpk_report_counts n;
@@ -126,12 +182,15 @@ void dcpk_print_conversion(const struct dcpk_conversion *c, bool dry_run)
         printf("  resumed    %s were written by an earlier run\n",
                dcpk_cli_short_size(c->resumed_bytes, a));
     printf("  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
-           " cast, %" PRIu64 " aliased, %" PRIu64 " dropped\n",
+           " cast, %" PRIu64 " aliased, %" PRIu64 " left out\n",
            n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
     if (c->proof.n_params > 0)
         printf("  verified   equal to the input: %s\n", dcpk_proof_text(&c->proof, proof));
-    print_dropped(c);
+    print_files(c, files, dry_run);
     print_notes(c);
+    if (print_losses(c, err) != DCPK_OK)
+        return err->status;
+    return dcpk_cli_flush(err);
 }
 
 dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
@@ -142,21 +201,25 @@ dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *p
     dcpk_status st;
 
     dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_report_json(c, &j);
-    if (path == NULL)
+    st = dcpk_report_json(c, &j, err);
+    if (st == DCPK_OK && path == NULL)
         return dcpk_cli_print_bytes(&bytes, err);
-    dcpk_bytes_text(&bytes, "\n");
-    st = dcpk_bytes_status(&bytes, err);
+    if (st == DCPK_OK) {
+        dcpk_bytes_text(&bytes, "\n");
+        st = dcpk_bytes_status(&bytes, err);
+    }
     if (st == DCPK_OK)
         st = dcpk_file_replace(path, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
     return st;
 }
 
-dcpk_status dcpk_check_file_path(const char *what, const char *path, struct dcpk_error *err)
+dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
+                                 struct dcpk_error *err)
 {
     const char *slash = strrchr(path, '/');
     char folder[PATH_MAX];
+    struct dcpk_path there;
 
     if (strlen(path) >= sizeof folder)
         return dcpk_fail(err, DCPK_EUSAGE, "the path of the %s is too long", what);
@@ -164,5 +227,9 @@ dcpk_status dcpk_check_file_path(const char *what, const char *path, struct dcpk
              slash == NULL ? "." : path);
     if (access(folder, W_OK | X_OK) != 0)
         return dcpk_fail_errno(err, errno, "the %s '%s' cannot be written", what, path);
+    if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)
+        return err->status;
+    if (there.kind == DCPK_PATH_FILE && !may_replace)
+        return dcpk_fail(err, DCPK_EUSAGE, "the %s '%s' exists (--force replaces it)", what, path);
     return DCPK_OK;
 }

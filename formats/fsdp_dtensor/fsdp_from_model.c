@@ -174,7 +174,7 @@ static void tell_replaced(struct writer *w, const struct dcpk_param *p)
         if (src >= w->out->source->n_tensors || w->is_told[src])
             continue;
         w->is_told[src] = true;
-        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, w->out->source->tensors[src].key,
+        dcpk_output_event(w->out, DCPK_EVENT_OMITTED, w->out->source->tensors[src].key,
                           "replaced by its fp32 master, which Megatron-FSDP keeps as the weight");
     }
 }
@@ -425,10 +425,10 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
         if (prefix == NULL)
             return err->status;
         if (rng->pp != 0)
-            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix,
                               "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
         else if (rng->tp >= w->tp && w->is_for_tp)
-            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix,
                               "RNG state of another tensor-parallel rank than those that this is "
                               "written for");
         else
@@ -498,7 +498,7 @@ static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out, 
 static void tell_extras(const struct dcpk_model *model, struct dcpk_output *out)
 {
     for (size_t i = 0; i < model->n_extras; i++)
-        dcpk_output_event(out, DCPK_EVENT_DROPPED, model->extras[i].object->key,
+        dcpk_output_event(out, DCPK_EVENT_OMITTED, model->extras[i].object->key,
                           "extra state of Transformer Engine (FP8 recipe), not kept by "
                           "Megatron-FSDP");
 }

@@ -227,7 +227,7 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         return DCPK_OK;
     }
     if (!is_wanted(model, parts.role)) {
-        dcpk_model_drop(model, stored->key, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, stored->key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
     half = half_of(parts.name);

@@ -155,7 +155,7 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
                 is_used[replay->places[s * (size_t)replay->n_ranks + (size_t)r].bucket] = true;
     for (size_t i = 0; i < list->n; i++)
         for (size_t state = 0; state < list->n_states && !is_used[i]; state++)
-            dcpk_model_drop(model, model->ckpt->tensors[list->buckets[i].tensor[state]].key,
+            dcpk_model_omit(model, model->ckpt->tensors[list->buckets[i].tensor[state]].key,
                             "copies of parameters that an earlier rank's bucket holds");
     dcpk_free(is_used);
     return DCPK_OK;

@@ -342,7 +342,7 @@ static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
             if (src >= w->out->source->n_tensors || w->is_told[src])
                 continue;
             w->is_told[src] = true;
-            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, w->out->source->tensors[src].key,
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, w->out->source->tensors[src].key,
                               "fp32 master: optimizer state, which is left out");
         }
     }

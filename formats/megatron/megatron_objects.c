@@ -188,7 +188,7 @@ static void tell_left(const struct extra_state *x)
 {
     for (size_t i = 0; i < x->model->n_extras; i++)
         if (!x->is_carried[i])
-            dcpk_output_event(x->out, DCPK_EVENT_DROPPED, x->model->extras[i].object->key,
+            dcpk_output_event(x->out, DCPK_EVENT_OMITTED, x->model->extras[i].object->key,
                               "extra state of a module without a weight, which no release asks "
                               "for");
 }

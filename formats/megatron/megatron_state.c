@@ -66,7 +66,7 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
     if (scaler == NULL)
         return;
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_drop(model, "optimizer.grad_scaler",
+        dcpk_model_omit(model, "optimizer.grad_scaler",
                         "optimizer state, not wanted (--weights-only)");
     else if (model->scaler == NULL)
         model->scaler = scaler;
@@ -110,7 +110,7 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     dcpk_status st;
 
     if (dcpk_value_get(optimizer, "param_state") != NULL)
-        dcpk_model_drop(model, "optimizer.param_state",
+        dcpk_model_omit(model, "optimizer.param_state",
                         "steps by the numbers of one rank's parameters: the groups have them too");
     dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
     st = tell_unknown(model, optimizer, err);
@@ -282,9 +282,9 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
     model->optimizer_layout = optimizer_layout(model, common);
     model->needs_sample = is_shift_possible(model);
     if (dcpk_value_get(common, "rerun_state_machine") != NULL)
-        dcpk_model_drop(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);
+        dcpk_model_omit(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);
     if (model->content != NULL)
-        dcpk_model_drop(model, "content_metadata",
+        dcpk_model_omit(model, "content_metadata",
                         "describes the source's layout; the output is described anew");
     st = read_further(model, common, err);
     return st == DCPK_OK ? read_groups(model, dcpk_value_get(common, "optimizer"), err) : st;

@@ -221,14 +221,14 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *source
 
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
     if (weights_only && role != DCPK_MASTER) {
-        dcpk_model_drop(model, name, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, name, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
     if (sources->n == 0)
         return DCPK_OK;
     if (role == DCPK_MASTER && is_master_in_doubt(model)) {
         if (weights_only) {
-            dcpk_model_drop(model, name,
+            dcpk_model_omit(model, name,
                             "master of a precision-aware optimizer; the stored weight is taken");
             return DCPK_OK;
         }
@@ -237,7 +237,7 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *source
     st = find_states(model, sources, err);
     if (st == DCPK_EUNSUPPORTED && weights_only) {
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
-        dcpk_model_drop(model, name,
+        dcpk_model_omit(model, name,
                         "fp32 master in a form that is not read; the stored weight is taken");
         return DCPK_OK;
     }
@@ -284,13 +284,13 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
-        dcpk_model_drop(model, key, "extra state kept as a tensor, which no release asks for");
+        dcpk_model_omit(model, key, "extra state kept as a tensor, which no release asks for");
         return DCPK_OK;
     }
     if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer.distributed.")) {
         /* Else all of them together, when the weights are there: dcpk_megatron_decode_buckets. */
         if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-            dcpk_model_drop(model, key, "optimizer state, not wanted (--weights-only)");
+            dcpk_model_omit(model, key, "optimizer state, not wanted (--weights-only)");
         return DCPK_OK;
     }
     st = find_second_name(model, source, &is_second, err);
@@ -358,7 +358,7 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct d
         return st;
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_drop(model, object->key, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, object->key, "optimizer state, not wanted (--weights-only)");
     else if (!dcpk_bucket_is_key(object->key))
         dcpk_model_drop(model, object->key, "no optimizer item of that name is known");
     return DCPK_OK;
@@ -414,7 +414,7 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
     if (strstr(key, "._extra_state") != NULL)
         return read_extra(model, object, err);
     if (dcpk_starts_with(key, "rerun_state_machine_state/"))
-        dcpk_model_drop(model, key, DCPK_MEGATRON_RERUN_REASON);
+        dcpk_model_omit(model, key, DCPK_MEGATRON_RERUN_REASON);
     else if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
         return map_optimizer_object(model, object, err);
     else

@@ -28,6 +28,7 @@ dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **mod
     m->ckpt = ckpt;
     m->optimizer_layout = "none";
     m->dropped_end = &m->dropped;
+    m->omitted_end = &m->omitted;
     m->carried_end = &m->carried;
     m->arena = dcpk_arena_new(0, err);
     if (m->arena == NULL) {
@@ -139,32 +140,36 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
     return st;
 }
 
-void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason)
+/* Append "key\treason", or the key alone. Lost silently only when memory is out. */
+static void add_note(struct dcpk_model *model, struct dcpk_note ***end, const char *key,
+                     const char *reason)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_note *note = dcpk_arena_alloc(model->arena, sizeof *note, &err);
 
     if (note == NULL)
         return;
-    note->text = dcpk_arena_printf(model->arena, &err, "%s\t%s", key, reason);
+    note->text = reason == NULL ? dcpk_arena_strdup(model->arena, key, &err)
+                                : dcpk_arena_printf(model->arena, &err, "%s\t%s", key, reason);
     if (note->text == NULL)
         return;
-    *model->dropped_end = note;
-    model->dropped_end = &note->next;
+    **end = note;
+    *end = &note->next;
+}
+
+void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason)
+{
+    add_note(model, &model->dropped_end, key, reason);
+}
+
+void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason)
+{
+    add_note(model, &model->omitted_end, key, reason);
 }
 
 void dcpk_model_carry(struct dcpk_model *model, const char *key)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_note *note = dcpk_arena_alloc(model->arena, sizeof *note, &err);
-
-    if (note == NULL)
-        return;
-    note->text = dcpk_arena_strdup(model->arena, key, &err);
-    if (note->text == NULL)
-        return;
-    *model->carried_end = note;
-    model->carried_end = &note->next;
+    add_note(model, &model->carried_end, key, NULL);
 }
 
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)

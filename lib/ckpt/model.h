@@ -141,7 +141,10 @@ struct dcpk_model {
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
                      (fsdp_dtensor.md section 4, Q) */
 
-    struct dcpk_note *dropped, **dropped_end; /* "key: reason" of what this view leaves out */
+    /* "key\treason" of what this view leaves out: what a person should look at, and what no run
+     * that loads it misses. */
+    struct dcpk_note *dropped, **dropped_end;
+    struct dcpk_note *omitted, **omitted_end;
     /* Keys of tensors that are in the view as something else: a value of the training state,
      * another name's bytes. */
     struct dcpk_note *carried, **carried_end;
@@ -163,7 +166,10 @@ uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dc
                          const char *state);
 dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
                                  struct dcpk_error *err);
+/* Leave `key` out, and say why. Drop what may be missed; omit what is replaced, made anew or not
+ * asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
+void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
@@ -201,7 +207,8 @@ dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64
 const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model,
                                                  const struct dcpk_param *param);
 
-/* Split a note of `dropped` ("key\treason") at its tab: the reason, and the key's length. */
+/* Split a note of `dropped` or `omitted` ("key\treason") at its tab: the reason, and the key's
+ * length. */
 const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_bytes);
 
 /* "weight", "master", "exp_avg", ... */

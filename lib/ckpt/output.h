@@ -83,7 +83,11 @@ struct dcpk_kept_item {
 };
 
 /* What the report cannot read off the output itself. */
-enum dcpk_event_kind { DCPK_EVENT_DROPPED, DCPK_EVENT_NOTE };
+enum dcpk_event_kind {
+    DCPK_EVENT_DROPPED, /* lost: a person should look at it */
+    DCPK_EVENT_OMITTED, /* left out, and no run that loads the output misses it */
+    DCPK_EVENT_NOTE,
+};
 
 /* One line of the report. */
 struct dcpk_out_event {

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "lib/base/text.h"
+
 /* Values may share nodes: a walk is bounded by visits, not by nodes. */
 #define MAX_VISITS 10000000
 
@@ -72,6 +74,18 @@ static bool is_set(const struct dcpk_value *key, const struct dcpk_value_pair *s
     return false;
 }
 
+/* A class of Megatron's or Python's own: the attribute is a setting, which a run gets from its
+ * command line. */
+static bool is_setting(const struct dcpk_value *v)
+{
+    static const char *const modules[] = {"megatron.", "signal", "pathlib"};
+
+    for (size_t i = 0; v->kind == DCPK_V_OBJECT && i < sizeof modules / sizeof *modules; i++)
+        if (dcpk_starts_with(v->as.object->module, modules[i]))
+            return true;
+    return false;
+}
+
 dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
                                const struct dcpk_value_pair *set, size_t n_set,
                                const struct dcpk_value **portable, struct dcpk_error *err)
@@ -102,10 +116,15 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
         key = dcpk_arena_printf(out->arena, err, "args.%s", name != NULL ? name : "?");
         if (key == NULL)
             return err->status;
-        dcpk_output_event(out, DCPK_EVENT_DROPPED, key,
-                          "attribute of class %s.%s, which another Megatron may not have",
-                          v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
-                          v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
+        if (is_setting(v))
+            dcpk_output_event(out, DCPK_EVENT_OMITTED, key,
+                              "attribute of a class that another release may not have; a run takes "
+                              "it from its command line");
+        else
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, key,
+                              "attribute of class %s.%s, which another Megatron may not have",
+                              v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
+                              v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
     }
     for (size_t i = 0; i < n_set; i++)
         kept[n++] = set[i];

@@ -66,14 +66,17 @@ struct account {
     bool *tensors; /* by index */
 };
 
-static bool account_dropped(void *context, const char *key, size_t key_bytes, const char *reason)
+static void account_key(struct account *a, const char *key, size_t key_bytes)
 {
-    struct account *a = context;
     uint64_t i;
 
-    (void)reason;
     if (dcpk_map_get(&a->ckpt->tensor_by_key, key, key_bytes, &i))
         a->tensors[i] = true;
+}
+
+static bool account_loss(void *context, const struct dcpk_report_loss *loss)
+{
+    account_key(context, loss->key, loss->key_bytes);
     return true;
 }
 
@@ -98,7 +101,7 @@ static void account_source(struct account *a, uint32_t source)
 static void account_carried(struct account *a, const struct dcpk_model *model)
 {
     for (const struct dcpk_note *n = model == NULL ? NULL : model->carried; n != NULL; n = n->next)
-        account_dropped(a, n->text, strlen(n->text), NULL);
+        account_key(a, n->text, strlen(n->text));
 }
 
 static void account_written(struct account *a, const struct dcpk_output *out)
@@ -123,7 +126,7 @@ static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_er
         return err->status;
     account_written(&a, c->out);
     account_carried(&a, c->model);
-    dcpk_report_each_dropped(c, account_dropped, &a);
+    dcpk_report_each_loss(c, account_loss, &a);
     for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
         if (!a.tensors[i])
             st = dcpk_fail(

@@ -92,13 +92,20 @@ struct dcpk_report_counts {
 };
 void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_counts *counts);
 
-/* Walk what was dropped, key and reason, in order; returns false when `each` does. */
-typedef bool dcpk_report_dropped(void *context, const char *key, size_t key_bytes,
-                                 const char *reason);
-bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropped *each,
-                              void *context);
+/* A key of the source that is not carried over. Borrowed from the conversion; key has no NUL. */
+struct dcpk_report_loss {
+    const char *key;
+    size_t key_bytes;
+    const char *reason;
+    bool is_harmless; /* no run that loads the output misses it */
+};
+/* Walk what was left out, in order, until `take` returns false; returns false then. */
+typedef bool dcpk_report_take(void *context, const struct dcpk_report_loss *loss);
+bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *take, void *context);
 
-/* The report as one JSON object: totals, counts, and every key with its source or reason. */
-void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j);
+/* The report as one JSON object: totals, counts, and every key with its source or reason. Errors:
+ * DCPK_ENOMEM. */
+dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j,
+                             struct dcpk_error *err);
 
 #endif

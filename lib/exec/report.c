@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/alloc.h"
 #include "lib/ckpt/generation.h"
 #include "lib/exec/convert.h"
 #include "lib/exec/target.h"
@@ -23,13 +24,11 @@ static uint64_t count_object_aliases(const struct dcpk_output *out)
     return out->n_objects > out->n_payloads ? out->n_objects - out->n_payloads : 0;
 }
 
-static bool count_one(void *context, const char *key, size_t key_bytes, const char *reason)
+static bool count_one(void *context, const struct dcpk_report_loss *loss)
 {
     uint64_t *n = context;
 
-    (void)key;
-    (void)key_bytes;
-    (void)reason;
+    (void)loss;
     ++*n;
     return true;
 }
@@ -54,24 +53,36 @@ void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_count
     }
     for (size_t i = 0; i < c->out->n_payloads; i++)
         counts->made += c->out->payloads[i].source == NULL;
-    dcpk_report_each_dropped(c, count_one, &counts->dropped);
+    dcpk_report_each_loss(c, count_one, &counts->dropped);
 }
 
-bool dcpk_report_each_dropped(const struct dcpk_conversion *c, dcpk_report_dropped *each,
-                              void *context)
+/* The losses of a model's list, which are all harmless or all not. Returns false when `each` does.
+ */
+static bool each_note(const struct dcpk_note *notes, bool is_harmless, dcpk_report_take *take,
+                      void *context)
 {
-    if (c->model != NULL)
-        for (const struct dcpk_note *note = c->model->dropped; note != NULL; note = note->next) {
-            size_t key_bytes;
-            const char *reason = dcpk_model_drop_reason(note, &key_bytes);
+    for (const struct dcpk_note *note = notes; note != NULL; note = note->next) {
+        struct dcpk_report_loss loss = {.key = note->text, .is_harmless = is_harmless};
 
-            if (!each(context, note->text, key_bytes, reason))
-                return false;
-        }
-    for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
-        if (event->kind == DCPK_EVENT_DROPPED &&
-            !each(context, event->key, strlen(event->key), event->text))
+        loss.reason = dcpk_model_drop_reason(note, &loss.key_bytes);
+        if (!take(context, &loss))
             return false;
+    }
+    return true;
+}
+
+bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *take, void *context)
+{
+    if (c->model != NULL && !(each_note(c->model->omitted, true, take, context) &&
+                              each_note(c->model->dropped, false, take, context)))
+        return false;
+    for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next) {
+        const struct dcpk_report_loss loss = {event->key, strlen(event->key), event->text,
+                                              event->kind == DCPK_EVENT_OMITTED};
+
+        if (event->kind != DCPK_EVENT_NOTE && !take(context, &loss))
+            return false;
+    }
     return true;
 }
 
@@ -95,16 +106,85 @@ static void put_tensor(const struct dcpk_conversion *c, const struct dcpk_out_te
     dcpk_json_end_object(j);
 }
 
-static bool put_dropped(void *context, const char *key, size_t key_bytes, const char *reason)
+static bool put_loss(void *context, const struct dcpk_report_loss *loss)
 {
     struct dcpk_json_out *j = context;
 
     dcpk_json_begin_object(j);
+    dcpk_json_add_bool(j, "harmless", loss->is_harmless);
     dcpk_json_put_key(j, "key");
-    dcpk_json_put_text(j, key, key_bytes);
-    dcpk_json_add_string(j, "reason", reason);
+    dcpk_json_put_text(j, loss->key, loss->key_bytes);
+    dcpk_json_add_string(j, "reason", loss->reason);
     dcpk_json_end_object(j);
     return true;
+}
+
+/* Object keys in the order of their payloads: order[i] is an index of out->objects. */
+static dcpk_status sort_objects(const struct dcpk_output *out, size_t **order,
+                                struct dcpk_error *err)
+{
+    size_t *first = dcpk_alloc_array(out->n_payloads + 1, sizeof *first, err);
+
+    *order = first == NULL ? NULL : dcpk_alloc_array(out->n_objects, sizeof **order, err);
+    if (*order == NULL) {
+        dcpk_free(first);
+        return err->status;
+    }
+    for (size_t i = 0; i < out->n_objects; i++)
+        first[out->objects[i].payload + 1]++;
+    for (size_t i = 0; i < out->n_payloads; i++)
+        first[i + 1] += first[i];
+    for (size_t i = 0; i < out->n_objects; i++)
+        (*order)[first[out->objects[i].payload]++] = i;
+    dcpk_free(first);
+    return DCPK_OK;
+}
+
+static void put_name(const struct dcpk_out_object *object, struct dcpk_json_out *j)
+{
+    struct dcpk_bytes name = {0};
+
+    dcpk_out_object_name(object, &name);
+    dcpk_json_put_text(j, (const char *)name.data, name.n_bytes);
+    dcpk_bytes_release(&name);
+}
+
+/* One payload under its names objects[order[0 .. n)]. */
+static void put_object(const struct dcpk_output *out, const size_t *order, size_t n,
+                       struct dcpk_json_out *j)
+{
+    const struct dcpk_out_payload *payload = &out->payloads[out->objects[order[0]].payload];
+
+    dcpk_json_begin_object(j);
+    dcpk_json_put_key(j, "aliases");
+    dcpk_json_begin_array(j);
+    for (size_t i = 1; i < n; i++)
+        put_name(&out->objects[order[i]], j);
+    dcpk_json_end_array(j);
+    dcpk_json_put_key(j, "key");
+    put_name(&out->objects[order[0]], j);
+    dcpk_json_add_string(j, "source", payload->source == NULL ? NULL : payload->source->key);
+    dcpk_json_end_object(j);
+}
+
+static dcpk_status put_objects(const struct dcpk_output *out, struct dcpk_json_out *j,
+                               struct dcpk_error *err)
+{
+    size_t *order = NULL;
+    dcpk_status st = sort_objects(out, &order, err);
+
+    dcpk_json_put_key(j, "objects");
+    dcpk_json_begin_array(j);
+    for (size_t i = 0, n; st == DCPK_OK && i < out->n_objects; i += n) {
+        const uint32_t payload = out->objects[order[i]].payload;
+
+        for (n = 1; i + n < out->n_objects && out->objects[order[i + n]].payload == payload; n++)
+            continue;
+        put_object(out, order + i, n, j);
+    }
+    dcpk_json_end_array(j);
+    dcpk_free(order);
+    return st;
 }
 
 static void put_counts(const struct dcpk_conversion *c, struct dcpk_json_out *j)
@@ -152,19 +232,23 @@ static void put_proof(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_end_object(j);
 }
 
-void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
+dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j,
+                             struct dcpk_error *err)
 {
+    dcpk_status st;
+
     dcpk_json_begin_object(j);
     put_counts(c, j);
     dcpk_json_put_key(j, "dropped");
     dcpk_json_begin_array(j);
-    dcpk_report_each_dropped(c, put_dropped, j);
+    dcpk_report_each_loss(c, put_loss, j);
     dcpk_json_end_array(j);
     dcpk_json_add_string(j, "from", c->ckpt->format->name);
     dcpk_generation_add_json(c->ckpt, j);
     dcpk_json_add_string(j, "input", c->source.folder);
     put_notes(c, j);
     dcpk_json_add_uint(j, "object_keys", c->out->n_objects);
+    st = put_objects(c->out, j, err);
     dcpk_json_add_string(j, "output", c->target.folder);
     dcpk_json_add_uint(j, "output_file_bytes", c->totals.file_bytes);
     dcpk_json_add_uint(j, "read_bytes", c->stats.read_bytes);
@@ -183,4 +267,5 @@ void dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_add_int(j, "version", 1);
     dcpk_json_add_uint(j, "written_bytes", c->stats.written_bytes);
     dcpk_json_end_object(j);
+    return st;
 }

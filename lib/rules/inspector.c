@@ -42,28 +42,27 @@ static dcpk_status check_traps(const struct dcpk_tensor *t, struct dcpk_error *e
     const char *experts = strstr(t->key, EXPERTS);
 
     if (t->rank == 0)
-        return refuse(err, t->key, "the Python tool stops at a tensor without axes (R0)");
+        return refuse(err, t->key, "the Python tool stops at a tensor without axes");
     if (t->model_shape != NULL)
-        return refuse(err, t->key, "the Python tool scrambles flattened optimizer state (T7)");
+        return refuse(err, t->key, "the Python tool scrambles flattened optimizer state");
     if (dcpk_starts_with(t->key, "optimizer.distributed."))
         return refuse(err, t->key,
-                      "the Python tool turns dp_reshardable buckets into model tensors (T8)");
+                      "the Python tool turns dp_reshardable buckets into model tensors");
     if (dcpk_starts_with(t->key, "chained_"))
         return refuse(err, t->key,
-                      "the Python tool turns chained optimizers' state into model tensors (T14)");
+                      "the Python tool turns chained optimizers' state into model tensors");
     if (experts == NULL)
         return DCPK_OK;
     if (isdigit((unsigned char)experts[strlen(EXPERTS)]))
-        return refuse(err, t->key, "the Python tool cuts single experts into rows (T12)");
+        return refuse(err, t->key, "the Python tool cuts single experts into rows");
     if (strstr(t->key, ".layers.") != NULL &&
         !isdigit((unsigned char)strstr(t->key, ".layers.")[strlen(".layers.")]))
-        return refuse(err, t->key,
-                      "the Python tool leaves experts stacked in a homogeneous model (T3)");
+        return refuse(err, t->key, "the Python tool leaves experts stacked in a homogeneous model");
     if (is_state && strstr(t->key, "linear_fc2") != NULL)
         return refuse(err, t->key,
-                      "the Python tool crashes on or scrambles moments of experts' fc2 (T2)");
+                      "the Python tool crashes on or scrambles moments of experts' fc2");
     if (is_state && strstr(t->key, ".bias") != NULL)
-        return refuse(err, t->key, "the Python tool misnames moments of experts' biases (T13)");
+        return refuse(err, t->key, "the Python tool misnames moments of experts' biases");
     return DCPK_OK;
 }
 
@@ -271,7 +270,7 @@ static dcpk_status map_tensor(struct mapper *m, uint32_t source, struct dcpk_err
     dcpk_status st;
 
     if (strstr(t->key, "._extra_state") != NULL) { /* R4 */
-        dcpk_output_event(m->out, DCPK_EVENT_DROPPED, t->key,
+        dcpk_output_event(m->out, DCPK_EVENT_OMITTED, t->key,
                           "extra state, dropped by the Python tool too");
         return DCPK_OK;
     }
@@ -303,7 +302,7 @@ static dcpk_status add_value(struct mapper *m, const char *key, const struct dcp
     dcpk_status st;
 
     if (value->kind == DCPK_V_BYTES)
-        return refuse(err, key, "the Python tool writes bare bytes as no torch item (T14)");
+        return refuse(err, key, "the Python tool writes bare bytes as no torch item");
     if (value->kind == DCPK_V_TENSOR)
         return refuse(err, key, "a tensor inside the common state");
     st = dcpk_output_add_payload(m->out, value, NULL, &payload, err);
@@ -363,7 +362,7 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
                               "dropped by the Python tool too");
         } else if (dcpk_starts_with(object->key, "rerun_state_machine_state")) {
             if (has_rerun) {
-                dcpk_output_event(m->out, DCPK_EVENT_DROPPED, object->key,
+                dcpk_output_event(m->out, DCPK_EVENT_OMITTED, object->key,
                                   "the Python tool keeps one rank's rerun state");
                 continue;
             }
@@ -409,10 +408,10 @@ dcpk_status dcpk_inspector_map(struct dcpk_output *out, const struct dcpk_value 
 
     if (dcpk_checkpoint_object(out->source, "common_state/shard_0_1") != NULL)
         return refuse(err, "common_state/shard_0_1",
-                      "the Python tool cannot convert what core 0.19 and later write (T9)");
+                      "the Python tool cannot convert what core 0.19 and later write");
     if (options->has_group_map && would_write_groups(common))
         return refuse(err, "optimizer",
-                      "the Python tool misnames the groups of several optimizers (T1)");
+                      "the Python tool misnames the groups of several optimizers");
     out->pickle_protocol = 4; /* R16 */
     for (uint32_t t = 0; t < out->source->n_tensors && st == DCPK_OK; t++)
         st = map_tensor(&m, t, err);

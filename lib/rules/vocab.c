@@ -89,7 +89,7 @@ static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tens
 
         if (rows == NULL)
             return err->status;
-        dcpk_model_drop(model, rows, "padding of the vocabulary that the target's does not have");
+        dcpk_model_omit(model, rows, "padding of the vocabulary that the target's does not have");
     }
     return resize(model, tensor, padded, err);
 }

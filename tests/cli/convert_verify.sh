@@ -15,5 +15,5 @@ for name in torch_dist_b_dense_tp2pp2 torch_dist_c_dense_tp2pp2 torch_dist_c_moe
     diff -r out/iter_0000004 plain/iter_0000004 2>/dev/null || diff -r out/iter_0000004 plain
     (cd in && find . -type f -print0 | sort -z | xargs -0 sha256sum) | diff before - ||
         echo "$name: the source changed"
-    rm -rf in out plain
+    rm -rf in out plain report.json
 done
