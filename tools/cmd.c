@@ -60,6 +60,12 @@ void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
     putc('\n', stderr);
 }
 
+void dcpk_cli_note_msc(const struct dcpk_voice *voice)
+{
+    dcpk_cli_note(
+        voice, "--enable-msc has no meaning here: folders of a file system are read and written");
+}
+
 void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt)
 {
     for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
@@ -390,6 +396,12 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     if (*n_args > cli->max_args)
         return dcpk_cli_usage(cli->name, "there is an argument too many: '%s'",
                               (*args)[cli->max_args]);
+    for (int i = 0; i < *n_args; i++)
+        if (dcpk_starts_with((*args)[i], "msc://"))
+            return dcpk_cli_usage(cli->name,
+                                  "'%s' is a Multi-Storage Client URL: this program reads and "
+                                  "writes folders; mount the storage or copy the checkpoint",
+                                  (*args)[i]);
     return -1;
 }
 

@@ -23,6 +23,7 @@ struct dcpk_ranks;
  */
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_inspect(int argc, char **argv);
@@ -99,6 +100,11 @@ struct dcpk_cli_option {
         "quiet", 'q', DCPK_CLI_FLAG, &(variable).is_quiet, NULL,                                   \
             "no progress and no notes; errors alone, and the results that were asked for"          \
     }
+/* A flag of Megatron's checkpoint_inspector.py; the variable is a bool. */
+#define DCPK_CLI_MSC(variable)                                                                     \
+    {                                                                                              \
+        "enable-msc", 0, DCPK_CLI_FLAG, &(variable), NULL, "accepted, without meaning here"        \
+    }
 #define DCPK_CLI_JSON(variable)                                                                    \
     {                                                                                              \
         "json", 0, DCPK_CLI_FLAG, &(variable), NULL, "print one JSON document instead of text"     \
@@ -116,7 +122,8 @@ struct dcpk_cli {
 
 /*
  * Parse argv[1..]. Returns -1 to go on, then *args are the *n_args arguments that are no options
- * (borrowed from argv); else the exit code to return: 0 after --help, 2 after a message on stderr.
+ * (borrowed from argv), names of folders and files or what is in them, but none of a store that is
+ * no file system; else the exit code to return: 0 after --help, 2 after a message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 
@@ -139,6 +146,8 @@ struct dcpk_voice {
 /* "dcpkit: <command>: note: <text>" to stderr, unless the voice is quiet. */
 void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* The note on DCPK_CLI_MSC. */
+void dcpk_cli_note_msc(const struct dcpk_voice *voice);
 /* All notes of a checkpoint. */
 void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt);
 

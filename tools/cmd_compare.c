@@ -44,7 +44,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_tolerance tolerance = {-1, -1};
     struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
-    bool as_json = false;
+    bool as_json = false, enable_msc = false;
     const struct dcpk_cli_option rows[] = {
         {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
          "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
@@ -67,6 +67,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
          "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
+        DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),
@@ -89,6 +90,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 
     if (code >= 0)
         return code;
+    if (enable_msc)
+        dcpk_cli_note_msc(&voice);
     if (tolerance.rtol >= 0 || tolerance.atol >= 0) {
         tolerance.rtol = tolerance.rtol < 0 ? 0 : tolerance.rtol;
         tolerance.atol = tolerance.atol < 0 ? 0 : tolerance.atol;

@@ -16,9 +16,7 @@ static void remark(const struct dcpk_convert_args *a)
     if (a->oom_traceback)
         dcpk_cli_note(&a->voice, "--oom-traceback has no meaning here: no GPU memory is used");
     if (a->enable_msc)
-        dcpk_cli_note(
-            &a->voice,
-            "--enable-msc has no meaning here: folders of a file system are read and written");
+        dcpk_cli_note_msc(&a->voice);
     if (a->rename_mtp && !a->like_inspector)
         dcpk_cli_note(
             &a->voice,
@@ -153,31 +151,54 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
     return run(&a, to, args, ranks);
 }
 
-static const char torch_dist_command[] = "convert-torch-dist-to-fsdp-dtensor";
+/* A command that says both formats by its name, with the flags of Megatron's Python tool. */
+struct named_conversion {
+    const char *name, *from, *to, *summary, *example;
+};
 
-int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
+static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
+                           struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.from = "torch_dist", .voice = {.command = torch_dist_command}};
+    struct dcpk_convert_args a = {.from = named->from, .voice = {.command = named->name}};
     const struct dcpk_cli_option options[] = {
         DCPK_CONVERT_OPTIONS(a),
         {"oom-traceback", 0, DCPK_CLI_FLAG, &a.oom_traceback, NULL,
          "accepted, without meaning here"},
-        {"enable-msc", 0, DCPK_CLI_FLAG, &a.enable_msc, NULL, "accepted, without meaning here"},
+        DCPK_CLI_MSC(a.enable_msc),
     };
-    const struct dcpk_cli cli = {
-        torch_dist_command,
-        "[options] IN OUT",
-        "Convert torch_dist to fsdp_dtensor with the flags of Megatron's Python tool.",
-        options,
-        sizeof options / sizeof options[0],
-        "dcpkit convert-torch-dist-to-fsdp-dtensor --swiglu sample-data/torch_dist_c_dense_tp2pp2 "
-        "converted",
-        2,
-        2};
+    const struct dcpk_cli cli = {.name = named->name,
+                                 .usage = "[options] IN OUT",
+                                 .summary = named->summary,
+                                 .options = options,
+                                 .n_options = sizeof options / sizeof options[0],
+                                 .example = named->example,
+                                 .min_args = 2,
+                                 .max_args = 2};
     char **args;
     int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
     if (exit_code >= 0)
         return exit_code;
-    return run(&a, dcpk_format_find("fsdp_dtensor"), args, ranks);
+    return run(&a, dcpk_format_find(named->to), args, ranks);
+}
+
+int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    static const struct named_conversion named = {
+        "convert-torch-dist-to-fsdp-dtensor", "torch_dist", "fsdp_dtensor",
+        "Convert torch_dist to fsdp_dtensor with the flags of Megatron's Python tool.",
+        "dcpkit convert-torch-dist-to-fsdp-dtensor --swiglu sample-data/torch_dist_c_dense_tp2pp2 "
+        "converted"};
+
+    return convert_by_name(&named, argc, argv, ranks);
+}
+
+int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    static const struct named_conversion named = {
+        "convert-fsdp-dtensor-to-torch-dist", "fsdp_dtensor", "torch_dist",
+        "Convert fsdp_dtensor to torch_dist: the way back of convert-torch-dist-to-fsdp-dtensor.",
+        "dcpkit convert-fsdp-dtensor-to-torch-dist checkpoints/fsdp converted"};
+
+    return convert_by_name(&named, argc, argv, ranks);
 }

@@ -70,12 +70,16 @@ int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}};
     const char *format = NULL;
+    bool lists_meta = false, enable_msc = false; /* of Megatron's Python tool */
     const struct dcpk_cli_option rows[] = {
         {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
          "list every chunk: its box, file, offset and length in bytes"},
         {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
          "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
          "many are NaN, infinite or zero"},
+        {"not-ignore-param-to-group-meta", 0, DCPK_CLI_FLAG, &lists_meta, NULL,
+         "accepted: keys of param_to_group_meta are always listed here"},
+        DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_FORMAT(format),
         DCPK_CLI_JSON(r.as_json),
         DCPK_CLI_THREADS(r.options.n_threads),
@@ -102,6 +106,8 @@ int dcpk_cmd_inspect(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (enable_msc)
+        dcpk_cli_note_msc(&r.voice);
     st = dcpk_cli_open(args[0], format, &r.voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, &r, &err);

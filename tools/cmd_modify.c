@@ -145,7 +145,7 @@ int dcpk_cmd_modify(int argc, char **argv)
     struct dcpk_voice voice = {.command = NAME};
     const char *tracker = NULL;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    bool dry_run = false, as_json = false;
+    bool dry_run = false, as_json = false, enable_msc = false;
     const struct dcpk_cli_option rows[] = {
         {"op", 0, DCPK_CLI_LIST, &edits, "OP",
          "may be given many times, applied in this order; RE is a regular\n"
@@ -161,6 +161,7 @@ int dcpk_cmd_modify(int argc, char **argv)
          "go on where a run that was killed or failed stopped, if there was one"},
         DCPK_CLI_TRACKER(tracker),
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
+        DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),
@@ -188,6 +189,8 @@ int dcpk_cmd_modify(int argc, char **argv)
         return dcpk_cli_usage(NAME, "--op says what to do");
     if (dcpk_parse_tracker(tracker, &options.tracker, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
+    if (enable_msc)
+        dcpk_cli_note_msc(&voice);
     options.in = args[0];
     options.out = args[1];
     options.edits = texts;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/text.h"
 
 static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
 {
@@ -44,15 +43,8 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
     return DCPK_OK;
 }
 
-static dcpk_status check_arguments(const struct dcpk_convert_args *a, const char *in,
-                                   const char *out, struct dcpk_error *err)
+static dcpk_status check_arguments(const struct dcpk_convert_args *a, struct dcpk_error *err)
 {
-    if (dcpk_starts_with(in, "msc://") || dcpk_starts_with(out, "msc://"))
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is a Multi-Storage Client URL: this program reads and writes "
-                         "folders; mount the storage or "
-                         "copy the checkpoint",
-                         dcpk_starts_with(in, "msc://") ? in : out);
     if (a->swiglu && a->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
     if (a->no_swiglu && a->modules != NULL)
@@ -105,7 +97,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
                                     const char *out, struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
-    dcpk_status st = check_arguments(a, in, out, err);
+    dcpk_status st = check_arguments(a, err);
 
     options->in = in;
     options->out = out;

@@ -26,6 +26,8 @@ static const struct command commands[] = {
     {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs", NULL,
      dcpk_cmd_compare},
     {"convert", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
+    {"convert-fsdp-dtensor-to-torch-dist", "the same, of these two formats", NULL,
+     dcpk_cmd_convert_fsdp_dtensor},
     {"convert-torch-dist-to-fsdp-dtensor", "the same with the flags of Megatron's Python tool",
      NULL, dcpk_cmd_convert_torch_dist},
     {"hash", "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},

@@ -4,6 +4,7 @@
 mkdir checkpoints dumps
 ln -s "$SAMPLES" sample-data
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" checkpoints/run
+cp -RL --no-preserve=mode "$SAMPLES/fsdp_dtensor_native_dp2" checkpoints/fsdp
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_groups
 rm dumps/param_groups/param_to_param_group_map.json
 mkdir bin && ln -s "$DCPKIT" bin/dcpkit
@@ -25,7 +26,7 @@ for command in $commands ''; do
     rm -rf converted
 done
 for command in convert inspect hash verify print-torch-dcp-in-json \
-    convert-torch-dist-to-fsdp-dtensor compare-two-checkpoint print-tensor \
+    convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
     modify-state-dict; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done

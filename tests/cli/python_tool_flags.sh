@@ -38,3 +38,54 @@ refuses "a broken map" 3 "group map 'broken.json': JSON.*byte 7" \
     "$DCPKIT" $tool --param-to-param-group-map-json broken.json "$source" other
 refuses "a missing map" 4 'nowhere\.json' \
     "$DCPKIT" $tool --param-to-param-group-map-json nowhere.json "$source" other
+
+# parses WORD...: the command line makes sense but for its arguments, which are missing.
+parses() {
+    local status=0
+    "$DCPKIT" "$@" >said 2>err || status=$?
+    [ "$status" -eq 2 ] && grep -q ': an argument is missing' err || echo "$*: exit $status: $(cat said err)"
+}
+# Every flag of four releases, on every subcommand that has it there; as many arguments.
+rows=0
+while read -r releases command flag value; do
+    rows=$((rows + 1))
+    if [ "$value" = - ]; then
+        arguments=()
+        for ((i = 1; i < flag; i++)); do arguments+=(a); done
+        parses "$command" "${arguments[@]}"
+        refuses "$command with one argument more" 2 'an argument too many' "$DCPKIT" "$command" "${arguments[@]}" a b >line
+        grep -q ': refused$' line || echo "$releases: $(cat line)"
+        continue
+    fi
+    "$DCPKIT" "$command" --help | grep -qE -- "^      $flag( |$)" || echo "$releases: $command --help does not name $flag"
+    if [ "$value" = yes ]; then
+        parses "$command" "$flag" text
+        parses "$command" "$flag=text"
+    else
+        parses "$command" "$flag"
+        refuses "$flag" 2 'takes no argument' "$DCPKIT" "$command" "$flag=text" >line
+        grep -q ': refused$' line || echo "$releases: $(cat line)"
+    fi
+done < <(grep -v '^#' "${BASH_SOURCE[0]%.sh}.txt")
+[ "$rows" -eq 19 ] && echo "every flag of checkpoint_inspector.py"
+
+# What a flag without meaning changes: a note.
+"$DCPKIT" inspect "$source" >want
+"$DCPKIT" inspect --enable-msc --not-ignore-param-to-group-meta "$source" 2>err | diff want - && cat err
+"$DCPKIT" compare-two-checkpoint --enable-msc "$source" "$source" 2>err | tail -n 1 && cat err
+"$DCPKIT" modify-state-dict --enable-msc --op 'remove ^optimizer' "$source" modified 2>err | tail -n 2 && cat err
+"$DCPKIT" inspect --enable-msc --quiet "$source" | diff want -
+"$DCPKIT" inspect --not-ignore-param-to-group-meta plain | grep -c 'param_to_group_meta'
+# The way back by the name that belongs to it.
+back=convert-fsdp-dtensor-to-torch-dist
+"$DCPKIT" convert --to torch_dist plain want_back >said 2>&1
+"$DCPKIT" $back --enable-msc --oom-traceback plain back 2>err | head -n 1 | cut -d " " -f 1,2
+diff -r want_back back && cat err
+refuses "the way back of what it is not" 3 'fsdp_dtensor' "$DCPKIT" $back "$source" other
+for command in inspect print-torch-dcp-in-json hash verify; do
+    refuses "an MSC address for $command" 2 'msc://bucket' "$DCPKIT" $command msc://bucket/in
+done
+for command in compare-two-checkpoint "modify-state-dict --op remove"; do
+    # shellcheck disable=SC2086 # a command with its options
+    refuses "an MSC address for ${command%% *}" 2 'msc://bucket' "$DCPKIT" $command "$source" msc://bucket/in
+done
