@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "kernels/kernels.h"
+#include "lib/exec/find_layout.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
@@ -45,7 +46,13 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
-    struct dcpk_inspection in = {ckpt, run, &state, NULL, run->iteration, r->has_chunks, NULL};
+    struct dcpk_saved_layout saved;
+    struct dcpk_inspection in = {.ckpt = ckpt,
+                                 .run = run,
+                                 .state = &state,
+                                 .saved = &saved,
+                                 .iteration = run->iteration,
+                                 .has_chunks = r->has_chunks};
     dcpk_status st;
 
     if (arena == NULL)
@@ -55,7 +62,9 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
         in.iteration != run->iteration)
         dcpk_checkpoint_note(ckpt, "the folder says iteration %" PRId64 ", the checkpoint %" PRId64,
                              run->iteration, in.iteration);
-    st = dcpk_summary_new(ckpt, &summary, err);
+    st = dcpk_find_layout(ckpt, &saved, err);
+    if (st == DCPK_OK)
+        st = dcpk_summary_new(ckpt, &summary, err);
     in.summary = summary;
     if (st == DCPK_OK && r->has_stats)
         st = survey(ckpt, r, arena, &in.stats, err);

@@ -4,6 +4,7 @@
 #define DCPK_TOOLS_INSPECT_H
 
 #include "lib/ckpt/run.h"
+#include "lib/ckpt/saved_layout.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/stats.h"
 
@@ -12,6 +13,7 @@ struct dcpk_inspection {
     const struct dcpk_checkpoint *ckpt;
     const struct dcpk_run *run;
     const struct dcpk_run_state *state;
+    const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args say */
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */

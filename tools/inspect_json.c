@@ -31,6 +31,29 @@ static void put_layout(struct dcpk_json_out *j, const struct dcpk_layout *l)
     dcpk_json_end_object(j);
 }
 
+static void put_saved_layout(struct dcpk_json_out *j, const struct dcpk_saved_layout *l)
+{
+    static const char *const strategies[] = {"optim", "optim_grads", "optim_grads_params"};
+
+    dcpk_json_put_key(j, "layout_by_chunks");
+    dcpk_json_begin_object(j);
+    put_size(j, "dp", l->dp);
+    put_size(j, "ep", l->ep);
+    put_size(j, "etp", l->etp);
+    put_size(j, "hsdp", l->hsdp);
+    put_size(j, "n_ranks", l->n_ranks);
+    put_size(j, "pp", l->pp);
+    dcpk_json_put_key(j, "strategies"); /* those that leave such chunks */
+    dcpk_json_begin_array(j);
+    if (l->sharding == DCPK_SHARDING_NONE)
+        dcpk_json_put_string(j, "no_shard");
+    for (size_t i = 0; i < 3 && l->sharding == DCPK_SHARDING_ROWS; i++)
+        dcpk_json_put_string(j, strategies[i]);
+    dcpk_json_end_array(j);
+    put_size(j, "tp", l->tp);
+    dcpk_json_end_object(j);
+}
+
 static int compare_facts(const void *left, const void *right)
 {
     const struct dcpk_model_fact *const *a = left, *const *b = right;
@@ -239,6 +262,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
     else
         dcpk_json_put_null(&j);
     put_layout(&j, &in->state->layout);
+    put_saved_layout(&j, in->saved);
     st = put_model(&j, in->state->args, err);
     put_notes(&j, in->ckpt);
     if (st == DCPK_OK)

@@ -36,9 +36,9 @@ static void put_size(const char *name, int64_t size)
         printf(" %s %" PRId64, name, size);
 }
 
-static void print_layout(const struct dcpk_layout *l)
+static void print_args_layout(const struct dcpk_layout *l)
 {
-    printf("parallel    ");
+    printf("parallel     by args   ");
     if (l->tp == 0 && l->pp == 0 && l->dp == 0 && l->world == 0)
         printf(" not known");
     put_size("tp", l->tp);
@@ -47,6 +47,31 @@ static void print_layout(const struct dcpk_layout *l)
     put_size("cp", l->cp);
     put_size("dp", l->dp);
     put_size("world", l->world);
+    putchar('\n');
+}
+
+static void print_saved_layout(const struct dcpk_saved_layout *l)
+{
+    static const char *const sharding[] = {
+        [DCPK_SHARDING_UNKNOWN] = "",
+        [DCPK_SHARDING_ROWS] = "; optim, optim_grads or optim_grads_params",
+        [DCPK_SHARDING_NONE] = "; no_shard",
+    };
+
+    printf("             by chunks ");
+    if (l->tp == 0 && l->etp == 0 && l->ep == 0 && l->dp == 0)
+        printf(" not known");
+    put_size("tp", l->tp);
+    put_size("etp", l->etp);
+    put_size("ep", l->ep);
+    put_size("dp", l->dp);
+    if (l->hsdp > 1)
+        put_size("hsdp", l->hsdp);
+    fputs(sharding[l->sharding], stdout);
+    if (l->pp > 0)
+        printf("; pp %" PRId64 " by RNG states", l->pp);
+    if (l->n_ranks > 0)
+        printf("; %" PRId64 " ranks by files", l->n_ranks);
     putchar('\n');
 }
 
@@ -113,7 +138,8 @@ static void print_head(const struct dcpk_inspection *in)
     else
         printf("iteration    %s\n",
                in->iteration == DCPK_ITERATION_RELEASE ? "release" : "not known");
-    print_layout(&in->state->layout);
+    print_args_layout(&in->state->layout);
+    print_saved_layout(in->saved);
     printf("optimizer    %s\n", in->state->optimizer_layout);
     print_model(in->state->args);
     printf("tensors      %" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64

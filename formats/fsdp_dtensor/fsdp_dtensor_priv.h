@@ -20,6 +20,10 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err);
 
+/* The number of ranks (dp, ep) that lays the flat buffers out as the stored chunks are. */
+dcpk_status dcpk_fsdp_match_layout(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
+                                   struct dcpk_error *err);
+
 /* Behind Q: "module.module.module." or, in fp32 runs, one less. */
 const char *dcpk_fsdp_skip_q(const char *rest);
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */

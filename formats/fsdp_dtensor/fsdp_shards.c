@@ -9,6 +9,8 @@
 #include "lib/base/alloc.h"
 #include "lib/model/placement.h"
 
+#define EP_RANK_AT 8 /* bits of a group number in front of the expert-parallel rank */
+
 /* The sizes of the target, all at least 1. */
 struct sizes {
     int64_t tp, dp, ep;
@@ -85,8 +87,13 @@ static uint64_t group_number(const struct dcpk_model *m, const struct dcpk_param
     const uint32_t weight = p->tensor[DCPK_WEIGHT];
     const uint64_t dtype = weight == DCPK_NO_TENSOR ? 0 : (uint64_t)m->tensors[weight].dtype;
 
-    return (uint64_t)(p->unit + 1) << 32 | (uint64_t)ep_rank << 8 | dtype << 2 |
+    return (uint64_t)(p->unit + 1) << 32 | (uint64_t)ep_rank << EP_RANK_AT | dtype << 2 |
            (uint64_t)p->is_buffer << 1 | (uint64_t)(p->expert >= 0);
+}
+
+int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat)
+{
+    return (int64_t)((flat->group & UINT32_MAX) >> EP_RANK_AT);
 }
 
 static dcpk_status describe(const struct dcpk_model *m, const struct dcpk_param *p,

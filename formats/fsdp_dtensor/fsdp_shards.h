@@ -31,6 +31,9 @@ dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_ou
                                   struct dcpk_fsdp_shards *shards, struct dcpk_error *err);
 void dcpk_fsdp_shards_release(struct dcpk_fsdp_shards *shards);
 
+/* The expert-parallel rank whose buffers a parameter of the shards is in; 0 for a dense one. */
+int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat);
+
 /*
  * Set tensor->spans: `part` of parameter `param`, one box for each rank of FSDP and block of tensor
  * parallelism that holds a row of it (fsdp_dtensor.md section 8). Leaves it alone when there is no

@@ -8,6 +8,7 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
+#include "lib/ckpt/saved_layout.h"
 
 /* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
 struct dcpk_extent {
@@ -93,6 +94,13 @@ struct dcpk_format {
     /* This format's names and leaves -> the canonical view. NULL: cannot be converted from. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);
+    /*
+     * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
+     * registration) what more they show than dcpk_saved_layout_read finds. Sizes that they do not
+     * show stay as they are.
+     */
+    dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
+                                struct dcpk_error *err);
     /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
     dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
                               struct dcpk_error *err);

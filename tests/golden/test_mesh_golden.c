@@ -2,6 +2,7 @@
 /* test_mesh_golden.c - the rules cut every tensor as Megatron of that mesh did (the chunks are
  * PyTorch's, test_hash_golden.c). */
 #include "formats/megatron/megatron_spans.h"
+#include "lib/exec/find_layout.h"
 #include "lib/rules/rules.h"
 #include "tests/golden/samples.h"
 
@@ -169,9 +170,61 @@ static void parts_are_cut_as_megatron_did(void **state)
     CHECK_EQ_INT(n_cut, 38, "of them in several chunks"); /* all but five norms */
 }
 
+/* The layouts of PROVENANCE.txt and of the samples' names, as chunks, RNG states and files show
+ * them. */
+static const struct {
+    const char *name;
+    struct dcpk_saved_layout saved;
+} saved_runs[] = {
+    {"torch_dist_a_dense_tp2pp2", {.tp = 2, .pp = 2, .n_ranks = 4}},
+    {"torch_dist_b_dense_tp2pp2", {.tp = 2, .pp = 2, .n_ranks = 4}},
+    {"torch_dist_c_dense_tp2pp2", {.tp = 2, .pp = 2, .n_ranks = 4}},
+    {"torch_dist_c_dp_reshardable_tp2dp2", {.tp = 2, .pp = 1, .n_ranks = 4}},
+    {"torch_dist_c_fp32_dp1", {.tp = 1, .pp = 1}},
+    {"torch_dist_c_moe_ep2pp2", {.tp = 1, .etp = 1, .pp = 2, .n_ranks = 4}},
+    {"zarr_dense_tp2dp2", {.tp = 2, .pp = 1}},
+    {"fsdp_dtensor_native_dp2",
+     {.tp = 1, .dp = 2, .hsdp = 1, .n_ranks = 2, .sharding = DCPK_SHARDING_ROWS}},
+    {"fsdp_dtensor_native_moe_ep2dp4",
+     {.tp = 1, .ep = 2, .dp = 4, .hsdp = 1, .n_ranks = 4, .sharding = DCPK_SHARDING_ROWS}},
+    {"fsdp_dtensor_telike_dp2_015",
+     {.tp = 1, .dp = 2, .hsdp = 1, .n_ranks = 2, .sharding = DCPK_SHARDING_ROWS}},
+    {"fsdp_dtensor_telike_dp2_019",
+     {.tp = 1, .dp = 2, .hsdp = 1, .n_ranks = 2, .sharding = DCPK_SHARDING_ROWS}},
+    {"fsdp_dtensor_telike_ep2dp4",
+     {.tp = 1, .ep = 2, .dp = 4, .hsdp = 1, .n_ranks = 4, .sharding = DCPK_SHARDING_ROWS}},
+    {"fsdp_dtensor_telike_tp2dp2",
+     {.tp = 2, .dp = 2, .hsdp = 1, .n_ranks = 4, .sharding = DCPK_SHARDING_ROWS}},
+    /* two ranks of Megatron's converter, which cut every tensor in two */
+    {"fsdp_dtensor_converted_by_megatron", {.n_ranks = 2}},
+};
+
+static void layout_is_read_off_chunks(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof saved_runs / sizeof saved_runs[0]; r++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_checkpoint *ckpt = open_sample(saved_runs[r].name);
+        const struct dcpk_saved_layout *want = &saved_runs[r].saved;
+        struct dcpk_saved_layout got;
+
+        CHECK_OK(dcpk_find_layout(ckpt, &got, &err), saved_runs[r].name);
+        CHECK_EQ_INT(got.tp, want->tp, saved_runs[r].name);
+        CHECK_EQ_INT(got.etp, want->etp, saved_runs[r].name);
+        CHECK_EQ_INT(got.pp, want->pp, saved_runs[r].name);
+        CHECK_EQ_INT(got.ep, want->ep, saved_runs[r].name);
+        CHECK_EQ_INT(got.dp, want->dp, saved_runs[r].name);
+        CHECK_EQ_INT(got.hsdp, want->hsdp, saved_runs[r].name);
+        CHECK_EQ_INT(got.n_ranks, want->n_ranks, saved_runs[r].name);
+        CHECK_EQ_INT(got.sharding, want->sharding, saved_runs[r].name);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layout_is_read_off_chunks),
         cmocka_unit_test(rules_cut_as_megatron_did),
         cmocka_unit_test(flat_buffers_are_megatrons),
         cmocka_unit_test(parts_are_cut_as_megatron_did),
