@@ -40,6 +40,10 @@ static void print_item(const struct dcpk_edit_item *item)
 static void print_data(const struct dcpk_modification *m, bool dry_run)
 {
     fputs("data        ", stdout);
+    if (m->target.is_there && !dry_run) {
+        puts("byte for byte as it would be written");
+        return;
+    }
     if (m->is_rewritten)
         printf("%zu tensors %swritten anew, ", m->out->n_tensors, dry_run ? "to be " : "");
     if (dry_run)
@@ -53,7 +57,7 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
 {
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
 
-    printf("%s ", dry_run ? "would write" : "wrote");
+    printf("%s ", dcpk_deed(&m->target, dry_run, "would write", "wrote"));
     dcpk_cli_put_text(stdout, m->target.folder);
     printf(" (%s)%s\n", m->ckpt->format->name, dcpk_tracker_words(&m->target, words));
     for (size_t i = 0; dry_run && i < m->n_items; i++)
@@ -88,6 +92,7 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
 
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
+    dcpk_json_add_bool(&j, "already_complete", m->target.is_there && !dry_run);
     dcpk_json_add_uint(&j, "cast", m->n_cast);
     dcpk_json_add_bool(&j, "dry_run", dry_run);
     dcpk_json_add_uint(&j, "files_copied", m->n_copied);
@@ -123,7 +128,8 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         dcpk_cli_notes(voice, m.ckpt);
-    if (st == DCPK_OK && m.n_copied > 0 && !m.source.is_archive && !m.target.is_archive)
+    if (st == DCPK_OK && m.n_copied > 0 && !m.target.is_there && !m.source.is_archive &&
+        !m.target.is_archive)
         dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
     if (st == DCPK_OK && as_json)
@@ -158,7 +164,8 @@ int dcpk_cmd_modify(int argc, char **argv)
          "                   anew: in zarr they alone, else all data)"},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
-         "go on where a run that was killed or failed stopped, if there was one"},
+         "go on where a run that was killed or failed stopped, if there was one; an output "
+         "that is there is compared, and complete when it is what would be written"},
         DCPK_CLI_TRACKER(tracker),
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
         DCPK_CLI_MSC(enable_msc),

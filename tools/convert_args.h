@@ -122,9 +122,13 @@ struct dcpk_convert_parsed {
         {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
         {"force",    0,    DCPK_CLI_FLAG,                                                          \
          &(a).force, NULL, "replace an output that exists, and files of --report and --hashes"},   \
-        {"resume",      0,                                                                         \
-         DCPK_CLI_FLAG, &(a).resume,                                                               \
-         NULL,          "go on where a run that was killed or failed stopped, if there was one"},  \
+        {"resume",                                                                                 \
+         0,                                                                                        \
+         DCPK_CLI_FLAG,                                                                            \
+         &(a).resume,                                                                              \
+         NULL,                                                                                     \
+         "go on where a run that was killed or failed stopped, if there was one; an output that "  \
+         "is there is compared, and complete when it is what would be written"},                   \
         DCPK_CLI_TRACKER((a).tracker), DCPK_CLI_THREADS((a).n_threads),                            \
         DCPK_CLI_MEMORY((a).memory_bytes),                                                         \
         {"report",         0,      DCPK_CLI_FILE,                                                  \

@@ -134,6 +134,17 @@ const char *dcpk_proof_text(const struct dcpk_prove_report *report,
     return text;
 }
 
+static void print_time(const struct dcpk_conversion *c)
+{
+    const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
+    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
+
+    printf("  time       %.3f s, %.2f GB/s (read %s, %s %s)\n", c->stats.seconds,
+           (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
+           dcpk_cli_short_size(c->stats.read_bytes, a),
+           c->is_complete ? "equal to what is there:" : "wrote", dcpk_cli_short_size(n_bytes, b));
+}
+
 /* What was written beside the data files. */
 static void print_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                         bool dry_run)
@@ -152,14 +163,14 @@ dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
 {
     const struct dcpk_plan_totals *t = &c->totals;
     struct dcpk_report_counts n;
-    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
+    char a[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
     char words[DCPK_TRACKER_WORDS_BYTES];
     char generation[DCPK_GENERATION_TEXT_BYTES];
 
     dcpk_report_count(c, &n);
     dcpk_generation_text(c->ckpt, generation);
-    printf("%s %s%s%s -> %s\n", dry_run ? "would convert" : "converted", c->ckpt->format->name,
-           *generation == '\0' ? "" : " ", generation, c->options->to->name);
+    printf("%s %s%s%s -> %s\n", dcpk_deed(&c->target, dry_run, "would convert", "converted"),
+           c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
     printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
            dcpk_tracker_words(&c->target, words));
     printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
@@ -173,11 +184,7 @@ dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
         printf("  memory     %s for the plan; --memory bounds the rest\n",
                dcpk_cli_short_size(t->metadata_bytes, a));
     else
-        printf("  time       %.3f s, %.2f GB/s (read %s, wrote %s)\n", c->stats.seconds,
-               (double)c->stats.written_bytes / 1e9 /
-                   (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
-               dcpk_cli_short_size(c->stats.read_bytes, a),
-               dcpk_cli_short_size(c->stats.written_bytes, b));
+        print_time(c);
     if (c->resumed_bytes > 0)
         printf("  resumed    %s were written by an earlier run\n",
                dcpk_cli_short_size(c->resumed_bytes, a));

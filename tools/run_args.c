@@ -53,3 +53,11 @@ const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRA
         snprintf(text, DCPK_TRACKER_WORDS_BYTES, " (the tracker named %s before)", was);
     return text;
 }
+
+const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *would,
+                      const char *done)
+{
+    if (!target->is_there)
+        return dry_run ? would : done;
+    return dry_run ? "would compare with what is there:" : "already complete:";
+}

@@ -24,4 +24,8 @@ void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *ta
 #define DCPK_TRACKER_WORDS_BYTES 96
 const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
 
+/* What was done, or would be: that the output was found complete, or `would` or `done`. */
+const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *would,
+                      const char *done);
+
 #endif

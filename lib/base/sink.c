@@ -281,7 +281,7 @@ dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
 
     if (!is_plain_name(last) || (slash != NULL && !is_plain_part(name, n)))
         return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
-    if (slash == NULL || (folder->flags & DCPK_FOLDER_TAR) != 0)
+    if (slash == NULL || (folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
         return DCPK_OK;
     inner = join(name, n, "", err);
     if (inner == NULL)
@@ -324,6 +324,7 @@ static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *
     snprintf(sink->path, path_bytes, "%s/%s", folder->path, name);
     sink->n_bytes = n_bytes;
     sink->leaves_cache = (folder->flags & DCPK_FOLDER_LARGE) != 0;
+    sink->is_compared = (folder->flags & DCPK_FOLDER_COMPARE) != 0;
     return sink;
 }
 
@@ -332,7 +333,7 @@ static dcpk_status open_member(struct dcpk_folder *folder, const char *name, str
                                struct dcpk_error *err)
 {
     sink->fd = folder->dir_fd;
-    sink->is_member = true;
+    sink->is_member = sink->syncs_later = true; /* once, when the archive is published */
     return dcpk_tar_place(folder, name, sink->n_bytes, &sink->base_bytes, err);
 }
 
@@ -353,6 +354,8 @@ static int give_room(const struct dcpk_folder *folder, const struct dcpk_sink *s
 static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
+    if (sink->is_compared)
+        return dcpk_sink_open_there(folder, name, sink, err);
     sink->syncs_later = folder->syncs_at_once;
     sink->fd = openat(folder->dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how, 0666);
     if (sink->fd < 0)
@@ -407,7 +410,8 @@ dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *na
                                       uint64_t n_bytes, struct dcpk_sink **sink,
                                       struct dcpk_error *err)
 {
-    const char *suffix = (folder->flags & DCPK_FOLDER_TAR) != 0 ? "" : TMP_SUFFIX;
+    const unsigned shown = DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE;
+    const char *suffix = (folder->flags & shown) != 0 ? "" : TMP_SUFFIX;
     char *hidden = join(name, strlen(name), suffix, err);
     dcpk_status st;
 
@@ -423,7 +427,7 @@ dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struc
     dcpk_status st = DCPK_OK;
     char *hidden;
 
-    if ((folder->flags & DCPK_FOLDER_TAR) != 0)
+    if ((folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
         return DCPK_OK;
     hidden = join(name, strlen(name), TMP_SUFFIX, err);
     if (hidden == NULL)
@@ -438,8 +442,8 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
                             size_t n_bytes, struct dcpk_error *err)
 {
     assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
-    return dcpk_sink_write_all(sink->fd, sink->path, sink->base_bytes + offset_bytes, data, n_bytes,
-                               err);
+    return (sink->is_compared ? dcpk_sink_compare : dcpk_sink_write_all)(
+        sink->fd, sink->path, sink->base_bytes + offset_bytes, data, n_bytes, err);
 }
 
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
@@ -521,7 +525,7 @@ dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const 
 
 const char *dcpk_folder_partial(const struct dcpk_folder *folder)
 {
-    return folder->partial;
+    return (folder->flags & DCPK_FOLDER_COMPARE) != 0 ? folder->path : folder->partial;
 }
 
 void dcpk_folder_abandon(struct dcpk_folder *folder)
@@ -530,7 +534,8 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published && !folder->is_kept && !folder->is_joined) {
+    if (!folder->published && !folder->is_kept && !folder->is_joined &&
+        (folder->flags & DCPK_FOLDER_COMPARE) == 0) {
         /* a file that is deleted while it is open stays in its folder on NFS, and the folder too */
         if (folder->journal_fd >= 0)
             close(folder->journal_fd);

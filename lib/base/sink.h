@@ -23,14 +23,15 @@ enum dcpk_folder_flags {
     DCPK_FOLDER_TAR = 2,    /* <path> is a tar archive, files are its members (lib/base/tar.h), none
                                of them links; no journal */
     DCPK_FOLDER_RESUME = 4, /* go on with a partial folder that has something in its journal; any
-                               other one is emptied. Files that are there are opened by
-                               dcpk_folder_create, with what is in them. Not for archives */
+                               other one, and a partial archive, is emptied. Files that are there
+                               are opened by dcpk_folder_create, with what is in them */
     DCPK_FOLDER_SHARED = 8, /* other processes join it and make files in it too: one that is there
                                already is opened. Not for archives */
     DCPK_FOLDER_MANY = 16,  /* of many small files: where the system can tell that it worked they
                                are synced all at once (dcpk_folder_sync), not each by itself */
     DCPK_FOLDER_LARGE = 32, /* too large for the page cache: what dcpk_sink_flush has brought to
                                disk leaves it, so that memory is found without reclaim */
+    DCPK_FOLDER_COMPARE = 64, /* of dcpk_folder_compare alone */
 };
 
 /*
@@ -41,6 +42,16 @@ enum dcpk_folder_flags {
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err);
+
+/*
+ * Begin with the folder or archive that is at <path> already: nothing is written to it; what the
+ * calls below are given to write is compared with what is there, and publishing ends that. Files
+ * that none of them names may be there too. flags: DCPK_FOLDER_TAR or 0. Errors of this and of
+ * those calls: DCPK_EUSAGE naming the first byte that differs, or the file that is missing or has
+ * another length; DCPK_EIO. Not to be cleared, marked or resumed (asserted).
+ */
+dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_folder **folder,
+                                struct dcpk_error *err);
 
 /*
  * Mark a shared folder, so that those who join can tell it from one that only has its path: a

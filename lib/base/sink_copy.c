@@ -2,6 +2,7 @@
 /* sink_copy.c - whole files put into an output folder: linked, or copied. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
@@ -89,11 +90,22 @@ dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
         st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
     if (st != DCPK_OK)
         return st;
-    st = copy_buffered(source, sink, copy_in_kernel(source, sink), err);
+    st = copy_buffered(source, sink, sink->is_compared ? 0 : copy_in_kernel(source, sink), err);
     if (st == DCPK_OK)
         return dcpk_sink_close(sink, err);
     dcpk_sink_abandon(sink);
     return st;
+}
+
+/* Is the file that is there of that name the source itself? */
+static bool is_linked(const struct dcpk_folder *folder, const char *name,
+                      const struct dcpk_source *source)
+{
+    struct stat a, b;
+
+    return fstatat(source->store->fd, source->name, &a, 0) == 0 &&
+           fstatat(folder->dir_fd, name, &b, 0) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
@@ -105,8 +117,12 @@ dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
         st = remove_earlier(folder, name, err);
     if (st != DCPK_OK)
         return st;
-    *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&
-              linkat(source->store->fd, source->name, folder->dir_fd, name, AT_SYMLINK_FOLLOW) == 0;
+    *linked = false;
+    if ((folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source))
+        *linked = (folder->flags & DCPK_FOLDER_COMPARE) != 0
+                      ? is_linked(folder, name, source)
+                      : linkat(source->store->fd, source->name, folder->dir_fd, name,
+                               AT_SYMLINK_FOLLOW) == 0;
     if (*linked)
         return DCPK_OK;
     /* Another file system, one without links, too many of them, an archive; what is wrong beyond

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -181,6 +182,7 @@ int dcpk_partial_end(struct dcpk_folder *folder)
 
 dcpk_status dcpk_folder_remove(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
 {
+    assert((folder->flags & DCPK_FOLDER_COMPARE) == 0);
     if (unlinkat(folder->dir_fd, name, 0) == 0 || errno == ENOENT)
         return DCPK_OK;
     return dcpk_fail_errno(err, errno, "deleting '%s/%s'", folder->partial, name);
@@ -200,6 +202,7 @@ dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err
 {
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
+    assert((folder->flags & DCPK_FOLDER_COMPARE) == 0);
     /* a journal that came back after a crash would speak of files that are others by then */
     if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0 ||
         (folder->journal_fd >= 0 &&

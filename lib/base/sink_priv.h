@@ -33,6 +33,7 @@ struct dcpk_folder {
 struct dcpk_sink {
     int fd;
     bool is_member;    /* of an archive: fd is the folder's */
+    bool is_compared;  /* as DCPK_FOLDER_COMPARE has it */
     bool syncs_later;  /* with its folder */
     bool leaves_cache; /* as DCPK_FOLDER_LARGE has it */
     _Atomic uint64_t n_flushed_bytes;
@@ -86,6 +87,17 @@ int dcpk_partial_end(struct dcpk_folder *folder);
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
                                 size_t n, struct dcpk_error *err);
 
+/* Compare all n bytes with those of a file that is there. Errors: DCPK_EUSAGE naming the first that
+ * differs; DCPK_EIO. */
+dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
+                              struct dcpk_error *err);
+/* Open a file that is there, to be compared: set sink->fd. Errors: DCPK_EUSAGE when it is missing
+ * or has another length than sink->n_bytes; DCPK_EIO. */
+dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *name,
+                                 struct dcpk_sink *sink, struct dcpk_error *err);
+/* The archive that was compared ends where it should; a folder always does. Errors: DCPK_EUSAGE. */
+dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err);
+
 /*
  * Give the file its blocks from `at` on, so that a full disk shows before hours of work.
  * File systems without fallocate get the size alone. Returns 0, or -1 with errno.
@@ -96,6 +108,7 @@ int dcpk_sink_preallocate(int fd, uint64_t at, uint64_t n_bytes);
 dcpk_status dcpk_tar_place(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                            uint64_t *base_bytes, struct dcpk_error *err);
 
+uint64_t dcpk_tar_end_bytes(const struct dcpk_folder *folder); /* of the whole archive */
 /* Two empty blocks at least, and whole records. Nothing to do for a folder. Returns 0, or -1 with
  * errno. */
 int dcpk_tar_end(const struct dcpk_folder *folder);

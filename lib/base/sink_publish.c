@@ -106,8 +106,15 @@ static dcpk_status remove_replaced(const struct dcpk_folder *folder, struct dcpk
 
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    dcpk_status st = seal(folder, err);
+    dcpk_status st = DCPK_OK;
 
+    if ((folder->flags & DCPK_FOLDER_COMPARE) != 0) {
+        st = dcpk_compare_end(folder, err);
+        if (st == DCPK_OK)
+            dcpk_folder_free(folder);
+        return st;
+    }
+    st = seal(folder, err);
     if (st == DCPK_OK)
         st = move_in(folder, err);
     if (st != DCPK_OK)

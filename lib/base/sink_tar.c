@@ -15,6 +15,7 @@
 static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                               uint64_t *base_bytes, struct dcpk_error *err)
 {
+    const bool compares = (folder->flags & DCPK_FOLDER_COMPARE) != 0;
     struct dcpk_bytes path = {0}, header = {0};
     uint64_t base, end;
     dcpk_status st;
@@ -35,9 +36,10 @@ static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint
         goto out;
     }
     end = base + n_bytes + -n_bytes % DCPK_TAR_BLOCK_BYTES;
-    st = dcpk_sink_write_all(folder->dir_fd, folder->partial, folder->end_bytes, header.data,
-                             header.n_bytes, err);
-    if (st == DCPK_OK && dcpk_sink_preallocate(folder->dir_fd, base, end - base) != 0)
+    st = (compares ? dcpk_sink_compare
+                   : dcpk_sink_write_all)(folder->dir_fd, dcpk_folder_partial(folder),
+                                          folder->end_bytes, header.data, header.n_bytes, err);
+    if (st == DCPK_OK && !compares && dcpk_sink_preallocate(folder->dir_fd, base, end - base) != 0)
         st = dcpk_fail_errno(err, errno, "giving '%s' in '%s' %" PRIu64 " bytes", name,
                              folder->path, n_bytes);
     if (st == DCPK_OK) {
@@ -81,16 +83,22 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, str
     return DCPK_OK;
 }
 
-int dcpk_tar_end(const struct dcpk_folder *folder)
+uint64_t dcpk_tar_end_bytes(const struct dcpk_folder *folder)
 {
     const uint64_t least = folder->end_bytes + 2 * DCPK_TAR_BLOCK_BYTES;
     const uint64_t n_records = (least + DCPK_TAR_RECORD_BYTES - 1) / DCPK_TAR_RECORD_BYTES;
+
+    return n_records * DCPK_TAR_RECORD_BYTES;
+}
+
+int dcpk_tar_end(const struct dcpk_folder *folder)
+{
     int rc;
 
     if ((folder->flags & DCPK_FOLDER_TAR) == 0)
         return 0;
     do {
-        rc = ftruncate(folder->dir_fd, (off_t)(n_records * DCPK_TAR_RECORD_BYTES));
+        rc = ftruncate(folder->dir_fd, (off_t)dcpk_tar_end_bytes(folder));
     } while (rc != 0 && errno == EINTR);
     return rc;
 }

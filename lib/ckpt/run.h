@@ -51,6 +51,8 @@ struct dcpk_run {
                             nothing */
     bool is_archive;     /* `folder` is for messages (dcpk_run_open), or the archive to write; no
                             tracker */
+    bool is_there;       /* dcpk_target_find: something is at `folder` already, which what would be
+                            written is compared with */
     /* Of dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };

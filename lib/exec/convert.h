@@ -56,6 +56,8 @@ struct dcpk_conversion {
     struct dcpk_plan_totals totals;
     struct dcpk_exec_stats stats;   /* after run */
     uint64_t resumed_bytes;         /* of tensor data that an earlier run had written; after run */
+    bool is_complete;               /* the output was there, as it should be; after run */
+    uint64_t compared_bytes;        /* of it, instead of written ones */
     struct dcpk_prove_report proof; /* after run, with VERIFY; else zero */
     struct dcpk_bytes hashes;       /* the same with HASHES: lib/exec/hash_list.h */
 };
@@ -72,11 +74,13 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error says
  * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
- * other options, unless FORCE. Where the model needs a proof (lib/exec/prove_masters.h) that comes
- * before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it. What reads
- * the output back comes before it is published: nothing is, and nothing kept, when that fails.
- * Collective over options->exec.ranks, which have agreed on the plan: all return the same status;
- * stats and resumed_bytes are rank 0's.
+ * other options, unless FORCE. With RESUME alone an output that exists is compared with what would
+ * be written, byte for byte; where it is the same the tracker is all that is left to be written
+ * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/exec/prove_masters.h)
+ * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
+ * What reads the output back comes before it is published: nothing is, and nothing kept, when that
+ * fails. Collective over options->exec.ranks, which have agreed on the plan: all return the same
+ * status; stats and resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

@@ -23,6 +23,7 @@ struct making {
     struct dcpk_exec *exec;
     struct dcpk_writing *w;
     struct dcpk_journal_subject subject;
+    bool compares; /* nothing is written, as rank 0 has found the output there already */
     bool is_wrong; /* what was written is not what it should be, and nothing to go on with */
 };
 
@@ -79,7 +80,7 @@ static dcpk_status resume(struct making *m, struct dcpk_error *err)
     struct dcpk_conversion *c = m->c;
     dcpk_status st;
 
-    if (!leads(m) || c->target.is_archive)
+    if (!leads(m) || c->target.is_archive || m->compares)
         return DCPK_OK;
     st = (c->options->flags & DCPK_CONVERT_FORCE) != 0
              ? dcpk_writing_resume_or_clear(m->w, &m->subject, &c->resumed_bytes, err)
@@ -101,12 +102,30 @@ static dcpk_status share_mark(const struct making *m, uint64_t *mark, dcpk_statu
     return st;
 }
 
+/* Collective inside the work: what rank 0 has found at the output's place holds for all. */
+static dcpk_status share_found(struct making *m, struct dcpk_error *err)
+{
+    const uint8_t mine = m->c->target.is_there;
+    struct dcpk_bytes all = {0};
+    const dcpk_status st = dcpk_ranks_share(m->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+
+    if (st == DCPK_OK)
+        m->compares = m->c->target.is_there = all.data[0] != 0;
+    dcpk_bytes_release(&all);
+    return st;
+}
+
 /* The folder of rank 0, then the others in it. */
 static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
 {
     const struct dcpk_run *target = &m->c->target;
     uint64_t mark = 0;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st = share_found(m, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (m->compares)
+        return dcpk_target_compare(target, m->c->out, &m->folder, err);
 
     if (leads(m))
         st = dcpk_target_begin(target, folder_flags(m), &m->folder, err);
@@ -123,7 +142,9 @@ static dcpk_status begin_folder(struct making *m, struct dcpk_error *err)
 /* All have found the folder by its mark. */
 static dcpk_status unmark_folder(struct making *m, struct dcpk_error *err)
 {
-    return leads(m) && m->ranks != NULL ? dcpk_folder_unmark(m->folder, err) : DCPK_OK;
+    const bool is_marked = leads(m) && m->ranks != NULL && !m->compares;
+
+    return is_marked ? dcpk_folder_unmark(m->folder, err) : DCPK_OK;
 }
 
 static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
@@ -133,7 +154,8 @@ static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
 
     if (st == DCPK_OK)
         st = check_input(m, err);
-    dcpk_progress_begin(&c->options->exec.progress, "converting");
+    dcpk_progress_begin(&c->options->exec.progress,
+                        m->compares ? "comparing with what is there" : "converting");
     if (st == DCPK_OK)
         st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
     if (st == DCPK_OK && !c->target.is_archive)
@@ -158,7 +180,15 @@ static dcpk_status write(struct making *m, struct dcpk_error *err)
 /* On rank 0, when all data is written. */
 static dcpk_status finish(struct making *m, struct dcpk_error *err)
 {
-    return leads(m) ? dcpk_writing_finish(m->w, &m->c->stats, err) : DCPK_OK;
+    struct dcpk_conversion *c = m->c;
+    const dcpk_status st = leads(m) ? dcpk_writing_finish(m->w, &c->stats, err) : DCPK_OK;
+
+    if (m->compares && st == DCPK_OK) {
+        c->is_complete = true;
+        c->compared_bytes = c->stats.written_bytes;
+        c->stats.written_bytes = 0;
+    }
+    return st;
 }
 
 /*
@@ -172,7 +202,7 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
     dcpk_status st;
 
     if (model == NULL || (!model->needs_proof && !model->needs_sample) ||
-        (model->needs_proof && was_proven))
+        (model->needs_proof && was_proven) || m->compares)
         return DCPK_OK;
     dcpk_progress_begin(&o->exec.progress, "proving masters");
     st = model->needs_proof ? dcpk_prove_masters(model, o->backend, &o->exec, err)
@@ -184,7 +214,7 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
 /* Collective inside the work: the proof, unless rank 0 goes on with what had it. */
 static dcpk_status prove(struct making *m, struct dcpk_error *err)
 {
-    const uint8_t mine = m->c->resumed_bytes > 0;
+    const uint8_t mine = m->c->resumed_bytes > 0 || m->compares;
     struct dcpk_bytes all = {0};
     dcpk_status st = dcpk_ranks_share(m->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
@@ -221,7 +251,7 @@ static dcpk_status make(struct making *m, struct dcpk_error *err)
         if (st == DCPK_OK)
             continue;
         m->is_wrong = steps[i] == check_output && (st == DCPK_EMISMATCH || st == DCPK_EFORMAT);
-        if (m->is_wrong && leads(m))
+        if (m->is_wrong && leads(m) && !m->compares)
             (void)dcpk_folder_clear(m->folder, &ignored); /* the first error is the one to tell */
         return st;
     }
@@ -231,7 +261,8 @@ static dcpk_status make(struct making *m, struct dcpk_error *err)
 /* Is what was done worth keeping, and kept? */
 static bool keep(const struct making *m)
 {
-    return leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong && dcpk_writing_keep(m->w);
+    return leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong && !m->compares &&
+           dcpk_writing_keep(m->w);
 }
 
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)

@@ -187,7 +187,7 @@ static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err
 
     if (st == DCPK_OK)
         st = dcpk_writing_new(making->exec, m->out, making->folder, &making->w, err);
-    if (st != DCPK_OK || m->target.is_archive)
+    if (st != DCPK_OK || m->target.is_archive || m->target.is_there)
         return st;
     st = dcpk_journal_describe(dcpk_writing_units(making->w), m->options->in, m->options->backend,
                                &subject, err);
@@ -216,11 +216,21 @@ static dcpk_status finish(const struct making *making, struct dcpk_error *err)
     return st == DCPK_OK ? out->format->finish(out, making->folder, err) : st;
 }
 
+/* The folder: a new one, one to go on with, or one that is there and to be compared. */
+static dcpk_status begin(struct making *making, struct dcpk_error *err)
+{
+    const struct dcpk_modification *m = making->m;
+
+    if (m->target.is_there)
+        return dcpk_target_compare(&m->target, m->out, &making->folder, err);
+    return dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out),
+                             &making->folder, err);
+}
+
 static dcpk_status make(struct making *making, struct dcpk_error *err)
 {
     struct dcpk_modification *m = making->m;
-    dcpk_status st = dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out),
-                                       &making->folder, err);
+    dcpk_status st = begin(making, err);
 
     if (st == DCPK_OK && m->is_rewritten)
         st = begin_rewriting(making, err);
@@ -237,8 +247,8 @@ dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error
 {
     struct making making = {.m = m};
     const dcpk_status st = make(&making, err);
-    const bool is_kept =
-        st != DCPK_OK && making.w != NULL && making.folder != NULL && dcpk_writing_keep(making.w);
+    const bool is_kept = st != DCPK_OK && making.w != NULL && making.folder != NULL &&
+                         !m->target.is_there && dcpk_writing_keep(making.w);
 
     dcpk_writing_free(making.w);
     dcpk_exec_free(making.exec);

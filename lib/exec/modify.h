@@ -48,7 +48,8 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker. On failure nothing is left that looks whole; of
+ * Write the output, publish it, then the tracker; with `resume` alone one that exists is compared
+ * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
  * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
  * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer
  * hold; what else is left behind becomes a note of the checkpoint.

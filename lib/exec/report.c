@@ -238,6 +238,8 @@ dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_o
     dcpk_status st;
 
     dcpk_json_begin_object(j);
+    dcpk_json_add_bool(j, "already_complete", c->is_complete);
+    dcpk_json_add_uint(j, "compared_bytes", c->compared_bytes);
     put_counts(c, j);
     dcpk_json_put_key(j, "dropped");
     dcpk_json_begin_array(j);

@@ -3,6 +3,7 @@
 #include "lib/exec/target.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,13 +22,11 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_track
                         : dcpk_run_target(out, iteration, policy, &found, err);
     if (st == DCPK_OK)
         st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
-    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && (flags & DCPK_FOLDER_REPLACE) == 0)
+    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && flags == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
                        found.folder);
-    if (st == DCPK_OK && is_archive && (flags & DCPK_FOLDER_RESUME) != 0)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "an archive is written in one go and cannot be resumed: leave --resume out, "
-                       "or write a folder and pack that");
+    found.is_there =
+        st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && flags == DCPK_FOLDER_RESUME;
     if (st == DCPK_OK)
         *target = found;
     else
@@ -53,27 +52,57 @@ unsigned dcpk_target_flags(const struct dcpk_output *out)
 }
 
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */
+static dcpk_status begin_archive(const struct dcpk_run *target, struct dcpk_folder *folder,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (target->inner == NULL)
+        return DCPK_OK;
+    st = dcpk_folder_put(folder, DCPK_TRACKER_NAME, target->tracker_text,
+                         strlen(target->tracker_text), err);
+    return st == DCPK_OK ? dcpk_folder_enter(folder, target->inner, err) : st;
+}
+
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err)
 {
     dcpk_status st = dcpk_folder_begin(
         target->folder, flags | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
 
-    if (st == DCPK_OK && target->inner != NULL)
-        st = dcpk_folder_put(*folder, DCPK_TRACKER_NAME, target->tracker_text,
-                             strlen(target->tracker_text), err);
-    if (st == DCPK_OK && target->inner != NULL)
-        st = dcpk_folder_enter(*folder, target->inner, err);
+    return st == DCPK_OK ? begin_archive(target, *folder, err) : st;
+}
+
+dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
+                                struct dcpk_folder **folder, struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_folder_compare(target->folder, target->is_archive ? DCPK_FOLDER_TAR : 0, folder, err);
+
+    if (st == DCPK_OK)
+        st = begin_archive(target, *folder, err);
+    for (size_t i = 0; st == DCPK_OK && !target->is_archive && i < out->n_files; i++)
+        if (!dcpk_folder_has(*folder, out->files[i].name, out->files[i].n_bytes))
+            st = dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
+                           out->files[i].name, out->files[i].n_bytes);
     return st;
 }
 
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
 {
-    dcpk_context(err,
-                 is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
-                           "--force begins anew)"
-                         : "writing '%s'",
-                 target->folder);
+    if (target->is_there && err->status == DCPK_EUSAGE)
+        dcpk_context(err,
+                     "the output '%s' exists, and is not what this input and these options give "
+                     "(--force replaces it)",
+                     target->folder);
+    else if (target->is_there)
+        dcpk_context(err, "comparing with '%s'", target->folder);
+    else
+        dcpk_context(err,
+                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
+                               "--force begins anew)"
+                             : "writing '%s'",
+                     target->folder);
 }
 
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,

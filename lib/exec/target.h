@@ -11,9 +11,10 @@
 
 /*
  * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
- * touches nothing. flags: of DCPK_FOLDER_REPLACE and _RESUME. target: dcpk_run_release, set on
- * success only. Errors: those of the two; DCPK_EUSAGE when it exists and is not to be replaced, or
- * is an archive to be resumed.
+ * touches nothing. flags: of DCPK_FOLDER_REPLACE and _RESUME: with the latter alone what exists is
+ * taken for the work of an earlier run (is_there). target: dcpk_run_release, set on success only.
+ * Errors: those of the two; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
+ * resumed.
  */
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
                              unsigned flags, struct dcpk_run *target, struct dcpk_error *err);
@@ -32,7 +33,15 @@ unsigned dcpk_target_flags(const struct dcpk_output *out);
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err);
 
-/* The outermost words about a failure to write it. */
+/*
+ * Instead, of what is_there: nothing will be written, all is compared (dcpk_folder_compare), the
+ * lengths of the planned files of `out` first. Errors: dcpk_folder_compare.
+ */
+dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
+                                struct dcpk_folder **folder, struct dcpk_error *err);
+
+/* The outermost words about a failure to write it, or to compare it. */
+
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
 /* Publish the folder, then write the tracker, unless what it says by then keeps it

@@ -54,6 +54,5 @@ unshare -rm bash -uc '
     "${convert[@]}" --force --resume --weights-only in disk/out >said 2>&1 || echo "forced: exit $?: $(cat said)"
     grep resumed said
     diff -r want disk/out && echo "begun anew"
-    refuses_tar=$("${convert[@]}" --resume in out.tar 2>&1) && echo "an archive is resumed"
-    grep -q "an archive is written in one go" <<<"$refuses_tar" || echo "archive: $refuses_tar"
+    "${convert[@]}" --resume in out.tar >said 2>&1 || echo "an archive is not begun: $(cat said)"
 '

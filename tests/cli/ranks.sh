@@ -23,6 +23,15 @@ ranks 3 --to zarr "$source" zarr3 && diff -r zarr1 zarr3 && echo "zarr by 3: the
 ranks 2 --to fsdp_dtensor --target-dp 4 "$source" fsdp2 && diff -r fsdp1 fsdp2 && echo "fsdp_dtensor by 2: the same"
 ranks 3 --to torch_dist --target-generation B "$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2" proven3 &&
     diff -r proven1 proven3 && echo "proven by 3: the same"
+# What is complete already is found so by all together, as is what is another one.
+rm zarr3/latest_checkpointed_iteration.txt
+by_ranks 3 convert --resume --to zarr "$source" zarr3 | grep -o "^already complete"
+diff -r zarr1 zarr3 && echo "with its tracker"
+ranks 3 --resume --to zarr --weights-only "$source" zarr3 >"$GOT/out" || echo "exit $?"
+sed 's/ [0-9]* bytes/ N bytes/' "$GOT/out"
+file=$(find zarr3 -name '0.*' -size +20k | sort | tail -n 1)
+printf x | dd of="$file" conv=notrunc bs=1 seek=20000 2>"$GOT/out"
+ranks 3 --resume --to zarr "$source" zarr3 >"$GOT/out" || echo "exit $?: $(grep -c "byte 20000 of 'zarr3/" "$GOT/out")"
 # What fails on all is said once, and so is what fails on one.
 ranks 3 --to fsdp_dtensor "$source" fsdp1 || echo "exit $?"
 sample torch_dist_c_dense_tp2pp2 bad

@@ -105,16 +105,18 @@ static void watch(const struct scene *scene, struct usual *usual)
     }
 }
 
-/* The same command again, to go on: with --force where something stands in the way for good. */
+/* The same command again, to go on: with --force where something stands in the way for good, and
+ * nothing is resumed. */
 static struct scene again(const struct scene *scene)
 {
     struct scene copy = *scene;
     size_t n = scene_count_args(scene);
 
-    if (!scene->replaces && scratch_has(scene->units[0]))
-        copy.args[n++] = "--force"; /* cut short between the folder and its tracker */
     if (scene->resumes)
-        copy.args[n++] = "--resume";
+        copy.args[n++] = "--resume"; /* also where it was cut short between the folder and its
+                                        tracker: the folder is complete */
+    else if (!scene->replaces && scratch_has(scene->units[0]))
+        copy.args[n++] = "--force";
     return copy;
 }
 
@@ -169,7 +171,8 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
     scene_check_new(scene, usual->expected.after, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     CHECK(scene_leftovers(scene, "") == 0, label);
-    is_resumed = strstr(result.printed, "written by an earlier run") != NULL;
+    is_resumed = strstr(result.printed, "written by an earlier run") != NULL ||
+                 strstr(result.printed, "already complete") != NULL;
     if (needs_proof) /* which what is gone on with has had */
         CHECK_EQ_INT(strstr(result.said, "proving masters") == NULL, is_resumed, label);
     return is_resumed;
