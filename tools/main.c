@@ -195,6 +195,15 @@ static int run_shared(const struct command *command, int argc, char **argv)
 /* argv[0] is the command's name. */
 static int run_command(int argc, char **argv)
 {
+    int rank, n;
+
+    if (dcpk_ranks_stand_aside(&rank, &n)) { /* torchrun itself reports how rank 0 ends */
+        fprintf(stderr,
+                "dcpkit: %s: rank %d of %d under torchrun has nothing to do, rank 0 does the work "
+                "(DCPKIT_ALONE=1 makes each process work by itself; mpirun and srun share it)\n",
+                argv[0], rank, n);
+        return DCPK_EXIT_OK;
+    }
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[0], commands[i].name) == 0)
             return (commands[i].run != NULL ? run_alone : run_shared)(&commands[i], argc, argv);

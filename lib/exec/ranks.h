@@ -27,6 +27,16 @@ struct dcpk_ranks;
 int dcpk_ranks_launched(void);
 
 /*
+ * Is this one of several processes of torchrun, and not its rank 0? Those cannot find one another
+ * here: rank 0 works, the others have nothing to do. From RANK, WORLD_SIZE, LOCAL_RANK and
+ * TORCHELASTIC_RUN_ID, which torchrun sets together (torch/distributed/elastic/agent/server/
+ * local_elastic_agent.py @2.11); one of them alone says nothing. Processes of mpirun or srun share
+ * the work whatever these say, unless srun started fewer of them than torchrun: then it started the
+ * torchruns, and dcpk_ranks_launched is 1. DCPKIT_ALONE=1: false. rank, n_ranks: their values.
+ */
+bool dcpk_ranks_stand_aside(int *rank, int *n_ranks);
+
+/*
  * Join the other processes of this job. transports: NULL-terminated, the first is used. *ranks:
  * NULL when this process is alone; dcpk_ranks_leave. Errors: DCPK_EUSAGE when the launcher started
  * several processes that cannot find one another: no transport was built in, or the launcher and

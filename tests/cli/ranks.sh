@@ -23,6 +23,9 @@ ranks 3 --to zarr "$source" zarr3 && diff -r zarr1 zarr3 && echo "zarr by 3: the
 ranks 2 --to fsdp_dtensor --target-dp 4 "$source" fsdp2 && diff -r fsdp1 fsdp2 && echo "fsdp_dtensor by 2: the same"
 ranks 3 --to torch_dist --target-generation B "$SAMPLES/torch_dist_c_dp_reshardable_tp2dp2" proven3 &&
     diff -r proven1 proven3 && echo "proven by 3: the same"
+# What torchrun would set, exported for the training that the job runs besides.
+RANK=1 LOCAL_RANK=1 WORLD_SIZE=4 TORCHELASTIC_RUN_ID=none ranks 2 --to zarr "$source" zarr2 && diff -r zarr1 zarr2 &&
+    echo "zarr by 2, beside torchrun: the same"
 # What is complete already is found so by all together, as is what is another one.
 rm zarr3/latest_checkpointed_iteration.txt
 by_ranks 3 convert --resume --to zarr "$source" zarr3 | grep -o "^already complete"
