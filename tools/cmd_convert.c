@@ -4,6 +4,7 @@
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
+#include "lib/base/file.h"
 #include "tools/bar.h"
 #include "tools/convert_args.h"
 #include "tools/convert_report.h"

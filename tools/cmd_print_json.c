@@ -2,6 +2,7 @@
 /* cmd_print_json.c - dcpkit print-torch-dcp-in-json: as the Python tool, byte for byte. */
 #include <string.h>
 
+#include "lib/base/file.h"
 #include "lib/base/sink.h"
 #include "tools/cmd.h"
 #include "tools/state_dict.h"

@@ -8,6 +8,7 @@
 #include "lib/base/json.h"
 #include "lib/exec/tensor_text.h"
 #include "tools/cmd.h"
+#include "tools/print_npy.h"
 #include "tools/print_value.h"
 
 #define NAME "print-tensor"
@@ -16,33 +17,16 @@
 struct request {
     const char *text; /* "KEY" or "KEY[0, 3:5]" */
     bool all, as_json;
+    struct dcpk_npy_request npy; /* its path: NULL without --npy */
+    struct dcpk_voice voice;
     const char *key;
     const struct dcpk_tensor *tensor;
     struct dcpk_slice slice;
     struct dcpk_view view;
 };
 
-static dcpk_status no_tensor(const struct dcpk_checkpoint *ckpt, const char *key,
-                             struct dcpk_error *err)
-{
-    const char *near = NULL;
-
-    for (size_t i = 0; i < ckpt->n_tensors && near == NULL && *key != '\0'; i++)
-        if (strstr(ckpt->tensors[i].key, key) != NULL)
-            near = ckpt->tensors[i].key;
-    for (size_t i = 0; i < ckpt->n_objects && near == NULL && *key != '\0'; i++)
-        if (strstr(ckpt->objects[i].key, key) != NULL)
-            near = ckpt->objects[i].key;
-    for (size_t i = 0; i < ckpt->n_tensors && near == NULL; i++)
-        if (dcpk_cli_is_near(key, ckpt->tensors[i].key))
-            near = ckpt->tensors[i].key;
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them", key,
-                     near == NULL ? "" : " (but there is '", near == NULL ? "" : near,
-                     near == NULL ? "" : "')");
-}
-
-/* A key may hold brackets itself: the whole text first, then what stands before the last '['. */
+/* A key may hold brackets itself: the whole text first, then what stands before the last '['.
+ * r->tensor NULL: there is none. */
 static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
                            struct dcpk_arena *arena, struct dcpk_error *err)
 {
@@ -64,22 +48,11 @@ static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
     if (r->tensor == NULL && bracket != NULL && r->text[n - 1] != ']')
         return dcpk_fail(err, DCPK_EUSAGE, "the slice '%s' does not end with ']'", bracket);
     if (r->tensor == NULL)
-        return no_tensor(ckpt, r->key, err);
+        return DCPK_OK;
     st = dcpk_slice_parse(slice, n_slice, r->tensor->shape, r->tensor->rank, &r->slice, err);
     if (st == DCPK_OK)
         st = dcpk_view_stored(ckpt, (uint32_t)(r->tensor - ckpt->tensors), arena, &r->view, err);
     return st;
-}
-
-/* The shape of the result. */
-static int result_shape(const struct dcpk_slice *slice, int64_t shape[DCPK_MAX_RANK])
-{
-    int rank = 0;
-
-    for (int axis = 0; axis < slice->rank; axis++)
-        if (!slice->axis[axis].is_dropped)
-            shape[rank++] = slice->axis[axis].n;
-    return rank;
 }
 
 static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
@@ -96,7 +69,7 @@ static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
 static void print_head(const struct request *r)
 {
     int64_t shape[DCPK_MAX_RANK];
-    const int rank = result_shape(&r->slice, shape);
+    const int rank = dcpk_slice_shape(&r->slice, shape);
     char text[256];
 
     dcpk_cli_put_text(stdout, r->text);
@@ -108,7 +81,7 @@ static void print_head(const struct request *r)
 static dcpk_status print_json_head(const struct request *r, struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK];
-    const int rank = result_shape(&r->slice, shape);
+    const int rank = dcpk_slice_shape(&r->slice, shape);
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
     dcpk_status st;
@@ -144,35 +117,54 @@ static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct
     return dcpk_cli_flush(err);
 }
 
-static dcpk_status print_tensor(struct dcpk_checkpoint *ckpt, struct request *r,
-                                struct dcpk_arena *arena, struct dcpk_error *err)
+static dcpk_status print_elements(struct dcpk_checkpoint *ckpt, struct request *r,
+                                  struct dcpk_error *err)
 {
     const struct dcpk_exec_options options = {.n_threads = 1, .memory_bytes = 1}; /* the least */
     struct dcpk_exec *exec = NULL;
-    dcpk_status st = resolve(ckpt, r, arena, err);
+    dcpk_status st = dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, err);
-    if (st == DCPK_OK)
+    r->npy.key = r->key;
+    r->npy.text = r->text;
+    r->npy.view = &r->view;
+    r->npy.slice = &r->slice;
+    r->npy.voice = &r->voice;
+    if (st == DCPK_OK && r->npy.path != NULL)
+        st = dcpk_print_npy(exec, &r->npy, r->as_json, err);
+    else if (st == DCPK_OK)
         st = print(exec, r, err);
     dcpk_exec_free(exec);
+    return st;
+}
+
+static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
+                             struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    bool found = false;
+    dcpk_status st = resolve(ckpt, r, arena, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (r->tensor != NULL)
+        return print_elements(ckpt, r, err);
+    if (r->npy.path != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s' to be written", r->key);
+    st = dcpk_print_value(ckpt, r->text, r->as_json, &r->voice, &found, err);
+    if (st == DCPK_OK && !found)
+        st = dcpk_print_named(ckpt, r->text, r->as_json, err);
     return st;
 }
 
 static dcpk_status run(const char *path, const char *format, struct request *r,
                        struct dcpk_error *err)
 {
-    const struct dcpk_voice voice = {.command = NAME};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
-    bool found = false;
     dcpk_status st =
-        arena == NULL ? err->status : dcpk_cli_open(path, format, &voice, &ckpt, NULL, err);
+        arena == NULL ? err->status : dcpk_cli_open(path, format, &r->voice, &ckpt, NULL, err);
 
     if (st == DCPK_OK)
-        st = dcpk_print_value(ckpt, r->text, r->as_json, &voice, &found, err);
-    if (st == DCPK_OK && !found)
-        st = print_tensor(ckpt, r, arena, err);
+        st = print_key(ckpt, r, arena, err);
     dcpk_checkpoint_close(ckpt);
     dcpk_arena_free(arena);
     return st;
@@ -180,11 +172,17 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
 
 int dcpk_cmd_print_tensor(int argc, char **argv)
 {
-    struct request r = {0};
+    struct request r = {.voice = {.command = NAME}};
     const char *format = NULL;
     const struct dcpk_cli_option rows[] = {
         {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
          "every element (default: past 1000 of them the first and last 3 of each axis)"},
+        {"npy", 0, DCPK_CLI_FILE, &r.npy.path, "FILE",
+         "write the elements to FILE as numpy.save does, instead of printing them; bfloat16 and "
+         "float8 as bits that .view(ml_dtypes.bfloat16) names"},
+        {"cast", 0, DCPK_CLI_FLAG, &r.npy.widens, NULL,
+         "with --npy: bfloat16 and float8 as float32, which holds all of their numbers"},
+        {"force", 0, DCPK_CLI_FLAG, &r.npy.may_replace, NULL, "replace a FILE that exists"},
         DCPK_CLI_FORMAT(format),
         {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
          "print one JSON document with every element; floats as doubles, NaN and infinities as "
@@ -195,8 +193,8 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
         .usage = "[options] DIR KEY[SLICE]",
         .summary =
             "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. Of "
-            "an object, or of the '" DCPK_COMMON_KEY
-            "' state (args, iteration, ...): its value as JSON.",
+            "an object, or of the state beside it (args, args.lr, iteration, ...; common is all "
+            "of it), the same in every format: its value as JSON.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,
         .example = "dcpkit print-tensor checkpoints/run "

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/base/file.h"
 #include "lib/base/path.h"
 #include "lib/base/sink.h"
 #include "lib/ckpt/generation.h"

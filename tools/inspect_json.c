@@ -269,6 +269,11 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
         st = put_objects(&j, in->ckpt, err);
     dcpk_json_add_string(&j, "optimizer_layout", in->state->optimizer_layout);
     dcpk_releases_add_json(in->ckpt, &j);
+    dcpk_json_put_key(&j, "state");
+    dcpk_json_begin_array(&j);
+    for (const char *const *name = in->state->names; *name != NULL; name++)
+        dcpk_json_put_string(&j, *name);
+    dcpk_json_end_array(&j);
     if (st == DCPK_OK)
         st = put_tensors(&j, in, err);
     put_totals(&j, &in->summary->totals);

@@ -10,6 +10,9 @@
 
 #define KEY_COLUMN   100 /* the longest key that moves the columns behind it */
 #define SHAPE_COLUMN 18
+#define NAME_COLUMN  13
+#define LINE_COLUMNS 100
+#define MOST_NAMES   16
 
 const struct dcpk_model_fact dcpk_model_facts[] = {
     {"num_layers", "%s layers", NULL},
@@ -123,6 +126,30 @@ static void print_model(const struct dcpk_value *args)
     putchar('\n');
 }
 
+/* What print-tensor knows by one name in every format, in lines of 100 columns. */
+static void print_names(const char *const *names)
+{
+    size_t column = NAME_COLUMN, n = 0;
+
+    if (*names == NULL)
+        return;
+    printf("state       ");
+    for (; *names != NULL && n < MOST_NAMES; names++, n++) {
+        const size_t width = strlen(*names) + 2;
+
+        if (n > 0 && column + width > LINE_COLUMNS) {
+            printf(",\n%*s", NAME_COLUMN - 1, "");
+            column = NAME_COLUMN;
+        } else if (n > 0) {
+            putchar(',');
+        }
+        putchar(' ');
+        dcpk_cli_put_text(stdout, *names);
+        column += width;
+    }
+    puts(*names == NULL ? "" : ", ...");
+}
+
 static void print_head(const struct dcpk_inspection *in)
 {
     const struct dcpk_totals *t = &in->summary->totals;
@@ -149,6 +176,7 @@ static void print_head(const struct dcpk_inspection *in)
     printf("objects      %" PRIu64 " (%" PRIu64 " of them aliases); %s\n", t->n_objects,
            t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
     printf("stored       %" PRIu64 " files, %s\n", t->n_files, dcpk_cli_size(t->file_bytes, size));
+    print_names(in->state->names);
 }
 
 static int key_column(const struct dcpk_summary_row *rows, size_t n)

@@ -2,10 +2,13 @@
 /* print_value.c - an object of a checkpoint as JSON. */
 #include "tools/print_value.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/json.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/named_state.h"
 
 static bool is_outlined(const struct dcpk_object *object)
 {
@@ -22,9 +25,6 @@ static dcpk_status load(struct dcpk_checkpoint *ckpt, const char *key, struct dc
         return ckpt->format->outline_object(ckpt, object, arena, value, err);
     if (object != NULL)
         return ckpt->format->load_object(ckpt, object, arena, value, err);
-    if (strcmp(key, DCPK_COMMON_KEY) == 0 && ckpt->format->load_common != NULL &&
-        dcpk_checkpoint_tensor(ckpt, key) == NULL)
-        return ckpt->format->load_common(ckpt, arena, value, err);
     return DCPK_OK;
 }
 
@@ -69,6 +69,12 @@ static dcpk_status print_json(const char *key, const struct dcpk_value *value,
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
+static dcpk_status print_value(const char *key, const struct dcpk_value *value, bool as_json,
+                               struct dcpk_error *err)
+{
+    return as_json ? print_json(key, value, err) : print_text(key, value, err);
+}
+
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,
                              const struct dcpk_voice *voice, bool *found, struct dcpk_error *err)
 {
@@ -80,7 +86,73 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
     if (st == DCPK_OK && is_outlined(dcpk_checkpoint_object(ckpt, key)))
         tell_outline(voice, dcpk_checkpoint_object(ckpt, key));
     if (st == DCPK_OK && value != NULL)
-        st = as_json ? print_json(key, value, err) : print_text(key, value, err);
+        st = print_value(key, value, as_json, err);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+/* "args.lrr": what there is comes to an end within the name. */
+static dcpk_status no_member(const char *name, const struct dcpk_named_state *state,
+                             struct dcpk_error *err)
+{
+    const char *rest = name + state->n_parent_bytes + 1, *near = NULL, *member;
+
+    for (size_t i = 0; (member = dcpk_named_state_member(state->parent, i)) != NULL; i++)
+        if (near == NULL && (strstr(member, rest) != NULL || dcpk_cli_is_near(rest, member)))
+            near = member;
+    return dcpk_fail(err, DCPK_EUSAGE, "there is no '%s' in '%.*s'%s%s%s", rest,
+                     (int)state->n_parent_bytes, name, near == NULL ? "" : " (but there is '",
+                     near == NULL ? "" : near, near == NULL ? "" : "')");
+}
+
+static const char *near_key(struct dcpk_checkpoint *ckpt, const char *key)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (strstr(ckpt->tensors[i].key, key) != NULL)
+            return ckpt->tensors[i].key;
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (strstr(ckpt->objects[i].key, key) != NULL)
+            return ckpt->objects[i].key;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (dcpk_cli_is_near(key, ckpt->tensors[i].key))
+            return ckpt->tensors[i].key;
+    return NULL;
+}
+
+static dcpk_status no_name(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_arena *arena,
+                           struct dcpk_error *err)
+{
+    const char *bracket = dcpk_ends_with(name, "]") ? strrchr(name, '[') : NULL;
+    const size_t n_key = bracket == NULL ? strlen(name) : (size_t)(bracket - name);
+    const char *key = dcpk_arena_strndup(arena, name, n_key, err), *near;
+    const char *const *names;
+
+    if (key == NULL || dcpk_named_state_list(ckpt, arena, &names, err) != DCPK_OK)
+        return err->status;
+    near = *key == '\0' ? NULL : near_key(ckpt, key);
+    for (; near == NULL && *names != NULL; names++)
+        if (dcpk_cli_is_near(key, *names))
+            near = *names;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them", key,
+                     near == NULL ? "" : " (but there is '", near == NULL ? "" : near,
+                     near == NULL ? "" : "')");
+}
+
+dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,
+                             struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_named_state state = {0};
+    dcpk_status st =
+        arena == NULL ? err->status : dcpk_named_state_find(ckpt, name, arena, &state, err);
+
+    if (st == DCPK_OK && state.value != NULL)
+        st = print_value(name, state.value, as_json, err);
+    else if (st == DCPK_OK && state.n_parent_bytes > 0)
+        st = no_member(name, &state, err);
+    else if (st == DCPK_OK)
+        st = no_name(ckpt, name, arena, err);
     dcpk_arena_free(arena);
     return st;
 }

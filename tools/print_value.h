@@ -8,18 +8,21 @@
 #include "lib/ckpt/checkpoint.h"
 #include "tools/cmd.h"
 
-/* The name of the state outside objects and tensors (args, iteration, ...), as the comparison has
- * it. */
-#define DCPK_COMMON_KEY "common"
-
 /*
- * Print the object called `key`, or the common state, to stdout: a line with the key and its value
- * as JSON, or as_json one document {"key", "value", "version"}. *found: false, and nothing printed,
- * when there is none of that name. Of an object past DCPK_MOST_LOADED_BYTES the outline is
+ * Print the object called `key` to stdout: a line with the key and its value as JSON, or as_json
+ * one document {"key", "value", "version"}. *found: false, and nothing printed, when there is none
+ * of that name. Of an object past DCPK_MOST_LOADED_BYTES the outline is
  * printed, which a note says. Errors: those of reading; DCPK_EIO when stdout is closed or
  * full.
  */
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,
                              const struct dcpk_voice *voice, bool *found, struct dcpk_error *err);
+
+/*
+ * The same of the state that `name` names (lib/ckpt/named_state.h). Errors also: DCPK_EUSAGE when
+ * there is none, with a name that is near.
+ */
+dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,
+                             struct dcpk_error *err);
 
 #endif

@@ -469,30 +469,36 @@ dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Sync, unless that comes later, and close fd; it is closed in every case. */
-static dcpk_status sync_and_close(int fd, bool syncs_later, const char *path,
-                                  struct dcpk_error *err)
+/* code: of a sync that failed, else 0. */
+static dcpk_status close_file(int fd, int code, const char *path, struct dcpk_error *err)
 {
-    int code = 0;
-
-    while (!syncs_later && fsync(fd) != 0) {
-        if (errno != EINTR) {
-            code = errno;
-            break;
-        }
-    }
     /* network file systems tell of lost writes here; after EINTR the descriptor is gone on Linux */
     if (close(fd) != 0 && errno != EINTR && code == 0)
         code = errno;
     return code == 0 ? DCPK_OK : dcpk_fail_errno(err, code, "syncing file '%s'", path);
 }
 
+dcpk_status dcpk_sink_sync_and_close(int fd, const char *path, struct dcpk_error *err)
+{
+    int code = 0;
+
+    while (fsync(fd) != 0) {
+        if (errno != EINTR) {
+            code = errno;
+            break;
+        }
+    }
+    return close_file(fd, code, path, err);
+}
+
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    /* an archive is synced once, when it is published */
-    const dcpk_status st =
-        sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->syncs_later, sink->path, err);
+    dcpk_status st = DCPK_OK; /* an archive is synced once, when it is published */
 
+    if (!sink->is_member && sink->syncs_later)
+        st = close_file(sink->fd, 0, sink->path, err);
+    else if (!sink->is_member)
+        st = dcpk_sink_sync_and_close(sink->fd, sink->path, err);
     dcpk_free(sink);
     return st;
 }
@@ -544,40 +550,4 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
         remove_parents(folder->path, folder->n_parents);
     }
     dcpk_folder_free(folder);
-}
-
-/* Write a new file of this name (or over a stale one) and sync it. */
-static dcpk_status write_file(const char *path, const void *data, size_t n_bytes,
-                              struct dcpk_error *err)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    dcpk_status st;
-
-    if (fd < 0)
-        return dcpk_fail_errno(err, errno, "making file '%s'", path);
-    st = dcpk_sink_write_all(fd, path, 0, data, n_bytes, err);
-    if (st != DCPK_OK) {
-        close(fd);
-        return st;
-    }
-    return sync_and_close(fd, false, path, err);
-}
-
-dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes,
-                              struct dcpk_error *err)
-{
-    char *temporary = join(path, strlen(path), TMP_SUFFIX, err);
-    dcpk_status st;
-
-    if (temporary == NULL)
-        return err->status;
-    st = write_file(temporary, data, n_bytes, err);
-    if (st == DCPK_OK && rename(temporary, path) != 0)
-        st = dcpk_fail_errno(err, errno, "moving '%s' to '%s'", temporary, path);
-    if (st != DCPK_OK)
-        (void)unlink(temporary); /* the first error is the one to tell */
-    else
-        st = dcpk_sync_parent(path, err);
-    dcpk_free(temporary);
-    return st;
 }

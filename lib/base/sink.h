@@ -169,11 +169,4 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
 /* Delete what was written, unless it is kept, and free; NULL is a no-op. */
 void dcpk_folder_abandon(struct dcpk_folder *folder);
 
-/*
- * Replace a small file atomically (temporary name, sync, rename, sync of the folder): trackers and
- * reports.
- */
-dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes,
-                              struct dcpk_error *err);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/layout.h"
+#include "lib/ckpt/named_state.h"
 #include "lib/ckpt/summary.h"
 
 /* Keys that tell the optimizer's layout where no metadata names it; the first that occurs counts
@@ -108,6 +109,16 @@ static const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt, struct
     return value;
 }
 
+/* What cannot be read has been noted, and has no names. */
+static const char *const *list_names(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
+{
+    static const char *const none[] = {NULL};
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    const char *const *names;
+
+    return dcpk_named_state_list(ckpt, arena, &names, &ignored) == DCPK_OK ? names : none;
+}
+
 void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                          struct dcpk_run_state *state)
 {
@@ -126,4 +137,5 @@ void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
     state->args = args = dcpk_value_attrs(args);
     dcpk_layout_read(args, &state->layout);
     state->optimizer_layout = optimizer_layout(ckpt, common);
+    state->names = list_names(ckpt, arena);
 }

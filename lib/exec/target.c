@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/base/file.h"
 #include "lib/base/path.h"
 
 dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,

@@ -201,3 +201,13 @@ uint64_t dcpk_slice_count(const struct dcpk_slice *slice)
         n *= (uint64_t)slice->axis[axis].n;
     return n;
 }
+
+int dcpk_slice_shape(const struct dcpk_slice *slice, int64_t shape[DCPK_MAX_RANK])
+{
+    int rank = 0;
+
+    for (int axis = 0; axis < slice->rank; axis++)
+        if (!slice->axis[axis].is_dropped)
+            shape[rank++] = slice->axis[axis].n;
+    return rank;
+}

@@ -30,6 +30,9 @@ struct dcpk_slice {
 dcpk_status dcpk_slice_parse(const char *text, size_t n, const int64_t *shape, int rank,
                              struct dcpk_slice *slice, struct dcpk_error *err);
 
+/* The shape of the result. Returns its rank. */
+int dcpk_slice_shape(const struct dcpk_slice *slice, int64_t shape[DCPK_MAX_RANK]);
+
 /* Elements it picks; the shape's own count bounds them. */
 uint64_t dcpk_slice_count(const struct dcpk_slice *slice);
 

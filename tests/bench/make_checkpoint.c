@@ -21,6 +21,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
+#include "lib/base/file.h"
 #include "lib/base/sink.h"
 #include "lib/exec/pool.h"
 #include "tests/bench/make_priv.h"

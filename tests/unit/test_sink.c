@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/file.h"
 #include "lib/base/sink.h"
 #include "tests/unit/scratch.h"
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_npy.c - elements of a tensor as a .npy file. */
+#include "tools/print_npy.h"
+
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "lib/base/file.h"
+#include "lib/base/json.h"
+#include "tools/convert_report.h"
+
+static dcpk_status put(void *context, const void *data, size_t n_bytes, struct dcpk_error *err)
+{
+    if (dcpk_cli_interrupted())
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    return dcpk_file_put(context, data, n_bytes, err);
+}
+
+static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_request *r,
+                              struct dcpk_error *err)
+{
+    struct dcpk_npy_options options = {
+        .flags = r->widens ? DCPK_NPY_WIDEN : 0, .backend = dcpk_backends[0], .put = put};
+    struct dcpk_file *file;
+    dcpk_status st = dcpk_check_file_path(".npy file", r->path, r->may_replace, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_file_begin(r->path, &file, err);
+    if (st != DCPK_OK)
+        return st;
+    options.context = file;
+    st = dcpk_npy_write(exec, r->view, r->slice, &options, err);
+    if (st == DCPK_OK)
+        return dcpk_file_publish(file, err);
+    dcpk_file_abandon(file);
+    return st;
+}
+
+static dcpk_status print_json(const struct dcpk_npy_request *r, const char *descr,
+                              struct dcpk_error *err)
+{
+    int64_t shape[DCPK_MAX_RANK];
+    const int rank = dcpk_slice_shape(r->slice, shape);
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, &bytes, 2);
+    dcpk_json_begin_object(&j);
+    dcpk_json_add_string(&j, "dtype", dcpk_dtype_name(r->view->dtype));
+    dcpk_json_add_string(&j, "key", r->key);
+    dcpk_json_add_string(&j, "npy", r->path);
+    dcpk_json_add_string(&j, "npy_dtype", descr);
+    dcpk_json_add_ints(&j, "shape", shape, rank);
+    dcpk_json_add_int(&j, "version", 1);
+    dcpk_json_end_object(&j);
+    return dcpk_cli_print_bytes(&bytes, err);
+}
+
+static dcpk_status print_text(const struct dcpk_npy_request *r, const char *descr,
+                              struct dcpk_error *err)
+{
+    int64_t shape[DCPK_MAX_RANK];
+    const int rank = dcpk_slice_shape(r->slice, shape);
+    char text[256];
+
+    fputs("wrote ", stdout);
+    dcpk_cli_put_text(stdout, r->path);
+    fputs("  ", stdout);
+    dcpk_cli_put_text(stdout, r->text);
+    printf("  %s %s as %s\n", dcpk_dtype_name(r->view->dtype),
+           dcpk_shape_format(shape, rank, text, sizeof text), descr);
+    return dcpk_cli_flush(err);
+}
+
+dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request *request,
+                           bool as_json, struct dcpk_error *err)
+{
+    const char *descr = dcpk_npy_descr(request->view->dtype, request->widens ? DCPK_NPY_WIDEN : 0);
+    dcpk_status st = write_file(exec, request, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (strncmp(descr, "|V", 2) == 0)
+        dcpk_cli_note(request->voice,
+                      "numpy has no %s: numpy.load(FILE).view(ml_dtypes.%s) reads the file, or "
+                      "write float32 with --cast",
+                      dcpk_dtype_name(request->view->dtype), dcpk_dtype_name(request->view->dtype));
+    return as_json ? print_json(request, descr, err) : print_text(request, descr, err);
+}
