@@ -18,6 +18,7 @@ import torch.utils.cpp_extension
 import typing_extensions
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 
+import megatron_engine
 import megatron_old
 
 
@@ -73,12 +74,12 @@ def replace_cuda():
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
 
 
-def start(tree):
+def start(tree, with_engine=False):
     """Everything that a release needs before its first import. Once a process; done before, it is left."""
     if hasattr(torch, "_megatron_tree"):
-        assert torch._megatron_tree == tree
+        assert torch._megatron_tree == (tree, with_engine)
         return
-    torch._megatron_tree = tree
+    torch._megatron_tree = (tree, with_engine)
     release = release_of(tree)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -94,7 +95,9 @@ def start(tree):
     if release < (0, 13):
         importlib.import_module("torch._dynamo")  # (torch 2.5 asks of the plain classes what they are)
     replace_cuda()
-    if release < (0, 8):
+    if with_engine:
+        megatron_engine.install()
+    elif release < (0, 8):
         megatron_old.stub_packages()
 
 

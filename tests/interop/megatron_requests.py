@@ -12,6 +12,9 @@ reader would be called: dist_checkpointing.load for torch_dist, PyTorch's load_s
 written, joined, as OUT/<release>.<format>.<case>.txt; tests/golden/requests/README.md says what stands in it. `join` makes one file
 of those of several releases that ask for the same; `compare` holds OUT against them. A process is forked for each rank of each case, so that Megatron is imported once.
 """
+import contextlib
+import copy
+import io
 import json
 import os
 import re
@@ -26,15 +29,85 @@ import torch
 
 import megatron_cpu
 
-# name: (family, settings of megatron_toy.py, formats, first release). One rank, and te's Adam, where nothing else is said.
+# name: (family, settings of megatron_toy.py, formats, first release). One rank, and te's Adam, where nothing else is said. Under STOPS
+# Megatron itself ends before it has asked: its message is the fixture.
 BOTH = ("torch_dist", "fsdp_dtensor")
+TORCH_DIST, FSDP = ("torch_dist",), ("fsdp_dtensor",)
 CASES = {
     "dense": ("dense", "", BOTH, (0, 15)),
     "dense_dp2": ("dense", "dp=2", BOTH, (0, 15)),
     "dense_tp2": ("dense", "tp=2", BOTH, (0, 15)),
+    "dense_pp2": ("dense", "pp=2", TORCH_DIST, (0, 15)),
+    "dense_vpp2": ("dense", "pp=2 vpp=2", TORCH_DIST, (0, 15)),
+    "dense_tp2pp2dp2": ("dense", "tp=2 pp=2 dp=2", TORCH_DIST, (0, 15)),
+    "dense_fp32": ("dense", "dtype=fp32", BOTH, (0, 15)),
+    "gelu_fp32": ("gelu", "dtype=fp32", FSDP, (0, 15)),
+    "dense_fp16": ("dense", "dtype=fp16", TORCH_DIST, (0, 15)),
+    "dense_torch_adam": ("dense", "adam=torch", BOTH, (0, 15)),
+    "dense_sgd": ("dense", "zero=0 adam=sgd", TORCH_DIST, (0, 15)),
+    "dense_no_optim": ("dense", "without=optim", BOTH, (0, 15)),
+    "dense_no_rng": ("dense", "without=rng", BOTH, (0, 15)),
+    "dense_not_distributed": ("dense", "zero=0", TORCH_DIST, (0, 15)),
+    "dense_not_distributed_torch_adam": ("dense", "zero=0 adam=torch", TORCH_DIST, (0, 15)),
+    "dense_fp32_not_distributed": ("dense", "zero=0 dtype=fp32", TORCH_DIST, (0, 15)),
+    "dense_dp_reshardable": ("dense", "layout=dp_reshardable dp=2", TORCH_DIST, (0, 15)),
+    "dense_dp_reshardable_tp2pp2": ("dense", "layout=dp_reshardable tp=2 pp=2", TORCH_DIST, (0, 15)),
+    "dense_rerun": ("dense", "rerun=1 dp=2", TORCH_DIST, (0, 15)),
+    "common_state": ("gelu", "common=1", TORCH_DIST, (0, 15)),
+    "gelu": ("gelu", "", BOTH, (0, 15)),
+    "bias": ("bias", "", BOTH, (0, 15)),
+    "layernorm": ("layernorm", "", BOTH, (0, 15)),
+    "tied": ("tied", "", BOTH, (0, 15)),
+    "tied_pp2": ("tied", "pp=2", TORCH_DIST, (0, 15)),
+    "per_layer": ("per_layer", "", TORCH_DIST, (0, 15)),
     "moe": ("moe", "", BOTH, (0, 15)),
     "moe_ep2": ("moe", "ep=2", BOTH, (0, 15)),
+    "moe_tp2ep2": ("moe", "tp=2 ep=2 etp=1", BOTH, (0, 15)),
+    "moe_etp2": ("moe", "tp=2 ep=1 etp=2", TORCH_DIST, (0, 15)),
+    "moe_ep2pp2": ("moe", "ep=2 pp=2", TORCH_DIST, (0, 15)),
+    "moe_dp_reshardable_ep2": ("moe", "layout=dp_reshardable ep=2", TORCH_DIST, (0, 15)),
+    "moe_mixed": ("moe_mixed", "", BOTH, (0, 15)),
+    "moe_shared": ("moe_shared", "", BOTH, (0, 15)),
+    "moe_bias": ("moe_bias", "", BOTH, (0, 15)),
+    "mtp": ("mtp", "", BOTH, (0, 15)),
+    "mtp_pp2": ("mtp", "pp=2", TORCH_DIST, (0, 15)),
+    "mtp_dense": ("mtp_dense", "", BOTH, (0, 15)),
+    "mla": ("mla", "", BOTH, (0, 15)),
+    "mla_tp2": ("mla", "tp=2", TORCH_DIST, (0, 15)),
+    "mla_moe": ("mla_moe", "", BOTH, (0, 15)),
+    "mla_no_q": ("mla_no_q", "", BOTH, (0, 15)),
+    "mamba": ("mamba", "", BOTH, (0, 15)),
+    "mamba_tp2": ("mamba", "tp=2", TORCH_DIST, (0, 15)),
+    "mamba_mtp": ("mamba_mtp", "", BOTH, (0, 18)),
+    "gdn": ("gdn", "", BOTH, (0, 17)),
+    "gdn_tp2": ("gdn", "tp=2", TORCH_DIST, (0, 17)),
+    "heterogeneous": ("heterogeneous_run", "", BOTH, (0, 15)),
+    "te_dense": ("dense", "impl=te", BOTH, (0, 15)),
+    "te_dense_tp2": ("dense", "impl=te tp=2", BOTH, (0, 15)),
+    "te_layernorm": ("layernorm", "impl=te", BOTH, (0, 15)),
+    "te_tied": ("tied", "impl=te", TORCH_DIST, (0, 15)),
+    "te_moe": ("moe", "impl=te", BOTH, (0, 15)),
+    "te_moe_grouped": ("moe_grouped", "impl=te", BOTH, (0, 15)),
+    "te_moe_grouped_ep2": ("moe_grouped", "impl=te ep=2", BOTH, (0, 15)),
+    "te_moe_grouped_bias": ("moe_grouped_bias", "impl=te ep=2", BOTH, (0, 15)),
+    "te_moe_shared": ("moe_shared", "impl=te", BOTH, (0, 15)),
+    "te_mtp": ("mtp", "impl=te", BOTH, (0, 15)),
+    "te_mla": ("mla", "impl=te", BOTH, (0, 15)),
+    "te_mla_moe_grouped": ("mla_moe_grouped", "impl=te ep=2", BOTH, (0, 15)),
+    "te_mla_fused": ("mla_fused", "impl=te", BOTH, (0, 18)),
+    "te_mla_fused_no_optim": ("mla_fused", "impl=te without=optim", TORCH_DIST, (0, 18)),
+    "te_mamba": ("mamba", "impl=te", BOTH, (0, 15)),
+    "te_mamba_mtp": ("mamba_mtp", "impl=te", BOTH, (0, 18)),
+    "te_gdn": ("gdn", "impl=te", BOTH, (0, 17)),
+    "te_heterogeneous": ("heterogeneous_run", "impl=te", TORCH_DIST, (0, 15)),
+    "golden_dense": ("golden_dense", "tp=2 pp=2", TORCH_DIST, (0, 15)),
+    "golden_dense_dp2": ("golden_dense", "dp=2", FSDP, (0, 15)),
+    "golden_fp32": ("golden_dense", "dtype=fp32", TORCH_DIST, (0, 15)),
+    "golden_moe": ("golden_moe", "ep=2 pp=2", TORCH_DIST, (0, 15)),
+    "golden_moe_ep2dp4": ("golden_moe", "ep=2 dp=4", FSDP, (0, 15)),
 }
+STOPS = {"torch_dist.dense_torch_adam", "torch_dist.dense_sgd", "torch_dist.te_mla_fused", "fsdp_dtensor.dense_no_optim", "fsdp_dtensor.dense_fp32", "fsdp_dtensor.dense_tp2",
+         "fsdp_dtensor.moe_tp2ep2"}  # the last two up to core 0.17, where Transformer Engine is not installed
 # Of the arguments those that a loader's request follows from, and whatever else is not the parser's default.
 SHAPING = """num_layers hidden_size ffn_hidden_size num_attention_heads group_query_attention num_query_groups kv_channels padded_vocab_size
  vocab_size make_vocab_size_divisible_by swiglu squared_relu add_bias_linear add_qkv_bias normalization qk_layernorm
@@ -76,11 +149,15 @@ def parsed_args(toy, settings, folder):
     args.max_position_embeddings = args.seq_length = 32
     args.padded_vocab_size = args.vocab_size = toy.VOCAB
     args.make_vocab_size_divisible_by = 1
-    args.tokenizer_type, args.transformer_impl = "NullTokenizer", "local"
+    args.tokenizer_type, args.transformer_impl = "NullTokenizer", "transformer_engine" if toy.IS_TE else "local"
     args.micro_batch_size, args.global_batch_size, args.train_iters, args.lr, args.min_lr = 1, 8, 16, 1e-3, 1e-4
     args.no_persist_layer_norm = True
     args.gradient_accumulation_fusion = args.masked_softmax_fusion = args.apply_rope_fusion = False
     args.bias_swiglu_fusion = args.bias_gelu_fusion = args.bias_dropout_fusion = False
+    if toy.is_heterogeneous:
+        args.use_rope_scaling = args.use_rotary_position_embeddings = True
+    if toy.VPP > 1:
+        args.num_virtual_stages_per_pipeline_rank = toy.VPP
     if "pattern" in family:
         pattern = "hybrid_layer_pattern" if "hybrid_layer_pattern" in vars(args) else "hybrid_override_pattern"
         setattr(args, pattern, family["pattern"])
@@ -137,22 +214,34 @@ def rows_of_dcp(request):
 
 
 def text_of(row):
-    if row[0] == "object":
+    if row[0] in ("object", "common"):
         return "\t".join(row)
     _, key, dtype, shape = row
     return "\t".join(["tensor", key, str(dtype).removeprefix("torch."), ",".join(map(str, shape)) or "-"])
 
 
+# What of a key is folded, one after the other; the group is what differs.
+FOLDS = [re.compile(pattern) for pattern in (
+    r"^object\toptimizer\.param_.*\.([a-z_]+)$", r"\toptimizer\.state\..*\.(exp_avg|exp_avg_sq|step)\b(?=\t|$)",
+    r"\toptimizer\.state\.(exp_avg|exp_avg_sq|param|fp32_param)\.", r"/shard_([\d.]+)_[\d.]+$", r"\.local_experts\.(\d+)\.",
+    r"linear_fc[12]\.(?:weight|bias)(\d+)", r"linear_fc1\.(?:weight|bias)(?:\{[\d,]+\}|\d*)_([wv])\b", r"layers\.(\d+)\.")]
+
+
 def folded(lines):
-    """The lines, with objects that differ in the field behind the last dot as one: a.b.{lr,step}. A key has no braces of its own."""
-    fields, out = {}, []
-    for line in lines:
-        stem, _, field = line.rpartition(".")
-        if line.startswith("object\toptimizer.param_") and field.isidentifier():
-            fields.setdefault(stem, []).append(field)
-        else:
-            out.append(line)
-    return sorted(out + [f"{stem}.{{{','.join(sorted(names))}}}" for stem, names in fields.items()])
+    """The lines, with those that differ in one place as one: a.b.{lr,step}. A key has no braces of its own."""
+    for pattern in FOLDS:
+        parts, out = {}, []
+        for line in lines:
+            found = pattern.search(line)
+            if found:
+                parts.setdefault((line[:found.start(1)], line[found.end(1):]), []).append(found[1])
+            else:
+                out.append(line)
+        for (before, after), values in parts.items():
+            values.sort(key=lambda value: [(not n.isdigit(), int(n) if n.isdigit() else 0, n) for n in value.split(".")])
+            out.append(before + ("{%s}" % ",".join(values) if len(values) > 1 else values[0]) + after)
+        lines = out
+    return sorted(lines)
 
 
 def shown(args):
@@ -179,19 +268,23 @@ def content_metadata(toy):
     return metadata
 
 
-def ask(toy, settings, folder):
-    """What load_checkpoint() asks for on this rank, as a list of rows, and the run's arguments."""
+def ask(toy, args):
+    """What load_checkpoint() asks for on this rank, as a list of rows."""
     import torch.distributed.checkpoint as dcp
     from megatron.core import tensor_parallel
 
     checkpointing = toy.checkpointing
-    args = parsed_args(toy, settings, folder)
-    same_model(toy, args)
     checkpointing.get_args = lambda: args
     torch.cuda.get_rng_state = lambda *a, **k: torch.zeros(16, dtype=torch.uint8)  # a GPU's: seed and offset
     tensor_parallel.get_cuda_rng_tracker = tensor_parallel.random.get_cuda_rng_tracker  # Megatron's own, which the model needs not
     tensor_parallel.random.model_parallel_cuda_manual_seed(1234)
+    args.no_load_optim = args.no_save_optim = "optim" in toy.LAYOUT["without"] or None
+    args.no_load_rng = args.no_save_rng = "rng" in toy.LAYOUT["without"] or None
     stored = dict(args=args, iteration=toy.ITERATION, checkpoint_version=3.0, content_metadata=content_metadata(toy))
+    if toy.LAYOUT["rerun"]:
+        from megatron.core.rerun_state_machine import RerunState
+
+        stored["rerun_state_machine"] = dict(state=RerunState.WILL_RERUN_FROM_CHECKPOINT)
     found = []
 
     def asked(rows):
@@ -217,8 +310,70 @@ def ask(toy, settings, folder):
     try:
         toy.call(checkpointing.load_checkpoint, models, optimizer, scheduler, **groups)
     except Asked:
-        return found, args
+        return found
     raise AssertionError("load_checkpoint() asked for nothing")
+
+
+def paths_of(value, prefix=()):
+    """Of every entry of nested dicts, and of the fields of the first group."""
+    for key, inner in value.items():
+        yield (*prefix, key)
+        if isinstance(inner, dict):
+            yield from paths_of(inner, (*prefix, key))
+        elif key == "param_groups":
+            yield from ((*prefix, key, field) for field in inner[0])
+
+
+def without(value, path):
+    """A copy of nested dicts that lacks this entry; of param_groups, every group lacks it."""
+    if isinstance(value, list):
+        return [without(group, path) for group in value]
+    if len(path) == 1:
+        return {key: inner for key, inner in value.items() if key != path[0]}
+    return {key: without(inner, path[1:]) if key == path[0] else inner for key, inner in value.items()}
+
+
+def rows_of_common_state(toy, args, folder):
+    """What load_checkpoint() says of a checkpoint that is whole but for one entry of its common state."""
+    from megatron.core import dist_checkpointing
+    from megatron.core.dist_checkpointing.strategies import common as strategies
+
+    checkpointing = toy.checkpointing
+    checkpointing.get_args = lambda: args
+    checkpointing.update_num_microbatches = lambda *a, **k: None
+    models = [toy.wrap(0)]
+    optimizer, scheduler = toy.make_optimizer(models)
+    metadata = content_metadata(toy)
+    for group in optimizer.param_groups:
+        group["step"] = toy.ITERATION
+    for _, _, main, state in toy.each_master(optimizer):
+        state[main] = {kind[1:]: torch.zeros_like(main) for kind in toy.STATES}
+    state = toy.state_of(optimizer, scheduler, metadata, toy.rng_state("torch_dist"))
+    state.update(args=args, num_floating_point_operations_so_far=1.0)
+    iteration = os.path.join(folder, "iter_0000004")
+    os.remove(os.path.join(iteration, "metadata.json"))
+    toy.call(dist_checkpointing.save, state, iteration, ("torch_dist", 1), content_metadata=metadata)
+    whole = dist_checkpointing.load_common_state_dict(iteration)
+    for path in [(), *paths_of(whole)]:
+        left = without(whole, path) if path else whole
+        for module in (dist_checkpointing, dist_checkpointing.serialization, strategies):
+            for name in ("load_common_state_dict", "load_common"):
+                if hasattr(module, name):
+                    setattr(module, name, lambda *_a, left=left: copy.deepcopy(left))
+        for strategy in [c for c in vars(strategies).values() if isinstance(c, type) and hasattr(c, "load_common")]:
+            strategy.load_common = lambda _self, *_a, left=left: copy.deepcopy(left)
+        said = io.StringIO()
+        checkpointing._CHECKPOINT_VERSION = None  # as in a new process
+        try:
+            with contextlib.redirect_stdout(said):
+                toy.call(checkpointing.load_checkpoint, models, optimizer, scheduler)
+            verdict = "loads"
+        except SystemExit:
+            verdict = "stops: sys.exit"
+        except Exception as error:
+            verdict = f"stops: {type(error).__name__}: " + re.sub(r"/\S+", "...", str(error).splitlines()[0])[:100]
+        said = [line.strip() for line in said.getvalue().splitlines() if re.search("(?i)warn|unable|could not|not found", line)]
+        yield "common", ".".join(path) or "(whole)", verdict, re.sub(r"/\S+", "...", "; ".join(said))
 
 
 def empty_run(ckpt_format, folder):
@@ -240,18 +395,30 @@ def run_rank(tree, case, ckpt_format, folder, out):
     sys.argv = ["megatron_requests.py", "request", tree, family, folder, f"fsdp={int(ckpt_format == 'fsdp_dtensor')}", *words]
     import megatron_toy as toy
 
-    rows, args = ask(toy, settings, folder)
+    stops = None
+    args = parsed_args(toy, settings, folder)
+    same_model(toy, args)
+    try:
+        rows = list(rows_of_common_state(toy, args, folder)) if toy.LAYOUT["common"] else ask(toy, args)
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        if f"{ckpt_format}.{case}" not in STOPS:
+            raise
+        last = traceback.extract_tb(error.__traceback__)
+        frame = [f for f in last if tree in f.filename][-1]
+        stops, rows = f"{type(error).__name__} in {frame.name}: {frame.line}", []
     gathered = [None] * toy.WORLD
     torch.distributed.all_gather_object(gathered, rows)
     if torch.distributed.get_rank() == 0:
-        lines = folded({text_of(row) for part in gathered for row in part})
+        lines = sorted({text_of(row) for part in gathered for row in part})
         model = toy.TP * toy.PP
         mesh = f"tp={toy.TP} pp={toy.PP} ep={toy.EP} etp={toy.ETP} dp={toy.WORLD // model}"
         head = [f"releases: {release_name(tree)}", f"format: {ckpt_format}", f"case: {case}", f"family: {family} {settings}".rstrip(),
-                f"mesh: {mesh}", "impl: local",
+                f"mesh: {mesh}", f"impl: {impl_of(settings)}",
                 "optimizer: " + {"fused": "te", "torch": "torch"}.get(toy.LAYOUT["adam"], toy.LAYOUT["adam"])]
         if ckpt_format == "torch_dist":
             head.append("content_metadata: " + json.dumps(content_metadata(toy)))
+        if stops:
+            head.append("stops: " + stops)
         head.append("args: " + json.dumps(shown(args)))
         with open(out, "w", encoding="utf-8") as file:
             file.write("".join(f"# {line}\n" for line in head) + "".join(f"{line}\n" for line in lines))
@@ -297,13 +464,36 @@ def run_case(tree, case, ckpt_format, out):
     if failed:
         print(f"FAIL {release_name(tree)} {ckpt_format} {case}: rank {failed[0]}")
         with open(os.path.join(folder, f"log.{failed[0]}"), encoding="utf-8") as log:
-            print("    " + "    ".join(log.readlines()[-12:]).rstrip())
+            print("    " + "    ".join(log.readlines()[-4:]).rstrip())
     shutil.rmtree(folder)
     return not failed
 
 
+def impl_of(settings):
+    return "te" if "impl=te" in settings.split() else "local"
+
+
 def ask_all(tree, out, only="."):
-    megatron_cpu.start(tree)
+    """With the local layers and with Transformer Engine's, which are there from the first import on or not at all."""
+    os.makedirs(out, exist_ok=True)
+    codes = []
+    for impl in ("local", "te"):
+        child = os.fork()
+        if child == 0:
+            code = ask_of(tree, out, only, impl)
+            sys.stdout.flush()
+            os._exit(code)
+        codes.append(os.waitpid(child, 0)[1])
+    return 1 if any(codes) else 0
+
+
+def ask_of(tree, out, only, impl):
+    cases = [(case, ckpt_format, f"{release_name(tree)}.{ckpt_format}.{case}") for case, (_, settings, formats, since) in CASES.items()
+             for ckpt_format in formats if megatron_cpu.release_of(tree) >= since and impl_of(settings) == impl]
+    cases = [row for row in cases if re.search(only, row[2])]
+    if not cases:
+        return 0
+    megatron_cpu.start(tree, impl == "te")
     megatron_cpu.stub_mamba()
     megatron_cpu.stub_delta_net()
     import megatron.core.models.gpt.gpt_layer_specs  # noqa: F401  (what every rank imports, once)
@@ -311,15 +501,8 @@ def ask_all(tree, out, only="."):
     import megatron.training.arguments  # noqa: F401
     import megatron.training.checkpointing  # noqa: F401
 
-    os.makedirs(out, exist_ok=True)
-    done = failed = 0
-    for case, (_, _, formats, since) in CASES.items():
-        for ckpt_format in formats:
-            name = f"{release_name(tree)}.{ckpt_format}.{case}"
-            if megatron_cpu.release_of(tree) >= since and re.search(only, name):
-                done += 1
-                failed += not run_case(tree, case, ckpt_format, os.path.join(out, name + ".txt"))
-    print(f"{tree}: {done} cases, {failed} failed")
+    failed = sum(not run_case(tree, case, ckpt_format, os.path.join(out, name + ".txt")) for case, ckpt_format, name in cases)
+    print(f"{tree} {impl}: {len(cases)} cases, {failed} failed")
     return 1 if failed else 0
 
 
@@ -337,14 +520,20 @@ def join(asked, out):
     groups = {}
     for name in sorted(os.listdir(asked)):  # core-0.15 .. core-0.19, main
         head, items = halves(os.path.join(asked, name))
+        items = folded([line.rstrip("\n") for line in items])
         first = groups.setdefault((head["format"], head["case"], *items), (name, head, items, []))
         first[3].append(head["releases"])
     for name, head, items, releases in groups.values():
         head["releases"] = " ".join(releases)
         with open(os.path.join(out, name), "w", encoding="utf-8") as file:
-            file.write("".join(f"# {key}: {value}\n" for key, value in head.items()) + "".join(items))
+            file.write("".join(f"# {key}: {value}\n" for key, value in head.items()) + "".join(f"{item}\n" for item in items))
     print(f"{len(groups)} files")
     return 0 if groups else 1
+
+
+def unfolded(line):
+    found = re.search(r"\{([^}]*)\}", line)
+    return [line] if not found else [text for value in found[1].split(",") for text in unfolded(line[:found.start()] + value + line[found.end():])]
 
 
 def compare(asked, fixtures, trees, only="."):
@@ -354,7 +543,7 @@ def compare(asked, fixtures, trees, only="."):
         if name.endswith(".txt"):
             head, items = halves(os.path.join(fixtures, name))
             for release in head["releases"].split():
-                kept[f"{release}.{head['format']}.{head['case']}"] = (head, items)
+                kept[f"{release}.{head['format']}.{head['case']}"] = (head, [text for item in items for text in unfolded(item)])
     wanted = {name for name in kept if re.search(only, name) and any(name.startswith(release_name(tree) + ".") for tree in trees.split())}
     got = {name.removesuffix(".txt"): halves(os.path.join(asked, name)) for name in os.listdir(asked)}
     for name in sorted(wanted | set(got)):

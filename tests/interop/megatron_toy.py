@@ -25,16 +25,17 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 # precision-aware optimizer keeps masters as "fp32" or as "remainders" of the weights, moments as bf16; names=te: the norms in front of
 # Mamba and Gated DeltaNet are part of their in_proj, as Transformer Engine has them; hidden, dtype: to be given to load too. zero=0:
 # optimizers that are not distributed; adam=torch: its step with each parameter; adam=sgd; without=optim+rng: not saved; first, last: layers of
-# the pipeline's ends; instances: of the distributed optimizer.
+# the pipeline's ends; instances: of the distributed optimizer;
+# impl=te: Transformer Engine's layers (megatron_engine.py).
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
-              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="")
+              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="", impl="local", rerun="", common="")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 IS_FSDP = LAYOUT["fsdp"] == "1" or ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 INSTANCES, IS_ZERO = int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
 DTYPE = dict(bf16=torch.bfloat16, fp16=torch.float16, fp32=torch.float32)[LAYOUT["dtype"]]
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-HIDDEN, VOCAB, ITERATION = int(LAYOUT["hidden"]), 32, 4
+ITERATION = 4
 
 MOE = dict(num_moe_experts=4, moe_ffn_hidden_size=12, moe_router_topk=2, moe_token_dispatcher_type="alltoall")
 SHARED = dict(MOE, moe_layer_freq=[0, 1], moe_shared_expert_intermediate_size=8, moe_shared_expert_gate=True,
@@ -43,6 +44,8 @@ MLA = dict(q_lora_rank=12, kv_lora_rank=8, qk_head_dim=8, qk_pos_emb_head_dim=4,
 MAMBA = dict(mamba_state_dim=4, mamba_head_dim=8, mamba_num_groups=2)
 GDN = dict(experimental_attention_variant="gated_delta_net", linear_attention_freq=2, linear_conv_kernel_dim=4,
            linear_key_head_dim=8, linear_value_head_dim=4, linear_num_key_heads=2, linear_num_value_heads=4)
+LLAMA = dict(hidden_act="silu", num_hidden_layers=4, hidden_size=16, num_attention_heads=4, tie_word_embeddings=False, rope_theta=10000,
+             rope_scaling=dict(factor=8.0))  # what a run's arguments are held against
 KINDS = [  # of layers: attention and MLP, each of another size, a linear layer, or nothing
     dict(attention=dict(n_heads_in_group=2), ffn=dict(ffn_hidden_size=24)),
     dict(attention=dict(n_heads_in_group=None, no_op=True), ffn=dict(ffn_hidden_size=12)),
@@ -50,8 +53,19 @@ KINDS = [  # of layers: attention and MLP, each of another size, a linear layer,
     dict(attention=dict(n_heads_in_group=4), ffn=dict(ffn_hidden_size=None, no_op=True)),
 ]
 
+GOLDEN = dict(hidden_size=64, ffn_hidden_size=96)  # the models of sample-data
+
 FAMILIES = {
     "dense": dict(layers=4, config={}),
+    "gelu": dict(layers=2, swiglu=False, config={}),
+    "bias": dict(layers=2, config=dict(add_bias_linear=True)),
+    "golden_dense": dict(layers=4, vocab=256, config=GOLDEN),
+    "golden_moe": dict(layers=4, vocab=256, config=dict(GOLDEN, **MOE) | dict(num_query_groups=4, moe_ffn_hidden_size=48, moe_layer_freq=[0, 1, 1, 1])),
+    "mtp_dense": dict(layers=2, config=dict(mtp_num_layers=1)),
+    "moe_grouped": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], moe_grouped_gemm=True)),
+    "moe_grouped_bias": dict(layers=2, config=dict(MOE, moe_grouped_gemm=True, add_bias_linear=True)),
+    "mla_moe_grouped": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True, moe_grouped_gemm=True, **MOE)),
+    "moe_mixed": dict(layers=4, config=dict(MOE, moe_layer_freq=[0, 1, 0, 1], moe_shared_expert_intermediate_size=8, qk_layernorm=True)),
     "moe": dict(layers=4, config=dict(MOE, moe_ffn_hidden_size=24)),  # old releases have one size for all
     "moe_shared": dict(layers=2, config=dict(SHARED, qk_layernorm=True, add_qkv_bias=True)),
     "moe_bias": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], add_bias_linear=True)),
@@ -69,11 +83,15 @@ FAMILIES = {
     "mamba_mtp": dict(layers=4, pattern="M*-M/M-/M-", config=dict(MAMBA, mtp_num_layers=2)),
     "gdn": dict(layers=2, config=GDN),
     "heterogeneous": dict(layers=4, config=dict(heterogeneous_layers_config_encoded_json=json.dumps(dict(block_configs=KINDS)))),
+    "heterogeneous_run": dict(layers=4, config=dict(heterogeneous_layers_config_encoded_json=json.dumps(dict(LLAMA, block_configs=[
+        *KINDS[:3], dict(KINDS[3], attention=dict(n_heads_in_group=2))])))),  # arguments let all groups be of one size only
 }
 family = FAMILIES[FAMILY]
+VOCAB = family.get("vocab", 32)
 RELEASE = megatron_cpu.release_of(TREE)
 IS_OLD = RELEASE < (0, 13)  # its functions know nothing of metadata, nor of the chunk of a virtual pipeline they are asked of
-megatron_cpu.start(TREE)
+IS_TE = LAYOUT["impl"] == "te"
+megatron_cpu.start(TREE, IS_TE)
 if not IS_FSDP:
     megatron_cpu.use_cuda_types()
 if "pattern" in family:
@@ -123,7 +141,7 @@ if IS_OLD:  # whose modules have the function by then
     tensor_parallel.get_cuda_rng_tracker().fork = Tracker().fork
 tensor_parallel.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 swiglu = family.get("swiglu", True)
-settings = dict(num_layers=family["layers"], hidden_size=HIDDEN, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
+settings = dict(num_layers=family["layers"], hidden_size=int(LAYOUT["hidden"]), num_attention_heads=4, num_query_groups=2, ffn_hidden_size=24,
                 add_bias_linear=False, normalization="RMSNorm", gated_linear_unit=swiglu,
                 activation_func=F.silu if swiglu else F.gelu, use_cpu_initialization=True, params_dtype=DTYPE,
                 bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16, gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
@@ -171,14 +189,10 @@ def norm_linear():
 
 
 def mamba_model(chunk):
-    """A hybrid stack of local modules; Megatron has Transformer Engine's only."""
+    """A hybrid stack; Megatron has it with Transformer Engine's modules only."""
     import importlib
 
-    from megatron.core.extensions import transformer_engine as te
-    from megatron.core.ssm import mamba_layer, mamba_mixer, mlp_layer
-    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-    from megatron.core.transformer.identity_op import IdentityOp
-    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron.core.ssm import mamba_mixer
 
     mamba_mixer.get_cuda_rng_tracker = lambda *a, **k: Tracker()
     try:
@@ -187,6 +201,24 @@ def mamba_model(chunk):
     except ImportError:
         stack = importlib.import_module("megatron.core.models.mamba.mamba_layer_specs").mamba_stack_spec
         model = importlib.import_module("megatron.core.models.mamba").MambaModel
+    if not IS_TE:
+        use_local_modules(stack, model)
+    names = inspect.signature(model).parameters
+    pattern = {"hybrid_layer_pattern": family["pattern"]} if "hybrid_layer_pattern" in names else {
+        "hybrid_override_pattern": family["pattern"]}
+    place = {k: v for k, v in ends(chunk).items() if k in names}
+    return model(config, stack, vocab_size=VOCAB, max_sequence_length=32, **pattern, **place)
+
+
+def use_local_modules(stack, model):
+    """In a hybrid stack."""
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer import multi_token_prediction
+    from megatron.core.transformer.identity_op import IdentityOp
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    # Without Transformer Engine main's test for its inference layers fails.
+    multi_token_prediction.is_inference_column_parallel_linear = lambda _module: False
     local = specs.get_gpt_layer_local_spec(normalization="RMSNorm").submodules
     parts = stack.submodules
     parts.mamba_layer.submodules.mixer.submodules.in_proj = ColumnParallelLinear
@@ -208,11 +240,15 @@ def mamba_model(chunk):
     for module in {sys.modules[model.__module__], sys.modules[stack.module.__module__]}:
         if hasattr(module, "TENorm"):
             module.TENorm = WrappedTorchNorm
-    names = inspect.signature(model).parameters
-    pattern = {"hybrid_layer_pattern": family["pattern"]} if "hybrid_layer_pattern" in names else {
-        "hybrid_override_pattern": family["pattern"]}
-    place = {k: v for k, v in ends(chunk).items() if k in names}
-    return model(config, stack, vocab_size=VOCAB, max_sequence_length=32, **pattern, **place)
+
+
+def trackers_are_plain():
+    """Where Gated DeltaNet draws its parameters."""
+    import megatron.core.ssm.gated_delta_net  # noqa: F401
+
+    for module in [m for n, m in sys.modules.items() if n.startswith("megatron.core.ssm.gated_delta_net")]:
+        if hasattr(module, "get_cuda_rng_tracker"):
+            module.get_cuda_rng_tracker = lambda *a, **k: Tracker()
 
 
 def gdn_spec():
@@ -223,9 +259,7 @@ def gdn_spec():
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
-    for module in [m for n, m in sys.modules.items() if n.startswith("megatron.core.ssm.gated_delta_net")]:
-        if hasattr(module, "get_cuda_rng_tracker"):
-            module.get_cuda_rng_tracker = lambda *a, **k: Tracker()
+    trackers_are_plain()
     parts = gated_delta_net.GatedDeltaNetSubmodules(in_proj=ColumnParallelLinear, out_norm=WrappedTorchNorm,
                                                     out_proj=RowParallelLinear)
     layers = [specs.get_gpt_layer_local_spec(normalization="RMSNorm") for _ in range(2)]
@@ -265,21 +299,30 @@ def fuse_down_projections(spec):
 
 def gpt_model(chunk):
     kwargs = ends(chunk)
-    if is_mla:
+    if is_mla and not IS_TE:
         take_mla_channels()
-    if "experimental_attention_variant" in settings:
+    if "experimental_attention_variant" in settings and IS_TE:
+        trackers_are_plain()
+        from megatron.core.models.gpt import experimental_attention_variant_module_specs as variants
+
+        spec = variants.get_transformer_block_with_experimental_attention_variant_spec(config=config, vp_stage=kwargs["vp_stage"])
+    elif "experimental_attention_variant" in settings:
         spec = gdn_spec()
     elif is_heterogeneous:
         from megatron.core.models.gpt.heterogeneous.heterogeneous_layer_specs import get_gpt_heterogeneous_layer_spec
 
-        spec = call(get_gpt_heterogeneous_layer_spec, config=config, vp_stage=kwargs["vp_stage"])
+        spec = call(get_gpt_heterogeneous_layer_spec, config=config, use_te=IS_TE, vp_stage=kwargs["vp_stage"])
     elif with_experts and RELEASE >= (0, 13):
-        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm",
+        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=IS_TE, normalization="RMSNorm",
                                                 vp_stage=kwargs["vp_stage"])
+    elif IS_TE:
+        spec = call(specs.get_gpt_layer_with_transformer_engine_spec, num_experts=with_experts, moe_grouped_gemm=settings.get("moe_grouped_gemm", False),
+                    multi_latent_attention=is_mla, qk_layernorm=settings.get("qk_layernorm", False),
+                    mla_down_proj_fusion=settings.get("mla_down_proj_fusion", False))
     else:
         spec = call(specs.get_gpt_layer_local_spec, num_experts=with_experts, normalization=settings["normalization"],
                     multi_latent_attention=is_mla, qk_layernorm=settings.get("qk_layernorm", False))
-    if settings.get("mla_down_proj_fusion"):
+    if settings.get("mla_down_proj_fusion") and not IS_TE:
         spec = fuse_down_projections(spec)
     if settings.get("mtp_num_layers"):
         from megatron.core.transformer import multi_token_prediction
@@ -287,10 +330,10 @@ def gpt_model(chunk):
         # Without Transformer Engine main's test for its inference layers fails.
         multi_token_prediction.is_inference_column_parallel_linear = lambda _module: False
         if getattr(spec, "layer_specs", None) == []:  # a stage for these layers alone: they are like the last
-            inner = specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, normalization="RMSNorm")[-1]
+            inner = specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=IS_TE, normalization="RMSNorm")[-1]
         else:
             inner = spec
-        kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, inner, use_transformer_engine=False,
+        kwargs["mtp_block_spec"] = specs.get_gpt_mtp_block_spec(config, inner, use_transformer_engine=IS_TE,
                                                                 vp_stage=kwargs["vp_stage"])
     return call(GPTModel, config, spec, vocab_size=VOCAB, max_sequence_length=32,
                 position_embedding_type=family.get("positions", "rope"),
