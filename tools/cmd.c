@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
@@ -103,6 +105,17 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err)
         return dcpk_fail_errno(err, errno, "writing to stdout");
     if (ferror(stdout))
         return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)
+{
+    const int flags = fcntl(STDOUT_FILENO, F_GETFL);
+
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return dcpk_fail(err, DCPK_EIO,
+                         "stdout is closed: what was done could not be printed (--quiet prints "
+                         "nothing)");
     return DCPK_OK;
 }
 

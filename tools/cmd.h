@@ -158,6 +158,8 @@ const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 /* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
+/* Can something be printed at all? Asked before work whose result is told at its end. */
+dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
 /* Flush stdout: what was printed with stdio has arrived, or DCPK_EIO. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 

@@ -24,26 +24,38 @@ static void remark(const struct dcpk_convert_args *a)
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
-/* A file beside the result can be written, and not into IN, which is never touched. */
-static dcpk_status check_path(const char *what, const char *path, const char *in, bool may_replace,
+/* A file beside the result can be written, and lies neither in IN, which is never touched, nor in
+ * OUT, which holds a checkpoint and nothing else. */
+static dcpk_status check_path(const char *what, const char *path,
+                              const struct dcpk_convert_options *options, bool may_replace,
                               struct dcpk_error *err)
 {
+    struct dcpk_error inside = DCPK_ERROR_INIT;
+
     if (path == NULL)
         return DCPK_OK;
-    if (dcpk_run_check_apart(in, path, err) || dcpk_check_file_path(what, path, may_replace, err))
+    if (dcpk_run_check_apart(options->out, path, &inside) == DCPK_EUSAGE)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the %s '%s' would lie in the output '%s', which holds a checkpoint and "
+                         "nothing else; write it beside that",
+                         what, path, options->out);
+    if (dcpk_run_check_apart(options->in, path, err) ||
+        dcpk_check_file_path(what, path, may_replace, err))
         return err->status;
     return DCPK_OK;
 }
 
-/* Of rank 0. */
-static dcpk_status check_paths(const struct dcpk_convert_args *a,
-                               const struct dcpk_convert_options *options, bool may_replace,
-                               struct dcpk_error *err)
+/* What is told at the end can be told; of rank 0. */
+static dcpk_status check_outlets(const struct dcpk_convert_args *a,
+                                 const struct dcpk_convert_options *options, bool may_replace,
+                                 struct dcpk_error *err)
 {
     if (dcpk_ranks_self(options->exec.ranks) != 0)
         return DCPK_OK;
-    if (check_path("report", a->report_path, options->in, may_replace, err) ||
-        check_path("list of hashes", a->hashes_path, options->in, may_replace, err))
+    if ((!a->voice.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
+        return err->status;
+    if (check_path("report", a->report_path, options, may_replace, err) ||
+        check_path("list of hashes", a->hashes_path, options, may_replace, err))
         return err->status;
     return DCPK_OK;
 }
@@ -56,13 +68,16 @@ static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_con
     dcpk_status st = DCPK_OK;
 
     if (a->hashes_path != NULL && !a->dry_run)
-        st = dcpk_file_replace(a->hashes_path, c->hashes.data, c->hashes.n_bytes, err);
+        st =
+            dcpk_file_write(a->hashes_path, DCPK_FILE_INTO, c->hashes.data, c->hashes.n_bytes, err);
     if (st == DCPK_OK && a->report_path != NULL)
         st = dcpk_write_conversion(c, a->report_path, err);
     if (st == DCPK_OK && a->json)
         st = dcpk_write_conversion(c, NULL, err);
     if (st == DCPK_OK && !a->json && (!a->voice.is_quiet || a->dry_run))
         st = dcpk_print_conversion(c, &files, a->dry_run, err);
+    if (st != DCPK_OK && !a->dry_run)
+        dcpk_context(err, "'%s' is in place, and then", c->target.folder);
     return st;
 }
 
@@ -74,12 +89,12 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     struct dcpk_conversion c = {0};
     struct dcpk_ranks *ranks = options->exec.ranks;
     const bool leads = dcpk_ranks_self(ranks) == 0;
-    dcpk_status st = check_paths(a, options, a->force || a->resume, err);
+    dcpk_status st = check_outlets(a, options, a->force || a->resume, err);
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
     if (st == DCPK_OK)
-        st = check_paths(a, options, a->force, err);
+        st = check_outlets(a, options, a->force, err);
     st = dcpk_ranks_agree(ranks, st, err);
     dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)

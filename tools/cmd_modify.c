@@ -122,7 +122,11 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     dcpk_status st;
 
     options->exec.progress = dcpk_bar_begin(&bar, "writing", voice);
-    st = dcpk_modification_plan(&m, options, &err);
+    st = DCPK_OK;
+    if (as_json || !voice->is_quiet)
+        st = dcpk_cli_check_stdout(&err);
+    if (st == DCPK_OK)
+        st = dcpk_modification_plan(&m, options, &err);
     if (st == DCPK_OK && !dry_run)
         st = dcpk_modification_run(&m, &err);
     dcpk_bar_end(&bar);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_print_json.c - dcpkit print-torch-dcp-in-json: as the Python tool, byte for byte. */
+#include <fcntl.h>
 #include <string.h>
 
 #include "lib/base/file.h"
-#include "lib/base/sink.h"
+#include "lib/base/path.h"
 #include "tools/cmd.h"
 #include "tools/state_dict.h"
 
@@ -30,13 +31,23 @@ static bool holds(const char *path, const struct dcpk_bytes *bytes)
     return same && at == bytes->n_bytes;
 }
 
-static bool exists(const char *path)
+/*
+ * Write the JSON, unless a file holds it already. What is no plain file is not read to find that
+ * out: a pipe would be waited for.
+ */
+static dcpk_status write_json(const char *path, const struct dcpk_bytes *json, bool force,
+                              struct dcpk_error *err)
 {
-    FILE *file = fopen(path, "rb");
+    struct dcpk_path there;
 
-    if (file != NULL)
-        fclose(file);
-    return file != NULL;
+    if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)
+        return err->status;
+    if (there.kind == DCPK_PATH_FILE && holds(path, json))
+        return DCPK_OK;
+    if (there.kind != DCPK_PATH_NOTHING && !force)
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' exists with other content; --force replaces it",
+                         path);
+    return dcpk_file_write(path, DCPK_FILE_INTO, json->data, json->n_bytes, err);
 }
 
 /* The one line of all content, then the file with the group map's key names. */
@@ -60,11 +71,7 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
     st = dcpk_cli_print_bytes(&line, err);
     if (st != DCPK_OK || is_dry)
         goto out;
-    if (exists(path) && !holds(path, &file) && !force)
-        st = dcpk_fail(err, DCPK_EUSAGE, "'%s' exists with other content; --force replaces it",
-                       path);
-    else if (!holds(path, &file))
-        st = dcpk_file_replace(path, file.data, file.n_bytes, err);
+    st = write_json(path, &file, force, err);
     if (st == DCPK_OK)
         printf("Saved converted param_to_param_group_map to: %s\n", path);
 out:

@@ -11,7 +11,6 @@
 
 #include "lib/base/file.h"
 #include "lib/base/path.h"
-#include "lib/base/sink.h"
 #include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
@@ -217,7 +216,7 @@ dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *p
         st = dcpk_bytes_status(&bytes, err);
     }
     if (st == DCPK_OK)
-        st = dcpk_file_replace(path, bytes.data, bytes.n_bytes, err);
+        st = dcpk_file_write(path, DCPK_FILE_INTO, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
     return st;
 }

@@ -192,6 +192,21 @@ static int run_shared(const struct command *command, int argc, char **argv)
     return exit_code;
 }
 
+/*
+ * A daemon or a cron job may have closed 0 to 2: a file opened later would get the number, and
+ * messages would be written into it. What takes the place of stdout cannot be written to, so that a
+ * result without a reader is an error. Returns false when the system refused.
+ */
+static bool guard_descriptors(void)
+{
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
+            return false;
+    return true;
+}
+
 /* argv[0] is the command's name. */
 static int run_command(int argc, char **argv)
 {
@@ -218,6 +233,8 @@ int main(int argc, char **argv)
 {
     char help[] = "--help";
 
+    if (!guard_descriptors())
+        return DCPK_EXIT_SYSTEM; /* nowhere to say it */
     mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES);
     if (argc < 2) {
         fputs("dcpkit: a command is missing; 'dcpkit --help' lists them\n", stderr);

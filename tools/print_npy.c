@@ -25,7 +25,7 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
     dcpk_status st = dcpk_check_file_path(".npy file", r->path, r->may_replace, err);
 
     if (st == DCPK_OK)
-        st = dcpk_file_begin(r->path, &file, err);
+        st = dcpk_file_begin(r->path, DCPK_FILE_INTO, &file, err);
     if (st != DCPK_OK)
         return st;
     options.context = file;

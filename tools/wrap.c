@@ -3,29 +3,56 @@
 #include "tools/wrap.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
-static bool is_control(char c)
+/*
+ * Bytes of the character at text[0 .. n), n > 0, when a terminal may have it: well-formed UTF-8
+ * (RFC 3629), no control character, neither of C0 nor of C1 (U+0080 to U+009F). 0: the byte is to
+ * be escaped.
+ */
+static size_t measure(const char *text, size_t n)
 {
-    return (unsigned char)c < 0x20 || c == 0x7f;
+    const unsigned char *b = (const unsigned char *)text;
+    const size_t n_bytes = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+    static const uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};
+    uint32_t code = n_bytes == 1 ? b[0] : b[0] & (0x7fu >> n_bytes);
+
+    if ((b[0] >= 0x80 && b[0] < 0xc2) || b[0] > 0xf4 || n_bytes > n || b[0] == 0x7f)
+        return 0;
+    for (size_t i = 1; i < n_bytes; i++) {
+        if ((b[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (b[i] & 0x3f);
+    }
+    if (code < least[n_bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+        return 0;
+    return n_bytes;
 }
 
-static void put_char(FILE *to, char c)
+static void put_bytes(FILE *to, const char *text, size_t n_bytes)
 {
-    if (is_control(c))
-        fprintf(to, "\\x%02x", (unsigned char)c);
-    else
-        putc(c, to);
+    for (size_t i = 0, n; i < n_bytes; i += n) {
+        n = measure(text + i, n_bytes - i);
+        if (n > 0) {
+            fwrite(text + i, 1, n, to);
+            continue;
+        }
+        fprintf(to, "\\x%02x", (unsigned char)text[i]);
+        n = 1;
+    }
 }
 
-/* Bytes past the first of a UTF-8 character take no column. */
+/* A character is one column, an escaped byte four. */
 static size_t count_columns(const char *text, size_t n_bytes)
 {
-    size_t n = 0;
+    size_t n_columns = 0;
 
-    for (size_t i = 0; i < n_bytes; i++)
-        n += is_control(text[i]) ? 4 : ((unsigned char)text[i] & 0xc0) != 0x80;
-    return n;
+    for (size_t i = 0, n; i < n_bytes; i += n == 0 ? 1 : n) {
+        n = measure(text + i, n_bytes - i);
+        n_columns += n == 0 ? 4 : 1;
+    }
+    return n_columns;
 }
 
 /* How many bytes from `text` on are blanks, or are none. */
@@ -55,8 +82,7 @@ void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at,
             fprintf(to, "%*s", (int)n_blanks, "");
             at += n_blanks;
         }
-        for (size_t i = 0; i < n_word; i++)
-            put_char(to, word[i]);
+        put_bytes(to, word, n_word);
         at += columns;
         text = word + n_word;
     }
@@ -64,6 +90,5 @@ void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at,
 
 void dcpk_cli_put_text(FILE *to, const char *text)
 {
-    for (; *text != '\0'; text++)
-        put_char(to, *text);
+    put_bytes(to, text, strlen(text));
 }

@@ -11,12 +11,12 @@
 
 /*
  * Print n_bytes of text as one paragraph behind the `at` columns that stand on its first line; its
- * further lines begin at column `indent`. Blanks stay as they are where no line is broken. Control
- * bytes come out as \xNN. Prints no newline at the end.
+ * further lines begin at column `indent`. Blanks stay as they are where no line is broken. Bytes
+ * of control characters and what is no UTF-8 come out as \xNN. Prints no newline at the end.
  */
 void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at, size_t indent);
 
-/* Text as it is in one line, but for control bytes, which come out as \xNN. */
+/* Text in one line, as it is but for what comes out as \xNN, as above. */
 void dcpk_cli_put_text(FILE *to, const char *text);
 
 #endif

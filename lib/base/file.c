@@ -4,20 +4,98 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
+#include "lib/base/path.h"
 #include "lib/base/sink_priv.h"
 
-#define TMP_SUFFIX ".dcpkit-tmp"
+#define MAX_NAMES  100 /* tried for a temporary file; each is in another process's use */
+#define NAME_BYTES 24  /* what is added to a path for it */
+#define NAP_NS     10000000
 
 struct dcpk_file {
     int fd;
     uint64_t n_bytes;
-    char *path, *temporary;
+    char *path;
+    char *temporary; /* NULL: written into what stands at `path` */
 };
+
+/* ---- names that no other process has ---- */
+
+/* Is what stands at `name` the plain file of the descriptor, under no other name? */
+static bool is_at(const char *name, int fd, struct stat *info)
+{
+    struct stat opened;
+
+    return lstat(name, info) == 0 && fstat(fd, &opened) == 0 && S_ISREG(info->st_mode) &&
+           info->st_dev == opened.st_dev && info->st_ino == opened.st_ino && info->st_nlink == 1;
+}
+
+/*
+ * Delete what a killed process left at `name`: a plain file of ours that nobody has locked. (Who
+ * writes one locks it, and then looks whether it is at its name still.)
+ */
+static void sweep(const char *name)
+{
+    const int fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+
+    if (fd < 0)
+        return;
+    if (is_at(name, fd, &info) && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_at(name, fd, &info))
+        (void)unlink(name);
+    close(fd);
+}
+
+/* A new file at `name`, locked where that can be. -1 with errno; EEXIST: another one is there. */
+static int create_locked(const char *name)
+{
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    struct stat info;
+
+    if (fd < 0)
+        return -1;
+    if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) || !is_at(name, fd, &info)) {
+        close(fd); /* swept away between the two calls */
+        errno = EEXIST;
+        return -1;
+    }
+    return fd;
+}
+
+static dcpk_status open_temporary(struct dcpk_file *file, struct dcpk_error *err)
+{
+    const size_t name_bytes = strlen(file->path) + NAME_BYTES;
+
+    file->temporary = dcpk_alloc(name_bytes, err);
+    if (file->temporary == NULL)
+        return err->status;
+    for (int i = 0; i < MAX_NAMES; i++) {
+        snprintf(file->temporary, name_bytes, "%s.dcpkit-tmp-%d", file->path, i);
+        file->fd = create_locked(file->temporary);
+        if (file->fd < 0 && errno == EEXIST) {
+            sweep(file->temporary);
+            file->fd = create_locked(file->temporary);
+        }
+        if (file->fd >= 0)
+            return DCPK_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return dcpk_fail_errno(err, errno, "making file '%s'", file->temporary);
+}
+
+/* ---- the file ---- */
 
 static void file_free(struct dcpk_file *file)
 {
@@ -30,71 +108,112 @@ static void file_free(struct dcpk_file *file)
 
 void dcpk_file_abandon(struct dcpk_file *file)
 {
+    struct stat info;
+
     if (file == NULL)
         return;
-    (void)unlink(file->temporary); /* the first error is the one to tell */
+    if (file->fd >= 0 && file->temporary != NULL && is_at(file->temporary, file->fd, &info))
+        (void)unlink(file->temporary); /* the first error is the one to tell */
     file_free(file);
 }
 
-dcpk_status dcpk_file_begin(const char *path, struct dcpk_file **file, struct dcpk_error *err)
+/* Without a reader a pipe says so at once; afterwards it may wait for one that is slow. */
+static dcpk_status open_into(struct dcpk_file *file, struct dcpk_error *err)
 {
-    const size_t n = strlen(path);
+    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (file->fd < 0 || fcntl(file->fd, F_SETFL, O_WRONLY) != 0)
+        return dcpk_fail_errno(err, errno, "opening '%s'", file->path);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file **file,
+                            struct dcpk_error *err)
+{
+    const size_t n = strlen(path) + 1;
+    struct dcpk_path there = {.kind = DCPK_PATH_NOTHING};
     struct dcpk_file *f = dcpk_alloc(sizeof *f, err);
+    dcpk_status st = DCPK_OK;
 
     if (f == NULL)
         return err->status;
     f->fd = -1;
-    f->path = dcpk_alloc(n + 1, err);
-    f->temporary = f->path == NULL ? NULL : dcpk_alloc(n + sizeof TMP_SUFFIX, err);
-    if (f->temporary == NULL) {
-        file_free(f);
-        return err->status;
+    f->path = dcpk_alloc(n, err);
+    if (f->path == NULL) {
+        st = err->status;
+        goto out;
     }
     memcpy(f->path, path, n);
-    memcpy(f->temporary, path, n);
-    memcpy(f->temporary + n, TMP_SUFFIX, sizeof TMP_SUFFIX);
-    /* a new file, or over a stale one */
-    f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (f->fd < 0) {
-        dcpk_fail_errno(err, errno, "making file '%s'", f->temporary);
+    if ((flags & DCPK_FILE_INTO) != 0)
+        st = dcpk_path_look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &there, err);
+    if (st == DCPK_OK && there.kind == DCPK_PATH_OTHER)
+        st = open_into(f, err);
+    else if (st == DCPK_OK)
+        st = open_temporary(f, err);
+out:
+    if (st == DCPK_OK)
+        *file = f;
+    else
         file_free(f);
-        return err->status;
+    return st;
+}
+
+/* Write to what may be a pipe or a terminal. */
+static dcpk_status write_stream(const struct dcpk_file *file, const char *data, size_t n_bytes,
+                                struct dcpk_error *err)
+{
+    while (n_bytes > 0) {
+        const ssize_t put = write(file->fd, data, n_bytes);
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return dcpk_fail_errno(err, put < 0 ? errno : EIO, "writing to '%s'", file->path);
+        data += put;
+        n_bytes -= (size_t)put;
     }
-    *file = f;
     return DCPK_OK;
 }
 
 dcpk_status dcpk_file_put(struct dcpk_file *file, const void *data, size_t n_bytes,
                           struct dcpk_error *err)
 {
-    const dcpk_status st =
-        dcpk_sink_write_all(file->fd, file->temporary, file->n_bytes, data, n_bytes, err);
+    const uint64_t at = file->n_bytes;
 
     file->n_bytes += n_bytes;
-    return st;
+    if (file->temporary == NULL)
+        return write_stream(file, data, n_bytes, err);
+    return dcpk_sink_write_all(file->fd, file->temporary, at, data, n_bytes, err);
+}
+
+/* It keeps its lock, and so its name, until it is closed. */
+static dcpk_status sync_and_rename(const struct dcpk_file *file, struct dcpk_error *err)
+{
+    while (fsync(file->fd) != 0)
+        if (errno != EINTR)
+            return dcpk_fail_errno(err, errno, "syncing file '%s'", file->temporary);
+    if (rename(file->temporary, file->path) != 0)
+        return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", file->temporary, file->path);
+    return dcpk_sync_parent(file->path, err);
 }
 
 dcpk_status dcpk_file_publish(struct dcpk_file *file, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_sink_sync_and_close(file->fd, file->temporary, err);
+    dcpk_status st = DCPK_OK;
 
-    file->fd = -1;
-    if (st == DCPK_OK && rename(file->temporary, file->path) != 0)
-        st = dcpk_fail_errno(err, errno, "moving '%s' to '%s'", file->temporary, file->path);
-    if (st != DCPK_OK) {
+    if (file->temporary != NULL)
+        st = sync_and_rename(file, err);
+    if (st != DCPK_OK)
         dcpk_file_abandon(file);
-        return st;
-    }
-    st = dcpk_sync_parent(file->path, err);
-    file_free(file);
+    else
+        file_free(file);
     return st;
 }
 
-dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes,
-                              struct dcpk_error *err)
+dcpk_status dcpk_file_write(const char *path, unsigned flags, const void *data, size_t n_bytes,
+                            struct dcpk_error *err)
 {
     struct dcpk_file *file;
-    dcpk_status st = dcpk_file_begin(path, &file, err);
+    dcpk_status st = dcpk_file_begin(path, flags, &file, err);
 
     if (st != DCPK_OK)
         return st;
@@ -103,4 +222,35 @@ dcpk_status dcpk_file_replace(const char *path, const void *data, size_t n_bytes
         return dcpk_file_publish(file, err);
     dcpk_file_abandon(file);
     return st;
+}
+
+/* ---- the lock of a folder ---- */
+
+int dcpk_file_lock_parent(const char *path, double wait_seconds)
+{
+    const char *slash = strrchr(path, '/');
+    const double until = dcpk_now_seconds() + wait_seconds;
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    char folder[PATH_MAX];
+    int fd;
+
+    if (slash != NULL && (size_t)(slash - path) + 1 >= sizeof folder)
+        return -1;
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
+             slash == NULL ? "." : path);
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || dcpk_now_seconds() >= until) {
+            close(fd);
+            return -1;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return fd;
+}
+
+void dcpk_file_unlock(int lock)
+{
+    if (lock >= 0)
+        close(lock); /* the lock goes with its last descriptor */
 }

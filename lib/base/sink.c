@@ -469,36 +469,30 @@ dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* code: of a sync that failed, else 0. */
-static dcpk_status close_file(int fd, int code, const char *path, struct dcpk_error *err)
+/* Sync, unless that comes later, and close fd; it is closed in every case. */
+static dcpk_status sync_and_close(int fd, bool syncs_later, const char *path,
+                                  struct dcpk_error *err)
 {
+    int code = 0;
+
+    while (!syncs_later && fsync(fd) != 0) {
+        if (errno != EINTR) {
+            code = errno;
+            break;
+        }
+    }
     /* network file systems tell of lost writes here; after EINTR the descriptor is gone on Linux */
     if (close(fd) != 0 && errno != EINTR && code == 0)
         code = errno;
     return code == 0 ? DCPK_OK : dcpk_fail_errno(err, code, "syncing file '%s'", path);
 }
 
-dcpk_status dcpk_sink_sync_and_close(int fd, const char *path, struct dcpk_error *err)
-{
-    int code = 0;
-
-    while (fsync(fd) != 0) {
-        if (errno != EINTR) {
-            code = errno;
-            break;
-        }
-    }
-    return close_file(fd, code, path, err);
-}
-
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK; /* an archive is synced once, when it is published */
+    /* an archive is synced once, when it is published */
+    const dcpk_status st =
+        sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->syncs_later, sink->path, err);
 
-    if (!sink->is_member && sink->syncs_later)
-        st = close_file(sink->fd, 0, sink->path, err);
-    else if (!sink->is_member)
-        st = dcpk_sink_sync_and_close(sink->fd, sink->path, err);
     dcpk_free(sink);
     return st;
 }

@@ -54,6 +54,13 @@ dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_fo
                                 struct dcpk_error *err);
 
 /*
+ * Writing an output at `path` neither moves nor deletes `input`, a folder or a file, and `path`
+ * does not lie in it, whatever paths lead there (bind mounts; an input called as what an earlier
+ * run left). Errors: DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
+ */
+dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct dcpk_error *err);
+
+/*
  * Mark a shared folder, so that those who join can tell it from one that only has its path: a
  * folder of their own machine. mark: what to give them. dcpk_folder_unmark when all have joined.
  */

@@ -97,8 +97,6 @@ dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *n
                                  struct dcpk_sink *sink, struct dcpk_error *err);
 /* The archive that was compared ends where it should; a folder always does. Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err);
-/* Closes fd, also on failure. */
-dcpk_status dcpk_sink_sync_and_close(int fd, const char *path, struct dcpk_error *err);
 
 /*
  * Give the file its blocks from `at` on, so that a full disk shows before hours of work.

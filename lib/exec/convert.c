@@ -208,6 +208,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
             ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
         &c->target, err);
+    if (st == DCPK_OK)
+        st = dcpk_target_check_apart(&c->target, options->in, &c->source, err);
     if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->exec.ranks) > 1)
         st = dcpk_fail(err, DCPK_EUSAGE,
                        "an archive is written by one process: start one, or write a folder");

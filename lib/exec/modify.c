@@ -84,8 +84,10 @@ static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *e
         if (!dcpk_value_as_int(state.iteration, &iteration) || iteration < 0)
             iteration = DCPK_ITERATION_UNKNOWN;
     }
-    return dcpk_target_find(m->options->out, iteration, m->options->tracker, folder_flags(m),
-                            &m->target, err);
+    if (dcpk_target_find(m->options->out, iteration, m->options->tracker, folder_flags(m),
+                         &m->target, err) != DCPK_OK)
+        return err->status;
+    return dcpk_target_check_apart(&m->target, m->options->in, &m->source, err);
 }
 
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,

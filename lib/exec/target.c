@@ -35,7 +35,8 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_track
     return st;
 }
 
-#define SMALL_BYTES (1u << 20) /* of a file on average: larger ones are worth a sync each */
+#define TRACKER_SECONDS 10         /* another process writes a few bytes meanwhile */
+#define SMALL_BYTES     (1u << 20) /* of a file on average: larger ones are worth a sync each */
 
 unsigned dcpk_target_flags(const struct dcpk_output *out)
 {
@@ -50,6 +51,16 @@ unsigned dcpk_target_flags(const struct dcpk_output *out)
     if (memory_bytes > 0 && n_bytes > (uint64_t)memory_bytes / 4)
         flags |= DCPK_FOLDER_LARGE;
     return flags;
+}
+
+dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
+                                    const struct dcpk_run *source, struct dcpk_error *err)
+{
+    if (dcpk_folder_check_apart(target->folder, in, err) != DCPK_OK)
+        return err->status;
+    if (source->is_archive) /* its folder has no path of its own */
+        return DCPK_OK;
+    return dcpk_folder_check_apart(target->folder, source->folder, err);
 }
 
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */
@@ -106,6 +117,23 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
                      target->folder);
 }
 
+/*
+ * Several iterations may be written into one run folder at once: what the tracker says is looked at
+ * and changed by one at a time.
+ */
+static dcpk_status write_tracker(struct dcpk_run *target, struct dcpk_error *err)
+{
+    const int lock =
+        target->tracker == NULL ? -1 : dcpk_file_lock_parent(target->tracker, TRACKER_SECONDS);
+    dcpk_status st = dcpk_run_judge_tracker(target, err);
+
+    if (st == DCPK_OK && target->fate == DCPK_TRACKER_WRITTEN)
+        st = dcpk_file_write(target->tracker, 0, target->tracker_text, strlen(target->tracker_text),
+                             err);
+    dcpk_file_unlock(lock);
+    return st;
+}
+
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err)
 {
@@ -114,10 +142,7 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
     if (st != DCPK_OK)
         return st;
     *folder = NULL; /* published and freed */
-    st = dcpk_run_judge_tracker(target, err);
-    if (st == DCPK_OK && target->fate == DCPK_TRACKER_WRITTEN)
-        st = dcpk_file_replace(target->tracker, target->tracker_text, strlen(target->tracker_text),
-                               err);
+    st = write_tracker(target, err);
     if (st != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", target->folder);
     return st;

@@ -29,6 +29,11 @@ dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_track
 #endif
 unsigned dcpk_target_flags(const struct dcpk_output *out);
 
+/* Writing it leaves IN alone, which is at `in`, and of whose run `source` was opened. Errors:
+ * dcpk_folder_check_apart. */
+dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
+                                    const struct dcpk_run *source, struct dcpk_error *err);
+
 /* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err);

@@ -268,7 +268,7 @@ static dcpk_status run(struct dcpk_making *m, const char *golden, const char *ou
     if (st == DCPK_OK)
         st = make(m, path, n_threads, err);
     if (st == DCPK_OK)
-        st = dcpk_file_replace(tracker, "4", 1, err);
+        st = dcpk_file_write(tracker, 0, "4", 1, err);
     if (st == DCPK_OK)
         print_summary(m, path);
     return st;

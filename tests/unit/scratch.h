@@ -3,10 +3,12 @@
 #ifndef DCPK_TESTS_UNIT_SCRATCH_H
 #define DCPK_TESTS_UNIT_SCRATCH_H
 
+#include <dirent.h>
 #include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +55,20 @@ static inline const char *scratch(const char *name)
 static inline void scratch_clean(const char *name)
 {
     CHECK_EQ_INT(nftw(scratch(name), scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0, name);
+}
+
+/* Is there an entry of the folder itself whose name holds `part`? */
+static inline bool scratch_has_like(const char *part)
+{
+    DIR *folder = opendir(scratch_root);
+    const struct dirent *entry;
+    bool found = false;
+
+    CHECK(folder != NULL, scratch_root);
+    while ((entry = readdir(folder)) != NULL)
+        found |= strstr(entry->d_name, part) != NULL;
+    closedir(folder);
+    return found;
 }
 
 static inline void scratch_write(const char *name, const char *text)

@@ -22,6 +22,16 @@ static const struct {
      FIFTY TEN TEN TEN TEN "12345678 x\n  y"},
     {"columns that stand there count", "one two", 98, 6, "one\n      two"},
     {"control bytes", "a\x1b[31mb\n\x7f", 0, 0, "a\\x1b[31mb\\x0a\\x7f"},
+    {"C1 controls",
+     "a\xc2\x9b"
+     "31m\xc2\xa0.",
+     0, 0, "a\\xc2\\x9b31m\xc2\xa0."},
+    {"no UTF-8",
+     "\x9b"
+     "A \xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82",
+     0, 0, "\\x9bA \\xc0\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xe2\\x82"},
+    {"all lengths of UTF-8", "z\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 0, 0,
+     "z\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
     {"characters of several bytes are one column", "\xc3\xa4 x y", 97, 0, "\xc3\xa4 x\ny"},
 };
 
