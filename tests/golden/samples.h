@@ -51,6 +51,9 @@ static const struct sample samples[] = {
     {RUN("torch_dist_b_dense_tp2pp2"), "torch_dist", "B",
      "argparse.Namespace megatron.core.enums.ModelType " ENUMS "AttnBackend " NUMPY
      " signal.Signals " DTYPES},
+    {RUN("v016_moe_ep2pp2"), "torch_dist", "B",
+     "argparse.Namespace megatron.core.enums.ModelType " ENUMS "AttnBackend " NUMPY
+     " signal.Signals " DTYPES},
     {RUN("torch_dist_c_dense_tp2pp2"), "torch_dist", "C", RUN_OF_19},
     {RUN("torch_dist_c_dp_reshardable_tp2dp2"), "torch_dist", "C", RUN_OF_19},
     {BUCKETS "dp_reshardable/iter_0000002", BUCKETS "MANIFEST.dp_reshardable.json", "torch_dist",
@@ -64,6 +67,7 @@ static const struct sample samples[] = {
     {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
     {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
     {BARE("torch_dist_c_moe_ep2pp2_p2g"), "dcp", NULL, ""},
+    {BARE("v016_moe_ep2pp2_p2g"), "dcp", NULL, ""},
     {RUN("torch_dist_c_extra_state"), "torch_dist", "C",
      "_io.BytesIO argparse.Namespace " NUMPY " torch.bfloat16"},
     {RUN("torch_dist_c_gdn"), "torch_dist", "C", RUN_ON_CPU},

@@ -17,6 +17,7 @@ static const struct {
 } goldens[] = {
     {"torch_dist_b_dense_tp2pp2/iter_0000004", "torch_dist_b_dense_tp2pp2_p2g", 27},
     {"torch_dist_c_moe_ep2pp2/iter_0000004", "torch_dist_c_moe_ep2pp2_p2g", 48},
+    {"v016_moe_ep2pp2/iter_0000004", "v016_moe_ep2pp2_p2g", 48},
 };
 
 static struct dcpk_model *open_model(const char *name)

@@ -17,6 +17,7 @@ static const struct {
     {"torch_dist_a_dense_tp2pp2", 2, false, 9}, {"torch_dist_b_dense_tp2pp2", 2, true, 36},
     {"torch_dist_c_dense_tp2pp2", 2, true, 36}, {"torch_dist_c_dp_reshardable_tp2dp2", 2, false, 9},
     {"torch_dist_c_fp32_dp1", 1, true, 36},     {"torch_dist_c_moe_ep2pp2", 1, true, 120},
+    {"v016_moe_ep2pp2", 1, true, 120},
 };
 
 static struct dcpk_checkpoint *open_sample(const char *name)
