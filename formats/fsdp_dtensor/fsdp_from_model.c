@@ -293,9 +293,11 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group, const struc
     uint32_t payload;
     dcpk_status st;
 
-    if (name == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "a field of parameter group %" PRIu32 " has no name",
-                         group);
+    if (name == NULL) {
+        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, "param_groups",
+                          "a field of parameter group %" PRIu32 " whose name is no text", group);
+        return DCPK_OK;
+    }
     if (strcmp(name, "params") == 0)
         return DCPK_OK;
     st = dcpk_output_add_payload(w->out, field->value, NULL, &payload, err);
@@ -308,6 +310,10 @@ static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
+    if (w->model->n_groups == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the source has optimizer state but no parameter groups, without which "
+                         "Megatron does not load it: convert with --weights-only");
     for (uint32_t g = 0; g < w->model->n_groups && st == DCPK_OK; g++) {
         const struct dcpk_value *group = w->model->groups[g];
         struct keys keys;
@@ -360,40 +366,53 @@ static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
     return false;
 }
 
-/* The name of a dict key as torch's flattening spells it. */
-static const char *component(struct writer *w, const struct dcpk_value *key, struct dcpk_error *err)
+/* The i-th entry's key, as torch's flattening spells it: below `prefix`. *key NULL: its dict's key
+ * is neither text nor an int. */
+static dcpk_status flat_key(struct writer *w, const char *prefix, const struct dcpk_value *value,
+                            size_t i, const char **key, struct dcpk_error *err)
 {
-    if (key->kind == DCPK_V_INT)
-        return dcpk_arena_printf(w->out->arena, err, "%" PRId64, key->as.i);
-    if (dcpk_value_as_str(key) == NULL)
-        dcpk_fail(err, DCPK_EUNSUPPORTED, "a dict key that is neither text nor an int");
-    return dcpk_value_as_str(key);
+    const struct dcpk_value *name = value->kind == DCPK_V_DICT ? value->as.pairs[i].key : NULL;
+    const char *text = name == NULL ? NULL : dcpk_value_as_str(name);
+
+    *key = NULL;
+    if (text != NULL)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, text);
+    else if (name == NULL)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%zu", prefix, i);
+    else if (name->kind == DCPK_V_INT)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%" PRId64, prefix, name->as.i);
+    return err->status;
 }
 
-/* Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
- * rest as objects. */
+/*
+ * Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
+ * rest as objects. What has no such form is dropped.
+ */
 static dcpk_status add_flat(struct writer *w, const char *prefix, const struct dcpk_value *value,
                             struct dcpk_error *err)
 {
     const bool is_dict = value->kind == DCPK_V_DICT;
     dcpk_status st = DCPK_OK;
 
-    if (w->visits_left == 0)
-        return dcpk_fail(err, DCPK_ERANGE, "'%s': more than %d values", prefix, MAX_VISITS);
+    if (w->visits_left == 0) {
+        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                          "it, and what comes after it, is of more than %d values", MAX_VISITS);
+        return DCPK_OK;
+    }
     w->visits_left--;
     if (value->kind == DCPK_V_TENSOR)
         return add_literal(w, prefix, value->as.tensor, err);
     if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
         return add_value(w, prefix, value, err);
     for (size_t i = 0; i < value->n && st == DCPK_OK; i++) {
-        const char *name = is_dict ? component(w, value->as.pairs[i].key, err)
-                                   : dcpk_arena_printf(w->out->arena, err, "%zu", i);
-        const char *key =
-            name == NULL ? NULL : dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, name);
+        const char *key;
 
-        st = key == NULL
-                 ? err->status
-                 : add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
+        st = flat_key(w, prefix, value, i, &key, err);
+        if (st == DCPK_OK && key == NULL)
+            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                              "an entry whose name is neither text nor an int");
+        else if (st == DCPK_OK)
+            st = add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
     }
     return st;
 }
@@ -412,6 +431,33 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 
+/* Why the i-th RNG states are not written; NULL: they are. */
+static const char *why_no_rng(const struct writer *w, size_t i)
+{
+    const struct dcpk_rng *rng = &w->model->rng[i];
+    const struct dcpk_rng rank = {.pp = rng->pp, .tp = rng->tp};
+
+    if (rng->pp != 0)
+        return "RNG state of a later pipeline stage: Megatron-FSDP has one stage";
+    if (rng->tp >= w->tp && w->is_for_tp)
+        return "RNG state of another tensor-parallel rank than those that this is written for";
+    if (dcpk_model_rng(w->model, &rank) != rng)
+        return "RNG state of one data-parallel rank: Megatron-FSDP gives all of them that of the "
+               "first";
+    return NULL;
+}
+
+/* "rng_state.(<pp>, <tp>)", or of one data-parallel rank "rng_state.(<pp>, <tp>, <dp>)". */
+static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, struct dcpk_error *err)
+{
+    return rng->n_dp == 0 || rng->dp == 0
+               ? dcpk_arena_printf(w->out->arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ")", rng->pp,
+                                   rng->tp)
+               : dcpk_arena_printf(w->out->arena, err,
+                                   FD_RNG "(%" PRId64 ", %" PRId64 ", %" PRId64 ")", rng->pp,
+                                   rng->tp, rng->dp);
+}
+
 /* Megatron-FSDP has one pipeline stage, so it takes the states of the first. */
 static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
 {
@@ -419,18 +465,12 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
 
     for (size_t i = 0; i < w->model->n_rng && st == DCPK_OK; i++) {
         const struct dcpk_rng *rng = &w->model->rng[i];
-        const char *prefix = dcpk_arena_printf(
-            w->out->arena, err, "rng_state.(%" PRId64 ", %" PRId64 ")", rng->pp, rng->tp);
+        const char *prefix = rng_prefix(w, rng, err), *why = why_no_rng(w, i);
 
         if (prefix == NULL)
             return err->status;
-        if (rng->pp != 0)
-            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix,
-                              "RNG state of a later pipeline stage: Megatron-FSDP has one stage");
-        else if (rng->tp >= w->tp && w->is_for_tp)
-            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix,
-                              "RNG state of another tensor-parallel rank than those that this is "
-                              "written for");
+        if (why != NULL)
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix, "%s", why);
         else
             st = add_flat(w, prefix, rng->states, err);
     }

@@ -228,16 +228,19 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
     return st;
 }
 
-/* An object of that key, or NULL. */
-static dcpk_status load_named(struct dcpk_model *model, const char *key,
+/* An object of that key, or NULL; `needed`: one that cannot be read is an error, else dropped. */
+enum need { OPTIONAL, NEEDED };
+static dcpk_status load_named(struct dcpk_model *model, const char *key, enum need need,
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_object *object = dcpk_checkpoint_object(model->ckpt, key);
 
     *value = NULL;
-    return object == NULL
-               ? DCPK_OK
-               : model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+    if (object == NULL)
+        return DCPK_OK;
+    if (need == NEEDED)
+        return model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+    return dcpk_model_load(model, object, value, err);
 }
 
 static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *err)
@@ -262,9 +265,10 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
         pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
         if (pairs[n].key == NULL)
             return err->status;
-        st = load_named(model, key, &pairs[n++].value, err);
+        st = load_named(model, key, OPTIONAL, &pairs[n].value, err);
         if (st != DCPK_OK)
             return st;
+        n += pairs[n].value != NULL;
     }
     model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
     return model->scheduler == NULL ? err->status : DCPK_OK;
@@ -273,9 +277,10 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
 /* A leaf of "rng_state.(<pp>, <tp>).<data-parallel rank>.<field>[.<tracker>]" (section 4). */
 struct rng_leaf {
     int64_t pp, tp, dp;
+    const char *key;
     const char *field; /* "rng_tracker_states" when tracker is not NULL */
     const char *tracker;
-    const struct dcpk_value *value;
+    const struct dcpk_value *value; /* NULL: it cannot be read */
 };
 
 #define TRACKERS "rng_tracker_states."
@@ -283,22 +288,18 @@ struct rng_leaf {
 /* Returns false when the key is not of that form. */
 static bool split_rng(const char *key, struct rng_leaf *leaf)
 {
-    const char *p = key + strlen(FD_RNG);
-    char *end;
+    const char *text = key + strlen(FD_RNG);
 
-    if (*p != '(')
+    *leaf = (struct rng_leaf){.key = key};
+    if (*text++ != '(' || (leaf->pp = dcpk_take_number(&text)) < 0 || !dcpk_starts_with(text, ", "))
         return false;
-    leaf->pp = strtoll(p + 1, &end, 10);
-    if (end[0] != ',' || end[1] != ' ')
+    text += strlen(", ");
+    if ((leaf->tp = dcpk_take_number(&text)) < 0 || !dcpk_starts_with(text, ")."))
         return false;
-    leaf->tp = strtoll(end + 2, &end, 10);
-    if (end[0] != ')' || end[1] != '.')
+    text += strlen(").");
+    if ((leaf->dp = dcpk_take_number(&text)) < 0 || *text != '.')
         return false;
-    leaf->dp = strtoll(end + 2, &end, 10);
-    if (*end != '.' || leaf->pp < 0 || leaf->tp < 0 || leaf->dp < 0)
-        return false;
-    leaf->field = end + 1;
-    leaf->tracker = NULL;
+    leaf->field = text + 1;
     if (dcpk_starts_with(leaf->field, TRACKERS))
         leaf->tracker = leaf->field + strlen(TRACKERS);
     return true;
@@ -324,7 +325,25 @@ static int compare_leaves(const void *left, const void *right)
     return order != 0 ? order : strcmp(a->field, b->field);
 }
 
-/* All leaves, sorted; an RNG tensor is carried as a value. */
+/* The leaf's value: an object, or a tensor, which is carried as a value. */
+static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct dcpk_map *places,
+                             struct rng_leaf *leaf, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    dcpk_status st =
+        i < ckpt->n_objects
+            ? load_shared(model, places, &ckpt->objects[i], &leaf->value, err)
+            : load_tensor(model, (uint32_t)(i - ckpt->n_objects), places, &leaf->value, err);
+
+    if (!dcpk_status_is_content(st))
+        return st;
+    dcpk_model_drop(model, leaf->key, err->text);
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    leaf->value = NULL;
+    return DCPK_OK;
+}
+
+/* All leaves, sorted. */
 static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leaves, size_t *n,
                                struct dcpk_error *err)
 {
@@ -335,9 +354,8 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
     size_t capacity = 0;
 
     for (size_t i = 0; i < ckpt->n_objects + ckpt->n_tensors && st == DCPK_OK; i++) {
-        const bool is_object = i < ckpt->n_objects;
-        const size_t t = is_object ? 0 : i - ckpt->n_objects;
-        const char *key = is_object ? ckpt->objects[i].key : ckpt->tensors[t].key;
+        const char *key =
+            i < ckpt->n_objects ? ckpt->objects[i].key : ckpt->tensors[i - ckpt->n_objects].key;
 
         if (!dcpk_starts_with(key, FD_RNG))
             continue;
@@ -345,15 +363,11 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
             dcpk_model_drop(model, key, "not of the form " FD_RNG "(<pp>, <tp>).<i>.<field>");
             continue;
         }
-        st = is_object ? load_shared(model, &places, &ckpt->objects[i], &leaf.value, err)
-                       : load_tensor(model, (uint32_t)t, &places, &leaf.value, err);
+        st = read_leaf(model, i, &places, &leaf, err);
         if (st == DCPK_OK)
             st = dcpk_grow(leaves, &capacity, *n, sizeof **leaves, err);
-        if (st != DCPK_OK)
-            break;
-        (*leaves)[(*n)++] = leaf;
-        if (!is_object)
-            dcpk_model_carry(model, key);
+        if (st == DCPK_OK)
+            (*leaves)[(*n)++] = leaf;
     }
     dcpk_map_release(&places);
     if (st == DCPK_OK && *n > 0)
@@ -387,15 +401,35 @@ static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct
                : dcpk_value_dict(arena, pairs, n_fields + 1, err);
 }
 
+/* States of which a part cannot be read are no states: a loader would miss it. */
+static bool is_complete(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n)
+{
+    bool complete = true;
+
+    for (size_t i = 0; i < n; i++)
+        complete &= leaves[i].value != NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (complete)
+            dcpk_model_carry(model, leaves[i].key);
+        else if (leaves[i].value != NULL)
+            dcpk_model_drop(model, leaves[i].key, "another part of this RNG state cannot be read");
+    }
+    return complete;
+}
+
 /* The ranks of one (pp, tp): a list over data-parallel ranks. */
 static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
-                           struct dcpk_rng *rng, struct dcpk_error *err)
+                           struct dcpk_error *err)
 {
     const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
+    struct dcpk_rng rng = {.pp = leaves[0].pp, .tp = leaves[0].tp};
     size_t n_ranks = 0;
+    bool existed;
 
     if (ranks == NULL)
         return err->status;
+    if (!is_complete(model, leaves, n))
+        return DCPK_OK;
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && leaves[end].dp == leaves[i].dp; end++)
             ;
@@ -403,10 +437,8 @@ static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leav
         if (ranks[n_ranks++] == NULL)
             return err->status;
     }
-    rng->pp = leaves[0].pp;
-    rng->tp = leaves[0].tp;
-    rng->states = dcpk_value_seq(model->arena, DCPK_V_LIST, ranks, n_ranks, err);
-    return rng->states == NULL ? err->status : DCPK_OK;
+    rng.states = dcpk_value_seq(model->arena, DCPK_V_LIST, ranks, n_ranks, err);
+    return rng.states == NULL ? err->status : dcpk_model_add_rng(model, &rng, &existed, err);
 }
 
 static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
@@ -415,16 +447,11 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
     size_t n = 0;
     dcpk_status st = read_leaves(model, &leaves, &n, err);
 
-    if (st == DCPK_OK && n > 0) {
-        model->rng = dcpk_arena_array(model->arena, n, sizeof *model->rng, err);
-        st = model->rng == NULL ? err->status : DCPK_OK;
-    }
     for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
-        st = add_rng(model, leaves + i, end - i, &model->rng[model->n_rng], err);
-        model->n_rng += st == DCPK_OK;
+        st = add_rng(model, leaves + i, end - i, err);
     }
     dcpk_free(leaves);
     return st;
@@ -454,16 +481,17 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
 {
     const struct {
         const char *key;
+        enum need need;
         const struct dcpk_value **value;
     } items[] = {
-        {"args", &model->args},
-        {"iteration", &model->iteration},
-        {"checkpoint_version", &model->version},
-        {"num_floating_point_operations_so_far", &model->flops},
+        {"args", NEEDED, &model->args},
+        {"iteration", NEEDED, &model->iteration},
+        {"checkpoint_version", OPTIONAL, &model->version},
+        {"num_floating_point_operations_so_far", OPTIONAL, &model->flops},
     };
 
     for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
-        dcpk_status st = load_named(model, items[i].key, items[i].value, err);
+        dcpk_status st = load_named(model, items[i].key, items[i].need, items[i].value, err);
 
         if (st != DCPK_OK)
             return st;

@@ -45,12 +45,14 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
 /*
  * The from_model hook's work for these formats (conversion.md section 6): stacked and joined
  * tensors, RNG states and empty _extra_state objects go into `out` (keys of objects as
- * "<key>/shard_<offsets>_<shape>", values as lists of one). *common: the common state, a dict in
+ * "<key>/shard_<offsets>_<shape>", values as lists of one). n_rng_axes: of megatron_rng.h, what the
+ * format's loaders ask for. *common: the common state, a dict in
  * out->arena, for the format to put where its generation keeps it. Errors: DCPK_EUNSUPPORTED naming
  * a parameter that this form of the format cannot hold; DCPK_EMISMATCH where experts, layers or
  * groups do not fit together; DCPK_EFORMAT without args or iteration.
  */
 dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,
-                                     const struct dcpk_value **common, struct dcpk_error *err);
+                                     int n_rng_axes, const struct dcpk_value **common,
+                                     struct dcpk_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_spans.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/alloc.h"
@@ -374,7 +375,8 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
 }
 
 dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,
-                                     const struct dcpk_value **common, struct dcpk_error *err)
+                                     int n_rng_axes, const struct dcpk_value **common,
+                                     struct dcpk_error *err)
 {
     struct writer w = {.model = model, .out = out};
     struct dcpk_slots slots = {.list = NULL};
@@ -390,7 +392,9 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     for (size_t i = 0; i < slots.n && st == DCPK_OK; i++)
         st = add_slot(&w, &slots.list[i], err);
     if (st == DCPK_OK)
-        st = dcpk_megatron_put_objects(model, out, &slots, &is_rng_whole, err);
+        st = dcpk_megatron_put_extras(model, out, &slots, err);
+    if (st == DCPK_OK)
+        st = dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err);
     if (st == DCPK_OK)
         st = dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err);
     dcpk_slots_release(&slots);

@@ -1,53 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_objects.c - RNG states and extra states as Megatron keeps them in sharded objects
- * (conversion.md 6.3). */
+/* megatron_objects.c - extra states as Megatron keeps them in sharded objects (conversion.md 6.3).
+ */
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/text.h"
-
-/* Add an object of that key; its value is a list of `value` alone. */
-static dcpk_status put_object(struct dcpk_output *out, const char *key,
-                              const struct dcpk_value *value, struct dcpk_error *err)
-{
-    const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &value, 1, err);
-    uint32_t payload;
-    dcpk_status st =
-        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &payload, err);
-
-    return st == DCPK_OK ? dcpk_output_add_object(out, key, payload, err) : st;
-}
-
-/* --- RNG --- */
-
-static dcpk_status put_rng(const struct dcpk_model *model, struct dcpk_output *out, bool *is_whole,
-                           struct dcpk_error *err)
-{
-    int64_t pp = model->layout.pp > 0 ? model->layout.pp : 1, tp = model->layout.tp;
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < model->n_rng; i++) {
-        if (model->rng[i].pp >= pp)
-            pp = model->rng[i].pp + 1;
-        if (model->rng[i].tp >= tp)
-            tp = model->rng[i].tp + 1;
-    }
-    *is_whole = model->n_rng > 0 && (uint64_t)model->n_rng / (uint64_t)tp == (uint64_t)pp &&
-                (uint64_t)model->n_rng % (uint64_t)tp == 0;
-    for (size_t i = 0; i < model->n_rng && st == DCPK_OK; i++) {
-        const struct dcpk_rng *rng = &model->rng[i];
-        const char *key = dcpk_arena_printf(
-            out->arena, err, "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
-            rng->pp, rng->tp, pp, tp);
-
-        st = key == NULL ? err->status : put_object(out, key, rng->states, err);
-    }
-    return st;
-}
-
-/* --- extra state --- */
 
 /*
  * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
@@ -97,7 +56,8 @@ static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
     return st;
 }
 
-/* The source's state as it is: its bytes, or between formats its value. */
+/* The source's state as it is: its bytes, or between formats its value. One that cannot be read is
+ * dropped: *payload stays. */
 static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payload,
                                struct dcpk_error *err)
 {
@@ -110,6 +70,11 @@ static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payloa
     if (source->format == x->out->format)
         return dcpk_output_add_payload(x->out, NULL, object, payload, err);
     st = source->format->load_object(source, object, x->out->arena, &value, err);
+    if (dcpk_status_is_content(st)) {
+        dcpk_output_event(x->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
     return st == DCPK_OK ? dcpk_output_add_payload(x->out, value, NULL, payload, err) : st;
 }
 
@@ -193,9 +158,8 @@ static void tell_left(const struct extra_state *x)
                               "for");
 }
 
-dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out,
-                                      const struct dcpk_slots *slots, bool *is_rng_whole,
-                                      struct dcpk_error *err)
+dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
+                                     const struct dcpk_slots *slots, struct dcpk_error *err)
 {
     const struct dcpk_slot single = {.n_layers = 1, .n_experts = 1};
     struct extra_state x = {.model = model, .out = out};
@@ -209,5 +173,5 @@ dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcp
         tell_left(&x);
     dcpk_map_release(&x.done);
     dcpk_map_release(&x.sources);
-    return st == DCPK_OK ? put_rng(model, out, is_rng_whole, err) : st;
+    return st;
 }

@@ -113,11 +113,17 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
         dcpk_model_omit(model, "optimizer.param_state",
                         "steps by the numbers of one rank's parameters: the groups have them too");
     dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
+        return DCPK_OK;
     st = tell_unknown(model, optimizer, err);
     if (st == DCPK_OK)
         st = read_common_step(model, of, err);
     if (st != DCPK_OK || list == NULL)
         return st;
+    if (list->kind != DCPK_V_LIST)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "the parameter groups of the common state are no list, and without them "
+                         "no optimizer state is of use");
     groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);
     if (groups == NULL)
         return err->status;

@@ -9,6 +9,7 @@
 #include "formats/megatron/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_parts.h"
+#include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
@@ -312,35 +313,6 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     return sources.n == 0 ? DCPK_OK : add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
 }
 
-/* "rng_state/shard_<pp>.<tp>_<PP>.<TP>": a list of one list over data-parallel ranks. */
-static dcpk_status read_rng(struct dcpk_model *model, const struct dcpk_object *object,
-                            struct dcpk_error *err)
-{
-    struct dcpk_rng *all = dcpk_arena_array(model->arena, model->n_rng + 1, sizeof *all, err);
-    const struct dcpk_value *value;
-    char *end;
-    struct dcpk_rng rng;
-    dcpk_status st;
-
-    if (all == NULL)
-        return err->status;
-    rng.pp = strtol(object->key + strlen("rng_state/shard_"), &end, 10);
-    rng.tp = *end == '.' ? strtol(end + 1, &end, 10) : -1;
-    if (*end != '_' || rng.tp < 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "not of the form rng_state/shard_<pp>.<tp>_<PP>.<TP>");
-    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, &value, err);
-    if (st != DCPK_OK)
-        return st;
-    rng.states = dcpk_value_at(value, 0);
-    if (value->kind != DCPK_V_LIST || rng.states == NULL || rng.states->kind != DCPK_V_LIST)
-        return dcpk_fail(err, DCPK_EFORMAT, "not a list of lists");
-    for (size_t i = 0; i < model->n_rng; i++)
-        all[i] = model->rng[i];
-    all[model->n_rng++] = rng;
-    model->rng = all;
-    return DCPK_OK;
-}
-
 /* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5):
  * lists of one value. */
 static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct dcpk_object *object,
@@ -350,10 +322,11 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct d
     dcpk_status st;
 
     if (strstr(object->key, ".grad_scaler/") != NULL) {
-        st = model->ckpt->format->load_object(model->ckpt, object, model->arena, &value, err);
-        if (st == DCPK_OK && dcpk_value_at(value, 0) == NULL)
-            st = dcpk_fail(err, DCPK_EFORMAT, "a loss scaler is a list of one value");
-        if (st == DCPK_OK)
+        st = dcpk_model_load(model, object, &value, err);
+        if (st == DCPK_OK && value != NULL && dcpk_value_at(value, 0) == NULL)
+            dcpk_model_drop(model, object->key,
+                            "a loss scaler is a list of one value, this is none");
+        if (st == DCPK_OK && value != NULL)
             dcpk_megatron_add_scaler(model, dcpk_value_at(value, 0));
         return st;
     }
@@ -396,6 +369,11 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
     }
     name = dcpk_arena_strndup(model->arena, object->key, (size_t)(shard - object->key), err);
     st = name == NULL ? err->status : dcpk_stacking_find(name, rank, &s, err);
+    if (dcpk_status_is_content(st)) {
+        dcpk_model_drop(model, object->key, err->text);
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        return DCPK_OK;
+    }
     if (st != DCPK_OK)
         return st;
     extra.name = dcpk_stacking_name(model->arena, name, &s, at[0], at[s.n_axes > 1], err);
@@ -407,8 +385,8 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
 {
     const char *key = object->key;
 
-    if (dcpk_starts_with(key, "rng_state/shard_"))
-        return read_rng(model, object, err);
+    if (dcpk_starts_with(key, DCPK_MEGATRON_RNG))
+        return dcpk_megatron_read_rng(model, object, err);
     if (dcpk_starts_with(key, "common_state/"))
         return DCPK_OK;
     if (strstr(key, "._extra_state") != NULL)

@@ -6,11 +6,9 @@
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_slots.h"
 
-/* "rng_state/...", "<module>._extra_state/...". is_rng_whole: every rank of args' (TP, PP) has its
- * RNG state. */
-dcpk_status dcpk_megatron_put_objects(const struct dcpk_model *model, struct dcpk_output *out,
-                                      const struct dcpk_slots *slots, bool *is_rng_whole,
-                                      struct dcpk_error *err);
+/* "<module>._extra_state/...". */
+dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
+                                     const struct dcpk_slots *slots, struct dcpk_error *err);
 
 /* The common state (conversion.md 6.3). */
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,

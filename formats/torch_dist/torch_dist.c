@@ -8,6 +8,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
+#include "formats/megatron/megatron_rng.h"
 #include "lib/base/text.h"
 
 #define COMMON_PT    "common.pt"
@@ -189,7 +190,10 @@ static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_out
 {
     struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
     const struct dcpk_value *common;
-    dcpk_status st = w == NULL ? err->status : dcpk_megatron_from_model(model, out, &common, err);
+    dcpk_status st =
+        w == NULL
+            ? err->status
+            : dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err);
 
     if (st != DCPK_OK)
         return st;

@@ -6,6 +6,7 @@
 
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
+#include "formats/megatron/megatron_rng.h"
 #include "formats/zarr/zarr_array.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
@@ -181,25 +182,38 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
     return st;
 }
 
-/* Each object is a file of its own with the bare value, without the list that torch_dist has. */
+/*
+ * The value of an object, without the list that torch_dist has around it. What cannot be read of
+ * the source is dropped: there is nothing then, as where a module has no extra state.
+ */
+static dcpk_status bare_value(struct dcpk_output *out, const struct dcpk_out_object *object,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_out_payload *payload = &out->payloads[object->payload];
+    const struct dcpk_value *list = payload->value;
+    dcpk_status st = DCPK_OK;
+
+    if (payload->source != NULL)
+        st = out->source->format->load_object(out->source, payload->source, out->arena, &list, err);
+    if (st == DCPK_OK && dcpk_value_at(list, 0) == NULL)
+        st = dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
+    *value = st == DCPK_OK ? dcpk_value_at(list, 0) : dcpk_value_none();
+    if (!dcpk_status_is_content(st))
+        return st;
+    dcpk_output_event(out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return DCPK_OK;
+}
+
+/* Each object is a file of its own. */
 static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err)
 {
     const struct dcpk_value **values =
         dcpk_arena_array(out->arena, out->n_objects, sizeof *values, err);
     dcpk_status st = values == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++) {
-        const struct dcpk_out_payload *payload = &out->payloads[out->objects[i].payload];
-        const struct dcpk_value *list = payload->value;
-
-        if (payload->source != NULL)
-            st = out->source->format->load_object(out->source, payload->source, out->arena, &list,
-                                                  err);
-        values[i] = st == DCPK_OK ? dcpk_value_at(list, 0) : NULL;
-        if (st == DCPK_OK && values[i] == NULL)
-            st =
-                dcpk_fail(err, DCPK_EMISMATCH, "'%s' is no list of one value", out->objects[i].key);
-    }
+    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
+        st = bare_value(out, &out->objects[i], &values[i], err);
     if (st == DCPK_OK)
         out->n_payloads = 0;
     for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
@@ -211,8 +225,9 @@ dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_out
                                  struct dcpk_error *err)
 {
     struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
-    dcpk_status st =
-        w == NULL ? err->status : dcpk_megatron_from_model(model, out, &w->common, err);
+    dcpk_status st = w == NULL ? err->status
+                               : dcpk_megatron_from_model(
+                                     model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &w->common, err);
 
     if (st != DCPK_OK)
         return st;

@@ -44,9 +44,11 @@ void dcpk_model_free(struct dcpk_model *model)
     if (model == NULL)
         return;
     dcpk_map_release(&model->param_by_name);
+    dcpk_map_release(&model->rng_by_rank);
     dcpk_free(model->params);
     dcpk_free(model->tensors);
     dcpk_free(model->extras);
+    dcpk_free(model->rng);
     dcpk_arena_free(model->arena);
     dcpk_free(model);
 }

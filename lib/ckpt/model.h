@@ -64,10 +64,13 @@ struct dcpk_param {
     uint32_t tensor[DCPK_N_ROLES]; /* DCPK_STATE: the first of a list, see next_state */
 };
 
-/* The RNG states of one model-parallel rank: the value is a list over data-parallel ranks of dicts.
+/*
+ * The RNG states of one rank, or of all that share its model-parallel coordinates. The value is a
+ * list of dicts: one, or one for each data-parallel rank (--data-parallel-random-init).
  */
 struct dcpk_rng {
     int64_t pp, tp;
+    int64_t dp, n_dp; /* rank dp of n_dp data- and context-parallel ones; n_dp 0: of every one */
     const struct dcpk_value *states;
 };
 
@@ -114,7 +117,8 @@ struct dcpk_model {
         *groups; /* parameter groups: dicts without "params"; dense then expert */
     size_t n_groups;
     struct dcpk_rng *rng;
-    size_t n_rng;
+    size_t n_rng, rng_capacity;
+    struct dcpk_map rng_by_rank;
     struct dcpk_extra *extras;
     size_t n_extras, extras_capacity;
     struct dcpk_layout layout;
@@ -170,6 +174,25 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
  * asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);
+/*
+ * Load an object that a model can do without. Where its content cannot be read it is dropped, with
+ * what is wrong as the reason, and *value is NULL. Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.
+ */
+dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *object,
+                            const struct dcpk_value **value, struct dcpk_error *err);
+/* Does the status say that content is not as it should be, and not that the system refused? */
+bool dcpk_status_is_content(dcpk_status status);
+
+/* Add RNG states. *existed: that rank has some already, which stay. */
+dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *rng, bool *existed,
+                               struct dcpk_error *err);
+/*
+ * The states that stand for `rank` (its own `states` are not looked at): its own ones; else those
+ * of every data-parallel rank of its (pp, tp), as releases keep them that know no others; else
+ * those of the first. NULL: there is none of its (pp, tp).
+ */
+const struct dcpk_rng *dcpk_model_rng(const struct dcpk_model *model, const struct dcpk_rng *rank);
+void dcpk_model_clear_rng(struct dcpk_model *model);
 /* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 

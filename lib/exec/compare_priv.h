@@ -16,6 +16,7 @@ struct dcpk_comparing {
     struct dcpk_compare_report *report;
     struct dcpk_checkpoint *a, *b;
     bool same_format;
+    bool other_experts; /* expert parallelism differs */
     struct dcpk_entry_pair *pairs;
     size_t n_pairs, pairs_capacity;
 };

@@ -147,8 +147,10 @@ static enum dcpk_weight weigh_field(const struct dcpk_comparing *c, const char *
                                     const struct dcpk_value *value)
 {
     (void)value;
-    if (!c->same_format && dcpk_is_format_field(key))
+    if (dcpk_is_format_field(key) && !c->same_format)
         return DCPK_MAY_DIFFER;
+    if (dcpk_is_format_field(key) && c->other_experts)
+        return DCPK_IS_LAYOUT;
     return weigh_by_format(c);
 }
 
@@ -248,19 +250,28 @@ static dcpk_status compare_groups(struct dcpk_comparing *c, struct dcpk_model *a
     return st == DCPK_OK ? compare_group_sets(c, a, b, false, err) : st;
 }
 
-static const struct dcpk_value *rng_of(const struct dcpk_model *model, int64_t pp, int64_t tp)
+/*
+ * What the other checkpoint has in the place of these states: that rank's own, or, where it keeps
+ * one for all data-parallel ranks (or for another number of them) that which stands for it, if it
+ * is equal or this is the first rank's.
+ */
+static const struct dcpk_value *rng_of(const struct dcpk_model *other, const struct dcpk_rng *r)
 {
-    for (size_t i = 0; i < model->n_rng; i++)
-        if (model->rng[i].pp == pp && model->rng[i].tp == tp)
-            return model->rng[i].states;
-    return NULL;
+    const struct dcpk_rng *found = dcpk_model_rng(other, r);
+    const bool is_own =
+        found != NULL && (r->dp == 0 || (found->dp == r->dp && found->n_dp == r->n_dp));
+
+    return found != NULL && (is_own || dcpk_value_equal(found->states, r->states)) ? found->states
+                                                                                   : NULL;
 }
 
-/* RNG states belong to ranks, and fsdp_dtensor has those of the first pipeline stage only. */
+/* RNG states belong to ranks, and fsdp_dtensor has those of the first pipeline stage only; releases
+ * have them for each data-parallel rank, or one for all. */
 static enum dcpk_weight weigh_rng(const struct dcpk_comparing *c, const struct dcpk_model *a,
-                                  const struct dcpk_model *b, bool is_lacking)
+                                  const struct dcpk_model *b, const struct dcpk_rng *r,
+                                  bool is_lacking)
 {
-    if (is_lacking && (a->layout.tp != b->layout.tp || a->layout.pp != b->layout.pp))
+    if (is_lacking && (a->layout.tp != b->layout.tp || a->layout.pp != b->layout.pp || r->dp > 0))
         return DCPK_IS_LAYOUT;
     return weigh_by_format(c);
 }
@@ -273,14 +284,17 @@ static dcpk_status compare_rng(struct dcpk_comparing *c, const struct dcpk_model
 
     for (size_t i = 0; i < from->n_rng && st == DCPK_OK; i++) {
         const struct dcpk_rng *r = &from->rng[i];
-        const struct dcpk_value *states = rng_of(other, r->pp, r->tp);
-        char name[64];
+        const struct dcpk_value *states = rng_of(other, r);
+        char name[96];
 
         if (!from_a && states != NULL)
             continue;
         snprintf(name, sizeof name, "rng_state[pp %" PRId64 ", tp %" PRId64 "]", r->pp, r->tp);
+        if (r->n_dp > 0)
+            snprintf(name, sizeof name, "rng_state[pp %" PRId64 ", tp %" PRId64 ", dp %" PRId64 "]",
+                     r->pp, r->tp, r->dp);
         st = dcpk_comparing_value(c, name, from_a ? r->states : NULL, from_a ? states : r->states,
-                                  weigh_rng(c, a, b, states == NULL), NULL, err);
+                                  weigh_rng(c, a, b, r, states == NULL), NULL, err);
     }
     return st;
 }
@@ -333,8 +347,10 @@ static dcpk_status compare_single(struct dcpk_comparing *c, const struct dcpk_mo
 dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_model *a,
                                  struct dcpk_model *b, struct dcpk_error *err)
 {
-    dcpk_status st = compare_single(c, a, b, err);
+    dcpk_status st;
 
+    c->other_experts = a->layout.ep != b->layout.ep;
+    st = compare_single(c, a, b, err);
     if (st == DCPK_OK)
         st = compare_groups(c, a, b, err);
     if (st == DCPK_OK)

@@ -153,7 +153,7 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *
     if (model->n_rng > 0 && (changes(old.tp, mesh->tp) || changes(old.pp, mesh->pp))) {
         dcpk_model_drop(model, "rng_state",
                         "RNG states belong to the (pipeline, tensor) ranks of the source's layout");
-        model->n_rng = 0;
+        dcpk_model_clear_rng(model);
     }
     return DCPK_OK;
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # convert_verify.sh - what can be converted converts, verifies against its source, leaves the source alone.
 for name in torch_dist_b_dense_tp2pp2 torch_dist_c_dense_tp2pp2 torch_dist_c_moe_ep2pp2 \
-    torch_dist_c_fp32_dp1; do
+    v016_moe_ep2pp2 torch_dist_c_fp32_dp1; do
     sample $name in
     (cd in && find . -type f -print0 | sort -z | xargs -0 sha256sum) >before
     "$DCPKIT" convert --to fsdp_dtensor --report report.json in out >said 2>&1 ||

@@ -73,6 +73,12 @@ static inline dcpk_status convert_as(const char *in, const char *out, const stru
     return run_conversion(&options, err);
 }
 
+/* Is the checkpoint whole, and only its tracker could not be written? The message says so. */
+static inline bool has_only_no_tracker(const struct dcpk_error *err)
+{
+    return strstr(err->text, "is in place, and then") != NULL;
+}
+
 /* The common state, which must be there, in `arena`. */
 static inline const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt,
                                                    struct dcpk_arena *arena)

@@ -50,5 +50,5 @@ for need in "$DCPKIT" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT
     fi
 done
 cd "$here"
-[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_commands test_zarr test_state test_torchrun
+[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_commands test_zarr test_state test_objects test_torchrun
 exec "$venv/bin/python" -W ignore -m unittest -v "$@"

@@ -160,12 +160,11 @@ static void args_follow_and_rng_goes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_rng rng = {0, 0, NULL};
+        bool existed;
         struct fixture f;
 
         setup(&f);
-        f.model->rng = &rng;
-        f.model->n_rng = 1;
+        CHECK_OK(dcpk_model_add_rng(f.model, &(struct dcpk_rng){.pp = 0}, &existed, &err), "rng");
         CHECK_OK(dcpk_rules_mesh(f.model, &cases[i].mesh, &err), cases[i].label);
         CHECK_EQ_INT(f.model->n_rng, cases[i].n_rng, cases[i].label);
         CHECK_EQ_INT(arg(&f, "tensor_model_parallel_size"), i == 2 ? 4 : 2, cases[i].label);
