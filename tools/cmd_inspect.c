@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
+#include "lib/base/regex.h"
 #include "lib/exec/find_layout.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
@@ -12,48 +14,118 @@
 
 /* What the command line asks for. */
 struct request {
-    bool as_json, has_chunks, has_stats;
+    bool as_json, has_chunks, has_stats, fails_nonfinite;
+    const char *keys;
     struct dcpk_voice voice;
     struct dcpk_exec_options options; /* of --stats */
 };
 
-/* Statistics of every stored tensor, in the arena. */
-static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct request *r, struct dcpk_arena *arena,
-                          const struct dcpk_stats **stats, struct dcpk_error *err)
+/* Which tensors and objects --keys finds, in the arena. */
+static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
+                          struct dcpk_arena *arena, struct dcpk_chosen *chosen,
+                          struct dcpk_error *err)
+{
+    bool *tensors = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *tensors, err);
+    bool *objects = dcpk_arena_array(arena, ckpt->n_objects, sizeof *objects, err);
+    struct dcpk_regex *regex = NULL;
+    dcpk_status st = tensors == NULL || objects == NULL ? err->status : DCPK_OK;
+    size_t n = 0;
+
+    if (st == DCPK_OK)
+        st = dcpk_regex_new(keys, strlen(keys), &regex, err);
+    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++) {
+        st = dcpk_regex_search(regex, ckpt->tensors[i].key, &tensors[i], err);
+        n += st == DCPK_OK && tensors[i];
+    }
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        st = dcpk_regex_search(regex, ckpt->objects[i].key, &objects[i], err);
+        n += st == DCPK_OK && objects[i];
+    }
+    dcpk_regex_free(regex);
+    *chosen = (struct dcpk_chosen){tensors, objects};
+    if (st == DCPK_OK && n == 0)
+        st = dcpk_fail(err, DCPK_EUSAGE, "no key matches");
+    if (st != DCPK_OK)
+        dcpk_context(err, "--keys '%s'", keys);
+    return st;
+}
+
+/* Views of the chosen tensors; number[i]: the tensor that view i is of. */
+static dcpk_status make_views(const struct dcpk_inspection *in, struct dcpk_arena *arena,
+                              struct dcpk_view *views, size_t *number, size_t *n,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    *n = 0;
+    for (size_t i = 0; i < in->ckpt->n_tensors && st == DCPK_OK; i++) {
+        if (in->chosen != NULL && !in->chosen->tensors[i])
+            continue;
+        st = dcpk_view_stored(in->ckpt, (uint32_t)i, arena, &views[*n], err);
+        number[(*n)++] = i;
+    }
+    return st;
+}
+
+/* Statistics of every chosen tensor, in the arena. */
+static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *in,
+                          struct request *r, struct dcpk_arena *arena, struct dcpk_error *err)
 {
     struct dcpk_view *views = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *views, err);
     struct dcpk_stats *made = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *made, err);
+    struct dcpk_stats *all = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *all, err);
+    size_t *number = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *number, err);
     struct dcpk_exec *exec = NULL;
     struct dcpk_bar bar;
-    dcpk_status st = views == NULL || made == NULL ? err->status : DCPK_OK;
+    size_t n;
+    dcpk_status st;
 
-    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++)
-        st = dcpk_view_stored(ckpt, (uint32_t)i, arena, &views[i], err);
+    if (views == NULL || made == NULL || all == NULL || number == NULL)
+        return err->status;
+    st = make_views(in, arena, views, number, &n, err);
     r->options.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
     if (st == DCPK_OK)
         st = dcpk_exec_new(ckpt, dcpk_backends[0], &r->options, &exec, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_stats_of(exec, views, ckpt->n_tensors, made, err);
+        st = dcpk_exec_stats_of(exec, views, n, made, err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
-    *stats = made;
-    return st;
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < n; i++)
+        all[number[i]] = made[i];
+    in->stats = all;
+    return DCPK_OK;
+}
+
+/* The exit code: does the checkpoint hold NaN or Inf, where that was asked? */
+static int find_code(const struct request *r, const struct dcpk_inspection *in)
+{
+    struct dcpk_stats_findings found;
+
+    if (!r->fails_nonfinite)
+        return DCPK_EXIT_OK;
+    dcpk_inspect_findings(in, &found);
+    return found.n_not_finite > 0 ? DCPK_EXIT_NO : DCPK_EXIT_OK;
 }
 
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
-                           struct request *r, struct dcpk_error *err)
+                           struct request *r, int *code, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
     struct dcpk_saved_layout saved;
+    struct dcpk_chosen chosen;
     struct dcpk_inspection in = {.ckpt = ckpt,
                                  .run = run,
                                  .state = &state,
                                  .saved = &saved,
                                  .iteration = run->iteration,
-                                 .has_chunks = r->has_chunks};
-    dcpk_status st;
+                                 .has_chunks = r->has_chunks,
+                                 .keys = r->keys,
+                                 .chosen = r->keys == NULL ? NULL : &chosen};
+    dcpk_status st = DCPK_OK;
 
     if (arena == NULL)
         return err->status;
@@ -62,14 +134,19 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
         in.iteration != run->iteration)
         dcpk_checkpoint_note(ckpt, "the folder says iteration %" PRId64 ", the checkpoint %" PRId64,
                              run->iteration, in.iteration);
-    st = dcpk_find_layout(ckpt, &saved, err);
+    if (r->keys != NULL)
+        st = choose(ckpt, r->keys, arena, &chosen, err);
     if (st == DCPK_OK)
-        st = dcpk_summary_new(ckpt, &summary, err);
+        st = dcpk_find_layout(ckpt, &saved, err);
+    if (st == DCPK_OK)
+        st = dcpk_summary_new(ckpt, in.chosen, &summary, err);
     in.summary = summary;
     if (st == DCPK_OK && r->has_stats)
-        st = survey(ckpt, r, arena, &in.stats, err);
+        st = survey(ckpt, &in, r, arena, err);
     if (st == DCPK_OK)
         st = r->as_json ? dcpk_inspect_print_json(&in, err) : dcpk_inspect_print(&in, err);
+    if (st == DCPK_OK)
+        *code = find_code(r, &in);
     dcpk_summary_free(summary);
     dcpk_arena_free(arena);
     return st;
@@ -85,7 +162,11 @@ int dcpk_cmd_inspect(int argc, char **argv)
          "list every chunk: its box, file, offset and length in bytes"},
         {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
          "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
-         "many are NaN, infinite or zero"},
+         "many are NaN, infinite or zero, the worst tensor first"},
+        {"fail-nonfinite", 0, DCPK_CLI_FLAG, &r.fails_nonfinite, NULL,
+         "--stats, and exit 1 when there is a NaN or an infinity"},
+        {"keys", 0, DCPK_CLI_TEXT, &r.keys, "RE",
+         "list and read only keys that match RE (as Python's re.search); totals stay those of all"},
         {"not-ignore-param-to-group-meta", 0, DCPK_CLI_FLAG, &lists_meta, NULL,
          "accepted: keys of param_to_group_meta are always listed here"},
         DCPK_CLI_MSC(enable_msc),
@@ -110,19 +191,20 @@ int dcpk_cmd_inspect(int argc, char **argv)
     struct dcpk_run run = {0};
     char **args;
     int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
     dcpk_status st;
 
     if (code >= 0)
         return code;
+    r.has_stats = r.has_stats || r.fails_nonfinite;
     if (enable_msc)
         dcpk_cli_note_msc(&r.voice);
     st = dcpk_cli_open(args[0], format, &r.voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
-        st = inspect(ckpt, &run, &r, &err);
+        st = inspect(ckpt, &run, &r, &code, &err);
     if (st == DCPK_OK)
         dcpk_cli_notes(&r.voice, ckpt);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
-    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);
 }

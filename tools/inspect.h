@@ -17,8 +17,27 @@ struct dcpk_inspection {
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
-    const struct dcpk_stats *stats; /* --stats: of each tensor, by its number; NULL without */
+    const char *keys;  /* --keys; NULL: all */
+    const struct dcpk_chosen *chosen; /* what --keys finds; NULL: all */
+    const struct dcpk_stats *stats;   /* --stats: of each tensor, by its number; NULL without */
 };
+
+/* What statistics say of all tensors together. */
+struct dcpk_stats_findings {
+    uint64_t n_tensors;
+    uint64_t n_not_finite; /* tensors with NaN or Inf */
+    uint64_t n_nan, n_inf; /* elements */
+    uint64_t n_zero;       /* tensors of zeros alone */
+    uint64_t n_unread;     /* tensors of dtypes without numbers */
+};
+void dcpk_inspect_findings(const struct dcpk_inspection *in, struct dcpk_stats_findings *found);
+dcpk_status dcpk_inspect_print_stats(const struct dcpk_inspection *in, struct dcpk_error *err);
+
+/* A listing under its title; nothing for no rows. */
+void dcpk_inspect_print_rows(const char *title, const struct dcpk_summary_row *rows, size_t n);
+/* A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
+ */
+void dcpk_inspect_put_key(const char *key, size_t at, size_t indent);
 
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *inspection, struct dcpk_error *err);
 dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *inspection,

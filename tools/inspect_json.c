@@ -105,19 +105,22 @@ static int compare_objects(const void *left, const void *right)
     return strcmp((*a)->key, (*b)->key);
 }
 
-static dcpk_status put_objects(struct dcpk_json_out *j, const struct dcpk_checkpoint *ckpt,
+static dcpk_status put_objects(struct dcpk_json_out *j, const struct dcpk_inspection *in,
                                struct dcpk_error *err)
 {
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
     const struct dcpk_object **sorted = dcpk_alloc_array(ckpt->n_objects, sizeof *sorted, err);
+    size_t n = 0;
 
     if (sorted == NULL)
         return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        sorted[i] = &ckpt->objects[i];
-    qsort(sorted, ckpt->n_objects, sizeof *sorted, compare_objects);
+        if (in->chosen == NULL || in->chosen->objects[i])
+            sorted[n++] = &ckpt->objects[i];
+    qsort(sorted, n, sizeof *sorted, compare_objects);
     dcpk_json_put_key(j, "objects");
     dcpk_json_begin_object(j);
-    for (size_t i = 0; i < ckpt->n_objects; i++) {
+    for (size_t i = 0; i < n; i++) {
         dcpk_json_put_key(j, sorted[i]->key);
         dcpk_json_begin_object(j);
         dcpk_json_add_string(j, "file", dcpk_source_name(ckpt->files[sorted[i]->place.file]));
@@ -192,15 +195,17 @@ static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_inspec
     const struct dcpk_checkpoint *ckpt = in->ckpt;
     const struct dcpk_tensor **sorted = dcpk_alloc_array(ckpt->n_tensors, sizeof *sorted, err);
     dcpk_status st = sorted == NULL ? err->status : DCPK_OK;
+    size_t n = 0;
 
     if (st != DCPK_OK)
         return st;
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        sorted[i] = &ckpt->tensors[i];
-    qsort(sorted, ckpt->n_tensors, sizeof *sorted, compare_tensors);
+        if (in->chosen == NULL || in->chosen->tensors[i])
+            sorted[n++] = &ckpt->tensors[i];
+    qsort(sorted, n, sizeof *sorted, compare_tensors);
     dcpk_json_put_key(j, "tensors");
     dcpk_json_begin_object(j);
-    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         const struct dcpk_tensor *t = sorted[i];
         int64_t n_elems = 0;
 
@@ -224,10 +229,52 @@ static dcpk_status put_tensors(struct dcpk_json_out *j, const struct dcpk_inspec
     return st;
 }
 
+/* What the tensors are, aliases once. */
+static void put_contents(struct dcpk_json_out *j, const struct dcpk_totals *t)
+{
+    static const enum dcpk_content sorted[DCPK_N_CONTENTS] = {
+        DCPK_CONTENT_MASTERS, DCPK_CONTENT_MOMENTS, DCPK_CONTENT_OTHER, DCPK_CONTENT_WEIGHTS};
+
+    dcpk_json_put_key(j, "by_content");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; i < DCPK_N_CONTENTS; i++) {
+        const struct dcpk_content_totals *c = &t->by_content[sorted[i]];
+
+        dcpk_json_put_key(j, dcpk_content_name(sorted[i]));
+        dcpk_json_begin_object(j);
+        dcpk_json_add_uint(j, "n_elems", c->n_elems);
+        dcpk_json_add_uint(j, "n_tensors", c->n_tensors);
+        dcpk_json_add_uint(j, "tensor_bytes", c->tensor_bytes);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_object(j);
+}
+
+/* What --stats found in all of them; null without. */
+static void put_findings(struct dcpk_json_out *j, const struct dcpk_inspection *in)
+{
+    struct dcpk_stats_findings found;
+
+    dcpk_json_put_key(j, "stats_totals");
+    if (in->stats == NULL) {
+        dcpk_json_put_null(j);
+        return;
+    }
+    dcpk_inspect_findings(in, &found);
+    dcpk_json_begin_object(j);
+    dcpk_json_add_uint(j, "n_all_zero_tensors", found.n_zero);
+    dcpk_json_add_uint(j, "n_inf", found.n_inf);
+    dcpk_json_add_uint(j, "n_nan", found.n_nan);
+    dcpk_json_add_uint(j, "n_nonfinite_tensors", found.n_not_finite);
+    dcpk_json_add_uint(j, "n_tensors", found.n_tensors);
+    dcpk_json_end_object(j);
+}
+
 static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *t)
 {
     dcpk_json_put_key(j, "totals");
     dcpk_json_begin_object(j);
+    put_contents(j, t);
     dcpk_json_add_uint(j, "file_bytes", t->file_bytes);
     dcpk_json_add_uint(j, "n_alias_chunks", t->n_alias_chunks);
     dcpk_json_add_uint(j, "n_alias_objects", t->n_alias_objects);
@@ -236,6 +283,7 @@ static void put_totals(struct dcpk_json_out *j, const struct dcpk_totals *t)
     dcpk_json_add_uint(j, "n_elems", t->n_elems);
     dcpk_json_add_uint(j, "n_files", t->n_files);
     dcpk_json_add_uint(j, "n_objects", t->n_objects);
+    dcpk_json_add_uint(j, "n_params", t->n_params);
     dcpk_json_add_uint(j, "n_tensors", t->n_tensors);
     dcpk_json_add_uint(j, "object_bytes", t->object_bytes);
     dcpk_json_add_uint(j, "stored_bytes", t->stored_bytes);
@@ -261,12 +309,16 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
         dcpk_json_put_string(&j, "release");
     else
         dcpk_json_put_null(&j);
+    if (in->keys == NULL)
+        dcpk_json_add_null(&j, "keys");
+    else
+        dcpk_json_add_string(&j, "keys", in->keys);
     put_layout(&j, &in->state->layout);
     put_saved_layout(&j, in->saved);
     st = put_model(&j, in->state->args, err);
     put_notes(&j, in->ckpt);
     if (st == DCPK_OK)
-        st = put_objects(&j, in->ckpt, err);
+        st = put_objects(&j, in, err);
     dcpk_json_add_string(&j, "optimizer_layout", in->state->optimizer_layout);
     dcpk_releases_add_json(in->ckpt, &j);
     dcpk_json_put_key(&j, "state");
@@ -274,6 +326,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
     for (const char *const *name = in->state->names; *name != NULL; name++)
         dcpk_json_put_string(&j, *name);
     dcpk_json_end_array(&j);
+    put_findings(&j, in);
     if (st == DCPK_OK)
         st = put_tensors(&j, in, err);
     put_totals(&j, &in->summary->totals);

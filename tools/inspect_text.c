@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_text.c - what dcpkit inspect prints for people. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "lib/ckpt/format.h"
@@ -8,11 +9,8 @@
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
-#define KEY_COLUMN   100 /* the longest key that moves the columns behind it */
-#define SHAPE_COLUMN 18
-#define NAME_COLUMN  13
-#define LINE_COLUMNS 100
-#define MOST_NAMES   16
+#define LABEL_COLUMNS 13
+#define MOST_NAMES    16 /* of values that print-tensor knows */
 
 const struct dcpk_model_fact dcpk_model_facts[] = {
     {"num_layers", "%s layers", NULL},
@@ -99,132 +97,158 @@ static bool fact_text(const struct dcpk_value *v, char *text, size_t n)
     return false;
 }
 
-static void print_model(const struct dcpk_value *args)
+/* A line of the head, broken where it is too long. */
+static void print_line(const char *label, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void print_line(const char *label, const char *fmt, ...)
 {
-    const char *separator = " ";
+    char text[2048];
+    va_list args;
+    int n;
 
-    if (args == NULL)
-        return;
-    printf("model       ");
-    for (size_t i = 0; i < dcpk_n_model_facts; i++) {
-        const struct dcpk_model_fact *fact = &dcpk_model_facts[i];
-        const char *hole = strstr(fact->text, "%s");
-        char text[64], ignored[64];
-
-        if (!fact_text(dcpk_value_get(args, fact->name), text, sizeof text))
-            continue;
-        if (fact->only_if != NULL &&
-            !fact_text(dcpk_value_get(args, fact->only_if), ignored, sizeof ignored))
-            continue;
-        printf("%s%.*s", separator, hole == NULL ? 1000 : (int)(hole - fact->text), fact->text);
-        if (hole != NULL) {
-            dcpk_cli_put_text(stdout, text);
-            fputs(hole + 2, stdout);
-        }
-        separator = ", ";
-    }
+    va_start(args, fmt);
+    n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    printf("%-*s", LABEL_COLUMNS, label);
+    if (n > 0)
+        dcpk_cli_put_wrapped(stdout, text, strlen(text), LABEL_COLUMNS, LABEL_COLUMNS);
     putchar('\n');
 }
 
-/* What print-tensor knows by one name in every format, in lines of 100 columns. */
-static void print_names(const char *const *names)
+/* One fact behind the others; false when it is not known. */
+static bool put_fact(const struct dcpk_model_fact *fact, const struct dcpk_value *args,
+                     struct dcpk_bytes *line)
 {
-    size_t column = NAME_COLUMN, n = 0;
+    const char *hole = strstr(fact->text, "%s");
+    char text[64], ignored[64];
 
-    if (*names == NULL)
-        return;
-    printf("state       ");
-    for (; *names != NULL && n < MOST_NAMES; names++, n++) {
-        const size_t width = strlen(*names) + 2;
-
-        if (n > 0 && column + width > LINE_COLUMNS) {
-            printf(",\n%*s", NAME_COLUMN - 1, "");
-            column = NAME_COLUMN;
-        } else if (n > 0) {
-            putchar(',');
-        }
-        putchar(' ');
-        dcpk_cli_put_text(stdout, *names);
-        column += width;
+    if (!fact_text(dcpk_value_get(args, fact->name), text, sizeof text) ||
+        (fact->only_if != NULL &&
+         !fact_text(dcpk_value_get(args, fact->only_if), ignored, sizeof ignored)))
+        return false;
+    dcpk_bytes_text(line, line->n_bytes == 0 ? "" : ", ");
+    dcpk_bytes_put(line, fact->text,
+                   hole == NULL ? strlen(fact->text) : (size_t)(hole - fact->text));
+    if (hole != NULL) {
+        dcpk_bytes_text(line, text);
+        dcpk_bytes_text(line, hole + 2);
     }
-    puts(*names == NULL ? "" : ", ...");
+    return true;
 }
 
-static void print_head(const struct dcpk_inspection *in)
+static dcpk_status print_model(const struct dcpk_value *args, struct dcpk_error *err)
 {
-    const struct dcpk_totals *t = &in->summary->totals;
-    char size[DCPK_SIZE_TEXT_BYTES], generation[DCPK_GENERATION_TEXT_BYTES];
+    struct dcpk_bytes line = {0};
+    dcpk_status st;
+
+    for (size_t i = 0; i < dcpk_n_model_facts; i++)
+        put_fact(&dcpk_model_facts[i], args, &line);
+    dcpk_bytes_u8(&line, 0);
+    st = dcpk_bytes_status(&line, err);
+    if (st == DCPK_OK && args != NULL)
+        print_line("model", "%s", (const char *)line.data);
+    dcpk_bytes_release(&line);
+    return st;
+}
+
+/* What print-tensor knows by one name in every format. */
+static dcpk_status print_names(const char *const *names, struct dcpk_error *err)
+{
+    struct dcpk_bytes line = {0};
+    dcpk_status st;
+
+    if (*names == NULL)
+        return DCPK_OK;
+    for (size_t n = 0; *names != NULL && n < MOST_NAMES; names++, n++)
+        dcpk_bytes_printf(&line, "%s%s", n == 0 ? "" : ", ", *names);
+    dcpk_bytes_put(&line, *names == NULL ? "" : ", ...", *names == NULL ? 1 : sizeof ", ...");
+    st = dcpk_bytes_status(&line, err);
+    if (st == DCPK_OK)
+        print_line("state", "%s", (const char *)line.data);
+    dcpk_bytes_release(&line);
+    return st;
+}
+
+/* "70.6 B" beside the number itself. */
+static const char *count_text(uint64_t n, char text[64])
+{
+    static const char unit[] = " KMBT";
+    double v = (double)n;
+    size_t u = 0;
+
+    for (; v >= 999.95 && u + 2 < sizeof unit; u++)
+        v /= 1000;
+    if (u == 0)
+        snprintf(text, 64, "%" PRIu64, n);
+    else
+        snprintf(text, 64, "%.3g %c (%" PRIu64 ")", v, unit[u], n);
+    return text;
+}
+
+/* What the tensors are, aliases once. */
+static void print_contents(const struct dcpk_totals *t)
+{
+    char count[64], size[DCPK_SIZE_TEXT_BYTES];
+
+    print_line("parameters", "%s", count_text(t->n_params, count));
+    print_line("tensors",
+               "%" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64
+               " elements, %s",
+               t->n_tensors, t->n_alias_tensors, t->n_chunks, t->n_elems,
+               dcpk_cli_size(t->tensor_bytes, size));
+    for (int i = 0; i < DCPK_N_CONTENTS; i++) {
+        const struct dcpk_content_totals *c = &t->by_content[i];
+
+        if (c->n_tensors > 0)
+            printf("%*s%-8s %7" PRIu64 " tensors, %12" PRIu64 " elements, %s\n", LABEL_COLUMNS, "",
+                   dcpk_content_name((enum dcpk_content)i), c->n_tensors, c->n_elems,
+                   dcpk_cli_short_size(c->tensor_bytes, size));
+    }
+    print_line("objects", "%" PRIu64 " (%" PRIu64 " of them aliases); %s", t->n_objects,
+               t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
+    print_line("stored", "%" PRIu64 " files, %s", t->n_files, dcpk_cli_size(t->file_bytes, size));
+}
+
+static dcpk_status print_head(const struct dcpk_inspection *in, struct dcpk_error *err)
+{
+    char generation[DCPK_GENERATION_TEXT_BYTES];
+    dcpk_status st;
 
     printf("checkpoint   ");
     dcpk_cli_put_text(stdout, in->run->folder);
+    putchar('\n');
     dcpk_generation_text(in->ckpt, generation);
-    printf("\nformat       %s%s%s\n", in->ckpt->format->name, *generation == '\0' ? "" : ", ",
-           generation);
+    print_line("format", "%s%s%s", in->ckpt->format->name, *generation == '\0' ? "" : ", ",
+               generation);
     if (in->iteration >= 0)
-        printf("iteration    %" PRId64 "\n", in->iteration);
+        print_line("iteration", "%" PRId64, in->iteration);
     else
-        printf("iteration    %s\n",
-               in->iteration == DCPK_ITERATION_RELEASE ? "release" : "not known");
+        print_line("iteration", "%s",
+                   in->iteration == DCPK_ITERATION_RELEASE ? "release" : "not known");
     print_args_layout(&in->state->layout);
     print_saved_layout(in->saved);
-    printf("optimizer    %s\n", in->state->optimizer_layout);
-    print_model(in->state->args);
-    printf("tensors      %" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64
-           " elements, %s\n",
-           t->n_tensors, t->n_alias_tensors, t->n_chunks, t->n_elems,
-           dcpk_cli_size(t->tensor_bytes, size));
-    printf("objects      %" PRIu64 " (%" PRIu64 " of them aliases); %s\n", t->n_objects,
-           t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
-    printf("stored       %" PRIu64 " files, %s\n", t->n_files, dcpk_cli_size(t->file_bytes, size));
-    print_names(in->state->names);
-}
-
-static int key_column(const struct dcpk_summary_row *rows, size_t n)
-{
-    size_t widest = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        const size_t width = strlen(rows[i].pattern);
-
-        if (width > widest && width <= KEY_COLUMN)
-            widest = width;
-    }
-    return (int)widest;
-}
-
-static void print_row(const struct dcpk_summary_row *row, int column)
-{
-    char shape[256], size[DCPK_SIZE_TEXT_BYTES];
-    const int width = (int)strlen(row->pattern);
-
-    printf("  ");
-    dcpk_cli_put_text(stdout, row->pattern);
-    printf("%*s", width < column ? column - width : 0, "");
-    if (row->dtype != DCPK_DTYPE_NONE)
-        printf("  %-8s %-*s", dcpk_dtype_name(row->dtype), SHAPE_COLUMN,
-               dcpk_shape_format(row->shape, row->rank, shape, sizeof shape));
-    printf("  x%-5" PRIu64 " %s%s\n", row->n_keys, dcpk_cli_short_size(row->n_bytes, size),
-           row->is_alias ? "  alias" : "");
-}
-
-static void print_rows(const char *title, const struct dcpk_summary_row *rows, size_t n)
-{
-    const int column = key_column(rows, n);
-
-    if (n > 0)
-        printf("\n%s:\n", title);
-    for (size_t i = 0; i < n; i++)
-        print_row(&rows[i], column);
+    print_line("optimizer", "%s", in->state->optimizer_layout);
+    st = print_model(in->state->args, err);
+    if (st == DCPK_OK)
+        st = print_names(in->state->names, err);
+    if (st == DCPK_OK)
+        print_contents(&in->summary->totals);
+    if (in->keys != NULL)
+        print_line("keys", "listed are those that match '%s'", in->keys);
+    return st;
 }
 
 /* key, offsets, extents, file, first byte, length; tabs between them. */
-static void print_chunks(const struct dcpk_checkpoint *ckpt)
+static void print_chunks(const struct dcpk_inspection *in)
 {
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
+
     printf("\nchunks (key, offsets, extents, file, offset in bytes, length in bytes):\n");
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
+        const bool is_listed = in->chosen == NULL || in->chosen->tensors[t];
 
-        for (size_t i = 0; i < tensor->n_chunks; i++) {
+        for (size_t i = 0; i < tensor->n_chunks && is_listed; i++) {
             const struct dcpk_chunk *c = &ckpt->chunks[tensor->first_chunk + i];
             char at[256], extent[256];
 
@@ -237,44 +261,17 @@ static void print_chunks(const struct dcpk_checkpoint *ckpt)
     }
 }
 
-static void put_number(const char *before, double v)
-{
-    char text[32];
-
-    dcpk_format_double(v, text);
-    printf("%s%s", before, text);
-}
-
-/* key, min, max, mean, norm, NaN, Inf, zeros, elements; tabs between them. */
-static void print_stats(const struct dcpk_inspection *in)
-{
-    printf("\nstatistics of the finite elements (key, min, max, mean, L2 norm; number of NaN, Inf, "
-           "zeros, elements):\n");
-    for (size_t t = 0; t < in->ckpt->n_tensors; t++) {
-        const struct dcpk_stats *s = &in->stats[t];
-
-        dcpk_cli_put_text(stdout, in->ckpt->tensors[t].key);
-        if (s->n_finite > 0) {
-            put_number("\t", s->min);
-            put_number("\t", s->max);
-            put_number("\t", dcpk_stats_mean(s));
-            put_number("\t", dcpk_stats_norm(s));
-        } else {
-            fputs("\t-\t-\t-\t-", stdout);
-        }
-        printf("\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", s->n_nan, s->n_inf,
-               s->n_zero, s->n_elems);
-    }
-}
-
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *in, struct dcpk_error *err)
 {
-    print_head(in);
-    print_rows("tensors", in->summary->tensors, in->summary->n_tensors);
-    print_rows("objects", in->summary->objects, in->summary->n_objects);
+    dcpk_status st = print_head(in, err);
+
+    if (st != DCPK_OK)
+        return st;
+    dcpk_inspect_print_rows("tensors", in->summary->tensors, in->summary->n_tensors);
+    dcpk_inspect_print_rows("objects", in->summary->objects, in->summary->n_objects);
     if (in->has_chunks)
-        print_chunks(in->ckpt);
+        print_chunks(in);
     if (in->stats != NULL)
-        print_stats(in);
-    return dcpk_cli_flush(err);
+        st = dcpk_inspect_print_stats(in, err);
+    return st == DCPK_OK ? dcpk_cli_flush(err) : st;
 }

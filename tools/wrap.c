@@ -30,7 +30,7 @@ static size_t measure(const char *text, size_t n)
     return n_bytes;
 }
 
-static void put_bytes(FILE *to, const char *text, size_t n_bytes)
+void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes)
 {
     for (size_t i = 0, n; i < n_bytes; i += n) {
         n = measure(text + i, n_bytes - i);
@@ -82,7 +82,7 @@ void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at,
             fprintf(to, "%*s", (int)n_blanks, "");
             at += n_blanks;
         }
-        put_bytes(to, word, n_word);
+        dcpk_cli_put_part(to, word, n_word);
         at += columns;
         text = word + n_word;
     }
@@ -90,5 +90,5 @@ void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at,
 
 void dcpk_cli_put_text(FILE *to, const char *text)
 {
-    put_bytes(to, text, strlen(text));
+    dcpk_cli_put_part(to, text, strlen(text));
 }

@@ -18,5 +18,7 @@ void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at,
 
 /* Text in one line, as it is but for what comes out as \xNN, as above. */
 void dcpk_cli_put_text(FILE *to, const char *text);
+/* The same of its first n_bytes. */
+void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes);
 
 #endif

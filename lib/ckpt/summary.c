@@ -15,111 +15,7 @@
 #define MAX_RANGES  6  /* of one "{...}"; more are told by first, last and count */
 #define PLACEHOLDER 1  /* stands for a folded number in a group's signature */
 
-/* ---- aliases and totals ---- */
-
-/* An item's place; index: a chunk's, or n_chunks + an object's. There is one for each, so it is
- * packed. */
-struct place_ref {
-    uint64_t offset_bytes, n_bytes;
-    uint32_t file, index;
-};
-
-static int compare_refs(const void *left, const void *right)
-{
-    const struct place_ref *a = left, *b = right;
-
-    if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    if (a->n_bytes != b->n_bytes)
-        return a->n_bytes < b->n_bytes ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
-}
-
-static bool same_place(const struct place_ref *a, const struct place_ref *b)
-{
-    return a->file == b->file && a->offset_bytes == b->offset_bytes && a->n_bytes == b->n_bytes;
-}
-
-static struct place_ref make_ref(const struct dcpk_place *place, size_t index)
-{
-    return (struct place_ref){place->offset_bytes, place->n_bytes, place->file, (uint32_t)index};
-}
-
-/* The places of all items in the order of compare_refs; heap, one for each chunk and object. */
-static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_ref **refs,
-                               struct dcpk_error *err)
-{
-    const size_t n = ckpt->n_chunks + ckpt->n_objects;
-    struct place_ref *r;
-
-    if (n > UINT32_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "%zu chunks and objects, the limit is %u", n,
-                         UINT32_MAX);
-    r = dcpk_alloc_array(n, sizeof *r, err);
-    if (r == NULL)
-        return err->status;
-    for (size_t i = 0; i < ckpt->n_chunks; i++)
-        r[i] = make_ref(&ckpt->chunks[i].place, i);
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        r[ckpt->n_chunks + i] = make_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
-    qsort(r, n, sizeof *r, compare_refs);
-    *refs = r;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
-                              struct dcpk_error *err)
-{
-    const size_t n = ckpt->n_chunks + ckpt->n_objects;
-    struct place_ref *refs;
-    dcpk_status st = sorted_refs(ckpt, &refs, err);
-
-    if (st != DCPK_OK)
-        return st;
-    for (size_t i = 1; i < n; i++) /* an item of no bytes has no place to share */
-        if (refs[i].n_bytes > 0 && same_place(&refs[i], &refs[i - 1]))
-            is_alias[refs[i].index] = true;
-    dcpk_free(refs);
-    return DCPK_OK;
-}
-
-static const char *key_of(const struct dcpk_checkpoint *ckpt, uint64_t index)
-{
-    if (index < ckpt->n_chunks)
-        return ckpt->tensors[ckpt->chunks[index].tensor].key;
-    return ckpt->objects[index - ckpt->n_chunks].key;
-}
-
-dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    const size_t n = ckpt->n_chunks + ckpt->n_objects;
-    const struct place_ref *last = NULL; /* of those so far in this file, the one that ends last */
-    struct place_ref *refs;
-    dcpk_status st = sorted_refs(ckpt, &refs, err);
-
-    if (st != DCPK_OK)
-        return st;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        const struct place_ref *p = &refs[i];
-
-        if (p->n_bytes == 0)
-            continue;
-        if (last == NULL || last->file != p->file ||
-            p->offset_bytes - last->offset_bytes >= last->n_bytes)
-            last = p;
-        else if (!same_place(p, last))
-            st = dcpk_fail(err, DCPK_EFORMAT,
-                           "'%s' at byte %" PRIu64 " (%" PRIu64 " bytes) and '%s' at byte %" PRIu64
-                           " (%" PRIu64 " bytes) overlap in '%s'",
-                           key_of(ckpt, last->index), last->offset_bytes, last->n_bytes,
-                           key_of(ckpt, p->index), p->offset_bytes, p->n_bytes,
-                           dcpk_source_name(ckpt->files[p->file]));
-    }
-    dcpk_free(refs);
-    return st;
-}
+/* ---- totals ---- */
 
 static dcpk_status add_bytes(uint64_t *total, uint64_t n_bytes, struct dcpk_error *err)
 {
@@ -142,32 +38,52 @@ static dcpk_status chunk_elems(const struct dcpk_tensor *tensor, const struct dc
     return st;
 }
 
+static dcpk_status add_chunk(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
+                             struct dcpk_totals *totals, struct dcpk_content_totals *content,
+                             struct dcpk_error *err)
+{
+    uint64_t n_elems = 0, n_bytes;
+    dcpk_status st = chunk_elems(tensor, chunk, &n_elems, err);
+
+    n_bytes = n_elems * dcpk_dtype_bytes(tensor->dtype); /* below 2^63: checkpoint.h */
+    if (st == DCPK_OK)
+        st = add_bytes(&totals->n_elems, n_elems, err);
+    if (st == DCPK_OK)
+        st = add_bytes(&totals->tensor_bytes, n_bytes, err);
+    if (st == DCPK_OK)
+        st = add_bytes(&totals->stored_bytes, chunk->place.n_bytes, err);
+    if (st == DCPK_OK) { /* no more than the totals */
+        content->n_elems += n_elems;
+        content->tensor_bytes += n_bytes;
+    }
+    return st;
+}
+
 /* Add one tensor to the totals; *all_alias: every chunk of it is one. */
 static dcpk_status count_tensor(const struct dcpk_checkpoint *ckpt,
                                 const struct dcpk_tensor *tensor, const bool *is_alias,
                                 struct dcpk_totals *totals, bool *all_alias, struct dcpk_error *err)
 {
+    const enum dcpk_content kind = dcpk_content_of(tensor->key);
+    struct dcpk_content_totals *content = &totals->by_content[kind];
+    const uint64_t n_before = content->n_elems;
     dcpk_status st = DCPK_OK;
 
     *all_alias = tensor->n_chunks > 0;
     for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++) {
         const size_t c = tensor->first_chunk + i;
-        uint64_t n_elems = 0;
 
         if (is_alias[c]) {
             totals->n_alias_chunks++;
             continue;
         }
         *all_alias = false;
-        st = chunk_elems(tensor, &ckpt->chunks[c], &n_elems, err);
-        if (st == DCPK_OK)
-            st = add_bytes(&totals->n_elems, n_elems, err);
-        if (st == DCPK_OK) /* elements times their size is below 2^63: checkpoint.h */
-            st = add_bytes(&totals->tensor_bytes, n_elems * dcpk_dtype_bytes(tensor->dtype), err);
-        if (st == DCPK_OK)
-            st = add_bytes(&totals->stored_bytes, ckpt->chunks[c].place.n_bytes, err);
+        st = add_chunk(tensor, &ckpt->chunks[c], totals, content, err);
     }
     totals->n_alias_tensors += *all_alias;
+    content->n_tensors += !*all_alias;
+    if (kind == DCPK_CONTENT_WEIGHTS && !dcpk_content_is_buffer(tensor->key))
+        totals->n_params += content->n_elems - n_before;
     return st;
 }
 
@@ -491,7 +407,8 @@ static void folder_release(struct folder *f)
 /* ---- the summary ---- */
 
 static dcpk_status sum_tensors(const struct dcpk_checkpoint *ckpt, const bool *is_alias,
-                               struct dcpk_summary *summary, struct dcpk_error *err)
+                               const bool *chosen, struct dcpk_summary *summary,
+                               struct dcpk_error *err)
 {
     struct folder f = {.arena = summary->arena};
     dcpk_status st = DCPK_OK;
@@ -508,7 +425,7 @@ static dcpk_status sum_tensors(const struct dcpk_checkpoint *ckpt, const bool *i
         st = count_tensor(ckpt, tensor, is_alias, &summary->totals, &row.is_alias, err);
         if (st == DCPK_OK)
             st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
-        if (st == DCPK_OK) {
+        if (st == DCPK_OK && (chosen == NULL || chosen[t])) {
             row.n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
             st = fold_key(&f, tensor->key, &row, err);
         }
@@ -520,7 +437,8 @@ static dcpk_status sum_tensors(const struct dcpk_checkpoint *ckpt, const bool *i
 }
 
 static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *is_alias,
-                               struct dcpk_summary *summary, struct dcpk_error *err)
+                               const bool *chosen, struct dcpk_summary *summary,
+                               struct dcpk_error *err)
 {
     struct folder f = {.arena = summary->arena};
     dcpk_status st = DCPK_OK;
@@ -533,7 +451,7 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
         const char *key = star_key(&f, object->key, err);
 
         st = key == NULL ? err->status : count_object(object, row.is_alias, &summary->totals, err);
-        if (st == DCPK_OK)
+        if (st == DCPK_OK && (chosen == NULL || chosen[i]))
             st = fold_key(&f, key, &row, err);
     }
     if (st == DCPK_OK)
@@ -542,8 +460,8 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
     return st;
 }
 
-dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_summary **summary,
-                             struct dcpk_error *err)
+dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dcpk_chosen *chosen,
+                             struct dcpk_summary **summary, struct dcpk_error *err)
 {
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
     struct dcpk_summary *s = NULL;
@@ -566,9 +484,10 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_sum
     if (st == DCPK_OK)
         st = dcpk_find_aliases(ckpt, is_alias, err);
     if (st == DCPK_OK)
-        st = sum_tensors(ckpt, is_alias, s, err);
+        st = sum_tensors(ckpt, is_alias, chosen == NULL ? NULL : chosen->tensors, s, err);
     if (st == DCPK_OK)
-        st = sum_objects(ckpt, is_alias + ckpt->n_chunks, s, err);
+        st = sum_objects(ckpt, is_alias + ckpt->n_chunks, chosen == NULL ? NULL : chosen->objects,
+                         s, err);
 out:
     dcpk_free(is_alias);
     if (st != DCPK_OK) {

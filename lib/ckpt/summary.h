@@ -4,18 +4,25 @@
 #define DCPK_LIB_CKPT_SUMMARY_H
 
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/content.h"
 #include "lib/ckpt/model.h"
 
+struct dcpk_content_totals {
+    uint64_t n_tensors, n_elems, tensor_bytes;
+};
+
 /*
- * Sizes. An alias is a chunk or object whose place (file, offset, length) an earlier one has: two
- * names for the same bytes. Bytes are counted once; a tensor is an alias when all of its chunks
- * are.
+ * Sizes. An alias is a chunk or object whose place (file, offset, length) another one has: two
+ * names for the same bytes (dcpk_find_aliases says which is the alias). Bytes are counted once; a
+ * tensor is an alias when all of its chunks are.
  */
 struct dcpk_totals {
     uint64_t n_tensors, n_alias_tensors;
     uint64_t n_chunks, n_alias_chunks;
     uint64_t n_objects, n_alias_objects;
     uint64_t n_files;
+    struct dcpk_content_totals by_content[DCPK_N_CONTENTS]; /* tensors that are no aliases */
+    uint64_t n_params;     /* elements of the model's parameters: weights without buffers */
     uint64_t n_elems;      /* of tensors, aliases once */
     uint64_t tensor_bytes; /* elements alone */
     uint64_t object_bytes; /* items as stored */
@@ -48,15 +55,23 @@ struct dcpk_summary {
     size_t n_tensors, n_objects;
 };
 
-/* O(n log n) in tensors, chunks and objects. Errors: DCPK_ENOMEM, DCPK_ERANGE (a total passes
- * 2^64). */
-dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, struct dcpk_summary **summary,
-                             struct dcpk_error *err);
+/* Which tensors and objects, by their numbers. */
+struct dcpk_chosen {
+    const bool *tensors, *objects;
+};
+
+/*
+ * The totals are of the whole checkpoint, the rows of what was chosen; NULL: of all. O(n log n) in
+ * tensors, chunks and objects. Errors: DCPK_ENOMEM, DCPK_ERANGE (a total passes 2^64).
+ */
+dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dcpk_chosen *chosen,
+                             struct dcpk_summary **summary, struct dcpk_error *err);
 void dcpk_summary_free(struct dcpk_summary *summary); /* NULL is a no-op */
 
 /*
- * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, when an item
- * before it (chunks first) has the same place. is_alias: n_chunks + n_objects of them, false when
+ * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, for all but
+ * one of the items that have the same place: the first weight's chunk (lib/ckpt/content.h), else
+ * the first chunk, else the first object. is_alias: n_chunks + n_objects of them, false when
  * called.
  */
 dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,

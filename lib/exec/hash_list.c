@@ -107,7 +107,7 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
 {
     struct dcpk_summary *summary = NULL;
     struct dcpk_json_out j;
-    dcpk_status st = dcpk_summary_new(ckpt, &summary, err);
+    dcpk_status st = dcpk_summary_new(ckpt, NULL, &summary, err);
 
     if (st != DCPK_OK)
         return st;

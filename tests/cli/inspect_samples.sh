@@ -6,8 +6,8 @@ for name in torch_dist_a_dense_tp2pp2 torch_dist_b_dense_tp2pp2 torch_dist_c_den
     torch_dist_c_dp_reshardable_tp2dp2 torch_dist_c_fp32_dp1 torch_dist_c_moe_ep2pp2 \
     fsdp_dtensor_native_dp2 fsdp_dtensor_converted_by_megatron; do
     "$DCPKIT" inspect --json "$SAMPLES/$name" >out.json || exit
-    echo "$name" "$(grep -oE '"(format|iteration|n_tensors|n_objects|tp|pp|ep|optimizer_layout)": ("[^"]*"|[0-9]+)' <(sed '/"layout_by_chunks"/,/}/d' out.json) |
-        tr -d '" ' | tr '\n' ' ')"
+    echo "$name $(jq -r '"format:\(.format) iteration:\(.iteration) ep:\(.layout.ep) pp:\(.layout.pp) tp:\(.layout.tp) " +
+        "optimizer_layout:\(.optimizer_layout) n_objects:\(.totals.n_objects) n_tensors:\(.totals.n_tensors) "' out.json)"
     "$DCPKIT" inspect "$SAMPLES/$name" >out.txt || exit
     "$DCPKIT" inspect --chunks "$SAMPLES/$name" >chunks.txt || exit
     [ "$(wc -l <chunks.txt)" -gt "$(wc -l <out.txt)" ] || echo "$name: --chunks adds nothing"

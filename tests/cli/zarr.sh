@@ -3,7 +3,8 @@
 # zarr.sh - zarr folders: there and back, proofs, and damage that is named. What is expected was written down
 # from the manifest and the specification.
 dense=$SAMPLES/zarr_dense_tp2dp2
-"$DCPKIT" inspect --json "$dense" | grep -oE '"(format|iteration|n_tensors|n_objects|tp|dp)": ("[^"]*"|[0-9]+)' | sort -u
+"$DCPKIT" inspect --json "$dense" | jq '{dp: .layout.dp, format, iteration, n_objects: .totals.n_objects, n_tensors: .totals.n_tensors, tp: .layout.tp}' |
+    sed -n 's/^  //; s/,$//; /:/p'
 "$DCPKIT" convert --to fsdp_dtensor "$dense" fsdp >/dev/null && "$DCPKIT" verify --against "$dense" fsdp | tail -n 1
 "$DCPKIT" convert --to torch_dist "$dense" torch_dist >/dev/null && "$DCPKIT" verify --against "$dense" torch_dist | tail -n 1
 "$DCPKIT" convert --to zarr --target-mesh tp=2 torch_dist zarr >/dev/null && "$DCPKIT" verify --against "$dense" zarr | tail -n 1

@@ -74,7 +74,7 @@ static void test_fold(void **state)
         size_t n = 0;
 
         make(&m, foldings[i].keys);
-        CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), foldings[i].label);
+        CHECK_OK(dcpk_summary_new(&m.ckpt, NULL, &summary, &err), foldings[i].label);
         for (; foldings[i].rows[n] != NULL && n < summary->n_tensors; n++)
             CHECK_EQ_STR(summary->tensors[n].pattern, foldings[i].rows[n], foldings[i].label);
         CHECK(foldings[i].rows[n] == NULL && n == summary->n_tensors, foldings[i].label);
@@ -94,7 +94,7 @@ static void test_shapes_apart(void **state)
     make(&m, keys);
     m.tensors[1].shape = wider;
     m.chunks[1].span = wide_span;
-    CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), "shapes");
+    CHECK_OK(dcpk_summary_new(&m.ckpt, NULL, &summary, &err), "shapes");
     CHECK_EQ_INT(summary->n_tensors, 2, "shapes");
     CHECK_EQ_STR(summary->tensors[0].pattern, "l.1.w", "shapes");
     CHECK_EQ_INT(summary->tensors[0].n_bytes, 3 * 4 * 2, "shapes");
@@ -120,7 +120,7 @@ static void test_aliases(void **state)
     m.objects[1] = (struct dcpk_object){"y", {1, 0, 10}};
     m.objects[2] = (struct dcpk_object){"z", {1, 0, 11}}; /* overlaps, yet is no alias */
     m.ckpt.n_objects = 3;
-    CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), "aliases");
+    CHECK_OK(dcpk_summary_new(&m.ckpt, NULL, &summary, &err), "aliases");
     t = &summary->totals;
     CHECK_EQ_INT(t->n_tensors, 3, "aliases");
     CHECK_EQ_INT(t->n_alias_tensors, 1, "aliases");
@@ -165,7 +165,7 @@ static void test_settings(void **state)
     for (uint32_t i = 0; i < 6; i++)
         m.objects[i] = (struct dcpk_object){objects[i], {0, 10 * i, 10}};
     m.ckpt.n_objects = 6;
-    CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), "settings");
+    CHECK_OK(dcpk_summary_new(&m.ckpt, NULL, &summary, &err), "settings");
     CHECK_EQ_INT(summary->n_objects, 3, "settings");
     for (size_t i = 0; i < 3; i++) {
         CHECK_EQ_STR(summary->objects[i].pattern, rows[i].pattern, "settings");
@@ -275,7 +275,7 @@ static void test_empty(void **state)
 
     (void)state;
     make(&m, keys);
-    CHECK_OK(dcpk_summary_new(&m.ckpt, &summary, &err), "empty");
+    CHECK_OK(dcpk_summary_new(&m.ckpt, NULL, &summary, &err), "empty");
     CHECK_EQ_INT(summary->n_tensors + summary->n_objects, 0, "empty");
     dcpk_summary_free(summary);
     dcpk_summary_free(NULL);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* content.c - states of an optimizer by the first or last part of what follows "optimizer.state.".
+ */
+#include "lib/ckpt/content.h"
+
+#include <string.h>
+
+#include "lib/base/text.h"
+
+static const struct {
+    const char *name;
+    enum dcpk_content content;
+} states[] = {
+    {"param", DCPK_CONTENT_MASTERS},        {"fp32_param", DCPK_CONTENT_MASTERS},
+    {"master_param", DCPK_CONTENT_MASTERS}, {"exp_avg", DCPK_CONTENT_MOMENTS},
+    {"exp_avg_sq", DCPK_CONTENT_MOMENTS},   {"momentum_buffer", DCPK_CONTENT_MOMENTS},
+};
+
+/* The state called text[0 .. n); DCPK_CONTENT_OTHER for another name. */
+static enum dcpk_content find_state(const char *text, size_t n)
+{
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strlen(states[i].name) == n && memcmp(states[i].name, text, n) == 0)
+            return states[i].content;
+    return DCPK_CONTENT_OTHER;
+}
+
+enum dcpk_content dcpk_content_of(const char *key)
+{
+    static const char *const others[] = {"rng_state", "opt_param_scheduler", "rerun_state_machine"};
+    static const char optimizer[] = "optimizer.", state[] = "optimizer.state.";
+    const char *last = strrchr(key, '.');
+    enum dcpk_content found = DCPK_CONTENT_OTHER;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (dcpk_starts_with(key, others[i]))
+            return DCPK_CONTENT_OTHER;
+    if (dcpk_starts_with(key, "chained_") && strchr(key, '.') != NULL)
+        key = strchr(key, '.') + 1;
+    if (!dcpk_starts_with(key, optimizer))
+        return DCPK_CONTENT_WEIGHTS;
+    if (dcpk_starts_with(key, state)) {
+        key += strlen(state);
+        found = find_state(key, strcspn(key, "."));
+    }
+    return found == DCPK_CONTENT_OTHER ? find_state(last + 1, strlen(last + 1)) : found;
+}
+
+const char *dcpk_content_name(enum dcpk_content content)
+{
+    static const char *const names[DCPK_N_CONTENTS] = {"weights", "masters", "moments", "other"};
+
+    return names[content];
+}
+
+bool dcpk_content_is_buffer(const char *key)
+{
+    return dcpk_ends_with(key, "mlp.router.expert_bias") ||
+           dcpk_ends_with(key, "mlp.router.local_tokens_per_expert");
+}

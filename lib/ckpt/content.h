@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* content.h - what a stored tensor is by its key: a weight, optimizer state, something else. */
+#ifndef DCPK_LIB_CKPT_CONTENT_H
+#define DCPK_LIB_CKPT_CONTENT_H
+
+#include <stdbool.h>
+
+enum dcpk_content {
+    DCPK_CONTENT_WEIGHTS, /* also buffers of the model */
+    DCPK_CONTENT_MASTERS,
+    DCPK_CONTENT_MOMENTS, /* exp_avg, exp_avg_sq, momentum_buffer */
+    DCPK_CONTENT_OTHER,   /* steps, RNG states, other state of an optimizer */
+    DCPK_N_CONTENTS,
+};
+
+/* Of torch_dist, zarr (torch_dist.md 5) and fsdp_dtensor (fsdp_dtensor.md 4); a key without any of
+ * their marks is a weight's. */
+enum dcpk_content dcpk_content_of(const char *key);
+const char *dcpk_content_name(enum dcpk_content content); /* "weights" */
+
+/* Is a tensor of weights no parameter, but a buffer (lib/ckpt/registered.h)? */
+bool dcpk_content_is_buffer(const char *key);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* places.c - items by their bytes in files: which are the same, and that no two overlap. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "lib/base/alloc.h"
+#include "lib/ckpt/summary.h"
+
+/* An item's place; index: a chunk's, or n_chunks + an object's. There is one for each, so it is
+ * packed. */
+struct place_ref {
+    uint64_t offset_bytes, n_bytes;
+    uint32_t file, index;
+};
+
+static int compare_refs(const void *left, const void *right)
+{
+    const struct place_ref *a = left, *b = right;
+
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->n_bytes != b->n_bytes)
+        return a->n_bytes < b->n_bytes ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static bool same_place(const struct place_ref *a, const struct place_ref *b)
+{
+    return a->file == b->file && a->offset_bytes == b->offset_bytes && a->n_bytes == b->n_bytes;
+}
+
+static struct place_ref make_ref(const struct dcpk_place *place, size_t index)
+{
+    return (struct place_ref){place->offset_bytes, place->n_bytes, place->file, (uint32_t)index};
+}
+
+/* The places of all items in the order of compare_refs; heap, one for each chunk and object. */
+static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_ref **refs,
+                               struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_chunks + ckpt->n_objects;
+    struct place_ref *r;
+
+    if (n > UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu chunks and objects, the limit is %u", n,
+                         UINT32_MAX);
+    r = dcpk_alloc_array(n, sizeof *r, err);
+    if (r == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_chunks; i++)
+        r[i] = make_ref(&ckpt->chunks[i].place, i);
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        r[ckpt->n_chunks + i] = make_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
+    qsort(r, n, sizeof *r, compare_refs);
+    *refs = r;
+    return DCPK_OK;
+}
+
+/* Of items with one place, the one that is no alias: a weight, else the first. */
+static size_t find_original(const struct dcpk_checkpoint *ckpt, const struct place_ref *refs,
+                            size_t n)
+{
+    for (size_t i = 0; i < n && refs[i].index < ckpt->n_chunks; i++)
+        if (dcpk_content_of(ckpt->tensors[ckpt->chunks[refs[i].index].tensor].key) ==
+            DCPK_CONTENT_WEIGHTS)
+            return i;
+    return 0;
+}
+
+dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
+                              struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_chunks + ckpt->n_objects;
+    struct place_ref *refs;
+    dcpk_status st = sorted_refs(ckpt, &refs, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t first = 0, end; first < n; first = end) {
+        size_t original;
+
+        for (end = first + 1; end < n && same_place(&refs[end], &refs[first]); end++)
+            continue;
+        if (end == first + 1 || refs[first].n_bytes == 0) /* no bytes: no place to share */
+            continue;
+        original = first + find_original(ckpt, &refs[first], end - first);
+        for (size_t i = first; i < end; i++)
+            is_alias[refs[i].index] = i != original;
+    }
+    dcpk_free(refs);
+    return DCPK_OK;
+}
+
+static const char *key_of(const struct dcpk_checkpoint *ckpt, uint64_t index)
+{
+    if (index < ckpt->n_chunks)
+        return ckpt->tensors[ckpt->chunks[index].tensor].key;
+    return ckpt->objects[index - ckpt->n_chunks].key;
+}
+
+dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const size_t n = ckpt->n_chunks + ckpt->n_objects;
+    const struct place_ref *last = NULL; /* of those so far in this file, the one that ends last */
+    struct place_ref *refs;
+    dcpk_status st = sorted_refs(ckpt, &refs, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const struct place_ref *p = &refs[i];
+
+        if (p->n_bytes == 0)
+            continue;
+        if (last == NULL || last->file != p->file ||
+            p->offset_bytes - last->offset_bytes >= last->n_bytes)
+            last = p;
+        else if (!same_place(p, last))
+            st = dcpk_fail(err, DCPK_EFORMAT,
+                           "'%s' at byte %" PRIu64 " (%" PRIu64 " bytes) and '%s' at byte %" PRIu64
+                           " (%" PRIu64 " bytes) overlap in '%s'",
+                           key_of(ckpt, last->index), last->offset_bytes, last->n_bytes,
+                           key_of(ckpt, p->index), p->offset_bytes, p->n_bytes,
+                           dcpk_source_name(ckpt->files[p->file]));
+    }
+    dcpk_free(refs);
+    return st;
+}
