@@ -5,6 +5,7 @@
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
+#include "tools/run_args.h"
 
 #define NAME "compare-two-checkpoint"
 
@@ -44,7 +45,10 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_tolerance tolerance = {-1, -1};
     struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
+    struct dcpk_error err = DCPK_ERROR_INIT;
     bool as_json = false, enable_msc = false;
+    const char *iteration = NULL;
+    char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli_option rows[] = {
         {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
          "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
@@ -67,6 +71,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
          "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
+        DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_JSON(as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
@@ -98,5 +103,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         options.tolerance = &tolerance;
         options.casts = true;
     }
-    return compare(args[0], args[1], &options, as_json, &voice);
+    for (int i = 0; i < 2; i++)
+        if (dcpk_choose_iteration(args[i], iteration, places[i], &err) != DCPK_OK)
+            return dcpk_cli_fail(NAME, &err);
+    return compare(places[0], places[1], &options, as_json, &voice);
 }

@@ -9,6 +9,7 @@
 #include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
+#include "tools/run_args.h"
 
 #define NAME "hash"
 
@@ -149,9 +150,10 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_exec_options options = {.ranks = ranks};
     struct dcpk_voice voice = {.command = NAME};
     bool as_json = false;
-    const char *format = NULL, *check_path = NULL;
+    const char *iteration = NULL, *format = NULL, *check_path = NULL;
     const struct dcpk_cli_option rows[] = {
         DCPK_CLI_FORMAT(format),
+        DCPK_CLI_ITERATION(iteration),
         {"check", 0, DCPK_CLI_FILE, &check_path, "FILE",
          "compare with the hashes in FILE, of hash --json or convert --hashes: say which "
          "tensors differ; exit 1 when some do"},
@@ -176,15 +178,18 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_hash_list list = {0}, recorded = {0};
     size_t n_different = 0;
     dcpk_status st;
+    char place[DCPK_RUN_PATH_BYTES];
     char **args;
     int n_args;
     const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
     if (code >= 0)
         return code;
+    if (dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
     st = check_path == NULL ? DCPK_OK : read_recorded(check_path, &recorded, &err);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(args[0], format, &voice, &ckpt, NULL, &err);
+        st = dcpk_cli_open(place, format, &voice, &ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = hash(ckpt, &options, &voice, &list, &err);
     st = dcpk_ranks_agree(ranks, st, &err);

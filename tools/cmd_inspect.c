@@ -3,12 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/regex.h"
 #include "lib/exec/find_layout.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
+#include "tools/run_args.h"
 
 #define NAME "inspect"
 
@@ -16,6 +18,7 @@
 struct request {
     bool as_json, has_chunks, has_stats, fails_nonfinite;
     const char *keys;
+    struct dcpk_run_list list; /* of a run folder */
     struct dcpk_voice voice;
     struct dcpk_exec_options options; /* of --stats */
 };
@@ -119,6 +122,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     struct dcpk_chosen chosen;
     struct dcpk_inspection in = {.ckpt = ckpt,
                                  .run = run,
+                                 .list = &r->list,
                                  .state = &state,
                                  .saved = &saved,
                                  .iteration = run->iteration,
@@ -152,10 +156,32 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     return st;
 }
 
+/*
+ * The iterations of a run folder: in JSON, and as text where there are several, also when none of
+ * them can be opened then. What cannot be listed may still be opened.
+ */
+static void list_iterations(const char *path, struct request *r)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = dcpk_run_list(path, r->as_json ? dcpk_formats : NULL, &r->list, &err);
+
+    if (st == DCPK_OK && !r->as_json && r->list.n > 1) {
+        dcpk_run_list_release(&r->list);
+        st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
+        if (st == DCPK_OK) {
+            dcpk_inspect_print_list(path, &r->list);
+            putchar('\n');
+            fflush(stdout);
+        }
+    }
+    if (st != DCPK_OK)
+        dcpk_cli_note(&r->voice, "the iterations are not listed: %s", err.text);
+}
+
 int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}};
-    const char *format = NULL;
+    const char *format = NULL, *iteration = NULL;
     bool lists_meta = false, enable_msc = false; /* of Megatron's Python tool */
     const struct dcpk_cli_option rows[] = {
         {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
@@ -171,6 +197,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
          "accepted: keys of param_to_group_meta are always listed here"},
         DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_FORMAT(format),
+        DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_JSON(r.as_json),
         DCPK_CLI_THREADS(r.options.n_threads),
         DCPK_CLI_MEMORY(r.options.memory_bytes),
@@ -189,6 +216,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run run = {0};
+    char place[DCPK_RUN_PATH_BYTES];
     char **args;
     int n_args;
     int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -199,11 +227,16 @@ int dcpk_cmd_inspect(int argc, char **argv)
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (enable_msc)
         dcpk_cli_note_msc(&r.voice);
-    st = dcpk_cli_open(args[0], format, &r.voice, &ckpt, &run, &err);
+    st = dcpk_choose_iteration(args[0], iteration, place, &err);
+    if (st == DCPK_OK && iteration == NULL)
+        list_iterations(args[0], &r);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(place, format, &r.voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, &r, &code, &err);
     if (st == DCPK_OK)
         dcpk_cli_notes(&r.voice, ckpt);
+    dcpk_run_list_release(&r.list);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
     return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);

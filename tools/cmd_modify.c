@@ -153,7 +153,8 @@ int dcpk_cmd_modify(int argc, char **argv)
     struct dcpk_modify_options options = {
         .formats = dcpk_formats, .open_file = dcpk_archive_opener, .backend = dcpk_backends[0]};
     struct dcpk_voice voice = {.command = NAME};
-    const char *tracker = NULL;
+    const char *iteration = NULL, *tracker = NULL;
+    char place[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     bool dry_run = false, as_json = false, enable_msc = false;
     const struct dcpk_cli_option rows[] = {
@@ -170,6 +171,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
          "go on where a run that was killed or failed stopped, if there was one; an output "
          "that is there is compared, and complete when it is what would be written"},
+        DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_TRACKER(tracker),
         {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
         DCPK_CLI_MSC(enable_msc),
@@ -198,11 +200,12 @@ int dcpk_cmd_modify(int argc, char **argv)
         return code;
     if (edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
-    if (dcpk_parse_tracker(tracker, &options.tracker, &err) != DCPK_OK)
+    if (dcpk_parse_tracker(tracker, &options.tracker, &err) != DCPK_OK ||
+        dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (enable_msc)
         dcpk_cli_note_msc(&voice);
-    options.in = args[0];
+    options.in = place;
     options.out = args[1];
     options.edits = texts;
     options.n_edits = edits.n;

@@ -6,6 +6,7 @@
 #include "lib/base/file.h"
 #include "lib/base/path.h"
 #include "tools/cmd.h"
+#include "tools/run_args.h"
 #include "tools/state_dict.h"
 
 #define NAME      "print-torch-dcp-in-json"
@@ -85,11 +86,13 @@ int dcpk_cmd_print_json(int argc, char **argv)
     const struct dcpk_voice voice = {.command = NAME};
     const char *output = NULL;
     bool is_dry = false, force = false;
+    const char *iteration = NULL;
     const struct dcpk_cli_option rows[] = {
         {"output", 'o', DCPK_CLI_FILE, &output, "FILE",
          "write the JSON here (default: DIR/" FILE_NAME ")"},
         {"force", 0, DCPK_CLI_FLAG, &force, NULL, "replace a file that exists with other content"},
         {"dry-run", 0, DCPK_CLI_FLAG, &is_dry, NULL, "print only, write no file"},
+        DCPK_CLI_ITERATION(iteration),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -106,6 +109,7 @@ int dcpk_cmd_print_json(int argc, char **argv)
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_arena *arena = NULL;
     struct dcpk_run run = {0};
+    char place[DCPK_RUN_PATH_BYTES];
     char *path;
     char **args;
     int n_args;
@@ -114,7 +118,9 @@ int dcpk_cmd_print_json(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    st = dcpk_cli_open(args[0], "dcp", &voice, &ckpt, &run, &err);
+    st = dcpk_choose_iteration(args[0], iteration, place, &err);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(place, "dcp", &voice, &ckpt, &run, &err);
     if (st == DCPK_OK && run.is_archive && output == NULL && !is_dry)
         st = dcpk_fail(&err, DCPK_EUSAGE,
                        "'%s' is in an archive: --output says where to write the JSON", run.folder);

@@ -10,6 +10,7 @@
 #include "tools/cmd.h"
 #include "tools/print_npy.h"
 #include "tools/print_value.h"
+#include "tools/run_args.h"
 
 #define NAME "print-tensor"
 
@@ -173,7 +174,7 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
 int dcpk_cmd_print_tensor(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}};
-    const char *format = NULL;
+    const char *format = NULL, *iteration = NULL;
     const struct dcpk_cli_option rows[] = {
         {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
          "every element (default: past 1000 of them the first and last 3 of each axis)"},
@@ -184,6 +185,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
          "with --npy: bfloat16 and float8 as float32, which holds all of their numbers"},
         {"force", 0, DCPK_CLI_FLAG, &r.npy.may_replace, NULL, "replace a FILE that exists"},
         DCPK_CLI_FORMAT(format),
+        DCPK_CLI_ITERATION(iteration),
         {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
          "print one JSON document with every element; floats as doubles, NaN and infinities as "
          "text"},
@@ -203,6 +205,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
         .max_args = 2,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
+    char place[DCPK_RUN_PATH_BYTES];
     char **args;
     int n_args;
     const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -210,5 +213,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     if (code >= 0)
         return code;
     r.text = args[1];
-    return run(args[0], format, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    if (dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return run(place, format, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
 }

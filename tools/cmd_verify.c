@@ -13,6 +13,7 @@
 #include "tools/checks.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
+#include "tools/run_args.h"
 
 #define NAME      "verify"
 #define MOST_TOLD 20 /* differences */
@@ -247,6 +248,9 @@ static int verify(struct verify *v)
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct verify v = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const char *iteration = NULL;
+    char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli_option rows[] = {
         {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
          "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "
@@ -260,6 +264,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
          "with --against: elements of a DDP bucket in the run that wrote SRC, as 'convert' was "
          "told"},
         DCPK_CLI_FORMAT(v.format),
+        DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_JSON(v.as_json),
         DCPK_CLI_THREADS(v.options.n_threads),
         DCPK_CLI_MEMORY(v.options.memory_bytes),
@@ -284,6 +289,12 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || v.bucket_elems != 0))
         return dcpk_cli_usage(
             NAME, "--weights-only, --vocab-size and --ddp-bucket-size are for --against SRC");
-    v.path = args[0];
+    v.path = places[0];
+    if (dcpk_choose_iteration(args[0], iteration, places[0], &err) != DCPK_OK ||
+        (v.against != NULL &&
+         dcpk_choose_iteration(v.against, iteration, places[1], &err) != DCPK_OK))
+        return dcpk_cli_fail(NAME, &err);
+    if (v.against != NULL)
+        v.against = places[1];
     return verify(&v);
 }

@@ -99,7 +99,9 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
 {
     dcpk_status st = check_arguments(a, err);
 
-    options->in = in;
+    options->in = parsed->in;
+    if (st == DCPK_OK)
+        st = dcpk_choose_iteration(in, a->iteration, parsed->in, err);
     options->out = out;
     options->from = a->from;
     options->bucket_elems = a->bucket_elems;

@@ -13,7 +13,7 @@
 /* What the command line says. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
-        *model_prefix, *state_prefix, *tracker;
+        *model_prefix, *state_prefix, *tracker, *iteration;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
@@ -26,6 +26,7 @@ struct dcpk_convert_args {
 
 /* What parsing makes of the texts; owned, zero it before use. */
 struct dcpk_convert_parsed {
+    char in[DCPK_RUN_PATH_BYTES]; /* IN, or the iteration of it that is meant */
     char *module_text;
     const char *modules[DCPK_MAX_MODULES]; /* the parts of --swiglu-modules a,b */
     size_t n_modules;
@@ -34,7 +35,7 @@ struct dcpk_convert_parsed {
 };
 
 #define DCPK_CONVERT_OPTIONS(a)                                                                    \
-    DCPK_CLI_TITLE("what IN holds"),                                                               \
+    DCPK_CLI_TITLE("what IN holds"), DCPK_CLI_ITERATION((a).iteration),                            \
         {"swiglu",    0,    DCPK_CLI_FLAG,                                                         \
          &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"}, \
         {"no-swiglu", 0, DCPK_CLI_FLAG, &(a).no_swiglu, NULL, "fc1 is a single matrix"},           \

@@ -3,7 +3,9 @@
 #ifndef DCPK_TOOLS_INSPECT_H
 #define DCPK_TOOLS_INSPECT_H
 
+#include "lib/base/json.h"
 #include "lib/ckpt/run.h"
+#include "lib/ckpt/run_list.h"
 #include "lib/ckpt/saved_layout.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/stats.h"
@@ -12,6 +14,7 @@
 struct dcpk_inspection {
     const struct dcpk_checkpoint *ckpt;
     const struct dcpk_run *run;
+    const struct dcpk_run_list *list; /* of the run folder that was given; else empty */
     const struct dcpk_run_state *state;
     const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args say */
     const struct dcpk_summary *summary;
@@ -42,6 +45,10 @@ void dcpk_inspect_put_key(const char *key, size_t at, size_t indent);
 dcpk_status dcpk_inspect_print(const struct dcpk_inspection *inspection, struct dcpk_error *err);
 dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *inspection,
                                     struct dcpk_error *err);
+
+/* The iterations of the run folder `path`, a line each; as the member "iterations". */
+void dcpk_inspect_print_list(const char *path, const struct dcpk_run_list *list);
+void dcpk_inspect_put_list(const struct dcpk_run_list *list, struct dcpk_json_out *j);
 
 /* One fact of the model line: where it stands in args, and how it is told. */
 struct dcpk_model_fact {

@@ -309,6 +309,7 @@ dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *in, struct dcp
         dcpk_json_put_string(&j, "release");
     else
         dcpk_json_put_null(&j);
+    dcpk_inspect_put_list(in->list, &j);
     if (in->keys == NULL)
         dcpk_json_add_null(&j, "keys");
     else

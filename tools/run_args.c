@@ -2,6 +2,9 @@
 /* run_args.c - options about run folders, and what is said of the tracker. */
 #include "tools/run_args.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
@@ -17,6 +20,28 @@ dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *polic
     if (text == NULL || *policy != DCPK_TRACKER_USUAL)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE, "--tracker '%s' is none of newest, set, keep", text);
+}
+
+dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
+                                  char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err)
+{
+    int64_t n = DCPK_ITERATION_RELEASE;
+    char *end = NULL;
+
+    if (strlen(path) >= DCPK_RUN_PATH_BYTES)
+        return dcpk_fail(err, DCPK_EUSAGE, "the path '%.100s...' is too long", path);
+    snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", path);
+    if (iteration == NULL)
+        return DCPK_OK;
+    if (strcmp(iteration, "release") != 0) {
+        errno = 0;
+        n = strtoll(iteration, &end, 10);
+        if (!isdigit((unsigned char)*iteration) || *end != '\0' || errno != 0)
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "--iteration '%s' is neither a number nor the word release",
+                             iteration);
+    }
+    return dcpk_run_choose(path, n, chosen, err);
 }
 
 void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)

@@ -14,6 +14,21 @@
             "OUT is an iteration's folder)"                                                        \
     }
 
+#define DCPK_CLI_ITERATION(variable)                                                               \
+    {                                                                                              \
+        "iteration", 0, DCPK_CLI_TEXT, &(variable), "N",                                           \
+            "of a run folder or an archive with several: this one, or 'release' (default: the "    \
+            "one that its tracker names)"                                                          \
+    }
+
+/*
+ * The path of iteration `iteration`, as --iteration spells it, of `path` (dcpk_run_choose); NULL:
+ * the path itself. Errors: DCPK_EUSAGE when it is neither digits nor 'release'; those of
+ * dcpk_run_choose.
+ */
+dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
+                                  char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
+
 /* newest, set or keep; NULL: the usual. Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err);

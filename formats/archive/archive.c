@@ -59,8 +59,8 @@ static dcpk_status read_member(void *context, size_t i, char *text, size_t limit
     return DCPK_OK;
 }
 
-static dcpk_status find_run(struct dcpk_member_list *list, size_t n_files, struct dcpk_run *run,
-                            struct dcpk_error *err)
+static dcpk_status find_run(struct dcpk_member_list *list, size_t n_files, const char *inner,
+                            struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run_files files = {.n = n_files, .read = read_member, .context = list};
     char **names = dcpk_alloc_array(n_files, sizeof *names, err);
@@ -71,7 +71,7 @@ static dcpk_status find_run(struct dcpk_member_list *list, size_t n_files, struc
     for (size_t i = 0; i < n_files; i++)
         names[i] = list->members[i].name;
     files.names = names;
-    st = dcpk_run_find_among(&files, run, err);
+    st = dcpk_run_find_among(&files, inner, run, err);
     dcpk_free(names);
     return st;
 }
@@ -165,16 +165,16 @@ static dcpk_status open_store(struct dcpk_member_list *list, struct dcpk_run *ru
     return st;
 }
 
-dcpk_status dcpk_archive_open(const char *path, const struct dcpk_progress *progress,
-                              struct dcpk_run *run, struct dcpk_store **store,
-                              struct dcpk_error *err)
+dcpk_status dcpk_archive_open(const char *path, const char *inner,
+                              const struct dcpk_progress *progress, struct dcpk_run *run,
+                              struct dcpk_store **store, struct dcpk_error *err)
 {
     struct dcpk_member_list list = {.path = path, .progress = progress, .fd = -1};
     struct dcpk_run found = {0};
     dcpk_status st = dcpk_archive_scan(&list, err);
 
     if (st == DCPK_OK)
-        st = find_run(&list, sort_members(&list), &found, err);
+        st = find_run(&list, sort_members(&list), inner, &found, err);
     if (st == DCPK_OK)
         st = open_store(&list, &found, store, err);
     if (st == DCPK_OK) {

@@ -16,9 +16,8 @@
 #include "lib/base/path.h"
 #include "lib/base/sink_priv.h"
 
-#define PARTIAL_SUFFIX ".dcpkit-partial"
-#define OLD_SUFFIX     ".dcpkit-old"
-#define TMP_SUFFIX     ".dcpkit-tmp"
+#define OLD_SUFFIX ".dcpkit-old"
+#define TMP_SUFFIX ".dcpkit-tmp"
 /*
  * Of one pwrite. From 2 MiB on, file systems with large folios take huge pages for the page cache;
  * those are the ones that a virtual machine has given back to its host (free page reporting), who
@@ -154,7 +153,7 @@ struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcp
     folder->dir_fd = folder->journal_fd = -1;
     folder->flags = flags;
     folder->path = join(path, n, "", err);
-    folder->partial = folder->path == NULL ? NULL : join(path, n, PARTIAL_SUFFIX, err);
+    folder->partial = folder->path == NULL ? NULL : join(path, n, DCPK_PARTIAL_SUFFIX, err);
     folder->old = folder->partial == NULL ? NULL : join(path, n, OLD_SUFFIX, err);
     if (folder->old == NULL) {
         dcpk_folder_free(folder);

@@ -10,6 +10,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
 
+#define DCPK_PARTIAL_SUFFIX ".dcpkit-partial"
 /*
  * An output folder under construction: everything is written to "<path>.dcpkit-partial" and renamed
  * to <path> by dcpk_folder_publish. Parents of <path> are made as needed. As long as it exists no

@@ -102,8 +102,7 @@ int64_t dcpk_run_name_iteration(const char *name, int n)
     return DCPK_ITERATION_UNKNOWN;
 }
 
-/* The same of a path as it is spelled or, where that says nothing, of what it resolves to. */
-static int64_t path_iteration(const char *path)
+int64_t dcpk_run_path_iteration(const char *path)
 {
     char real[PATH_MAX];
     int n;
@@ -275,7 +274,7 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
         st = dcpk_run_find_mark(path, &is_checkpoint, err);
     if (st != DCPK_OK)
         goto out;
-    found.iteration = path_iteration(path);
+    found.iteration = dcpk_run_path_iteration(path);
     if (found.iteration != DCPK_ITERATION_UNKNOWN || is_checkpoint) {
         found.folder = dcpk_run_text(err, "%.*s", dcpk_run_trimmed(path), path);
     } else {
@@ -297,6 +296,27 @@ out:
     return DCPK_OK;
 }
 
+const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    enum dcpk_path_kind kind;
+
+    if (strlen(path) >= DCPK_RUN_PATH_BYTES) {
+        snprintf(archive, DCPK_RUN_PATH_BYTES, "%s", "");
+        return NULL;
+    }
+    snprintf(archive, DCPK_RUN_PATH_BYTES, "%s", path);
+    if (dcpk_run_look(path, 0, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_NOTHING)
+        return NULL;
+    for (char *colon = strchr(archive, ':'); colon != NULL; colon = strchr(colon + 1, ':')) {
+        *colon = '\0';
+        if (dcpk_run_look(archive, 0, &kind, &ignored) == DCPK_OK && kind == DCPK_PATH_FILE)
+            return path + (colon - archive) + 1;
+        *colon = ':';
+    }
+    return NULL;
+}
+
 /* Is it a file of a checkpoint's folder, or its tracker, by name? */
 static bool is_part(const char *name)
 {
@@ -316,7 +336,7 @@ static dcpk_status open_plain_file(const char *path, dcpk_run_open_file *open_fi
     if (is_part(dcpk_run_last_name(path, dcpk_run_trimmed(path), &n)))
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is a file of a checkpoint: give its folder", path);
     if (open_file != NULL)
-        return open_file(path, progress, run, store, err);
+        return open_file(path, NULL, progress, run, store, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "'%s' is a plain file: this program was built without libarchive, which "
                      "reads archives; unpack it and give the folder",
@@ -328,12 +348,18 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           struct dcpk_store **store, struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
+    const char *inner = NULL;
+    char archive[DCPK_RUN_PATH_BYTES];
     enum dcpk_path_kind kind;
     dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
+    if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
+        inner = dcpk_run_split(path, archive);
+    if (st == DCPK_OK && inner != NULL && open_file != NULL)
+        return open_file(archive, inner, progress, run, store, err);
     if (st != DCPK_OK)
         return st;
-    if (kind == DCPK_PATH_FILE)
+    if (kind == DCPK_PATH_FILE || inner != NULL)
         return open_plain_file(path, open_file, progress, run, store, err);
     st = dcpk_run_find(path, &found, err);
     if (st == DCPK_OK)

@@ -79,25 +79,44 @@ struct dcpk_run_files {
 };
 
 /*
- * The same among the files of an archive: what its one tracker names; else the one folder at any
+ * The same among the files of an archive. inner: the folder that is meant, or the end of its path;
+ * NULL: what its one tracker names; else the one folder at any
  * depth, the archive's root included, that holds a mark as above (not those inside such a folder),
  * else the one that is named iter_<digits> or release. run: set on success only; its folder is the
  * path in the archive, "" for the root. Errors: DCPK_EFORMAT when there is none, or several: names
  * some; those of the tracker.
  */
-dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, struct dcpk_run *run,
-                                struct dcpk_error *err);
+dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *inner,
+                                struct dcpk_run *run, struct dcpk_error *err);
 
-/* How a plain file becomes a store: formats/archive. run->folder is for messages. */
-typedef dcpk_status dcpk_run_open_file(const char *path, const struct dcpk_progress *progress,
-                                       struct dcpk_run *run, struct dcpk_store **store,
-                                       struct dcpk_error *err);
 /*
- * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file
- * by open_file. open_file: NULL when no archives can be read, plain files are then
- * DCPK_EUNSUPPORTED. progress: of unpacking. run, store: set on success only; dcpk_run_release,
- * dcpk_store_close. Errors: DCPK_EUSAGE for a file with the name of one of a checkpoint's; those of
- * the two.
+ * "run.tar:ckpt/iter_0000004", as messages name a checkpoint in an archive: nothing is at the path,
+ * and a plain file at what is before a colon. archive: that, else the path. Returns what is behind
+ * the colon, borrowed from path; NULL: the path is as it is. Errors: none; a path that is too long
+ * is as it is.
+ */
+#define DCPK_RUN_PATH_BYTES 4096
+const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES]);
+
+/*
+ * The path that means iteration `iteration` of what `path` means: its folder in a run folder, or in
+ * an archive. chosen: set on success only. Errors: DCPK_EUSAGE when the path is itself another
+ * iteration; DCPK_EFORMAT when the run folder has no such folder: names what it has; DCPK_EIO.
+ */
+dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCPK_RUN_PATH_BYTES],
+                            struct dcpk_error *err);
+
+/* How a plain file becomes a store: formats/archive. inner: as for dcpk_run_find_among. run->folder
+ * is for messages. */
+typedef dcpk_status dcpk_run_open_file(const char *path, const char *inner,
+                                       const struct dcpk_progress *progress, struct dcpk_run *run,
+                                       struct dcpk_store **store, struct dcpk_error *err);
+/*
+ * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file,
+ * or a folder in one (dcpk_run_split), by open_file. open_file: NULL when no archives can be read,
+ * plain files are then DCPK_EUNSUPPORTED. progress: of unpacking. run, store: set on success only;
+ * dcpk_run_release, dcpk_store_close. Errors: DCPK_EUSAGE for a file with the name of one of a
+ * checkpoint's; those of the two.
  */
 dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
                           const struct dcpk_progress *progress, struct dcpk_run *run,
@@ -142,7 +161,8 @@ dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct d
 
 /*
  * OUT must be apart from IN: not the same folder, not inside it, not around it, links resolved (of
- * a path that does not exist yet: of the part that does). in: an existing folder. Errors:
+ * a path that does not exist yet: of the part that does). in: an existing folder, or what
+ * dcpk_run_split takes apart: then its archive. Errors:
  * DCPK_EUSAGE naming both, or for an empty path; DCPK_EIO when a path cannot be resolved.
  */
 dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err);

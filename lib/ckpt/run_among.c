@@ -93,15 +93,31 @@ static bool same(const struct folder *a, const struct folder *b)
     return a->n == b->n && memcmp(a->path, b->path, a->n) == 0;
 }
 
-/* The files of one folder follow each other, so that a new folder differs from the last one. */
-static void collect(const struct dcpk_run_files *files, bool by_name, char *scratch,
-                    struct candidates *c)
+/* Does the folder's path end with `inner`, a whole one? Slashes around it do not count. */
+static bool is_meant(const struct folder *folder, const char *inner)
+{
+    size_t n;
+
+    inner += strspn(inner, "/");
+    n = strlen(inner);
+    while (n > 0 && inner[n - 1] == '/')
+        n--;
+    if (n == 0 || n > folder->n)
+        return n == folder->n;
+    return memcmp(folder->path + folder->n - n, inner, n) == 0 &&
+           (n == folder->n || folder->path[folder->n - n - 1] == '/');
+}
+
+/* Those that `inner` means, NULL: all. The files of one folder follow each other, so that a new
+ * folder differs from the last one. */
+static void collect(const struct dcpk_run_files *files, bool by_name, const char *inner,
+                    char *scratch, struct candidates *c)
 {
     struct folder folder;
 
     for (size_t i = 0; i < files->n; i++) {
         if (!find_outermost(files, files->names[i], by_name, scratch, &folder) ||
-            (c->n > 0 && same(&folder, &c->last)))
+            (inner != NULL && !is_meant(&folder, inner)) || (c->n > 0 && same(&folder, &c->last)))
             continue;
         if (c->n < MAX_SHOWN)
             c->list[c->n] = folder;
@@ -120,7 +136,8 @@ static bool is_tracker(const struct dcpk_run_files *files, const char *file, cha
            !find_outermost(files, file, false, scratch, &folder);
 }
 
-static dcpk_status several(const struct candidates *c, struct dcpk_error *err)
+/* Not one that is meant: those that are there. */
+static dcpk_status not_one(const struct candidates *c, const char *inner, struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
     dcpk_status st;
@@ -132,10 +149,12 @@ static dcpk_status several(const struct candidates *c, struct dcpk_error *err)
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK)
         st = dcpk_fail(err, DCPK_EFORMAT,
-                       "the archive holds %zu checkpoints and not one tracker (%s) that chooses: "
-                       "%s%s; unpack the one you mean",
-                       c->n, DCPK_TRACKER_NAME, (const char *)text.data,
-                       c->n > MAX_SHOWN ? ", ..." : "");
+                       "the archive holds %zu checkpoint%s and not one %s%s%s: %s%s; name the one "
+                       "you mean behind a colon, ARCHIVE:FOLDER",
+                       c->n, c->n == 1 ? "" : "s",
+                       inner == NULL ? "tracker (" DCPK_TRACKER_NAME : "called '",
+                       inner == NULL ? "" : inner, inner == NULL ? ") that chooses" : "'",
+                       (const char *)text.data, c->n > MAX_SHOWN ? ", ..." : "");
     dcpk_bytes_release(&text);
     return st;
 }
@@ -178,16 +197,20 @@ out:
     return st;
 }
 
-static dcpk_status by_looking(const struct dcpk_run_files *files, char *scratch,
+static dcpk_status by_looking(const struct dcpk_run_files *files, const char *inner, char *scratch,
                               struct dcpk_run *run, struct dcpk_error *err)
 {
     struct candidates c = {.n = 0};
+    bool is_other;
 
-    collect(files, false, scratch, &c);
+    collect(files, false, inner, scratch, &c);
     if (c.n == 0)
-        collect(files, true, scratch, &c);
-    if (c.n > 1)
-        return several(&c, err);
+        collect(files, true, inner, scratch, &c);
+    is_other = c.n == 0 && inner != NULL;
+    if (is_other)
+        collect(files, false, NULL, scratch, &c);
+    if (c.n > 1 || (c.n == 1 && is_other))
+        return not_one(&c, inner, err);
     if (c.n == 0)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "no checkpoint among the %zu files of the archive (looked for a folder "
@@ -199,8 +222,8 @@ static dcpk_status by_looking(const struct dcpk_run_files *files, char *scratch,
     return run->folder == NULL ? err->status : DCPK_OK;
 }
 
-dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, struct dcpk_run *run,
-                                struct dcpk_error *err)
+dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *inner,
+                                struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
     size_t longest = 0, n_trackers = 0, tracker = 0;
@@ -218,8 +241,10 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, struct dcpk_
             n_trackers++;
             tracker = i;
         }
-    st = n_trackers == 1 ? by_tracker(files, tracker, &found, err)
-                         : by_looking(files, scratch, &found, err);
+    if (n_trackers == 1 && inner == NULL)
+        st = by_tracker(files, tracker, &found, err);
+    else
+        st = by_looking(files, inner, scratch, &found, err);
     dcpk_free(scratch);
     if (st == DCPK_OK)
         *run = found;

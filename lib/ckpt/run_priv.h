@@ -29,6 +29,9 @@ char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
 /* The iteration that a folder's name of n bytes says: >= 0, RELEASE or UNKNOWN. */
 int64_t dcpk_run_name_iteration(const char *name, int n);
 
+/* The same of a path as it is spelled or, where that says nothing, of what it resolves to. */
+int64_t dcpk_run_path_iteration(const char *path);
+
 /* "<run>/iter_0000004" or "<run>/release", owned by the caller. */
 char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err);
 

@@ -317,13 +317,13 @@ static bool is_inside(const char *outer, const char *inner)
 
 dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err)
 {
-    char real_in[PATH_MAX], real_out[PATH_MAX];
+    char real_in[PATH_MAX], real_out[PATH_MAX], archive[DCPK_RUN_PATH_BYTES];
     const char *how;
     dcpk_status st;
 
     if (*in == '\0') /* resolved it would be the current folder */
         return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
-    st = resolve(in, real_in, err);
+    st = resolve(dcpk_run_split(in, archive) == NULL ? in : archive, real_in, err);
     if (st == DCPK_OK)
         st = resolve(out, real_out, err);
     if (st != DCPK_OK)

@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
 #include "lib/exec/journal.h"
 
 /* A running hash of numbers and texts. */
@@ -199,10 +200,12 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
     dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
     struct dcpk_hash hash;
     struct stat info;
+    char archive[DCPK_RUN_PATH_BYTES];
     size_t n_files = 0;
 
     memset(sum, 0, sizeof *sum);
-    if (stat(in, &info) == 0 && S_ISREG(info.st_mode)) {
+    (void)dcpk_run_split(in, archive);
+    if (stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
         hash_file(s, "", (uint64_t)info.st_size,
                   (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec,
                   &hash);

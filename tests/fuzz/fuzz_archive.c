@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (dcpk_archive_opener != NULL &&
-        dcpk_archive_opener(path, NULL, &run, &store, &err) == DCPK_OK) {
+        dcpk_archive_opener(path, NULL, NULL, &run, &store, &err) == DCPK_OK) {
         if (run.folder == NULL)
             abort();
         read_all(store);

@@ -102,7 +102,7 @@ static void find(const struct part *text, struct part *tracker)
     struct dcpk_run_files files = {.names = names, .read = read_tracker, .context = tracker};
 
     files.n = take_names(copy, names);
-    if (dcpk_run_find_among(&files, &run, &err) == DCPK_OK)
+    if (dcpk_run_find_among(&files, NULL, &run, &err) == DCPK_OK)
         check_found(&run, names, files.n);
     else if (err.text[0] == '\0')
         abort();

@@ -111,7 +111,7 @@ static dcpk_status find(size_t i, struct dcpk_run *run, struct dcpk_error *err)
         snprintf(names[files.n], sizeof names[0], "%s", cases[i].files[files.n]);
         pointers[files.n] = names[files.n];
     }
-    return dcpk_run_find_among(&files, run, err);
+    return dcpk_run_find_among(&files, NULL, run, err);
 }
 
 static void finds(void **state)

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_list.c - looks through a run folder: what iterations there are, and which one is meant. */
+#include "lib/ckpt/run_list.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/bytes.h"
+#include "lib/base/sink.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/summary.h"
+
+#define MAX_SHOWN 8 /* iterations that a message names */
+
+void dcpk_run_list_release(struct dcpk_run_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        dcpk_free(list->entries[i].name);
+    dcpk_free(list->entries);
+    *list = (struct dcpk_run_list){0};
+}
+
+/* Count the plain files in a folder, at any depth. */
+static dcpk_status measure(char *folder, struct dcpk_run_entry *entry, struct dcpk_error *err)
+{
+    char *const roots[] = {folder, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_COMFOLLOW, NULL);
+    FTSENT *e;
+
+    if (walk == NULL)
+        return dcpk_fail_errno(err, errno, "looking through '%s'", folder);
+    while ((e = fts_read(walk)) != NULL) {
+        if (e->fts_info != FTS_F)
+            continue;
+        entry->n_files++;
+        entry->n_bytes += (uint64_t)e->fts_statp->st_size;
+    }
+    fts_close(walk);
+    return DCPK_OK;
+}
+
+/* Open it as a reader would; what is in the way of that is why it is not complete. */
+static void open_entry(const char *folder, const struct dcpk_format *const *formats,
+                       struct dcpk_run_entry *entry)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_store *store = NULL;
+    size_t n;
+    dcpk_status st = dcpk_store_open(folder, &store, &why);
+
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, formats, NULL, &ckpt, &why);
+    if (st == DCPK_OK)
+        entry->format = ckpt->format->name;
+    if (st == DCPK_OK)
+        st = dcpk_check_places(ckpt, &why);
+    if (st == DCPK_OK && ckpt->format->check_whole != NULL)
+        st = ckpt->format->check_whole(ckpt, &why);
+    entry->is_complete = st == DCPK_OK;
+    if (st != DCPK_OK) {
+        snprintf(entry->why, sizeof entry->why, "opening '%s': ", folder);
+        n = strlen(entry->why);
+        n = strncmp(why.text, entry->why, n) == 0 ? n : 0; /* its name stands beside it */
+        snprintf(entry->why, sizeof entry->why, "%s", why.text + n);
+    }
+    dcpk_checkpoint_close(ckpt);
+}
+
+static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *formats,
+                              struct dcpk_run_entry *entry, struct dcpk_error *err)
+{
+    char *folder = dcpk_run_text(err, "%.*s/%s", dcpk_run_trimmed(run), run, entry->name);
+    dcpk_status st = folder == NULL ? err->status : measure(folder, entry, err);
+
+    if (st == DCPK_OK && !entry->is_partial)
+        open_entry(folder, formats, entry);
+    else
+        snprintf(entry->why, sizeof entry->why,
+                 "a run of this program was cut short, or still goes on");
+    dcpk_free(folder);
+    return st;
+}
+
+/* The iteration that a name stands for, and whether it is a partial one. */
+static int64_t name_iteration(const char *name, bool *is_partial)
+{
+    const size_t n = strlen(name), n_suffix = strlen(DCPK_PARTIAL_SUFFIX);
+
+    *is_partial = dcpk_ends_with(name, DCPK_PARTIAL_SUFFIX);
+    return dcpk_run_name_iteration(name, (int)(*is_partial ? n - n_suffix : n));
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const struct dcpk_run_entry *a = left, *b = right;
+
+    if (a->iteration != b->iteration)
+        return a->iteration < b->iteration ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* The folders among the names that stand for an iteration, in order. */
+static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
+                           struct dcpk_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st = dcpk_store_list(store, &names, &n, err);
+
+    if (st == DCPK_OK) {
+        list->entries = dcpk_alloc_array(n, sizeof *list->entries, err);
+        st = list->entries == NULL ? err->status : DCPK_OK;
+    }
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        struct dcpk_run_entry entry = {0};
+        enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+
+        entry.iteration = name_iteration(names[i], &entry.is_partial);
+        if (entry.iteration != DCPK_ITERATION_UNKNOWN)
+            st = dcpk_store_look(store, names[i], &kind, err);
+        if (st != DCPK_OK || kind != DCPK_PATH_FOLDER)
+            continue;
+        entry.name = dcpk_run_text(err, "%s", names[i]);
+        if (entry.name == NULL)
+            st = err->status;
+        else
+            list->entries[list->n++] = entry;
+    }
+    dcpk_free(names);
+    if (list->n > 1)
+        qsort(list->entries, list->n, sizeof *list->entries, compare_entries);
+    return st;
+}
+
+/* Is it a folder that holds iterations, and is no checkpoint itself? */
+static dcpk_status is_run(const char *path, bool *yes, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+    bool is_checkpoint = false;
+    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+
+    if (st == DCPK_OK && kind == DCPK_PATH_FOLDER)
+        st = dcpk_run_find_mark(path, &is_checkpoint, err);
+    *yes = st == DCPK_OK && kind == DCPK_PATH_FOLDER && !is_checkpoint &&
+           dcpk_run_path_iteration(path) == DCPK_ITERATION_UNKNOWN;
+    return st;
+}
+
+/* The iterations of a run folder, nothing more known of each; none of what is no run folder. */
+static dcpk_status look_through(const char *path, struct dcpk_run_list *list,
+                                struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+    bool yes;
+    dcpk_status st = is_run(path, &yes, err);
+
+    if (st != DCPK_OK || !yes)
+        return st;
+    st = dcpk_store_open(path, &store, err);
+    if (st == DCPK_OK)
+        st = collect(store, list, err);
+    dcpk_store_close(store);
+    return st;
+}
+
+dcpk_status dcpk_run_list(const char *path, const struct dcpk_format *const *formats,
+                          struct dcpk_run_list *list, struct dcpk_error *err)
+{
+    struct dcpk_run_list found = {0};
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    int64_t named = DCPK_ITERATION_UNKNOWN;
+    dcpk_status st = look_through(path, &found, err);
+
+    if (st == DCPK_OK && found.n > 0 && dcpk_run_read_tracker(path, &named, &ignored) != DCPK_OK)
+        named = DCPK_ITERATION_UNKNOWN;
+    for (size_t i = 0; i < found.n && formats != NULL && st == DCPK_OK; i++) {
+        found.entries[i].is_named =
+            !found.entries[i].is_partial && found.entries[i].iteration == named;
+        st = fill_entry(path, formats, &found.entries[i], err);
+    }
+    if (st == DCPK_OK)
+        *list = found;
+    else
+        dcpk_run_list_release(&found);
+    return st;
+}
+
+/* There is no such iteration: name those that are there. */
+static dcpk_status no_such(const char *path, int64_t iteration, struct dcpk_error *err)
+{
+    struct dcpk_run_list list = {0};
+    struct dcpk_bytes text = {0};
+    char number[DCPK_ITERATION_TEXT_BYTES];
+    size_t n = 0;
+    dcpk_status st = look_through(path, &list, err);
+
+    for (size_t i = 0; i < list.n; i++)
+        if (!list.entries[i].is_partial && n++ < MAX_SHOWN)
+            dcpk_bytes_printf(&text, "%s%s", n == 1 ? "" : ", ",
+                              dcpk_run_iteration_text(list.entries[i].iteration, number));
+    dcpk_bytes_u8(&text, 0);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK)
+        st = dcpk_fail(err, DCPK_EFORMAT, "'%s' has no iteration %s%s%s%s", path,
+                       dcpk_run_iteration_text(iteration, number), n == 0 ? "" : ", but ",
+                       (const char *)text.data, n > MAX_SHOWN ? ", ..." : "");
+    dcpk_bytes_release(&text);
+    dcpk_run_list_release(&list);
+    return st;
+}
+
+/* A checkpoint itself, or a folder in an archive: it can only be that iteration already. */
+static dcpk_status check_is(const char *path, int64_t iteration, struct dcpk_error *err)
+{
+    char number[DCPK_ITERATION_TEXT_BYTES];
+
+    if (dcpk_run_path_iteration(path) == iteration)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "'%s' is itself a checkpoint, and not called iteration %s",
+                     path, dcpk_run_iteration_text(iteration, number));
+}
+
+dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCPK_RUN_PATH_BYTES],
+                            struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+    bool is_run_folder = false, is_inner;
+    char *folder = NULL;
+    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+
+    if (st == DCPK_OK && strlen(path) >= DCPK_RUN_PATH_BYTES - sizeof "/iter_" - 20)
+        st = dcpk_fail(err, DCPK_EUSAGE, "the path '%.100s...' is too long", path);
+    if (st != DCPK_OK)
+        return st;
+    is_inner = dcpk_run_split(path, chosen) != NULL;
+    snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", path);
+    if (kind == DCPK_PATH_NOTHING && !is_inner) /* opening it says what is wrong */
+        return DCPK_OK;
+    if (kind == DCPK_PATH_FOLDER)
+        st = is_run(path, &is_run_folder, err);
+    if (st == DCPK_OK && kind != DCPK_PATH_FILE && !is_run_folder)
+        st = check_is(path, iteration, err);
+    if (st != DCPK_OK || (kind != DCPK_PATH_FILE && !is_run_folder))
+        return st;
+    folder = dcpk_run_iteration_path(kind == DCPK_PATH_FILE ? "" : path, iteration, err);
+    if (folder == NULL)
+        return err->status;
+    if (kind == DCPK_PATH_FILE) {
+        snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s:%s", path, folder + 1);
+    } else {
+        snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", folder);
+        st = dcpk_run_look(folder, 0, &kind, err);
+        if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
+            st = no_such(path, iteration, err);
+    }
+    dcpk_free(folder);
+    return st;
+}
