@@ -72,10 +72,20 @@ static void print_numbers(const struct dcpk_stats *s)
             printf("%*s", i == 0 ? 9 : 10, "-");
 }
 
+/* Behind the numbers where it fits, which end at column `at`; else whole on a line of its own. */
+static void put_key(const char *key, size_t at)
+{
+    const bool fits = at + 2 + strlen(key) <= DCPK_CLI_COLUMNS;
+
+    fputs(fits ? "  " : "\n    ", stdout);
+    dcpk_inspect_put_key(key, fits ? at + 2 : 4, 4);
+    putchar('\n');
+}
+
 static void print_table(const struct row *rows, size_t n, const struct dcpk_stats_findings *found)
 {
     const int nan_columns = digits(found->n_nan, 3), inf_columns = digits(found->n_inf, 3);
-    const size_t at = (size_t)(39 + 2 + nan_columns + 2 + inf_columns + 2 + 6 + 2);
+    const size_t at = (size_t)(39 + 2 + nan_columns + 2 + inf_columns + 2 + 6);
 
     printf("%9s%10s%10s%10s  %*s  %*s  %6s  %s\n", "min", "max", "mean", "L2 norm", nan_columns,
            "NaN", inf_columns, "Inf", "zeros", "tensor");
@@ -84,12 +94,11 @@ static void print_table(const struct row *rows, size_t n, const struct dcpk_stat
 
         print_numbers(s);
         if (s->has_numbers && s->n_elems > 0)
-            printf("  %*" PRIu64 "  %*" PRIu64 "  %5.1f%%  ", nan_columns, s->n_nan, inf_columns,
+            printf("  %*" PRIu64 "  %*" PRIu64 "  %5.1f%%", nan_columns, s->n_nan, inf_columns,
                    s->n_inf, 100.0 * (double)s->n_zero / (double)s->n_elems);
         else
-            printf("  %*s  %*s  %6s  ", nan_columns, "-", inf_columns, "-", "-");
-        dcpk_inspect_put_key(rows[i].key, at, at);
-        putchar('\n');
+            printf("  %*s  %*s  %6s", nan_columns, "-", inf_columns, "-", "-");
+        put_key(rows[i].key, at);
     }
 }
 
