@@ -3,7 +3,7 @@
 
 Megatron's own classes (megatron/core/extensions/transformer_engine.py) inherit from these, so that what they make of parameters in a
 checkpoint is Megatron's code. Names, order and shapes as in Transformer Engine v2.9: transformer_engine/pytorch/module/linear.py,
-layernorm_linear.py, grouped_linear.py (__init__), ops/basic/layer_norm.py, rmsnorm.py, attention/dot_product_attention/
+layernorm_linear.py, grouped_linear.py (__init__, reset_parameters), ops/basic/layer_norm.py, rmsnorm.py, attention/dot_product_attention/
 dot_product_attention.py; every one of them has an extra state (module/base.py and ops/op.py, get_extra_state: without FP8 an empty tensor).
 """
 import contextlib
@@ -34,6 +34,13 @@ class WithState(torch.nn.Module):
     def add(self, name, *shape, dtype=None):
         self.register_parameter(name, torch.nn.Parameter(torch.zeros(*shape, dtype=dtype or torch.get_default_dtype())))
 
+    def mark(self):
+        """reset_parameters(): how the layer's own parameters are cut."""
+        for name, param in self.named_parameters(recurse=False):
+            if name.startswith("weight") or name.startswith("bias") and self.parallel_mode == "column":
+                param.tensor_model_parallel, param.partition_stride = True, 1
+                param.partition_dim = 1 if self.parallel_mode == "row" else 0
+
     def cut(self, in_features, out_features, tp_group=None, tp_size=1, parallel_mode=None, **_kwargs):
         """The features of this rank."""
         size = tp_size if tp_group is None else torch.distributed.get_world_size(tp_group)
@@ -50,6 +57,7 @@ class Linear(WithState):
         self.add("weight", self.out_features, self.in_features, dtype=params_dtype)
         if bias:
             self.add("bias", self.out_features, dtype=params_dtype)
+        self.mark()
 
 
 class LayerNormLinear(WithState):
@@ -63,6 +71,7 @@ class LayerNormLinear(WithState):
         self.add("weight", self.out_features, self.in_features, dtype=params_dtype)
         if bias:
             self.add("bias", self.out_features, dtype=params_dtype)
+        self.mark()
 
 
 class GroupedLinear(WithState):
@@ -74,6 +83,7 @@ class GroupedLinear(WithState):
             self.add(f"weight{i}", self.out_features, self.in_features, dtype=params_dtype)
             if bias:
                 self.add(f"bias{i}", self.out_features, dtype=params_dtype)
+        self.mark()
 
 
 class RMSNorm(WithState):

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -32,7 +33,7 @@ import megatron_cpu
 # name: (family, settings of megatron_toy.py, formats, first release). One rank, and te's Adam, where nothing else is said. Under STOPS
 # Megatron itself ends before it has asked: its message is the fixture.
 BOTH = ("torch_dist", "fsdp_dtensor")
-TORCH_DIST, FSDP = ("torch_dist",), ("fsdp_dtensor",)
+TORCH_DIST, FSDP, V2 = ("torch_dist",), ("fsdp_dtensor",), ("fsdp_v2",)
 CASES = {
     "dense": ("dense", "", BOTH, (0, 15)),
     "dense_dp2": ("dense", "dp=2", BOTH, (0, 15)),
@@ -85,6 +86,7 @@ CASES = {
     "te_dense": ("dense", "impl=te", BOTH, (0, 15)),
     "te_dense_tp2": ("dense", "impl=te tp=2", BOTH, (0, 15)),
     "te_layernorm": ("layernorm", "impl=te", BOTH, (0, 15)),
+    "te_gelu_tp2": ("gelu", "impl=te tp=2", FSDP, (0, 15)),
     "te_tied": ("tied", "impl=te", TORCH_DIST, (0, 15)),
     "te_moe": ("moe", "impl=te", BOTH, (0, 15)),
     "te_moe_grouped": ("moe_grouped", "impl=te", BOTH, (0, 15)),
@@ -100,14 +102,30 @@ CASES = {
     "te_mamba_mtp": ("mamba_mtp", "impl=te", BOTH, (0, 18)),
     "te_gdn": ("gdn", "impl=te", BOTH, (0, 17)),
     "te_heterogeneous": ("heterogeneous_run", "impl=te", TORCH_DIST, (0, 15)),
+    "v2_gelu": ("gelu", "fsdp=2 without=optim dp=2", FSDP, (99,)),
+    "v2_te_gelu": ("gelu", "fsdp=2 without=optim impl=te", FSDP, (99,)),
+    "v2_gelu_with_optim": ("gelu", "fsdp=2", FSDP, (99,)),
+    "v2_dense": ("dense", "fsdp=2 without=optim", FSDP, (99,)),
+    "v2_moe_gelu_ep2": ("moe_gelu", "fsdp=2 without=optim ep=2", FSDP, (99,)),
+    "dense_dp2_v2": ("dense", "fsdp=2 dp=2", V2, (99,)),
+    "moe_v2": ("moe", "fsdp=2", V2, (99,)),
+    "tied_v2": ("tied", "fsdp=2", V2, (99,)),
+    "te_moe_grouped_v2": ("moe_grouped", "fsdp=2 impl=te", V2, (99,)),
+    "dense_torch_adam_v2": ("dense", "fsdp=2 adam=torch", V2, (99,)),
     "golden_dense": ("golden_dense", "tp=2 pp=2", TORCH_DIST, (0, 15)),
     "golden_dense_dp2": ("golden_dense", "dp=2", FSDP, (0, 15)),
     "golden_fp32": ("golden_dense", "dtype=fp32", TORCH_DIST, (0, 15)),
     "golden_moe": ("golden_moe", "ep=2 pp=2", TORCH_DIST, (0, 15)),
-    "golden_moe_ep2dp4": ("golden_moe", "ep=2 dp=4", FSDP, (0, 15)),
+    "golden_moe_ep2dp4": ("golden_moe_groups", "ep=2 dp=4", FSDP, (0, 15)),
+    "golden_moe_groups": ("golden_moe_groups", "ep=2 pp=2", TORCH_DIST, (0, 15)),
 }
-STOPS = {"torch_dist.dense_torch_adam", "torch_dist.dense_sgd", "torch_dist.te_mla_fused", "fsdp_dtensor.dense_no_optim", "fsdp_dtensor.dense_fp32", "fsdp_dtensor.dense_tp2",
-         "fsdp_dtensor.moe_tp2ep2"}  # the last two up to core 0.17, where Transformer Engine is not installed
+STOPS = set("""torch_dist.dense_torch_adam torch_dist.dense_sgd torch_dist.te_mla_fused fsdp_dtensor.dense_no_optim fsdp_dtensor.dense_fp32
+ fsdp_dtensor.v2_dense fsdp_dtensor.v2_gelu_with_optim fsdp_dtensor.dense_tp2 fsdp_dtensor.moe_ep2
+ fsdp_dtensor.moe_tp2ep2 fsdp_dtensor.golden_moe_ep2dp4 fsdp_dtensor.te_moe_grouped_ep2 fsdp_dtensor.te_moe_grouped_bias
+ fsdp_dtensor.te_mla_moe_grouped fsdp_dtensor.mamba fsdp_dtensor.te_mamba""".split())
+# Not to be built in a release: core 0.16 has MLA with Transformer Engine only; core 0.15 stops at experts with TP, without sequence
+# parallelism (model_parallel_config.py lacks an import).
+LEFT_OUT = {"core-0.16": r"\.mla", "core-0.15": r"\.moe_tp2ep2"}
 # Of the arguments those that a loader's request follows from, and whatever else is not the parser's default.
 SHAPING = """num_layers hidden_size ffn_hidden_size num_attention_heads group_query_attention num_query_groups kv_channels padded_vocab_size
  vocab_size make_vocab_size_divisible_by swiglu squared_relu add_bias_linear add_qkv_bias normalization qk_layernorm
@@ -163,7 +181,9 @@ def parsed_args(toy, settings, folder):
         setattr(args, pattern, family["pattern"])
         args.is_hybrid_model = True
     args.optimizer = "sgd" if toy.LAYOUT["adam"] == "sgd" else "adam"
-    args.use_distributed_optimizer = toy.IS_ZERO or toy.IS_FSDP
+    args.use_distributed_optimizer = (toy.IS_ZERO or toy.IS_FSDP) and not toy.IS_V2
+    if toy.IS_V2:
+        args.megatron_fsdp_version = 2
     args.num_distributed_optimizer_instances = toy.INSTANCES
     args.ckpt_format = "fsdp_dtensor" if toy.IS_FSDP else "torch_dist"
     args.dist_ckpt_optim_fully_reshardable = toy.LAYOUT["layout"] == "fully_reshardable"
@@ -314,6 +334,29 @@ def ask(toy, args):
     raise AssertionError("load_checkpoint() asked for nothing")
 
 
+def ask_v2(toy):
+    """What Megatron-FSDP v2's own load_checkpoint(model, optimizer, folder) asks for."""
+    import torch.distributed.checkpoint as dcp
+    from megatron.core.distributed.fsdp.src.megatron_fsdp.experimental import fully_shard_optimizer, load_checkpoint
+
+    found = []
+
+    def stop(request, **_):
+        found.extend(rows_of_dcp(request))
+        raise Asked
+
+    dcp.load = stop
+    model = toy.checkpointing.unwrap_model([toy.wrap_fsdp()])[0]
+    # Megatron's own optimizer leaves out what a rank holds nothing of, and with it ranks would wait for each other forever.
+    optimizer = (toy.Fused if toy.LAYOUT["adam"] == "fused" else torch.optim.AdamW)(model.parameters())
+    fully_shard_optimizer(optimizer)
+    try:
+        load_checkpoint(model, optimizer, "")
+    except Asked:
+        return found
+    raise AssertionError("load_checkpoint() asked for nothing")
+
+
 def paths_of(value, prefix=()):
     """Of every entry of nested dicts, and of the fields of the first group."""
     for key, inner in value.items():
@@ -392,15 +435,18 @@ def run_rank(tree, case, ckpt_format, folder, out):
     """One rank of a case, in a process of its own."""
     family, settings, _, _ = CASES[case]
     words = [word for word in settings.split() if not word.startswith("dp=")]
-    sys.argv = ["megatron_requests.py", "request", tree, family, folder, f"fsdp={int(ckpt_format == 'fsdp_dtensor')}", *words]
+    sys.argv = ["megatron_requests.py", "request", tree, family, folder, f"fsdp={int(ckpt_format != 'torch_dist')}", *words]
     import megatron_toy as toy
 
     stops = None
     args = parsed_args(toy, settings, folder)
     same_model(toy, args)
     try:
-        rows = list(rows_of_common_state(toy, args, folder)) if toy.LAYOUT["common"] else ask(toy, args)
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        if ckpt_format == "fsdp_v2":
+            rows = ask_v2(toy)
+        else:
+            rows = list(rows_of_common_state(toy, args, folder)) if toy.LAYOUT["common"] else ask(toy, args)
+    except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         if f"{ckpt_format}.{case}" not in STOPS:
             raise
         last = traceback.extract_tb(error.__traceback__)
@@ -452,6 +498,7 @@ def run_case(tree, case, ckpt_format, out):
             log = os.path.join(folder, f"log.{rank}")
             sys.stdout = sys.stderr = open(log, "w", encoding="utf-8")
             code = 1
+            signal.alarm(300)  # ranks that wait for each other
             try:
                 run_rank(tree, case, ckpt_format, folder, out)
                 code = 0
@@ -490,6 +537,7 @@ def ask_all(tree, out, only="."):
 def ask_of(tree, out, only, impl):
     cases = [(case, ckpt_format, f"{release_name(tree)}.{ckpt_format}.{case}") for case, (_, settings, formats, since) in CASES.items()
              for ckpt_format in formats if megatron_cpu.release_of(tree) >= since and impl_of(settings) == impl]
+    cases = [row for row in cases if not re.search(LEFT_OUT.get(release_name(tree), "$^"), row[2])]
     cases = [row for row in cases if re.search(only, row[2])]
     if not cases:
         return 0

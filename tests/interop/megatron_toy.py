@@ -30,7 +30,7 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
               backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="", impl="local", rerun="", common="")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
-IS_FSDP = LAYOUT["fsdp"] == "1" or ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
+IS_FSDP = LAYOUT["fsdp"] in ("1", "2") or ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 INSTANCES, IS_ZERO = int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
 DTYPE = dict(bf16=torch.bfloat16, fp16=torch.float16, fp32=torch.float32)[LAYOUT["dtype"]]
@@ -61,10 +61,12 @@ FAMILIES = {
     "bias": dict(layers=2, config=dict(add_bias_linear=True)),
     "golden_dense": dict(layers=4, vocab=256, config=GOLDEN),
     "golden_moe": dict(layers=4, vocab=256, config=dict(GOLDEN, **MOE) | dict(num_query_groups=4, moe_ffn_hidden_size=48, moe_layer_freq=[0, 1, 1, 1])),
+    "golden_moe_groups": dict(layers=4, vocab=256, config=dict(GOLDEN, **MOE) | dict(moe_ffn_hidden_size=48, moe_layer_freq=[0, 1, 1, 1])),
     "mtp_dense": dict(layers=2, config=dict(mtp_num_layers=1)),
     "moe_grouped": dict(layers=2, config=dict(MOE, moe_layer_freq=[0, 1], moe_grouped_gemm=True)),
     "moe_grouped_bias": dict(layers=2, config=dict(MOE, moe_grouped_gemm=True, add_bias_linear=True)),
     "mla_moe_grouped": dict(layers=2, config=dict(MLA, qk_layernorm=True, multi_latent_attention=True, moe_grouped_gemm=True, **MOE)),
+    "moe_gelu": dict(layers=2, swiglu=False, config=MOE),
     "moe_mixed": dict(layers=4, config=dict(MOE, moe_layer_freq=[0, 1, 0, 1], moe_shared_expert_intermediate_size=8, qk_layernorm=True)),
     "moe": dict(layers=4, config=dict(MOE, moe_ffn_hidden_size=24)),  # old releases have one size for all
     "moe_shared": dict(layers=2, config=dict(SHARED, qk_layernorm=True, add_qkv_bias=True)),
@@ -90,6 +92,7 @@ family = FAMILIES[FAMILY]
 VOCAB = family.get("vocab", 32)
 RELEASE = megatron_cpu.release_of(TREE)
 IS_OLD = RELEASE < (0, 13)  # its functions know nothing of metadata, nor of the chunk of a virtual pipeline they are asked of
+IS_V2 = LAYOUT["fsdp"] == "2"  # Megatron-FSDP's second version, experimental in main
 IS_TE = LAYOUT["impl"] == "te"
 megatron_cpu.start(TREE, IS_TE)
 if not IS_FSDP:
@@ -466,7 +469,7 @@ if LAYOUT["adam"] == "fused":
             setattr(distrib_optimizer, name, value)
 optimizer_config = OptimizerConfig(optimizer="sgd" if LAYOUT["adam"] == "sgd" else "adam", lr=1e-3, min_lr=1e-4, weight_decay=0.01,
                                    bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16, initial_loss_scale=2.0**16,
-                                   params_dtype=DTYPE, use_distributed_optimizer=IS_ZERO or IS_FSDP)
+                                   params_dtype=DTYPE, use_distributed_optimizer=(IS_ZERO or IS_FSDP) and not IS_V2)
 STATES = (".momentum_buffer",) if LAYOUT["adam"] == "sgd" else (".exp_avg", ".exp_avg_sq")
 if LAYOUT["precise"]:
     # Set behind the check for Transformer Engine.
@@ -475,13 +478,15 @@ ddp = dict(grad_reduce_in_fp32=True, use_distributed_optimizer=IS_ZERO, num_dist
 if IS_FSDP:
     ddp.update(use_distributed_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True, use_megatron_fsdp=True,
                data_parallel_sharding_strategy="optim_grads_params", bucket_size=40000000)
+if IS_V2:
+    ddp.update(megatron_fsdp_version=2, use_distributed_optimizer=False)
 ddp_config = None if RELEASE < (0, 7) else call(megatron.core.distributed.DistributedDataParallelConfig, **ddp)
 args = argparse.Namespace(
     ckpt_format="fsdp_dtensor" if IS_FSDP else "torch_dist", no_save_optim="optim" in LAYOUT["without"],
     no_save_rng="rng" in LAYOUT["without"], swiglu=swiglu,
     num_experts=with_experts, data_parallel_random_init=False, iteration=ITERATION, ckpt_drop_redundant_extra_state=False,
     dist_ckpt_save_pre_mcore_014=False, ckpt_fully_parallel_save=True, dist_ckpt_optim_fully_reshardable=True,
-    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=IS_ZERO or IS_FSDP, data_parallel_size=WORLD // TP // PP,
+    distrib_optim_fully_reshardable_mem_efficient=False, use_distributed_optimizer=(IS_ZERO or IS_FSDP) and not IS_V2, data_parallel_size=WORLD // TP // PP,
     world_size=WORLD, bf16=DTYPE == torch.bfloat16, fp16=DTYPE == torch.float16,
     max_position_embeddings=32, padded_vocab_size=VOCAB, transformer_impl="local", hybrid_layer_pattern=family.get("pattern"),
     untie_embeddings_and_output_weights=not family.get("tied", False), consumed_train_samples=0,
@@ -508,7 +513,19 @@ def wrap_fsdp():
     """The first chunk under Megatron-FSDP, which puts parameters of its own in the place of the model's."""
     from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
 
+    if IS_V2:
+        return wrap_fsdp_v2(FullyShardedDataParallel)
     return FullyShardedDataParallel(config, ddp_config, models[0], device=torch.device("cpu"))
+
+
+def wrap_fsdp_v2(make):
+    """It asks for a CUDA device, of which it uses the streams, and for buffers that know theirs."""
+    from megatron.core.distributed.fsdp.src.megatron_fsdp.experimental import dbuffer
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+    dbuffer.DBuffer.allocation_stream = property(lambda _self: torch.cuda.current_stream(), lambda _self, _stream: None)
+    groups = ProcessGroupCollection.use_mpu_process_groups()
+    return make(config, ddp_config, models[0], device=types.SimpleNamespace(type="cuda"), pg_collection=groups)
 
 
 def make_optimizer(wrapped):
