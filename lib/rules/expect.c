@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expect.c - the layers that args make, each of its kind. */
+#include "lib/rules/expect.h"
+
+#include <string.h>
+
+#include "lib/rules/expect_priv.h"
+
+#define MAX_KINDS  64
+#define MAX_LAYERS 100000 /* of a model; args come from a file */
+
+/* Is layer `number` one of those that a frequency or a list of zeros and ones picks? */
+static bool picks(const struct dcpk_value *list, int64_t number)
+{
+    int64_t on = 0;
+
+    return dcpk_value_as_int(dcpk_value_at(list, (size_t)number), &on) && on != 0;
+}
+
+static bool is_list(const struct dcpk_value *v)
+{
+    return v != NULL && (v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE);
+}
+
+/* An int picks every n-th layer, from the first on (moe_layer_freq). */
+static bool is_moe(const struct dcpk_arch *arch, int64_t number)
+{
+    const struct dcpk_value *freq = dcpk_value_get(arch->attrs, "moe_layer_freq");
+
+    if (arch->expected->n_experts == 0)
+        return false;
+    return is_list(freq) ? picks(freq, number)
+                         : number % dcpk_arch_int(arch, "moe_layer_freq", 1) == 0;
+}
+
+/* An int leaves out every n-th layer, from the n-th on (linear_attention_freq). */
+static bool is_linear(const struct dcpk_arch *arch, int64_t number)
+{
+    const struct dcpk_value *freq = dcpk_value_get(arch->attrs, "linear_attention_freq");
+    const int64_t n = dcpk_arch_int(arch, "linear_attention_freq", 0);
+
+    if (dcpk_arch_text(arch, "experimental_attention_variant") == NULL)
+        return false;
+    return is_list(freq) ? picks(freq, number) : n == 0 || (number + 1) % n != 0;
+}
+
+static unsigned layer_traits(const struct dcpk_arch *arch, int64_t number)
+{
+    const unsigned attention = is_linear(arch, number)  ? HAS_GDN
+                               : arch->expected->is_mla ? HAS_MLA
+                                                        : HAS_QKV;
+
+    return attention | (is_moe(arch, number) ? (unsigned)HAS_MOE : (unsigned)HAS_DENSE);
+}
+
+/* A letter of a hybrid's pattern (MC/models/hybrid/hybrid_layer_allocation.py@core_v0.19.0); 0:
+ * none. */
+static unsigned letter_traits(const struct dcpk_arch *arch, char letter)
+{
+    switch (letter) {
+    case 'M':
+        return HAS_MAMBA;
+    case '*':
+        return arch->expected->is_mla ? HAS_MLA : HAS_QKV;
+    case '-':
+        return HAS_DENSE;
+    case 'E':
+        return HAS_MOE;
+    case 'G':
+        return HAS_GDN;
+    default:
+        return 0;
+    }
+}
+
+struct layers {
+    struct dcpk_arch *arch;
+    struct dcpk_expected_layer *list;
+    size_t n, capacity;
+};
+
+static dcpk_status add_layer(struct layers *layers, enum dcpk_section section, int64_t number,
+                             int64_t inner, unsigned traits, struct dcpk_error *err)
+{
+    struct dcpk_expected_layer *layer = &layers->list[layers->n];
+
+    *layer = (struct dcpk_expected_layer){.section = section,
+                                          .number = number,
+                                          .inner = inner,
+                                          .is_wrapper = (traits & HAS_MTP) != 0};
+    layers->n++;
+    return dcpk_arch_kind(layers->arch, traits, &layer->kind, err);
+}
+
+/* Letters of a pattern up to `end`; stages of a pipeline are parted by '|'. */
+static dcpk_status add_pattern(struct layers *layers, const char *pattern, size_t n,
+                               enum dcpk_section section, int64_t number, struct dcpk_error *err)
+{
+    int64_t at = 0;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const unsigned traits = letter_traits(layers->arch, pattern[i]);
+
+        if (pattern[i] == '|')
+            continue;
+        if (traits == 0)
+            return dcpk_arch_unknown(layers->arch, err, "layers '%c' of a hybrid model",
+                                     pattern[i]);
+        st = section == DCPK_DECODER_LAYERS ? add_layer(layers, section, at, -1, traits, err)
+                                            : add_layer(layers, section, number, at, traits, err);
+        at++;
+    }
+    return st;
+}
+
+/* The part behind each '/' is the stack of one layer of multi-token prediction. */
+static dcpk_status add_hybrid(struct layers *layers, const char *pattern, struct dcpk_error *err)
+{
+    size_t n = strcspn(pattern, "/");
+    int64_t number = 0;
+    dcpk_status st = add_pattern(layers, pattern, n, DCPK_DECODER_LAYERS, 0, err);
+
+    layers->arch->expected->n_decoder_layers = (int64_t)layers->n;
+    while (st == DCPK_OK && pattern[n] == '/') {
+        pattern += n + 1;
+        n = strcspn(pattern, "/");
+        st = add_layer(layers, DCPK_MTP_LAYERS, number, -1, HAS_MTP, err);
+        if (st == DCPK_OK)
+            st = add_pattern(layers, pattern, n, DCPK_MTP_LAYERS, number, err);
+        number++;
+    }
+    return st;
+}
+
+/* Multi-token prediction: each a wrapper around a layer like the decoder's last. */
+static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_error *err)
+{
+    const struct dcpk_arch *arch = layers->arch;
+    const bool repeats = dcpk_arch_given(arch, "mtp_use_repeated_layer");
+    const int64_t n = repeats ? 1 : dcpk_arch_int(arch, "mtp_num_layers", 0);
+    dcpk_status st = DCPK_OK;
+
+    if (!dcpk_arch_given(arch, "mtp_num_layers"))
+        return DCPK_OK;
+    for (int64_t i = 0; i < n && st == DCPK_OK; i++) {
+        st = add_layer(layers, DCPK_MTP_LAYERS, i, -1, HAS_MTP, err);
+        if (st == DCPK_OK)
+            st = add_layer(layers, DCPK_MTP_LAYERS, i, -1, layer_traits(arch, n_layers - 1), err);
+    }
+    return st;
+}
+
+/*
+ * Does the loader stack the decoder's layers? TransformerBlock.sharded_state_dict@0.15 to main;
+ * hybrid stacks never are (torch_dist.md 4.2).
+ */
+static bool is_stacked(const struct dcpk_arch *arch)
+{
+    static const char *const frequencies[] = {"moe_layer_freq", "linear_attention_freq"};
+
+    for (size_t i = 0; i < 2; i++)
+        if (is_list(dcpk_value_get(arch->attrs, frequencies[i])) ||
+            dcpk_arch_int(arch, frequencies[i], 1) > 1)
+            return false;
+    return !arch->expected->is_hybrid;
+}
+
+/* The pattern of a hybrid model, NULL: it is none. (0.16: hybrid_override_pattern.) */
+static const char *hybrid_pattern(const struct dcpk_arch *arch)
+{
+    const char *pattern = dcpk_arch_text(arch, "hybrid_layer_pattern");
+
+    if (pattern == NULL)
+        pattern = dcpk_arch_text(arch, "hybrid_override_pattern");
+    return pattern != NULL && *pattern != '\0' ? pattern : NULL;
+}
+
+static dcpk_status add_layers(struct layers *layers, const char *pattern, int64_t n_layers,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (pattern != NULL)
+        return add_hybrid(layers, pattern, err);
+    for (int64_t i = 0; i < n_layers && st == DCPK_OK; i++)
+        st = add_layer(layers, DCPK_DECODER_LAYERS, i, -1, layer_traits(layers->arch, i), err);
+    return st == DCPK_OK ? add_mtp(layers, n_layers, err) : st;
+}
+
+dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,
+                              struct dcpk_arena *arena, struct dcpk_expected *expected,
+                              struct dcpk_error *err)
+{
+    struct dcpk_arch arch = {.attrs = attrs, .arena = arena, .expected = expected};
+    struct layers layers = {.arch = &arch};
+    const char *pattern = hybrid_pattern(&arch);
+    int64_t n_layers = dcpk_arch_int(&arch, "num_layers", 0), n_more;
+    dcpk_status st;
+
+    *expected = (struct dcpk_expected){.is_hybrid = pattern != NULL};
+    expected->is_hybrid_mtp = pattern != NULL && strchr(pattern, '/') != NULL;
+    st = dcpk_arch_read(&arch, mesh, err);
+    if (st == DCPK_OK && dcpk_arch_given(&arch, "is_hybrid_model") && pattern == NULL)
+        st = dcpk_arch_unknown(&arch, err, "a hybrid model without its pattern of layers");
+    if (st != DCPK_OK)
+        return st;
+    n_more = 2 * dcpk_arch_int(&arch, "mtp_num_layers", 0) + 1;
+    if (pattern != NULL)
+        n_layers = 2 * (int64_t)strlen(pattern);
+    if (n_layers > MAX_LAYERS || n_more > MAX_LAYERS)
+        return dcpk_arch_unknown(&arch, err, "a model of more than %d layers", MAX_LAYERS);
+    arch.kinds = dcpk_arena_array(arena, MAX_KINDS, sizeof *arch.kinds, err);
+    layers.list =
+        dcpk_arena_array(arena, (size_t)(n_layers + n_more) + 1, sizeof *layers.list, err);
+    if (arch.kinds == NULL || layers.list == NULL)
+        return err->status;
+    expected->n_decoder_layers = n_layers;
+    expected->is_stacked = is_stacked(&arch);
+    st = add_layers(&layers, pattern, n_layers, err);
+    if (st == DCPK_OK)
+        st = add_layer(&layers, DCPK_EMBEDDING, 0, -1, HAS_OUTER, err);
+    expected->layers = layers.list;
+    expected->n_layers = layers.n;
+    return st;
+}

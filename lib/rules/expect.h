@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expect.h - from args alone to every parameter that Megatron makes of them. */
+#ifndef DCPK_LIB_RULES_EXPECT_H
+#define DCPK_LIB_RULES_EXPECT_H
+
+#include "lib/base/arena.h"
+#include "lib/ckpt/expected.h"
+
+/*
+ * The parameters of a run with these attributes of args (a DICT) on `mesh`, which pads the
+ * vocabulary: what is stored is not looked at. Where args name something that no table knows, or
+ * lack a size, expected->unknown says what, and the list is not complete. All is in `arena` or of
+ * args. Errors: DCPK_ENOMEM.
+ */
+dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,
+                              struct dcpk_arena *arena, struct dcpk_expected *expected,
+                              struct dcpk_error *err);
+
+#endif
