@@ -165,6 +165,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .check_whole = fd_check_whole,
     .to_model = dcpk_fsdp_to_model,
     .match_layout = dcpk_fsdp_match_layout,
+    .request = dcpk_fsdp_request,
     .from_model = dcpk_fsdp_from_model,
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,

@@ -23,6 +23,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
 /* The number of ranks (dp, ep) that lays the flat buffers out as the stored chunks are. */
 dcpk_status dcpk_fsdp_match_layout(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
                                    struct dcpk_error *err);
+dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
 /* Behind Q: "module.module.module." or, in fp32 runs, one less. */
 const char *dcpk_fsdp_skip_q(const char *rest);

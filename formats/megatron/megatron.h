@@ -55,4 +55,10 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
                                      int n_rng_axes, const struct dcpk_value **common,
                                      struct dcpk_error *err);
 
+/*
+ * The request hook's work for these formats: weights, masters, moments, extra states, groups, RNG
+ * and what stands in the common state; not where that is kept.
+ */
+dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcpk_error *err);
+
 #endif

@@ -13,9 +13,6 @@
 #define LAYERS  "layers."
 #define EXPERTS "mlp.experts."
 
-/* What a model's layers are: HYBRID with mixers, MLA with multi-latent attention, or neither. */
-enum { DECODER = 1, MLA = 2, HYBRID = 4 };
-
 /* Where one parameter lies. */
 struct place {
     const char *keys[DCPK_MAX_SLOT_KEYS];
@@ -79,23 +76,34 @@ static const struct local_key {
     const char *te, *local;
     unsigned kinds; /* of models */
 } local_keys[] = {
-    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", DECODER},
-    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", DECODER | HYBRID},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", MLA | HYBRID},
-    {"self_attention.linear_qkv.layer_norm_", "input_layernorm.", HYBRID},
-    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", MLA},
-    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.", MLA},
-    {"self_attention.in_proj.layer_norm_", "input_layernorm.", DECODER | MLA | HYBRID},
-    {"mixer.in_proj.layer_norm_", "norm.", MLA | HYBRID},
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", DCPK_SLOTS_DECODER},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", DCPK_SLOTS_DECODER | DCPK_SLOTS_HYBRID},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
+    {"self_attention.linear_qkv.layer_norm_", "input_layernorm.", DCPK_SLOTS_HYBRID},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", DCPK_SLOTS_MLA},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
+     DCPK_SLOTS_MLA},
+    {"self_attention.in_proj.layer_norm_", "input_layernorm.",
+     DCPK_SLOTS_DECODER | DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
+    {"mixer.in_proj.layer_norm_", "norm.", DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
 };
+
+const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail)
+{
+    for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
+        if ((local_keys[i].kinds & kinds) != 0 && dcpk_starts_with(rest, local_keys[i].te)) {
+            *tail = rest + strlen(local_keys[i].te);
+            return local_keys[i].local;
+        }
+    *tail = rest;
+    return "";
+}
 
 static const char *local_rest(const struct finding *f, const char *rest, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
-        if ((local_keys[i].kinds & f->kinds) != 0 && dcpk_starts_with(rest, local_keys[i].te))
-            return dcpk_arena_printf(f->out->arena, err, "%s%s", local_keys[i].local,
-                                     rest + strlen(local_keys[i].te));
-    return rest;
+    const char *tail, *head = dcpk_slots_local(f->kinds, rest, &tail);
+
+    return tail == rest ? rest : dcpk_arena_printf(f->out->arena, err, "%s%s", head, tail);
 }
 
 /* Bytes of a name that lead to the layer inside multi-token prediction; 0: it is none. */
@@ -118,10 +126,11 @@ static bool has_module(const struct dcpk_model *model, const char *module)
 
 static unsigned find_kinds(const struct dcpk_model *model)
 {
-    const unsigned kinds = (has_module(model, ".self_attention.linear_kv_up_proj.") ? MLA : 0U) |
-                           (has_module(model, ".mixer.") ? HYBRID : 0U);
+    const unsigned kinds =
+        (has_module(model, ".self_attention.linear_kv_up_proj.") ? DCPK_SLOTS_MLA : 0U) |
+        (has_module(model, ".mixer.") ? DCPK_SLOTS_HYBRID : 0U);
 
-    return kinds == 0 ? DECODER : kinds;
+    return kinds == 0 ? DCPK_SLOTS_DECODER : kinds;
 }
 
 /* "mlp.experts.linear_fc1.weight7" -> "mlp.experts.experts.linear_fc1.weight", 7. */

@@ -49,6 +49,15 @@ static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err);
 
+/* What a model's layers are: HYBRID with mixers, MLA with multi-latent attention, or neither. */
+enum dcpk_slots_kinds { DCPK_SLOTS_DECODER = 1, DCPK_SLOTS_MLA = 2, DCPK_SLOTS_HYBRID = 4 };
+
+/*
+ * How local modules store what Transformer Engine's call `rest` (behind the layer): the text
+ * returned, with *tail behind it.
+ */
+const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail);
+
 void dcpk_slots_release(struct dcpk_slots *slots);
 
 #endif

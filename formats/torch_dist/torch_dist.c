@@ -198,11 +198,47 @@ static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_out
     if (st != DCPK_OK)
         return st;
     out->state = w;
+    out->common = common;
     out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (torch_dist.md 2.3) */
     if (wants_item(out))
         return put_common_item(out, common, err);
     w->common = common;
     return DCPK_OK;
+}
+
+/* The file is all that releases before core 0.19 read (torch_dist.md 1.1). */
+static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has,
+                                   struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    const struct writing *w = loading->out == NULL ? NULL : loading->out->state;
+    dcpk_status st = DCPK_OK;
+
+    if (w == NULL)
+        st = dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err);
+    *has = w == NULL ? kind != DCPK_PATH_NOTHING : w->common != NULL;
+    return st;
+}
+
+static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    bool has_file;
+    dcpk_status st = has_common_file(loading, &has_file, err);
+
+    if (st == DCPK_OK && loading->common == NULL)
+        return dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, COMMON_PT,
+                                  "is not there, nor an item '" COMMON_STATE "'", err);
+    if (st == DCPK_OK && !has_file)
+        st = dcpk_request_fault(loading, DCPK_FOR_COMMON,
+                                dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_18), COMMON_PT,
+                                "is not there: releases before core 0.19 read no other form of the "
+                                "common state",
+                                err);
+    if (st == DCPK_OK && !has_file)
+        st = dcpk_request_object_named(loading, DCPK_FOR_COMMON,
+                                       dcpk_loaders_of(DCPK_CORE_0_19, DCPK_MAIN), COMMON_STATE,
+                                       err);
+    return st == DCPK_OK ? dcpk_megatron_request(loading, err) : st;
 }
 
 static dcpk_status put_common_file(const struct dcpk_output *out, const struct dcpk_value *common,
@@ -254,6 +290,7 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .load_common = td_load_common,
     .check_whole = td_check_whole,
     .to_model = dcpk_megatron_to_model,
+    .request = td_request,
     .from_model = td_from_model,
     .lay_out = dcpk_dcp_lay_out,
     .frame = dcpk_dcp_frame,

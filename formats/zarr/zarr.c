@@ -99,6 +99,21 @@ static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_er
     return st;
 }
 
+/* The backend was removed after core 0.15 (torch_dist.md 1.1). */
+static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    struct dcpk_loading old = *loading;
+    dcpk_status st =
+        dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_16, DCPK_MAIN),
+                           "zarr", "is no format that core 0.16 and later read", err);
+
+    old.loaders &= dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15);
+    if (st == DCPK_OK && loading->common == NULL)
+        st = dcpk_request_fault(&old, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, DCPK_ZARR_COMMON_PT,
+                                "is not there", err);
+    return st == DCPK_OK ? dcpk_megatron_request(&old, err) : st;
+}
+
 const struct dcpk_format dcpk_format_zarr = {
     .name = "zarr",
     .summary = "Megatron's zarr checkpoint (core 0.4 to 0.15)",
@@ -115,6 +130,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .check_whole = zarr_check_whole,
     .close = dcpk_zarr_close,
     .to_model = dcpk_megatron_to_model,
+    .request = zarr_request,
     .from_model = dcpk_zarr_from_model,
     .lay_out = dcpk_zarr_lay_out,
     .frame = dcpk_zarr_frame,

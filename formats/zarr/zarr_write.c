@@ -232,6 +232,7 @@ dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_out
     if (st != DCPK_OK)
         return st;
     out->state = w;
+    out->common = w->common;
     st = choose_keys(out, err);
     if (st == DCPK_OK)
         st = split_objects(out, err);

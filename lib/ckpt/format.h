@@ -8,6 +8,7 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
+#include "lib/ckpt/request.h"
 #include "lib/ckpt/saved_layout.h"
 
 /* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
@@ -94,6 +95,9 @@ struct dcpk_format {
     /* This format's names and leaves -> the canonical view. NULL: cannot be converted from. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);
+    /* Optional: hand over what loading->loaders ask a checkpoint of this format for, each thing
+     * once (lib/ckpt/request.h). NULL: no loader of it is known. */
+    dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
      * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
      * registration) what more they show than dcpk_saved_layout_read finds. Sizes that they do not

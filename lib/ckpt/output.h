@@ -112,10 +112,12 @@ struct dcpk_output {
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
-    void *state;             /* the writer's own, in the arena */
-    int pickle_protocol;     /* of object payloads: 2 by default */
-    bool omits_planner_data; /* DCP: .metadata without the path of every key (torch_dist) */
-    bool has_mcore_data;     /* DCP: .metadata with mcore_data also where no tensor is flattened */
+    void *state;                     /* the writer's own, in the arena */
+    const struct dcpk_value *common; /* the common state that is kept in a file or an item of its
+                                        own, set by from_model; NULL: there is none */
+    int pickle_protocol;             /* of object payloads: 2 by default */
+    bool omits_planner_data;         /* DCP: .metadata without the path of every key (torch_dist) */
+    bool has_mcore_data; /* DCP: .metadata with mcore_data also where no tensor is flattened */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 

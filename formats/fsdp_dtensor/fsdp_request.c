@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_request.c - what Megatron-FSDP's loaders ask for: tables by release, Adam and layer spec
+ * (fsdp_dtensor.md 4, 5, 7, 9.3). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/base/text.h"
+
+/* Loaders from a release on, or up to one. */
+#define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)
+#define UP_TO(release) dcpk_loaders_of(DCPK_CORE_0_15, release)
+#define TE_ADAM        dcpk_loaders_with_adam(DCPK_LOADER_TE_ADAM)
+#define TORCH_ADAM     dcpk_loaders_with_adam(DCPK_LOADER_TORCH_ADAM)
+#define N_OF(table)    (sizeof(table) / sizeof(table)[0])
+
+/* The fields of a parameter group that a live one has: fsdp_dtensor.md section 7. */
+enum who { ALL, WITH_TE, WITH_TORCH, SINCE_16 };
+static const struct group_field {
+    const char *name;
+    enum who who;
+} group_fields[] = {
+    {"is_expert_parallel", ALL},
+    {"wd_mult", ALL},
+    {"lr_mult", ALL},
+    {"is_decoupled_lr", ALL},
+    {"max_lr", ALL},
+    {"min_lr", ALL},
+    {"lr", ALL},
+    {"betas", ALL},
+    {"eps", ALL},
+    {"weight_decay", ALL},
+    {"default_config", SINCE_16},
+    {"bias_correction", WITH_TE},
+    {"step", WITH_TE},
+    {"amsgrad", WITH_TORCH},
+    {"foreach", WITH_TORCH},
+    {"maximize", WITH_TORCH},
+    {"capturable", WITH_TORCH},
+    {"differentiable", WITH_TORCH},
+    {"fused", WITH_TORCH},
+    {"decoupled_weight_decay", WITH_TORCH},
+};
+
+static uint32_t loaders_of(enum who who)
+{
+    switch (who) {
+    case WITH_TE:
+        return TE_ADAM;
+    case WITH_TORCH:
+        return TORCH_ADAM;
+    case SINCE_16:
+        return SINCE(DCPK_CORE_0_16);
+    case ALL:
+        break;
+    }
+    return DCPK_ALL_LOADERS;
+}
+
+static const char *const scheduler_fields[] = {
+    "max_lr", "lr_warmup_steps", "num_steps", "lr_decay_style", "lr_decay_steps",
+    "min_lr", "start_wd",        "end_wd",    "wd_incr_style",  "wd_incr_steps",
+};
+
+/* Of one rank; the states of trackers are those that every run makes
+ * (MC/tensor_parallel/random.py). */
+static const char *const rng_objects[] = {"random_rng_state", "np_rng_state"};
+static const char *const rng_tensors[] = {
+    "torch_rng_state",
+    "cuda_rng_state",
+    "rng_tracker_states.data-parallel-rng",
+    "rng_tracker_states.expert-parallel-rng",
+    "rng_tracker_states.model-parallel-rng",
+};
+
+/* A walk over the model's parameters. */
+struct asking {
+    const struct dcpk_loading *loading;
+    const struct dcpk_expected_layer *layer;
+    const char *model_prefix, *state_prefix, *group_prefix;
+    struct dcpk_bytes key;
+};
+
+static dcpk_status take(struct asking *a, struct dcpk_request *request, struct dcpk_error *err)
+{
+    request->loaders &= a->loading->loaders;
+    request->key = (const char *)a->key.data;
+    request->key_bytes = a->key.n_bytes;
+    if (dcpk_bytes_status(&a->key, err) != DCPK_OK)
+        return err->status;
+    return request->loaders == 0 ? DCPK_OK : a->loading->take(a->loading->context, request, err);
+}
+
+/* --- names --- */
+
+/* One live name of a parameter and the loaders that use it, `rest` behind its layer's head. */
+struct spelling {
+    const struct dcpk_expected_param *param;
+    const char *rest;
+    int64_t expert;        /* -1: none */
+    bool is_grouped;       /* experts in grouped linears */
+    const char *mtp_layer; /* "transformer_layer." or "mtp_model_layer." */
+    uint32_t loaders;
+};
+
+static void put_head(struct dcpk_bytes *key, const struct dcpk_expected_layer *layer,
+                     const char *mtp_layer)
+{
+    if (layer->section == DCPK_DECODER_LAYERS)
+        dcpk_bytes_text(key, "decoder.layers.");
+    else if (layer->section == DCPK_MTP_LAYERS)
+        dcpk_bytes_text(key, "mtp.layers.");
+    else
+        return;
+    dcpk_key_number(key, layer->number);
+    dcpk_bytes_text(key, ".");
+    if (layer->section != DCPK_MTP_LAYERS || layer->is_wrapper)
+        return;
+    dcpk_bytes_text(key, mtp_layer);
+    if (layer->inner < 0)
+        return;
+    dcpk_bytes_text(key, "layers.");
+    dcpk_key_number(key, layer->inner);
+    dcpk_bytes_text(key, ".");
+}
+
+/* "mlp.experts.linear_fc1.weight7" or "mlp.experts.local_experts.7.linear_fc1.weight". */
+static void put_rest(struct dcpk_bytes *key, const struct spelling *s)
+{
+    if (s->expert < 0) {
+        dcpk_bytes_text(key, s->rest);
+        return;
+    }
+    dcpk_bytes_text(key, s->is_grouped ? "mlp.experts." : "mlp.experts.local_experts.");
+    if (!s->is_grouped) {
+        dcpk_key_number(key, s->expert);
+        dcpk_bytes_text(key, ".");
+    }
+    dcpk_bytes_text(key, s->rest);
+    if (s->is_grouped)
+        dcpk_key_number(key, s->expert);
+}
+
+static void put_name(struct asking *a, const char *prefix, const struct spelling *s)
+{
+    a->key.n_bytes = 0;
+    dcpk_bytes_text(&a->key, prefix);
+    put_head(&a->key, a->layer, s->mtp_layer);
+    put_rest(&a->key, s);
+}
+
+/* --- one parameter under one name --- */
+
+/* Loaders that keep gate and up rows in two tensors: since 0.16 all of SwiGLU, in 0.15 the dense
+ * MLP's alone (5.1). */
+static uint32_t splitting(const struct asking *a, const struct spelling *s)
+{
+    if ((s->param->flags & DCPK_EXPECTED_GATED) == 0 || !a->loading->model->is_swiglu)
+        return 0;
+    return dcpk_starts_with(s->param->te, "mlp.linear_fc1.") ? DCPK_ALL_LOADERS
+                                                             : SINCE(DCPK_CORE_0_16);
+}
+
+/* The tensor under its prefix and name, whole or in halves; end: ".exp_avg", or "". */
+static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const char *prefix,
+                              const char *end, struct dcpk_request *request, struct dcpk_error *err)
+{
+    static const char *const halves[] = {"_w", "_v"};
+    const uint32_t split = s->loaders & splitting(a, s), whole = s->loaders & ~split;
+    int64_t half[DCPK_EXPECTED_RANK];
+    size_t n_bytes;
+    dcpk_status st = DCPK_OK;
+
+    put_name(a, prefix, s);
+    n_bytes = a->key.n_bytes;
+    dcpk_bytes_text(&a->key, end);
+    request->loaders = whole;
+    if (whole != 0)
+        st = take(a, request, err);
+    for (int i = 0; i < 2 && split != 0 && st == DCPK_OK; i++) {
+        a->key.n_bytes = n_bytes;
+        dcpk_bytes_text(&a->key, halves[i]);
+        dcpk_bytes_text(&a->key, end);
+        request->loaders = split;
+        if (request->rank > 0) { /* a step is a scalar, under both names */
+            memcpy(half, s->param->shape, sizeof half);
+            half[0] /= 2;
+            request->shape = half;
+        }
+        st = take(a, request, err);
+    }
+    return st;
+}
+
+static dcpk_status ask_state(struct asking *a, const struct spelling *s, struct dcpk_error *err)
+{
+    static const char *const moments[] = {".exp_avg", ".exp_avg_sq"};
+    const bool is_sgd = strcmp(a->loading->model->optimizer, "sgd") == 0;
+    struct dcpk_request request = {.purpose = DCPK_FOR_MOMENTS, .is_tensor = true};
+    struct spelling torch = *s;
+    dcpk_status st = DCPK_OK;
+
+    if (is_sgd) { /* without momentum there is none: whatever is there will do */
+        return DCPK_OK;
+    }
+    for (size_t i = 0; i < N_OF(moments) && st == DCPK_OK; i++) {
+        request.rank = s->param->rank;
+        request.shape = s->param->shape;
+        st = ask_tensor(a, s, a->state_prefix, moments[i], &request, err);
+    }
+    torch.loaders &= TORCH_ADAM;
+    request.rank = 0;
+    return st == DCPK_OK && torch.loaders != 0
+               ? ask_tensor(a, &torch, a->state_prefix, ".step", &request, err)
+               : st;
+}
+
+/* Fields of the parameter's group: under the live name, of both halves together (section 5). */
+static dcpk_status ask_group(struct asking *a, const struct spelling *s, struct dcpk_error *err)
+{
+    struct dcpk_request request = {.purpose = DCPK_FOR_GROUPS, .rank = -1};
+    dcpk_status st = DCPK_OK;
+
+    put_name(a, a->group_prefix, s);
+    for (size_t i = 0; i < N_OF(group_fields) && st == DCPK_OK; i++) {
+        request.loaders = s->loaders & loaders_of(group_fields[i].who);
+        request.field = group_fields[i].name;
+        if (request.loaders != 0)
+            st = take(a, &request, err);
+    }
+    return st;
+}
+
+static dcpk_status ask_spelled(struct asking *a, const struct spelling *s, struct dcpk_error *err)
+{
+    const struct dcpk_expected_param *p = s->param;
+    struct dcpk_request request = {
+        .purpose = DCPK_FOR_WEIGHTS, .is_tensor = true, .rank = p->rank, .shape = p->shape};
+    dcpk_status st = ask_tensor(a, s, a->model_prefix, "", &request, err);
+
+    if (st == DCPK_OK && (p->flags & DCPK_EXPECTED_BUFFER) == 0 &&
+        dcpk_loading_wants(a->loading, DCPK_FOR_MOMENTS))
+        st = ask_state(a, s, err);
+    return st;
+}
+
+/*
+ * Multi-token prediction's inner layer (5.3). Groups keep the live module's name, which main has
+ * renamed on disk alone. In a hybrid model it is a stack, under one name always.
+ */
+static const struct mtp_name {
+    const char *name;
+    enum dcpk_release first, last;
+    bool of_groups, of_tensors;
+} mtp_names[] = {
+    {"transformer_layer.", DCPK_CORE_0_15, DCPK_CORE_0_16, true, true},
+    {"mtp_model_layer.", DCPK_CORE_0_17, DCPK_CORE_0_19, true, true},
+    {"transformer_layer.", DCPK_MAIN_2026_08_22, DCPK_MAIN, false, true},
+    {"mtp_model_layer.", DCPK_MAIN_2026_08_22, DCPK_MAIN, true, false},
+};
+
+static dcpk_status ask_parts(struct asking *a, const struct spelling *s, bool tensors, bool groups,
+                             struct dcpk_error *err)
+{
+    const bool is_trained = (s->param->flags & DCPK_EXPECTED_BUFFER) == 0;
+    dcpk_status st = tensors ? ask_spelled(a, s, err) : DCPK_OK;
+
+    if (st == DCPK_OK && groups && is_trained && dcpk_loading_wants(a->loading, DCPK_FOR_GROUPS))
+        st = ask_group(a, s, err);
+    return st;
+}
+
+/* The names by release of what has one name by spec. */
+static dcpk_status ask_releases(struct asking *a, struct spelling *s, struct dcpk_error *err)
+{
+    const bool is_inner = a->layer->section == DCPK_MTP_LAYERS && !a->layer->is_wrapper;
+    const uint32_t loaders = s->loaders;
+    dcpk_status st = DCPK_OK;
+
+    s->mtp_layer = "mtp_model_layer.";
+    if (!is_inner || a->layer->inner >= 0)
+        return ask_parts(a, s, true, true, err);
+    for (size_t i = 0; i < N_OF(mtp_names) && st == DCPK_OK; i++) {
+        const struct mtp_name *name = &mtp_names[i];
+
+        s->mtp_layer = name->name;
+        s->loaders = loaders & dcpk_loaders_of(name->first, name->last);
+        if (s->loaders != 0)
+            st = ask_parts(a, s, name->of_tensors, name->of_groups, err);
+    }
+    return st;
+}
+
+/* Mamba's convolution is a module before 0.19 (MC/ssm/mamba_mixer.py). */
+static dcpk_status ask_conv(struct asking *a, struct spelling *s, struct dcpk_error *err)
+{
+    static const char now[] = "mixer.conv1d_";
+    const uint32_t loaders = s->loaders;
+    dcpk_status st;
+
+    if (!dcpk_starts_with(s->rest, now))
+        return ask_releases(a, s, err);
+    s->loaders = loaders & SINCE(DCPK_CORE_0_19);
+    st = ask_releases(a, s, err);
+    s->rest =
+        strcmp(s->rest + strlen(now), "bias") == 0 ? "mixer.conv1d.bias" : "mixer.conv1d.weight";
+    s->loaders = loaders & UP_TO(DCPK_CORE_0_18);
+    return st == DCPK_OK ? ask_releases(a, s, err) : st;
+}
+
+/* The names by spec: Transformer Engine's groups experts where args say so, local ones never. */
+static dcpk_status ask_specs(struct asking *a, const struct dcpk_expected_param *p, int64_t expert,
+                             struct dcpk_error *err)
+{
+    const uint32_t te = dcpk_loaders_with_impl(DCPK_LOADER_TE);
+    const bool is_grouped = expert >= 0 && a->loading->model->is_grouped;
+    struct spelling s = {.param = p, .rest = p->te, .expert = expert, .loaders = DCPK_ALL_LOADERS};
+    dcpk_status st;
+
+    if (strcmp(p->te, p->local) == 0 && !is_grouped)
+        return ask_conv(a, &s, err);
+    s.is_grouped = is_grouped;
+    s.loaders = te;
+    st = (a->loading->loaders & te) != 0 ? ask_conv(a, &s, err) : DCPK_OK;
+    s.is_grouped = false;
+    s.rest = p->local;
+    s.loaders = DCPK_ALL_LOADERS & ~te;
+    return st == DCPK_OK && (a->loading->loaders & s.loaders) != 0 ? ask_conv(a, &s, err) : st;
+}
+
+static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param *p,
+                             struct dcpk_error *err)
+{
+    const bool is_expert = (p->flags & DCPK_EXPECTED_EXPERT) != 0;
+    const int64_t n = is_expert ? a->loading->model->n_experts : 1;
+    dcpk_status st = DCPK_OK;
+
+    for (int64_t e = 0; e < n && st == DCPK_OK; e++)
+        st = ask_specs(a, p, is_expert ? e : -1, err);
+    return st;
+}
+
+/* --- state --- */
+
+/* Things of one purpose, tensors or objects, by their names behind a prefix. */
+struct list {
+    enum dcpk_purpose purpose;
+    uint32_t loaders;
+    const char *const *names;
+    size_t n;
+    bool is_tensor;
+};
+
+static dcpk_status ask_list(struct asking *a, const char *prefix, const struct list *list,
+                            struct dcpk_error *err)
+{
+    struct dcpk_request request = {
+        .purpose = list->purpose, .is_tensor = list->is_tensor, .rank = -1};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < list->n && st == DCPK_OK; i++) {
+        a->key.n_bytes = 0;
+        dcpk_bytes_text(&a->key, prefix);
+        dcpk_bytes_text(&a->key, list->names[i]);
+        request.loaders = list->loaders;
+        st = take(a, &request, err);
+    }
+    return st;
+}
+
+/* The states of one tensor-parallel rank, of one data-parallel rank of it. */
+static dcpk_status ask_rng_rank(struct asking *a, uint32_t loaders, int64_t tp, int64_t dp,
+                                struct dcpk_error *err)
+{
+    const struct list objects = {DCPK_FOR_RNG, loaders, rng_objects, N_OF(rng_objects), false};
+    const struct list tensors = {DCPK_FOR_RNG, loaders, rng_tensors, N_OF(rng_tensors), true};
+    const char *prefix =
+        dcpk_arena_printf(a->loading->arena, err, FD_RNG "(0, %" PRId64 ").%" PRId64 ".", tp, dp);
+    dcpk_status st = prefix == NULL ? err->status : ask_list(a, prefix, &objects, err);
+
+    return st == DCPK_OK ? ask_list(a, prefix, &tensors, err) : st;
+}
+
+/*
+ * In core 0.15 every tensor-parallel rank asks for its own, of one data-parallel rank or of each.
+ * From 0.16 on load_checkpoint hands get_rng_state no groups for this format, so that all of them
+ * ask for those of rank (0, 0) (tests/golden/requests, dense_tp2).
+ */
+static dcpk_status ask_rng(struct asking *a, struct dcpk_error *err)
+{
+    const struct dcpk_layout *mesh = &a->loading->mesh;
+    const bool is_each = dcpk_value_is_true(a->loading->attrs, "data_parallel_random_init");
+    const int64_t n = is_each && mesh->dp > 0 ? mesh->dp : 1, tp = mesh->tp > 0 ? mesh->tp : 1;
+    dcpk_status st = DCPK_OK;
+
+    for (int64_t i = 0; i < tp * n && st == DCPK_OK; i++)
+        st = ask_rng_rank(a, i < n ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_15), i / n, i % n, err);
+    return st;
+}
+
+static dcpk_status ask_training_state(struct asking *a, struct dcpk_error *err)
+{
+    static const char *const names[] = {"args", "checkpoint_version", "iteration"};
+    const struct list always = {DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names, N_OF(names), false};
+    const struct list scheduler = {DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS, scheduler_fields,
+                                   N_OF(scheduler_fields), false};
+    dcpk_status st = ask_list(a, "", &always, err);
+
+    if (st == DCPK_OK && dcpk_loading_wants(a->loading, DCPK_FOR_SCHEDULER))
+        st = ask_list(a, FD_SCHEDULER, &scheduler, err);
+    if (st == DCPK_OK && dcpk_loading_wants(a->loading, DCPK_FOR_RNG))
+        st = ask_rng(a, err);
+    return st;
+}
+
+/* Q of a prefix is one wrapper less in fp32 runs (section 4). */
+static const char *with_q(const struct dcpk_loading *loading, const char *prefix,
+                          struct dcpk_error *err)
+{
+    const char *const texts[] = {prefix, loading->model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW};
+
+    return dcpk_arena_join(loading->arena, texts, 2, err);
+}
+
+dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    const struct dcpk_expected *m = loading->model;
+    struct asking a = {.loading = loading,
+                       .model_prefix = FD_MODEL,
+                       .state_prefix = with_q(loading, FD_STATE, err),
+                       .group_prefix = with_q(loading, FD_GROUP, err)};
+    dcpk_status st = a.state_prefix == NULL || a.group_prefix == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < m->n_layers && st == DCPK_OK; i++) {
+        a.layer = &m->layers[i];
+        for (size_t p = 0; p < a.layer->kind->n_params && st == DCPK_OK; p++)
+            st = ask_param(&a, &a.layer->kind->params[p], err);
+    }
+    if (st == DCPK_OK)
+        st = ask_training_state(&a, err);
+    if (st == DCPK_OK && loading->mesh.pp > 1)
+        st = dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS,
+                                "pipeline_model_parallel_size",
+                                "Megatron-FSDP has no pipeline stages", err);
+    dcpk_bytes_release(&a.key);
+    return st;
+}

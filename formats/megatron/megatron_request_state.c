@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_request_state.c - the training state that loaders of 3D-parallel checkpoints ask for:
+ * common state, groups, buckets, RNG (torch_dist.md 5 to 7). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/megatron/megatron_request_priv.h"
+
+#define N_OF(table)    (sizeof(table) / sizeof(table)[0])
+#define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)
+
+static int64_t at_least_one(int64_t n)
+{
+    return n > 0 ? n : 1;
+}
+
+/* --- the optimizer --- */
+
+/* Loaders that know a kind (torch_dist.md section 5, table). */
+static const struct {
+    const char *name;
+    enum dcpk_optimizer_kind kind;
+    enum dcpk_release last;
+} types[] = {
+    {"fully_reshardable", DCPK_OPTIMIZER_RESHARDABLE, DCPK_MAIN},
+    {"dp_reshardable", DCPK_OPTIMIZER_BUCKETS, DCPK_MAIN},
+    {"dp_zero_gather_scatter", DCPK_OPTIMIZER_GATHERED, DCPK_MAIN},
+    {"fully_sharded_model_space", DCPK_OPTIMIZER_FLATTENED, DCPK_CORE_0_15},
+};
+
+/* What content_metadata says, else what older releases did (load_checkpoint@0.15 to main). */
+static const char *sharding_type(const struct dcpk_loading *loading)
+{
+    const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");
+    const char *name = dcpk_value_as_str(dcpk_value_get(content, "distrib_optim_sharding_type"));
+
+    if (name != NULL)
+        return name;
+    return dcpk_value_is_true(loading->attrs, "ckpt_fully_parallel_save")
+               ? "fully_sharded_model_space"
+               : "dp_zero_gather_scatter";
+}
+
+/*
+ * Routed experts have an optimizer of their own with expert parallelism
+ * (megatron/core/optimizer/__init__.py get_megatron_optimizer).
+ */
+static bool has_expert_optimizer(const struct dcpk_loading *loading)
+{
+    return loading->model->n_experts > 0 && loading->mesh.ep > 1;
+}
+
+void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
+                               struct dcpk_optimizer_asked *asked)
+{
+    const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");
+    bool is_distributed = true;
+
+    *asked = (struct dcpk_optimizer_asked){
+        .kind = DCPK_OPTIMIZER_NONE, .type = "not distributed", .loaders = DCPK_ALL_LOADERS};
+    if (!dcpk_loading_wants(loading, DCPK_FOR_MOMENTS) ||
+        dcpk_value_is_true(loading->attrs, "no_save_optim"))
+        return;
+    dcpk_value_as_bool(dcpk_value_get(loading->attrs, "use_distributed_optimizer"),
+                       &is_distributed);
+    asked->is_split = has_expert_optimizer(loading);
+    asked->kind = is_distributed ? DCPK_OPTIMIZER_UNREADABLE : DCPK_OPTIMIZER_WHOLE;
+    if (is_distributed)
+        asked->type = sharding_type(loading);
+    for (size_t i = 0; i < N_OF(types) && is_distributed; i++)
+        if (strcmp(asked->type, types[i].name) == 0) {
+            asked->kind = types[i].kind;
+            asked->loaders = dcpk_loaders_of(DCPK_CORE_0_15, types[i].last);
+        }
+    asked->has_prefix =
+        asked->is_split &&
+        (asked->kind == DCPK_OPTIMIZER_BUCKETS || asked->kind == DCPK_OPTIMIZER_GATHERED ||
+         !dcpk_value_is_true(content, "chained_optim_avoid_prefix"));
+}
+
+/* Is there a group with this weight decay (times 1 or 0) in the list? */
+static bool has_group(const struct dcpk_value *groups, double wd_mult, bool expert)
+{
+    for (size_t i = 0; groups != NULL && i < groups->n; i++) {
+        const struct dcpk_value *group = dcpk_value_at(groups, i);
+        double mult = 1;
+
+        if (!dcpk_value_as_float(dcpk_value_get(group, "wd_mult"), &mult))
+            dcpk_value_as_float(dcpk_value_get(group, "pre_wd_mult"), &mult);
+        if (mult == wd_mult && dcpk_value_is_true(group, "is_expert_parallel") == expert)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * The groups of one optimizer: a loader looks for each of its own by weight decay and kind, among
+ * others (_filter_and_reorder_param_groups). Experts have no parameter without decay but biases.
+ */
+static dcpk_status ask_groups(const struct dcpk_loading *loading, const struct dcpk_value *one,
+                              bool expert, struct dcpk_error *err)
+{
+    const struct dcpk_value *inner = dcpk_value_get(one, "optimizer");
+    const struct dcpk_value *groups = dcpk_value_get(inner != NULL ? inner : one, "param_groups");
+    const bool has_plain = !expert || dcpk_value_is_true(loading->attrs, "add_bias_linear");
+    dcpk_status st = DCPK_OK;
+
+    if (groups == NULL || groups->n == 0)
+        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
+                                  expert ? "optimizer.1.optimizer.param_groups"
+                                         : "optimizer.optimizer.param_groups",
+                                  "is not in the common state", err);
+    if (!has_group(groups, 1, expert))
+        st = dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
+                                "optimizer.optimizer.param_groups",
+                                expert ? "has no group of experts with weight decay"
+                                       : "has no group with weight decay (wd_mult 1)",
+                                err);
+    if (st == DCPK_OK && has_plain && !has_group(groups, 0, expert))
+        st = dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
+                                "optimizer.optimizer.param_groups",
+                                "has no group without weight decay (wd_mult 0)", err);
+    return st;
+}
+
+/*
+ * One optimizer, or {0: dense, 1: expert}: what was saved with as many as the run has
+ * (ChainedOptimizer.load_state_dict@0.15 to main).
+ */
+static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is_split,
+                                     struct dcpk_error *err)
+{
+    const struct dcpk_value *optimizer = dcpk_value_get(loading->common, "optimizer");
+    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
+    dcpk_status st = DCPK_OK;
+
+    if (optimizer == NULL)
+        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
+                                  "is not in the common state", err);
+    if (first != NULL && !is_split)
+        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
+                                  "the common state has an optimizer of experts besides the dense "
+                                  "one (expert parallelism), the run has one (KeyError: "
+                                  "'optimizer')",
+                                  err);
+    if (first == NULL && is_split)
+        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
+                                  "the common state has one optimizer, the run with expert "
+                                  "parallelism has two",
+                                  err);
+    st = ask_groups(loading, first != NULL ? first : optimizer, false, err);
+    if (st == DCPK_OK && is_split)
+        st = ask_groups(loading, dcpk_value_get_int(optimizer, 1), true, err);
+    return st;
+}
+
+/* --- buckets --- */
+
+/* One bucket's states, of the length that the list of buckets says. */
+static dcpk_status ask_bucket(const struct dcpk_loading *loading, const char *bucket,
+                              int64_t n_elems, struct dcpk_error *err)
+{
+    static const char *const states[] = {"param", "exp_avg", "exp_avg_sq"};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < N_OF(states) && st == DCPK_OK; i++) {
+        const char *key = dcpk_arena_printf(loading->arena, err, "%s.%s", bucket, states[i]);
+        struct dcpk_request request = {.purpose = i == 0 ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS,
+                                       .loaders = loading->loaders,
+                                       .key = key,
+                                       .is_tensor = true,
+                                       .rank = 1,
+                                       .shape = &n_elems};
+
+        if (key == NULL)
+            return err->status;
+        request.key_bytes = strlen(key);
+        st = loading->take(loading->context, &request, err);
+    }
+    return st;
+}
+
+/* The name of a torch dtype as Python writes it. */
+static const char *dtype_text(struct dcpk_arena *arena, const struct dcpk_value *v,
+                              struct dcpk_error *err)
+{
+    if (v == NULL || v->kind != DCPK_V_GLOBAL)
+        return dcpk_arena_strdup(arena, "?", err);
+    return dcpk_arena_printf(arena, err, "%s.%s", v->as.global.module, v->as.global.name);
+}
+
+/* One buffer: {(parameter dtype, gradient dtype): [elements of each bucket]}. */
+static dcpk_status ask_buffer(const struct dcpk_loading *loading, const char *group, size_t buffer,
+                              const struct dcpk_value *by_dtype, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t d = 0; by_dtype != NULL && by_dtype->kind == DCPK_V_DICT && d < by_dtype->n; d++) {
+        const struct dcpk_value *key = by_dtype->as.pairs[d].key;
+        const struct dcpk_value *list = by_dtype->as.pairs[d].value;
+        const char *of = dtype_text(loading->arena, dcpk_value_at(key, 0), err);
+        const char *grad = dtype_text(loading->arena, dcpk_value_at(key, 1), err);
+
+        for (size_t b = 0; of != NULL && grad != NULL && b < list->n && st == DCPK_OK; b++) {
+            const char *bucket = dcpk_arena_printf(loading->arena, err,
+                                                   "%s.gbuf_idx_%zu.dtype_(%s, %s).bucket_idx_%zu",
+                                                   group, buffer, of, grad, b);
+            int64_t n_elems = 0;
+
+            dcpk_value_as_int(dcpk_value_at(list, b), &n_elems);
+            st = bucket == NULL ? err->status : ask_bucket(loading, bucket, n_elems, err);
+        }
+        if (of == NULL || grad == NULL || st != DCPK_OK)
+            return err->status;
+    }
+    return st;
+}
+
+/*
+ * dp_reshardable: one rank of the model-parallel group has its optimizer, how many elements its
+ * buckets have, and the buckets.
+ */
+static dcpk_status ask_group(const struct dcpk_loading *loading, const char *group,
+                             struct dcpk_error *err)
+{
+    static const char *const objects[] = {"optimizer", "per_bucket_numel",
+                                          "per_bucket_numel_unpadded"};
+    const struct dcpk_value *numel = NULL, *buffers;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < N_OF(objects) && st == DCPK_OK; i++) {
+        const char *key =
+            dcpk_arena_printf(loading->arena, err, "%s.%s/shard_0_1", group, objects[i]);
+
+        if (key == NULL)
+            return err->status;
+        st = dcpk_request_object_named(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, key, err);
+        if (st == DCPK_OK)
+            st = loading->value(loading->context, key, &numel, err);
+    }
+    buffers = numel != NULL && numel->kind == DCPK_V_LIST ? dcpk_value_at(numel, 0) : NULL;
+    for (size_t b = 0; buffers != NULL && b < buffers->n && st == DCPK_OK; b++)
+        st = ask_buffer(loading, group, b, dcpk_value_at(buffers, b), err);
+    return st;
+}
+
+static dcpk_status ask_ranks(const struct dcpk_loading *loading,
+                             const struct dcpk_optimizer_asked *asked, int64_t n_ranks,
+                             const char *prefix, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (int64_t r = 0; r < n_ranks && st == DCPK_OK; r++) {
+        const char *group = dcpk_arena_printf(
+            loading->arena, err, "%soptimizer.distributed.dp_group_idx_%" PRId64, prefix, r);
+        const char *gathered = group == NULL ? NULL
+                                             : dcpk_arena_printf(loading->arena, err,
+                                                                 "%s.param_state/shard_0_1", group);
+
+        if (gathered == NULL)
+            return err->status;
+        if (asked->kind == DCPK_OPTIMIZER_BUCKETS)
+            st = ask_group(loading, group, err);
+        else
+            st = dcpk_request_object_named(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, gathered,
+                                           err);
+    }
+    return st;
+}
+
+/* Layouts tied to ranks: the tensor and pipeline ranks have to be those that saved. */
+static dcpk_status ask_tied(const struct dcpk_loading *loading,
+                            const struct dcpk_optimizer_asked *asked, struct dcpk_error *err)
+{
+    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const int64_t tp = at_least_one(mesh->tp), pp = at_least_one(mesh->pp);
+    dcpk_status st;
+
+    if (tp != at_least_one(saved->tp) || pp != at_least_one(saved->pp))
+        return dcpk_request_fault(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, asked->type,
+                                  "this layout of the optimizer loads with the tensor and pipeline "
+                                  "parallel sizes alone that it was saved with",
+                                  err);
+    st = ask_ranks(loading, asked, tp * pp, asked->has_prefix ? "chained_0." : "", err);
+    if (st == DCPK_OK && asked->is_split)
+        st = ask_ranks(loading, asked, pp * at_least_one(mesh->ep), "chained_1.", err);
+    return st;
+}
+
+static dcpk_status ask_optimizer(const struct dcpk_loading *loading,
+                                 const struct dcpk_optimizer_asked *asked, struct dcpk_error *err)
+{
+    switch (asked->kind) {
+    case DCPK_OPTIMIZER_NONE:
+        return DCPK_OK;
+    case DCPK_OPTIMIZER_BUCKETS:
+    case DCPK_OPTIMIZER_GATHERED:
+        return ask_tied(loading, asked, err);
+    case DCPK_OPTIMIZER_UNREADABLE:
+        return dcpk_request_fault(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, asked->type,
+                                  "no release from core 0.15 on reads this layout of the optimizer",
+                                  err);
+    case DCPK_OPTIMIZER_FLATTENED:
+        if (dcpk_request_fault(loading, DCPK_FOR_MOMENTS, SINCE(DCPK_CORE_0_16), asked->type,
+                               "core 0.16 and later do not read flattened optimizer state",
+                               err) != DCPK_OK)
+            return err->status;
+        break;
+    case DCPK_OPTIMIZER_RESHARDABLE:
+    case DCPK_OPTIMIZER_WHOLE:
+        break;
+    }
+    return ask_common_groups(loading, asked->is_split, err);
+}
+
+/* --- RNG, rerun state --- */
+
+/* Ranks that keep RNG states of their own: pipeline, tensor, and where a release has it, data. */
+static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loaders,
+                                int64_t n_data, struct dcpk_error *err)
+{
+    const int64_t pp = at_least_one(loading->mesh.pp), tp = at_least_one(loading->mesh.tp);
+    const bool has_data = n_data > 0;
+    struct dcpk_bytes key = {.data = NULL};
+    dcpk_status st = DCPK_OK;
+
+    if (!has_data)
+        n_data = 1;
+    for (int64_t i = 0; i < pp * tp * n_data && st == DCPK_OK; i++) {
+        key.n_bytes = 0;
+        dcpk_bytes_printf(&key, "rng_state/shard_%" PRId64 ".%" PRId64, i / n_data / tp,
+                          i / n_data % tp);
+        if (has_data)
+            dcpk_bytes_printf(&key, ".%" PRId64, i % n_data);
+        dcpk_bytes_printf(&key, "_%" PRId64 ".%" PRId64, pp, tp);
+        if (has_data)
+            dcpk_bytes_printf(&key, ".%" PRId64, n_data);
+        st = dcpk_request_object(loading, DCPK_FOR_RNG, loaders, &key, err);
+    }
+    dcpk_bytes_release(&key);
+    return st;
+}
+
+/*
+ * get_rng_state: two numbers; core 0.16 three with expert parallelism, main since Megatron-LM #6858
+ * (2026-08-25) always. A run of other (tensor, pipeline) sizes than args say asks for none.
+ */
+static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const int64_t n_data = at_least_one(mesh->dp) * at_least_one(mesh->cp);
+    uint32_t three = SINCE(DCPK_MAIN);
+    dcpk_status st;
+
+    if (!dcpk_loading_wants(loading, DCPK_FOR_RNG) ||
+        dcpk_value_is_true(loading->attrs, "no_save_rng") ||
+        at_least_one(mesh->tp) != at_least_one(saved->tp) ||
+        at_least_one(mesh->pp) != at_least_one(saved->pp))
+        return DCPK_OK;
+    if (mesh->ep > 1)
+        three |= dcpk_loaders_of(DCPK_CORE_0_16, DCPK_CORE_0_16);
+    st = ask_rng_form(loading, DCPK_ALL_LOADERS & ~three, 0, err);
+    return st == DCPK_OK && (loading->loaders & three) != 0
+               ? ask_rng_form(loading, three, n_data, err)
+               : st;
+}
+
+/* Is a fault pending that a rank is to find again? Its state is then an enum's number above 0. */
+static bool has_rerun(const struct dcpk_loading *loading)
+{
+    const struct dcpk_value *rerun = dcpk_value_get(loading->common, "rerun_state_machine");
+    const struct dcpk_value *state = dcpk_value_get(rerun, "state");
+    int64_t number = 0;
+
+    if (state == NULL || state->kind != DCPK_V_OBJECT)
+        return false;
+    return dcpk_value_as_int(dcpk_value_at(state->as.object->args, 0), &number) && number != 0;
+}
+
+/* On the same ranks as before, each asks for its own (rerun_state_machine.py@0.15 to main). */
+static dcpk_status ask_rerun(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const bool same = mesh->tp == saved->tp && mesh->pp == saved->pp && mesh->dp == saved->dp &&
+                      mesh->world == saved->world;
+    struct dcpk_bytes key = {.data = NULL};
+    dcpk_status st = DCPK_OK;
+
+    for (int64_t r = 0; same && has_rerun(loading) && r < saved->world && st == DCPK_OK; r++) {
+        key.n_bytes = 0;
+        dcpk_bytes_printf(&key, "rerun_state_machine_state/shard_%" PRId64 "_%" PRId64, r,
+                          saved->world);
+        st = dcpk_request_object(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, &key, err);
+    }
+    dcpk_bytes_release(&key);
+    return st;
+}
+
+/* --- the common state --- */
+
+/* What a resume stops without, in the common state (torch_dist.md section 6). */
+static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    static const char *const names[] = {"args", "checkpoint_version", "iteration"};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < N_OF(names) && st == DCPK_OK; i++)
+        if (dcpk_value_get(loading->common, names[i]) == NULL)
+            st = dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names[i],
+                                    "is not in the common state", err);
+    if (st == DCPK_OK && dcpk_loading_wants(loading, DCPK_FOR_SCHEDULER) &&
+        !dcpk_value_is_true(loading->attrs, "no_save_optim") &&
+        dcpk_value_get(loading->common, "opt_param_scheduler") == NULL)
+        st = dcpk_request_fault(loading, DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS,
+                                "opt_param_scheduler", "is not in the common state", err);
+    return st;
+}
+
+dcpk_status dcpk_megatron_request_state(const struct dcpk_loading *loading,
+                                        const struct dcpk_optimizer_asked *asked,
+                                        struct dcpk_error *err)
+{
+    if (ask_common(loading, err) != DCPK_OK || ask_optimizer(loading, asked, err) != DCPK_OK ||
+        ask_rng(loading, err) != DCPK_OK)
+        return err->status;
+    return ask_rerun(loading, err);
+}
