@@ -51,7 +51,7 @@ static const char *verdict(const struct dcpk_checks *checks)
     return code == DCPK_EXIT_NO ? "NOT ok" : "not known, a check could not be made";
 }
 
-dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err)
+void dcpk_checks_print_rows(const struct dcpk_checks *checks)
 {
     for (size_t i = 0; i < checks->n; i++) {
         const bool is_ok = checks->list[i].status == DCPK_OK;
@@ -60,8 +60,31 @@ dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_erro
         dcpk_cli_put_text(stdout, checks->list[i].text);
         putchar('\n');
     }
+}
+
+dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err)
+{
     printf("verdict     %s\n", verdict(checks));
     return dcpk_cli_flush(err);
+}
+
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err)
+{
+    dcpk_checks_print_rows(checks);
+    return dcpk_checks_print_verdict(checks, err);
+}
+
+void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out *j)
+{
+    dcpk_json_begin_array(j);
+    for (size_t i = 0; i < checks->n; i++) {
+        dcpk_json_begin_object(j);
+        dcpk_json_add_string(j, "name", checks->list[i].name);
+        dcpk_json_add_bool(j, "ok", checks->list[i].status == DCPK_OK);
+        dcpk_json_add_string(j, "text", checks->list[i].text);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_array(j);
 }
 
 static void put_differences(struct dcpk_json_out *j, const struct dcpk_prove_report *proof)
@@ -82,15 +105,7 @@ dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char 
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
     dcpk_json_put_key(&j, "checks");
-    dcpk_json_begin_array(&j);
-    for (size_t i = 0; i < checks->n; i++) {
-        dcpk_json_begin_object(&j);
-        dcpk_json_add_string(&j, "name", checks->list[i].name);
-        dcpk_json_add_bool(&j, "ok", checks->list[i].status == DCPK_OK);
-        dcpk_json_add_string(&j, "text", checks->list[i].text);
-        dcpk_json_end_object(&j);
-    }
-    dcpk_json_end_array(&j);
+    dcpk_checks_put_rows(checks, &j);
     if (proof != NULL)
         put_differences(&j, proof);
     dcpk_json_add_string(&j, "format", format);

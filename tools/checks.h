@@ -6,6 +6,8 @@
 #include <stddef.h>
 
 #include "lib/base/error.h"
+#include "lib/base/json.h"
+#include "lib/ckpt/checkpoint.h"
 #include "lib/exec/prove.h"
 
 #define DCPK_MAX_CHECKS 16
@@ -29,11 +31,19 @@ void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status s
                      const struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Add those of a checkpoint that need its metadata alone: structure, whole, cover, places. */
+void dcpk_checks_structure(struct dcpk_checks *checks, struct dcpk_checkpoint *ckpt);
+
 /* 0: all hold; 1: one says no; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
-/* A line each and the verdict to stdout. */
+/* A line each to stdout; the verdict; both. */
+void dcpk_checks_print_rows(const struct dcpk_checks *checks);
+dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err);
 dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
+/* The array of {"name", "ok", "text"}. */
+void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out *j);
+
 /*
  * One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}; with a proof
  * (NULL: none was asked for) also its "differences", of which at most DCPK_MAX_FINDINGS are kept,

@@ -21,6 +21,7 @@ struct dcpk_ranks;
  * alone) share the work with other processes: all run the same code and return the same code, what
  * is printed is seen of rank 0 alone.
  */
+int dcpk_cmd_check(int argc, char **argv);
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks);

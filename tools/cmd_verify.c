@@ -30,48 +30,6 @@ struct verify {
     struct dcpk_prove_report proof; /* with --against */
 };
 
-static void check_structure(struct verify *v)
-{
-    const struct dcpk_error none = DCPK_ERROR_INIT;
-
-    dcpk_checks_add(
-        &v->checks, "structure", DCPK_OK, &none,
-        "%s: %zu tensors, %zu chunks, %zu objects in %zu files; every box inside its tensor, "
-        "every place inside its file, every file inside the folder",
-        v->ckpt->format->name, v->ckpt->n_tensors, v->ckpt->n_chunks, v->ckpt->n_objects,
-        v->ckpt->n_files);
-}
-
-/* What is lost with a file shows in none of its neighbours. */
-static void check_whole(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st = v->ckpt->format->check_whole == NULL
-                               ? DCPK_OK
-                               : v->ckpt->format->check_whole(v->ckpt, &err);
-
-    dcpk_checks_add(&v->checks, "whole", st, &err,
-                    "nothing that belongs to tensors and objects of %s is missing",
-                    v->ckpt->format->name);
-}
-
-static void check_cover(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st = dcpk_checkpoint_check_cover(v->ckpt, &err);
-
-    dcpk_checks_add(&v->checks, "cover", st, &err, "the chunks of every tensor cover it exactly");
-}
-
-static void check_places(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st = dcpk_check_places(v->ckpt, &err);
-
-    dcpk_checks_add(&v->checks, "places", st, &err,
-                    "no two items share bytes, but for exact aliases");
-}
-
 static void check_pickles(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -191,10 +149,7 @@ static int check(struct verify *v)
     dcpk_status st;
 
     if (dcpk_ranks_self(v->options.ranks) == 0) {
-        check_structure(v);
-        check_whole(v);
-        check_cover(v);
-        check_places(v);
+        dcpk_checks_structure(&v->checks, v->ckpt);
         check_pickles(v);
     }
     check_items(v);

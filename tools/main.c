@@ -23,6 +23,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"check", "say which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
     {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs", NULL,
      dcpk_cmd_compare},
     {"convert", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},

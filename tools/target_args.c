@@ -80,7 +80,8 @@ static dcpk_status parse_dims(const char *option, const char *text, const struct
     return st;
 }
 
-static dcpk_status parse_mesh(const char *text, struct dcpk_layout *mesh, struct dcpk_error *err)
+dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_layout *mesh,
+                            struct dcpk_error *err)
 {
     struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
     const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
@@ -88,14 +89,14 @@ static dcpk_status parse_mesh(const char *text, struct dcpk_layout *mesh, struct
                                {"ep", &m.ep, 1, MAX_DIM},
                                {"dp", &m.dp, 1, MAX_DIM},
                                {"cp", &m.cp, 1, MAX_DIM}};
-    dcpk_status st = parse_dims("--target-mesh", text, dims, sizeof dims / sizeof dims[0], err);
+    dcpk_status st = parse_dims(option, text, dims, sizeof dims / sizeof dims[0], err);
 
     if (st != DCPK_OK)
         return st;
     if (m.dp > 0 && m.tp * m.pp <= MAX_DIM && m.dp * m.cp <= MAX_DIM)
         m.world = m.tp * m.pp * m.dp * m.cp;
     else if (m.dp > 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-mesh: '%s' has more ranks than %" PRId64, text,
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' has more ranks than %" PRId64, option, text,
                          MAX_DIM);
     *mesh = m;
     return DCPK_OK;
@@ -166,7 +167,7 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
     if (a->mesh != NULL && strcmp(to->name, "zarr") != 0) /* cut as torch_dist is */
         st = check_format("--target-mesh", "torch_dist", to, err);
     if (a->mesh != NULL && st == DCPK_OK)
-        st = parse_mesh(a->mesh, &target->mesh, err);
+        st = dcpk_mesh_parse("--target-mesh", a->mesh, &target->mesh, err);
     if (st == DCPK_OK)
         rules->mesh = target->mesh;
     if (a->dp != NULL && st == DCPK_OK)

@@ -36,6 +36,11 @@ struct dcpk_target_args {
             "zero rows (default: as stored)"                                                       \
     }
 
+/* "tp=2,pp=2": the sizes of a mesh, those left out 1 and dp 0. Errors: DCPK_EUSAGE naming
+ * `option`. */
+dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_layout *mesh,
+                            struct dcpk_error *err);
+
 /*
  * Fill target->mesh and bucket_elems, rules->mesh and rules->vocab. Errors: DCPK_EUSAGE for what
  * cannot be read, does not fit together or is not for the format `to`.

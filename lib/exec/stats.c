@@ -70,10 +70,17 @@ static void decode(enum dcpk_dtype dtype, const uint8_t *data, size_t n, double 
     }
 }
 
-static void add_numbers(struct dcpk_stats *s, const double *v, size_t n)
+static bool is_finite(const struct dcpk_stats *s)
+{
+    return s->n_nan == 0 && s->n_inf == 0;
+}
+
+/* first: where they lie in the block. */
+static void add_numbers(struct dcpk_stats *s, const double *v, size_t n, uint64_t first)
 {
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i])) {
+            s->first_bad = is_finite(s) ? first + i : s->first_bad;
             s->n_nan += isnan(v[i]) != 0;
             s->n_inf += isinf(v[i]) != 0;
             continue;
@@ -94,6 +101,8 @@ static void merge(struct dcpk_stats *into, const struct dcpk_stats *next)
         into->min = into->n_finite == 0 || next->min < into->min ? next->min : into->min;
         into->max = into->n_finite == 0 || next->max > into->max ? next->max : into->max;
     }
+    if (is_finite(into) && !is_finite(next))
+        into->first_bad = into->n_elems + next->first_bad;
     into->n_elems += next->n_elems;
     into->n_nan += next->n_nan;
     into->n_inf += next->n_inf;
@@ -114,7 +123,7 @@ static void survey_block(enum dcpk_dtype dtype, const uint8_t *data, uint64_t n_
         const size_t n = n_elems - i < BATCH_ELEMS ? (size_t)(n_elems - i) : BATCH_ELEMS;
 
         decode(dtype, data + i * elem_bytes, n, batch);
-        add_numbers(&block, batch, n);
+        add_numbers(&block, batch, n, i);
     }
     merge(segment, &block);
 }

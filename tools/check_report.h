@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check_report.h - how the answer of 'check' is printed. */
+#ifndef DCPK_TOOLS_CHECK_REPORT_H
+#define DCPK_TOOLS_CHECK_REPORT_H
+
+#include "lib/exec/verdict.h"
+#include "tools/checks.h"
+
+/* Everything that is told. */
+struct dcpk_check_report {
+    const char *folder;
+    const struct dcpk_checkpoint *ckpt;
+    const struct dcpk_verdict *check;
+    struct dcpk_checks *checks; /* structure first; the rest is added */
+    unsigned flags;             /* enum dcpk_loading_flags of the run */
+    bool lists_all;             /* name every key that is missing */
+};
+
+/* Add a check for each thing that the loader asks for: weights, masters, ... */
+void dcpk_check_report_fill(struct dcpk_check_report *report);
+dcpk_status dcpk_check_report_print(const struct dcpk_check_report *report, struct dcpk_error *err);
+dcpk_status dcpk_check_report_json(const struct dcpk_check_report *report, struct dcpk_error *err);
+
+#endif
