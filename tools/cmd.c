@@ -443,6 +443,7 @@ void dcpk_cli_catch_signals(void)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
+    signal(SIGXFSZ, SIG_IGN); /* past the limit on files a write fails, and that is told */
 }
 
 bool dcpk_cli_interrupted(void)

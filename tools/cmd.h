@@ -166,8 +166,8 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 
 /*
  * SIGINT, SIGTERM and SIGHUP ask the work to stop at the next progress call (DCPK_ECANCELLED) so
- * that half-made output is removed, or kept to be resumed; a second one ends the process. Called
- * once, by main.
+ * that half-made output is removed, or kept to be resumed; a second one ends the process. SIGXFSZ
+ * is ignored: the write that passes the limit fails. Called once, by main.
  */
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);

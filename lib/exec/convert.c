@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/exec/convert_check.h"
+#include "lib/exec/space.h"
 #include "lib/exec/target.h"
 #include "lib/rules/inspector.h"
 
@@ -220,9 +221,10 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         st = dcpk_plan_build(c->out, err);
     if (st == DCPK_OK)
         st = dcpk_conversion_can_check(c, err);
-    if (st == DCPK_OK)
-        dcpk_plan_totals(c->out, &c->totals);
-    return st;
+    if (st != DCPK_OK)
+        return st;
+    dcpk_plan_totals(c->out, &c->totals);
+    return dcpk_check_space(&c->target, c->totals.file_bytes, err);
 }
 
 void dcpk_conversion_free(struct dcpk_conversion *c)

@@ -10,6 +10,7 @@
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/modify_priv.h"
+#include "lib/exec/space.h"
 #include "lib/exec/target.h"
 #include "lib/exec/writing.h"
 
@@ -90,6 +91,20 @@ static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *e
     return dcpk_target_check_apart(&m->target, m->options->in, &m->source, err);
 }
 
+/* What is written, and what is kept where it cannot be linked. */
+static uint64_t written_bytes(const struct dcpk_modification *m)
+{
+    const bool copies = m->source.is_archive || m->target.is_archive ||
+                        dcpk_is_across(m->source.folder, m->target.folder);
+    uint64_t n_bytes = 0;
+
+    for (size_t i = 0; m->is_rewritten && i < m->out->n_files; i++)
+        n_bytes += m->out->files[i].n_bytes;
+    for (size_t i = 0; copies && i < m->out->n_kept; i++)
+        n_bytes += dcpk_source_bytes(m->out->kept[i].source);
+    return n_bytes;
+}
+
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err)
@@ -116,7 +131,8 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (m->ckpt->format == m->out->format && !m->out->omits_planner_data)
         dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
                                       "from it (dcp_to_torch_save) gives the keys as they are");
-    return m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
+    st = m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
+    return st == DCPK_OK ? dcpk_check_space(&m->target, written_bytes(m), err) : st;
 }
 
 /* Copy a file that lies beside the tensors and objects, or say why not. */

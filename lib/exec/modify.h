@@ -42,7 +42,8 @@ struct dcpk_modification {
 /*
  * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
  * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
- * force; DCPK_EUNSUPPORTED for a format without container.
+ * force; DCPK_EIO where there is no room for it (lib/exec/space.h); DCPK_EUNSUPPORTED for a format
+ * without container.
  */
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,

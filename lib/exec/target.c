@@ -56,7 +56,10 @@ unsigned dcpk_target_flags(const struct dcpk_output *out)
 dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
                                     const struct dcpk_run *source, struct dcpk_error *err)
 {
-    if (dcpk_folder_check_apart(target->folder, in, err) != DCPK_OK)
+    char archive[DCPK_RUN_PATH_BYTES];
+
+    (void)dcpk_run_split(in, archive);
+    if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
         return err->status;
     if (source->is_archive) /* its folder has no path of its own */
         return DCPK_OK;

@@ -25,7 +25,6 @@ refuses "no target" 2 '--to' "$DCPKIT" convert in out
 # A limit on the size of files stands in for a full disk: preallocation fails, and so would a write.
 too_large() {
     (
-        trap '' XFSZ
         ulimit -f 64
         exec "${convert[@]}" in out
     )

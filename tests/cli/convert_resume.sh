@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# convert_resume.sh - the disk gets full half way: what is done is kept, and --resume goes on with it, where it fits.
+# convert_resume.sh - the disk gets full half way (of inodes, which are not foreseen): what is done is kept, and --resume goes on with it, where it fits.
 # shellcheck disable=SC2016 # the inner shell expands
 unshare -rm bash -c 'mount -t tmpfs -o size=64k none "$1"' - "$TMP" 2>/dev/null || exit 77
 unshare -rm bash -uc '
-    mount -t tmpfs -o size=1g none "$TMP" && cd "$TMP" && mkdir disk && mount -t tmpfs -o size=100m none disk || exit
+    mount -t tmpfs -o size=1g none "$TMP" && cd "$TMP" && mkdir disk && mount -t tmpfs -o size=400m,nr_inodes=80 none disk || exit
     build=$(dirname "$DCPKIT")
     "$build/tests/bench/make_checkpoint" --like "$SAMPLES/torch_dist_c_dense_tp2pp2/iter_0000004" \
         --layers 4 --hidden 512 --ffn 2048 --vocab 4000 in >/dev/null
@@ -41,14 +41,15 @@ unshare -rm bash -uc '
     fails "another process, resumed" 2 "another process is writing" "${convert[@]}" --resume in disk/out
     fails "another process, forced" 2 "another process is writing" "${convert[@]}" --force in disk/out
     exec 9<&-
-    mount -o remount,size=400m disk
+    # What it has counts: 258 MiB are to be there, fewer are free.
+    mount -o remount,size=280m,nr_inodes=1000 disk
     "${convert[@]}" --resume in disk/out >said 2>&1 || echo "resumed: exit $?: $(cat said)"
     grep -oE "resumed +[0-9.]+ MiB were written by an earlier run" said | sed "s/[0-9.]\+/N/"
     diff -r want disk/out && echo "the same bytes"
     [ "$(ls -A disk/out)" = "$(ls -A want)" ] || ls -A disk/out
 
     # What does not fit gives way to --force.
-    rm -r disk/out && mount -o remount,size=100m disk
+    rm -r disk/out && mount -o remount,size=400m,nr_inodes=80 disk
     fails "disk full again" 4 "what is done is kept" "${convert[@]}" in disk/out
     rm -r want && "${convert[@]}" --weights-only in want >said 2>&1 || cat said
     "${convert[@]}" --force --resume --weights-only in disk/out >said 2>&1 || echo "forced: exit $?: $(cat said)"
