@@ -270,7 +270,7 @@ static inline dcpk_status fake_load_object(struct dcpk_checkpoint *ckpt,
         st = dcpk_fail(err, DCPK_EFORMAT, "begins with byte %d", first);
     if (st == DCPK_OK && dcpk_arena_alloc(arena, 100, err) == NULL)
         st = err->status;
-    *value = NULL;
+    *value = dcpk_value_none();
     return st;
 }
 

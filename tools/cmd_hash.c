@@ -1,172 +1,169 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_hash.c - dcpkit hash: the XXH3-128 of every tensor as stored. */
-#include <inttypes.h>
-
+/* cmd_hash.c - dcpkit hash: what a checkpoint holds, or its files, as hashes; and whether a
+ * recorded list still holds. */
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/exec/hash_list.h"
 #include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
+#include "tools/hash_files.h"
+#include "tools/hash_report.h"
 #include "tools/run_args.h"
 
 #define NAME "hash"
 
-static dcpk_status hash(struct dcpk_checkpoint *ckpt, struct dcpk_exec_options *options,
-                        const struct dcpk_voice *voice, struct dcpk_hash_list *list,
-                        struct dcpk_error *err)
+struct hashing {
+    const char *check_path; /* NULL: print */
+    bool as_json, of_files;
+    struct dcpk_voice voice;
+    struct dcpk_exec_options options;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_hash_list list, recorded;
+    struct dcpk_integrity files, recorded_files; /* of_files */
+    struct dcpk_error lost;                      /* what check_whole says */
+    bool ok;
+};
+
+static dcpk_status list_files(struct hashing *h, struct dcpk_exec *exec, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_integrity_collect_all(h->ckpt->store, &h->files, err);
+
+    return st == DCPK_OK ? dcpk_exec_sum_files(exec, &h->files, err) : st;
+}
+
+static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
 {
     struct dcpk_exec *exec = NULL;
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options->progress = dcpk_bar_begin(&bar, "hashing", voice);
-    st = dcpk_exec_new(ckpt, dcpk_backends[0], options, &exec, err);
-    if (st == DCPK_OK)
-        st = dcpk_hash_list_make(exec, ckpt, list, err);
+    h->options.progress =
+        dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->voice);
+    st = dcpk_exec_new(h->ckpt, dcpk_backends[0], &h->options, &exec, err);
+    if (st == DCPK_OK && h->of_files)
+        st = list_files(h, exec, err);
+    else if (st == DCPK_OK)
+        st = dcpk_hash_list_make(exec, h->ckpt, &h->list, err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     return st;
 }
 
-static dcpk_status print_text(const struct dcpk_hash_list *list, struct dcpk_error *err)
-{
-    char text[DCPK_HASH_TEXT_BYTES];
-
-    for (size_t i = 0; i < list->n; i++) {
-        printf("%s  ", dcpk_hash_text(&list->tensors[i].hash, text));
-        dcpk_cli_put_text(stdout, list->tensors[i].key);
-        putchar('\n');
-    }
-    return dcpk_cli_flush(err);
-}
-
-static dcpk_status print_json(const struct dcpk_hash_list *list, const struct dcpk_checkpoint *ckpt,
-                              struct dcpk_error *err)
-{
-    struct dcpk_bytes bytes = {0};
-    dcpk_status st = dcpk_hash_list_print(list, ckpt, &bytes, err);
-
-    if (st == DCPK_OK)
-        return dcpk_cli_print_bytes(&bytes, err);
-    dcpk_bytes_release(&bytes);
-    return st;
-}
-
-/* "bfloat16 [4, 64] 662ef41f3aed3142ce8c66ff7dc8ae38" */
-static void print_side(const char *side, const struct dcpk_hashed *tensor)
-{
-    char shape[256], digits[DCPK_HASH_TEXT_BYTES];
-
-    if (tensor == NULL)
-        printf("  %s has none\n", side);
-    else
-        printf("  %s has %s %s %s\n", side, dcpk_dtype_name(tensor->dtype),
-               dcpk_shape_format(tensor->shape, tensor->rank, shape, sizeof shape),
-               dcpk_hash_text(&tensor->hash, digits));
-}
-
-static void print_difference(void *context, const struct dcpk_hashed *recorded,
-                             const struct dcpk_hashed *found)
-{
-    (void)context;
-    fputs("differs     ", stdout);
-    dcpk_cli_put_text(stdout, recorded == NULL ? found->key : recorded->key);
-    putchar('\n');
-    print_side("FILE", recorded);
-    print_side("DIR", found);
-}
-
-static void put_side(struct dcpk_json_out *j, const char *side, const struct dcpk_hashed *tensor)
-{
-    dcpk_json_put_key(j, side);
-    if (tensor == NULL)
-        dcpk_json_put_null(j);
-    else
-        dcpk_hashed_put(tensor, j);
-}
-
-static void put_difference(void *context, const struct dcpk_hashed *recorded,
-                           const struct dcpk_hashed *found)
-{
-    struct dcpk_json_out *j = context;
-
-    dcpk_json_put_key(j, recorded == NULL ? found->key : recorded->key);
-    dcpk_json_begin_object(j);
-    put_side(j, "found", found);
-    put_side(j, "recorded", recorded);
-    dcpk_json_end_object(j);
-}
-
-static dcpk_status read_recorded(const char *path, struct dcpk_hash_list *recorded,
-                                 struct dcpk_error *err)
+/* The list to check says itself what it is of. */
+static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
 {
     char *text = NULL;
     size_t n_bytes;
-    dcpk_status st = dcpk_cli_read_file(path, &text, &n_bytes, err);
+    dcpk_status st = dcpk_cli_read_file(h->check_path, &text, &n_bytes, err);
 
     if (st == DCPK_OK)
-        st = dcpk_hash_list_parse(text, n_bytes, recorded, err);
+        h->of_files = h->of_files || dcpk_integrity_is_list(text, n_bytes);
+    if (st == DCPK_OK && h->of_files)
+        st = dcpk_integrity_parse(text, n_bytes, &h->recorded_files, err);
+    else if (st == DCPK_OK)
+        st = dcpk_hash_list_parse(text, n_bytes, &h->recorded, err);
     dcpk_free(text);
     if (st != DCPK_OK)
-        dcpk_context(err, "reading the hashes in '%s'", path);
+        dcpk_context(err, "reading the hashes in '%s'", h->check_path);
     return st;
 }
 
-/* *n_different: how many tensors are not as recorded. */
-static dcpk_status print_check(const struct dcpk_hash_list *recorded,
-                               const struct dcpk_hash_list *list, size_t *n_different,
-                               struct dcpk_error *err)
+/* What is lost beside tensors and objects is no difference of theirs, and yet no yes. */
+static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 {
-    *n_different = dcpk_hash_list_compare(recorded, list, print_difference, NULL);
-    printf("verdict     %s: %zu tensors recorded, %zu found, %zu differ\n",
-           *n_different == 0 ? "ok" : "NOT ok", recorded->n, list->n, *n_different);
-    return dcpk_cli_flush(err);
+    dcpk_status st = DCPK_OK;
+
+    if (!h->of_files && h->ckpt->format->check_whole != NULL)
+        st = h->ckpt->format->check_whole(h->ckpt, &h->lost);
+    if (st == DCPK_OK || st == DCPK_EFORMAT)
+        return DCPK_OK;
+    *err = h->lost;
+    return st;
 }
 
-/* The same as a document: {"differences": {key: {"found", "recorded"}}, "ok", "version"}. */
-static dcpk_status print_check_json(const struct dcpk_hash_list *recorded,
-                                    const struct dcpk_hash_list *list, size_t *n_different,
-                                    struct dcpk_error *err)
+static dcpk_status print(struct hashing *h, struct dcpk_error *err)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
+    const struct dcpk_hash_check check = {&h->recorded, &h->list, &h->lost};
 
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "differences");
-    dcpk_json_begin_object(&j);
-    *n_different = dcpk_hash_list_compare(recorded, list, put_difference, &j);
-    dcpk_json_end_object(&j);
-    dcpk_json_add_bool(&j, "ok", *n_different == 0);
-    dcpk_json_add_uint(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    if (h->of_files && h->check_path != NULL)
+        return dcpk_hash_files_print_check(&h->recorded_files, &h->files, h->as_json, &h->ok, err);
+    if (h->of_files)
+        return dcpk_hash_files_print(&h->files, h->as_json, err);
+    if (h->check_path != NULL)
+        return dcpk_hash_print_check(&check, h->as_json, &h->ok, err);
+    return dcpk_hash_print(&h->list, h->ckpt, h->as_json, err);
+}
+
+static void print_notes(const struct hashing *h)
+{
+    size_t i = 0;
+
+    if (h->check_path == NULL && h->lost.status != DCPK_OK)
+        dcpk_cli_note(&h->voice, "the folder is not whole: %s", h->lost.text);
+    if (h->list.n_not_covered == 0)
+        return;
+    while (h->list.items[i].not_covered == NULL)
+        i++;
+    dcpk_cli_note(&h->voice, "%zu objects have no hash, the first is '%s': %s",
+                  h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
+}
+
+static int run(struct hashing *h, const char *path, const char *format)
+{
+    struct dcpk_ranks *ranks = h->options.ranks;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st = h->check_path == NULL ? DCPK_OK : read_recorded(h, &err);
+
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(path, format, &h->voice, &h->ckpt, NULL, &err);
+    if (st == DCPK_OK)
+        st = find_lost(h, &err);
+    if (st == DCPK_OK)
+        st = hash(h, &err);
+    st = dcpk_ranks_agree(ranks, st, &err);
+    h->ok = true;
+    if (st == DCPK_OK)
+        st = print(h, &err);
+    if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0)
+        print_notes(h);
+    st = dcpk_ranks_agree(ranks, st, &err);
+    dcpk_hash_list_release(&h->recorded);
+    dcpk_hash_list_release(&h->list);
+    dcpk_integrity_release(&h->recorded_files);
+    dcpk_integrity_release(&h->files);
+    dcpk_checkpoint_close(h->ckpt);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return h->ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
 }
 
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_exec_options options = {.ranks = ranks};
-    struct dcpk_voice voice = {.command = NAME};
-    bool as_json = false;
-    const char *iteration = NULL, *format = NULL, *check_path = NULL;
+    struct hashing h = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
+    const char *iteration = NULL, *format = NULL;
     const struct dcpk_cli_option rows[] = {
         DCPK_CLI_FORMAT(format),
         DCPK_CLI_ITERATION(iteration),
-        {"check", 0, DCPK_CLI_FILE, &check_path, "FILE",
-         "compare with the hashes in FILE, of hash --json or convert --hashes: say which "
-         "tensors differ; exit 1 when some do"},
-        DCPK_CLI_JSON(as_json),
-        DCPK_CLI_THREADS(options.n_threads),
-        DCPK_CLI_MEMORY(options.memory_bytes),
-        DCPK_CLI_VOICE(voice),
+        {"check", 0, DCPK_CLI_FILE, &h.check_path, "FILE",
+         "compare with the hashes in FILE, which this command printed, as text or as JSON, or "
+         "convert --hashes: say what differs; exit 1 when something does"},
+        {"files", 0, DCPK_CLI_FLAG, &h.of_files, NULL,
+         "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
+         "--json: as Megatron's integrity.json. --check knows such a FILE"},
+        DCPK_CLI_JSON(h.as_json),
+        DCPK_CLI_THREADS(h.options.n_threads),
+        DCPK_CLI_MEMORY(h.options.memory_bytes),
+        DCPK_CLI_VOICE(h.voice),
     };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
-        .summary = "Print the XXH3-128 of every tensor as stored, all its chunks put together "
-                   "row-major, in key order.",
+        .summary =
+            "Print the XXH3-128 of every tensor (its elements row-major, all chunks put together), "
+            "of every object (\"*\") and of the common state (\"+\") by value, whatever pickle "
+            "spells it, in key order, and at the end the SHA-256 of the whole, which chunks and "
+            "files do not change.",
         .options = rows,
         .n_options = sizeof rows / sizeof *rows,
         .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
@@ -174,10 +171,6 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_checkpoint *ckpt = NULL;
-    struct dcpk_hash_list list = {0}, recorded = {0};
-    size_t n_different = 0;
-    dcpk_status st;
     char place[DCPK_RUN_PATH_BYTES];
     char **args;
     int n_args;
@@ -187,22 +180,5 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         return code;
     if (dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    st = check_path == NULL ? DCPK_OK : read_recorded(check_path, &recorded, &err);
-    if (st == DCPK_OK)
-        st = dcpk_cli_open(place, format, &voice, &ckpt, NULL, &err);
-    if (st == DCPK_OK)
-        st = hash(ckpt, &options, &voice, &list, &err);
-    st = dcpk_ranks_agree(ranks, st, &err);
-    if (st == DCPK_OK && check_path != NULL)
-        st = as_json ? print_check_json(&recorded, &list, &n_different, &err)
-                     : print_check(&recorded, &list, &n_different, &err);
-    else if (st == DCPK_OK)
-        st = as_json ? print_json(&list, ckpt, &err) : print_text(&list, &err);
-    st = dcpk_ranks_agree(ranks, st, &err);
-    dcpk_hash_list_release(&recorded);
-    dcpk_hash_list_release(&list);
-    dcpk_checkpoint_close(ckpt);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return n_different == 0 ? DCPK_EXIT_OK : DCPK_EXIT_NO;
+    return run(&h, place, format);
 }

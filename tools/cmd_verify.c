@@ -22,6 +22,7 @@ struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *format;
     bool as_json, weights_only;
+    bool writes_integrity, force;
     int64_t vocab_size, bucket_elems;
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
@@ -90,6 +91,26 @@ static void check_integrity(struct verify *v)
                         "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
 }
 
+/* Only of what all checks have found sound, so that the list vouches for nothing that is not. */
+static void write_integrity(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_bar bar;
+    size_t n_files = 0;
+    dcpk_status st;
+
+    v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
+    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_add_integrity(exec, &n_files, &err);
+    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    dcpk_bar_end(&bar);
+    dcpk_exec_free(exec);
+    dcpk_checks_add(&v->checks, "written", st, &err,
+                    "'" DCPK_INTEGRITY_NAME "', with the SHA-256 of %zu files", n_files);
+}
+
 /*
  * Differences go into the JSON, else to stderr, one a line: the list is long when the answer is a
  * clear no, and is cut.
@@ -141,32 +162,6 @@ static void check_against(struct verify *v)
         dcpk_checks_add(&v->checks, "against", st, &err, "%s", "");
 }
 
-/* All checks, also when one has failed: each answers another question. What reads little is not
- * shared with other processes. */
-static int check(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st;
-
-    if (dcpk_ranks_self(v->options.ranks) == 0) {
-        dcpk_checks_structure(&v->checks, v->ckpt);
-        check_pickles(v);
-    }
-    check_items(v);
-    check_integrity(v);
-    if (v->source != NULL)
-        check_against(v);
-    dcpk_cli_notes(&v->voice, v->ckpt);
-    if (dcpk_cli_interrupted()) {
-        dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
-        return dcpk_cli_fail(NAME, &err);
-    }
-    st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name,
-                                             v->source == NULL ? NULL : &v->proof, &err)
-                    : dcpk_checks_print(&v->checks, &err);
-    return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
-}
-
 /* The exit code of rank 0, which has seen all checks, for all. */
 static int share_code(struct dcpk_ranks *ranks, int code)
 {
@@ -181,6 +176,52 @@ static int share_code(struct dcpk_ranks *ranks, int code)
     return code;
 }
 
+/* All checks, also when one has failed: each answers another question. What reads little is not
+ * shared with other processes. */
+static int check(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpk_status st;
+
+    if (dcpk_ranks_self(v->options.ranks) == 0) {
+        dcpk_checks_structure(&v->checks, v->ckpt);
+        check_pickles(v);
+    }
+    check_items(v);
+    if (!v->writes_integrity) /* else an old one is replaced */
+        check_integrity(v);
+    if (v->source != NULL)
+        check_against(v);
+    if (v->writes_integrity &&
+        share_code(v->options.ranks, dcpk_checks_exit_code(&v->checks)) == DCPK_EXIT_OK)
+        write_integrity(v);
+    dcpk_cli_notes(&v->voice, v->ckpt);
+    if (dcpk_cli_interrupted()) {
+        dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
+        return dcpk_cli_fail(NAME, &err);
+    }
+    st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name,
+                                             v->source == NULL ? NULL : &v->proof, &err)
+                    : dcpk_checks_print(&v->checks, &err);
+    return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
+}
+
+/* What stands against --write-integrity shows before the work. */
+static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err)
+{
+    bool is_there = false;
+    dcpk_status st = DCPK_OK;
+
+    if (v->writes_integrity)
+        st = dcpk_exec_may_add_integrity(v->ckpt, &is_there, err);
+    if (st == DCPK_OK && is_there && !v->force)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "'%s' has an '" DCPK_INTEGRITY_NAME
+                       "', which verify checks without --write-integrity (--force writes it anew)",
+                       dcpk_store_path(v->ckpt->store));
+    return st;
+}
+
 /* Both checkpoints are opened first: what cannot be opened is no answer. */
 static int verify(struct verify *v)
 {
@@ -192,6 +233,8 @@ static int verify(struct verify *v)
         st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
     if (st == DCPK_OK && v->source != NULL)
         v->source->told_bucket_elems = v->bucket_elems;
+    if (st == DCPK_OK)
+        st = check_writable(v, &err);
     st = dcpk_ranks_agree(v->options.ranks, st, &err);
     code = st == DCPK_OK ? share_code(v->options.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
     dcpk_prove_release(&v->proof);
@@ -218,6 +261,11 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &v.bucket_elems, "N",
          "with --against: elements of a DDP bucket in the run that wrote SRC, as 'convert' was "
          "told"},
+        {"write-integrity", 0, DCPK_CLI_FLAG, &v.writes_integrity, NULL,
+         "when all is ok, add Megatron's integrity.json (SHA-256 of every file) to DIR, before a "
+         "copy; a folder on disk with all files directly in it"},
+        {"force", 0, DCPK_CLI_FLAG, &v.force, NULL,
+         "with --write-integrity: write one anew that is there"},
         DCPK_CLI_FORMAT(v.format),
         DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_JSON(v.as_json),
@@ -244,6 +292,8 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || v.bucket_elems != 0))
         return dcpk_cli_usage(
             NAME, "--weights-only, --vocab-size and --ddp-bucket-size are for --against SRC");
+    if (v.force && !v.writes_integrity)
+        return dcpk_cli_usage(NAME, "--force is for --write-integrity");
     v.path = places[0];
     if (dcpk_choose_iteration(args[0], iteration, places[0], &err) != DCPK_OK ||
         (v.against != NULL &&

@@ -6,6 +6,7 @@
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
 #include "lib/base/sink.h"
+#include "lib/ckpt/integrity_priv.h"
 
 #define MAX_LIST_BYTES (UINT64_C(32) << 20) /* 300 000 files */
 #define ALGORITHM      "sha256"
@@ -16,7 +17,7 @@ void dcpk_integrity_release(struct dcpk_integrity *list)
     *list = (struct dcpk_integrity){0};
 }
 
-static dcpk_status begin(struct dcpk_integrity *list, size_t n, struct dcpk_error *err)
+dcpk_status dcpk_integrity_begin(struct dcpk_integrity *list, size_t n, struct dcpk_error *err)
 {
     list->arena = dcpk_arena_new(0, err);
     if (list->arena == NULL)
@@ -25,7 +26,8 @@ static dcpk_status begin(struct dcpk_integrity *list, size_t n, struct dcpk_erro
     return list->files == NULL ? err->status : DCPK_OK;
 }
 
-static dcpk_status add(struct dcpk_integrity *list, const char *name, struct dcpk_error *err)
+dcpk_status dcpk_integrity_add(struct dcpk_integrity *list, const char *name,
+                               struct dcpk_error *err)
 {
     struct dcpk_file_sum *file = &list->files[list->n_files];
 
@@ -57,7 +59,7 @@ static dcpk_status take_files(struct dcpk_integrity *list, const struct dcpk_jso
         return dcpk_fail(err, DCPK_EFORMAT, "there is no object 'files'");
     for (const struct dcpk_json *f = dcpk_json_first(files); f != NULL; f = dcpk_json_next(f))
         n++;
-    st = begin(list, n, err);
+    st = dcpk_integrity_begin(list, n, err);
     for (const struct dcpk_json *f = dcpk_json_first(files); f != NULL && st == DCPK_OK;
          f = dcpk_json_next(f)) {
         const char *digits = dcpk_json_string(f);
@@ -66,9 +68,19 @@ static dcpk_status take_files(struct dcpk_integrity *list, const struct dcpk_jso
             !dcpk_hex_get(digits, list->files[list->n_files].sha256, DCPK_SHA256_BYTES))
             return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' has no SHA-256 in lowercase hex",
                              dcpk_json_key(f));
-        st = add(list, dcpk_json_key(f), err);
+        st = dcpk_integrity_add(list, dcpk_json_key(f), err);
     }
     return st;
+}
+
+dcpk_status dcpk_integrity_take(struct dcpk_integrity *list, const struct dcpk_json *doc,
+                                struct dcpk_error *err)
+{
+    if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
+        return dcpk_fail(err, DCPK_EFORMAT, "it is no JSON object");
+    if (check_algorithm(dcpk_json_member(doc, "algorithm"), err) != DCPK_OK)
+        return err->status;
+    return take_files(list, dcpk_json_member(doc, "files"), err);
 }
 
 dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity *list,
@@ -77,12 +89,8 @@ dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity 
     struct dcpk_json *doc = NULL;
     dcpk_status st = dcpk_json_read(store, DCPK_INTEGRITY_NAME, MAX_LIST_BYTES, &doc, err);
 
-    if (st == DCPK_OK && dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
-        st = dcpk_fail(err, DCPK_EFORMAT, "it is no JSON object");
     if (st == DCPK_OK)
-        st = check_algorithm(dcpk_json_member(doc, "algorithm"), err);
-    if (st == DCPK_OK)
-        st = take_files(list, dcpk_json_member(doc, "files"), err);
+        st = dcpk_integrity_take(list, doc, err);
     dcpk_json_free(doc);
     if (st != DCPK_OK)
         dcpk_context(err, "reading '" DCPK_INTEGRITY_NAME "'");
@@ -99,7 +107,7 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_integrity *list
         return DCPK_OK;
     if (dcpk_store_look(store, name, &kind, err) != DCPK_OK)
         return err->status;
-    return kind == DCPK_PATH_FILE ? add(list, name, err) : DCPK_OK;
+    return kind == DCPK_PATH_FILE ? dcpk_integrity_add(list, name, err) : DCPK_OK;
 }
 
 dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integrity *list,
@@ -110,27 +118,32 @@ dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integri
     dcpk_status st = dcpk_store_list(store, &names, &n, err);
 
     if (st == DCPK_OK)
-        st = begin(list, n, err);
+        st = dcpk_integrity_begin(list, n, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         st = collect(store, list, names[i], err);
     dcpk_free(names);
     return st;
 }
 
-void dcpk_integrity_put(const struct dcpk_integrity *list, struct dcpk_bytes *text)
+void dcpk_integrity_put_members(const struct dcpk_integrity *list, struct dcpk_json_out *j)
 {
     char digits[2 * DCPK_SHA256_BYTES + 1];
+
+    dcpk_json_add_string(j, "algorithm", ALGORITHM);
+    dcpk_json_put_key(j, "files");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; i < list->n_files; i++)
+        dcpk_json_add_string(j, list->files[i].name,
+                             dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
+    dcpk_json_end_object(j);
+}
+
+void dcpk_integrity_put(const struct dcpk_integrity *list, struct dcpk_bytes *text)
+{
     struct dcpk_json_out j;
 
     dcpk_json_out_init(&j, text, 2);
     dcpk_json_begin_object(&j);
-    dcpk_json_add_string(&j, "algorithm", ALGORITHM);
-    dcpk_json_put_key(&j, "files");
-    dcpk_json_begin_object(&j);
-    for (size_t i = 0; i < list->n_files; i++) {
-        dcpk_json_add_string(&j, list->files[i].name,
-                             dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
-    }
-    dcpk_json_end_object(&j);
+    dcpk_integrity_put_members(list, &j);
     dcpk_json_end_object(&j);
 }

@@ -3,8 +3,11 @@
 #ifndef DCPK_LIB_CKPT_INTEGRITY_H
 #define DCPK_LIB_CKPT_INTEGRITY_H
 
+#include <stdbool.h>
+
 #include "lib/base/arena.h"
 #include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/sha256.h"
 #include "lib/base/store.h"
 
@@ -41,6 +44,24 @@ dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity 
 /* The files of a store that belong into its list, in order; their sums are zero. */
 dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integrity *list,
                                    struct dcpk_error *err);
+
+/*
+ * Every file of a store, also in its folders, by its path, in order; their sums are zero. Left out:
+ * a journal. Errors also: DCPK_ERANGE past 64 folders in each other.
+ */
+dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_integrity *list,
+                                       struct dcpk_error *err);
+
+/* Read a list from text: such a document, or lines of sha256sum; in the order of the names. Errors
+ * as of dcpk_integrity_read; DCPK_EFORMAT for a name that is there twice. */
+dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_integrity *list,
+                                 struct dcpk_error *err);
+
+/* Is the text such a list, by how it begins, and not one of hash_list.h? */
+bool dcpk_integrity_is_list(const char *text, size_t n_bytes);
+
+/* "algorithm" and "files", for a document that says more. */
+void dcpk_integrity_put_members(const struct dcpk_integrity *list, struct dcpk_json_out *j);
 
 /* The text of the file, byte for byte Megatron's for the same files. Errors are sticky in `text`.
  */

@@ -72,7 +72,7 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
     return st;
 }
 
-static dcpk_status hash(struct dcpk_conversion *c, const struct dcpk_checkpoint *ours,
+static dcpk_status hash(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
                         struct dcpk_exec *exec, struct dcpk_error *err)
 {
     struct dcpk_hash_list list = {0};

@@ -61,6 +61,21 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err);
 
+/* The hash of an object, or why it has none. */
+struct dcpk_object_hash {
+    struct dcpk_hash hash;
+    enum dcpk_object_state {
+        DCPK_OBJECT_HASHED,
+        DCPK_OBJECT_TOO_LARGE,      /* past DCPK_MOST_LOADED_BYTES, with tensors that lie strided */
+        DCPK_OBJECT_NOT_UNDERSTOOD, /* something in its pickle is not supported, or it is nested or
+                                       shared past all bounds */
+    } state;
+};
+/* The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
+ * Those that share a place are read once. Errors: those of reading, but for what `state` says. */
+dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
+                                   struct dcpk_exec_stats *stats, struct dcpk_error *err);
+
 /* Outcome of comparing two views element by element. */
 struct dcpk_compare {
     bool equal;              /* all elements, within the tolerance where there is one */
@@ -129,6 +144,20 @@ dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there,
  */
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
                                       struct dcpk_exec_stats *stats, struct dcpk_error *err);
+struct dcpk_integrity;
+/* Set the sums of a list of files of the checkpoint's store, which are all there. */
+dcpk_status dcpk_exec_sum_files(struct dcpk_exec *exec, struct dcpk_integrity *list,
+                                struct dcpk_error *err);
+/* Can it be added to the checkpoint where that lies? *is_there: there is one. Errors: DCPK_EUSAGE
+ * for an archive, and for a checkpoint with files in folders, which it cannot list. */
+dcpk_status dcpk_exec_may_add_integrity(const struct dcpk_checkpoint *ckpt, bool *is_there,
+                                        struct dcpk_error *err);
+/*
+ * Add it to the checkpoint's folder as it lies on disk, where it appears whole or not at all; one
+ * that is there is replaced. Rank 0 does. *n_files: how many it lists. It must be possible.
+ */
+dcpk_status dcpk_exec_add_integrity(struct dcpk_exec *exec, size_t *n_files,
+                                    struct dcpk_error *err);
 /* Write it for the files of the checkpoint's folder, into `folder`, which is that one under
  * construction; rank 0 does. */
 dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,

@@ -2,10 +2,10 @@
 /* exec_check.c - checks the stored checksums of a checkpoint's items, each place in its files once.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "lib/base/alloc.h"
 #include "lib/exec/exec_priv.h"
+#include "lib/exec/item_order.h"
 
 struct checking {
     struct dcpk_exec *exec;
@@ -15,86 +15,6 @@ struct checking {
     uint32_t *objects;
     size_t n_objects;
 };
-
-static int compare_places(const struct dcpk_place *a, const struct dcpk_place *b)
-{
-    if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    return (a->n_bytes > b->n_bytes) - (a->n_bytes < b->n_bytes);
-}
-
-static int compare_numbers(uint32_t a, uint32_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int compare_chunks(const void *a, const void *b, void *context)
-{
-    const struct dcpk_chunk *chunks = ((const struct dcpk_checkpoint *)context)->chunks;
-    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int by_place = compare_places(&chunks[i].place, &chunks[j].place);
-
-    return by_place != 0 ? by_place : compare_numbers(i, j);
-}
-
-static int compare_objects(const void *a, const void *b, void *context)
-{
-    const struct dcpk_object *objects = ((const struct dcpk_checkpoint *)context)->objects;
-    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int by_place = compare_places(&objects[i].place, &objects[j].place);
-
-    return by_place != 0 ? by_place : compare_numbers(i, j);
-}
-
-/*
- * The numbers of n items in the order of their places. Items that share a place also share their
- * bytes (aliases), but not tensors of different shape or dtype, of which each is looked at: `same`
- * says.
- */
-static dcpk_status order_items(struct dcpk_checkpoint *ckpt, size_t n,
-                               int (*compare)(const void *, const void *, void *),
-                               bool (*same)(const struct dcpk_checkpoint *, uint32_t, uint32_t),
-                               uint32_t **items, size_t *n_items, struct dcpk_error *err)
-{
-    uint32_t *order;
-    size_t n_kept = 0;
-
-    if (n > UINT32_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "%zu items, the limit is %" PRIu32, n, UINT32_MAX);
-    order = dcpk_alloc_array(n, sizeof *order, err);
-    if (order == NULL)
-        return err->status;
-    for (size_t i = 0; i < n; i++)
-        order[i] = (uint32_t)i;
-    qsort_r(order, n, sizeof *order, compare, ckpt);
-    for (size_t i = 0; i < n; i++)
-        if (n_kept == 0 || !same(ckpt, order[n_kept - 1], order[i]))
-            order[n_kept++] = order[i];
-    *items = order;
-    *n_items = n_kept;
-    return DCPK_OK;
-}
-
-/* The chunks of aliases: one place, one dtype, the same extents. */
-static bool same_chunk(const struct dcpk_checkpoint *ckpt, uint32_t i, uint32_t j)
-{
-    const struct dcpk_chunk *a = &ckpt->chunks[i], *b = &ckpt->chunks[j];
-    const struct dcpk_tensor *s = &ckpt->tensors[a->tensor], *t = &ckpt->tensors[b->tensor];
-
-    if (compare_places(&a->place, &b->place) != 0 || s->dtype != t->dtype || s->rank != t->rank)
-        return false;
-    for (int axis = 0; axis < s->rank; axis++)
-        if (a->span[s->rank + axis] != b->span[t->rank + axis])
-            return false;
-    return true;
-}
-
-static bool same_object(const struct dcpk_checkpoint *ckpt, uint32_t i, uint32_t j)
-{
-    return compare_places(&ckpt->objects[i].place, &ckpt->objects[j].place) == 0;
-}
 
 /* Read the record in slabs and compare its checksum. */
 static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
@@ -250,12 +170,10 @@ static uint64_t task_bytes(const void *context, uint64_t task)
 static dcpk_status checking_init(struct checking *c, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    dcpk_status st = order_items(ckpt, ckpt->n_chunks, compare_chunks, same_chunk, &c->chunks,
-                                 &c->n_chunks, err);
+    dcpk_status st = dcpk_order_chunks(ckpt, &c->chunks, &c->n_chunks, err);
 
     if (st == DCPK_OK)
-        st = order_items(ckpt, ckpt->n_objects, compare_objects, same_object, &c->objects,
-                         &c->n_objects, err);
+        st = dcpk_order_objects(ckpt, NULL, &c->objects, &c->n_objects, err);
     return st;
 }
 

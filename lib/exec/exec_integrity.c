@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_integrity.c - the SHA-256 of whole files: a file is read by one thread, many files at once.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/file.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/exec_priv.h"
@@ -205,22 +207,90 @@ out:
     return st;
 }
 
-dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
-                                    struct dcpk_error *err)
+dcpk_status dcpk_exec_sum_files(struct dcpk_exec *exec, struct dcpk_integrity *list,
+                                struct dcpk_error *err)
+{
+    return sum_files(exec, list->files, list->n_files, NULL, err);
+}
+
+/* The list of the checkpoint's folder as the text of its file. */
+static dcpk_status make_list(struct dcpk_exec *exec, struct dcpk_bytes *text, size_t *n_files,
+                             struct dcpk_error *err)
 {
     struct dcpk_integrity list = {0};
-    struct dcpk_bytes text = {0};
     dcpk_status st = dcpk_integrity_collect(exec->ckpt->store, &list, err);
 
     if (st == DCPK_OK)
         st = sum_files(exec, list.files, list.n_files, NULL, err);
     if (st == DCPK_OK) {
-        dcpk_integrity_put(&list, &text);
-        st = dcpk_bytes_status(&text, err);
+        dcpk_integrity_put(&list, text);
+        *n_files = list.n_files;
+        st = dcpk_bytes_status(text, err);
     }
+    dcpk_integrity_release(&list);
+    return st;
+}
+
+dcpk_status dcpk_exec_put_integrity(struct dcpk_exec *exec, struct dcpk_folder *folder,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+    size_t n_files;
+    dcpk_status st = make_list(exec, &text, &n_files, err);
+
     if (st == DCPK_OK && dcpk_ranks_self(exec->ranks) == 0)
         st = dcpk_folder_put(folder, DCPK_INTEGRITY_NAME, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);
-    dcpk_integrity_release(&list);
+    return st;
+}
+
+static dcpk_status replace_list(const char *folder, const struct dcpk_bytes *text,
+                                struct dcpk_error *err)
+{
+    struct dcpk_bytes path = {0};
+    dcpk_status st;
+
+    dcpk_bytes_printf(&path, "%s/" DCPK_INTEGRITY_NAME, folder);
+    st = dcpk_bytes_status(&path, err);
+    if (st == DCPK_OK)
+        st = dcpk_file_write((const char *)path.data, 0, text->data, text->n_bytes, err);
+    dcpk_bytes_release(&path);
+    return st;
+}
+
+dcpk_status dcpk_exec_may_add_integrity(const struct dcpk_checkpoint *ckpt, bool *is_there,
+                                        struct dcpk_error *err)
+{
+    const char *folder = dcpk_store_path(ckpt->store);
+    enum dcpk_path_kind kind;
+    struct dcpk_path path;
+
+    if (dcpk_path_look(AT_FDCWD, folder, 0, &path, err) != DCPK_OK ||
+        dcpk_store_look(ckpt->store, DCPK_INTEGRITY_NAME, &kind, err) != DCPK_OK)
+        return err->status;
+    if (path.kind != DCPK_PATH_FOLDER)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is no folder on disk, and what lies in an archive is not changed",
+                         folder);
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        if (strchr(dcpk_source_name(ckpt->files[i]), '/') != NULL)
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "'" DCPK_INTEGRITY_NAME
+                             "' lists files of one folder, %s has each tensor in a folder of its "
+                             "own",
+                             ckpt->format->name);
+    *is_there = kind != DCPK_PATH_NOTHING;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_exec_add_integrity(struct dcpk_exec *exec, size_t *n_files, struct dcpk_error *err)
+{
+    const char *folder = dcpk_store_path(exec->ckpt->store);
+    struct dcpk_bytes text = {0};
+    dcpk_status st = make_list(exec, &text, n_files, err);
+
+    if (st == DCPK_OK && dcpk_ranks_self(exec->ranks) == 0)
+        st = replace_list(folder, &text, err);
+    dcpk_bytes_release(&text);
     return st;
 }

@@ -8,8 +8,8 @@ sample torch_dist_c_dense_tp2pp2 in
 for run in back back_c; do
     "$DCPKIT" verify --against in $run >said 2>&1 || echo "exit $?: $(cat said)"
     tail -n 1 said
-    "$DCPKIT" hash in | grep -v '^#' | sort >a
-    "$DCPKIT" hash $run | grep -v '^#' | sort >b
+    "$DCPKIT" hash in | grep -E '^[0-9a-f]{32}  ' | sort >a
+    "$DCPKIT" hash $run | grep -E '^[0-9a-f]{32}  ' | sort >b
     diff -q a b >/dev/null && echo "$run: the same hashes"
     cat $run/latest_checkpointed_iteration.txt && echo
     (cd $run/iter_0000004 && echo * && cat metadata.json && echo)

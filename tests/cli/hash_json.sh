@@ -7,7 +7,7 @@ sample=$SAMPLES/torch_dist_c_dense_tp2pp2
 # "key xxh3_128 dtype shape" of each tensor, from either document.
 list() {
     tr -d ' \n' <"$1" | grep -oE '"[^"]+":\{[^{}]*"xxh3_128":"[0-9a-f]{32}"[^{}]*\}' |
-        sed -E 's/"chunks":.*//' | while read -r line; do
+        sed -E 's/"chunks":.*//' | grep '"dtype"' | while read -r line; do
         key=$(sed -E 's/^"([^"]+)".*/\1/' <<<"$line")
         for field in xxh3_128 dtype shape; do
             value=$(grep -oE "\"$field\":(\"[^\"]*\"|\[[^]]*\])" <<<"$line" | tr -d '"')

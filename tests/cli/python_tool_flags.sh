@@ -21,9 +21,9 @@ diff -r mapped plain && echo "the map of this run says what the derived groups s
 # Prefixes: the same number of keys, under other names.
 "$DCPKIT" $tool --output-model-weight-prefix weights --output-optimizer-state-prefix moments \
     "$source" prefixed >said 2>&1 || echo "prefixes: exit $?: $(cat said)"
-"$DCPKIT" hash plain | sed -E 's/  model\.module\./  weights./;
+"$DCPKIT" hash plain | grep -v "  the whole" | sed -E 's/  model\.module\./  weights./;
     s/  optimizer\.state\.module\.module\.module\./  moments./' | sort -k 2 >want
-"$DCPKIT" hash prefixed | sort -k 2 >got
+"$DCPKIT" hash prefixed | grep -v "  the whole" | sort -k 2 >got
 diff want got && echo "prefixes: the same tensors under other names"
 
 refuses "an MSC address" 2 'msc://bucket' "$DCPKIT" $tool msc://bucket/in other

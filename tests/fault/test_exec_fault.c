@@ -72,6 +72,7 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
 {
     struct dcpk_compare results[2];
     struct dcpk_hash hashes[2];
+    struct dcpk_object_hash objects[1];
     struct dcpk_view views[2];
     dcpk_status st;
 
@@ -87,6 +88,8 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
                                NULL, err);
     if (st == DCPK_OK && !(results[0].equal && results[1].equal))
         st = dcpk_fail(err, DCPK_EMISMATCH, "not equal to itself");
+    if (st == DCPK_OK)
+        st = dcpk_exec_hash_objects(exec, objects, NULL, err);
     return st == DCPK_OK ? dcpk_exec_check_items(exec, NULL, err) : st;
 }
 

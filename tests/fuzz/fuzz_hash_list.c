@@ -9,11 +9,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 __extension__ typedef __int128 wide; /* holds the product of any two sizes */
 
-static void check_tensor(const struct dcpk_hashed *t)
+static void check_item(const struct dcpk_hashed *t, unsigned unsaid)
 {
     wide n_bytes = (wide)dcpk_dtype_bytes(t->dtype);
     bool is_empty = false;
 
+    if (t->kind >= DCPK_N_HASHED)
+        abort();
+    if (t->kind != DCPK_HASHED_TENSOR || (unsaid & DCPK_UNSAID_FORMS) != 0) {
+        if (t->rank != 0 || t->dtype != DCPK_DTYPE_NONE)
+            abort();
+        return;
+    }
     if (n_bytes == 0 || t->rank < 0 || t->rank > DCPK_MAX_RANK)
         abort();
     for (int i = 0; i < t->rank; i++) {
@@ -45,8 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 
     if (dcpk_hash_list_parse((const char *)data, n_bytes, &list, &err) == DCPK_OK) {
         for (size_t i = 0; i < list.n; i++) {
-            check_tensor(&list.tensors[i]);
-            if (i > 0 && strcmp(list.tensors[i - 1].key, list.tensors[i].key) >= 0)
+            const int order = i == 0 ? -1 : strcmp(list.items[i - 1].key, list.items[i].key);
+
+            check_item(&list.items[i], list.unsaid);
+            if (order > 0 || (order == 0 && list.items[i - 1].kind >= list.items[i].kind))
                 abort();
         }
         if (dcpk_hash_list_compare(&list, &list, count, &n_called) != 0 || n_called != 0 ||

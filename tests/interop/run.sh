@@ -29,7 +29,7 @@ skip() {
 
 # A venv that pip did not finish is no venv: the imports tell.
 has_torch() {
-    "$venv/bin/python" -c 'import numpy, torch' >/dev/null 2>&1
+    "$venv/bin/python" -c 'import numpy, torch, xxhash' >/dev/null 2>&1
 }
 
 if ! has_torch; then
@@ -37,7 +37,7 @@ if ! has_torch; then
     python3 -m venv "$venv" || skip "python3 -m venv does not work here"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
         -r "$here/requirements.txt" || skip "pip could not install $(tr '\n' ' ' <"$here/requirements.txt")"
-    has_torch || skip "torch was installed but cannot be imported"
+    has_torch || skip "torch or xxhash was installed but cannot be imported"
 fi
 
 export DCPKIT DCPK_SAMPLES=$build/samples DCPK_WRITE_ITEMS=$build/tests/interop/write_items
@@ -50,5 +50,5 @@ for need in "$DCPKIT" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT
     fi
 done
 cd "$here"
-[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_commands test_zarr test_state test_objects test_torchrun
+[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun
 exec "$venv/bin/python" -W ignore -m unittest -v "$@"

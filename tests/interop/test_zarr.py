@@ -139,7 +139,7 @@ class Foreign(Work):
         with open(os.path.join(self.work, "in", "metadata.json"), "w", encoding="ascii") as f:
             json.dump(METADATA, f)
         lines = dcpkit("hash", os.path.join(self.work, "in")).splitlines()
-        return {key: digest for digest, key in (line.split() for line in lines)}
+        return {key: digest for digest, key in (line.split(maxsplit=1) for line in lines) if len(digest) == 32}
 
     def check(self, data, cases):
         self.put("plain", data, chunks=data.shape, compressor=None)

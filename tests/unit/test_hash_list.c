@@ -57,6 +57,52 @@ static void test_compare(void **state)
     dcpk_hash_list_release(&b);
 }
 
+#define W1 H1 H1
+
+/* What a list is silent on is no difference: objects in one of an earlier dcpkit, dtypes in text.
+ */
+static void test_silent(void **state)
+{
+    static const char older[] = "{\"tensors\": {" T("t", "int8", "[1]", H0) "}}";
+    static const char found[] =
+        "{\"tensors\": {" T("t", "int8", "[1]", H0) "}, \"objects\": {"
+                                                    "\"o\": {\"xxh3_128\": \"" H1
+                                                    "\"}, \"t\": {\"xxh3_128\": "
+                                                    "null}}, \"common\": {\"xxh3_128\": \"" H0
+                                                    "\"}, "
+                                                    "\"whole\": {\"sha256\": \"" W1 "\"}}";
+    static const struct {
+        const char *label, *recorded, *differences;
+    } cases[] = {
+        {"tensors alone", older, ""},
+        {"tensors alone, as text", H0 "  t\n", ""},
+        {"another tensor, as text", H1 "  t\n", "t!"},
+        {"all, as text",
+         H0 " +common state\n" H1 " *o\n" H0 "  t\n-------------------------------- *t\n" W1
+            "  the whole\n",
+         ""},
+        {"the same as JSON", found, ""},
+        {"another object", H0 " +common state\n" H0 " *o\n" H0 "  t\n" H0 " *t\n" W1 "  w\n",
+         "o!t!"},
+        {"no common state", H1 " *o\n" H0 "  t\n-------------------------------- *t\n" W1 "  w",
+         ">"},
+        {"a key with a newline", H0 "  t\\x0a\n", "t>t\n<"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_hash_list a = {0}, b = {0};
+        char text[FOUND_BYTES] = "";
+
+        parse(cases[i].recorded, &a);
+        parse(found, &b);
+        (void)dcpk_hash_list_compare(&a, &b, collect, text);
+        CHECK_EQ_STR(text, cases[i].differences, cases[i].label);
+        dcpk_hash_list_release(&a);
+        dcpk_hash_list_release(&b);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -66,6 +112,10 @@ static void test_refused(void **state)
     } cases[] = {
         {"", DCPK_EFORMAT, ""},
         {"{}", DCPK_EFORMAT, "no object 'tensors'"},
+        {H0 "t\n", DCPK_EFORMAT, "neither JSON nor lines"},
+        {H0 "  t\n" H1 "  t\n", DCPK_EFORMAT, "'t' is there twice"},
+        {"{\"tensors\": {}, \"objects\": {\"o\": {}}}", DCPK_EFORMAT, "'o' has no xxh3_128"},
+        {"{\"tensors\": {}, \"whole\": {\"sha256\": \"00\"}}", DCPK_EFORMAT, "sha256 of 64"},
         {"{\"tensors\": [1]}", DCPK_EFORMAT, "no object 'tensors'"},
         {"{\"tensors\": {\"k\": 1}}", DCPK_EFORMAT, "'k' has no dtype"},
         {"{\"tensors\": {" T("k", "int8", "[1]", "00") "}}", DCPK_EFORMAT, "xxh3_128 of 32"},
@@ -95,6 +145,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare),
+                                       cmocka_unit_test(test_silent),
                                        cmocka_unit_test(test_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

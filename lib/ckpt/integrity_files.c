@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* integrity_files.c - the SHA-256 of all files of a folder: which there are, and a list of them as
+ * text. */
+#include <stdlib.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/hex.h"
+#include "lib/base/json.h"
+#include "lib/base/sink.h"
+#include "lib/ckpt/integrity_priv.h"
+
+#define MAX_DEPTH 64 /* folders in each other */
+#define DIGITS    ((size_t)2 * DCPK_SHA256_BYTES)
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct dcpk_file_sum *)a)->name, ((const struct dcpk_file_sum *)b)->name);
+}
+
+/* ---- which there are ---- */
+
+struct walk {
+    struct dcpk_store *store;
+    struct dcpk_integrity *list;
+    size_t capacity;
+    const char **folders; /* still to be looked into; a stack */
+    size_t n_folders, folders_capacity;
+};
+
+static dcpk_status push_folder(struct walk *w, const char *path, struct dcpk_error *err)
+{
+    size_t depth = 1;
+
+    for (const char *c = path; *c != '\0'; c++)
+        depth += *c == '/';
+    if (depth > MAX_DEPTH)
+        return dcpk_fail(err, DCPK_ERANGE, "'%.200s' lies past %d folders", path, MAX_DEPTH);
+    if (dcpk_grow(&w->folders, &w->folders_capacity, w->n_folders, sizeof *w->folders, err) !=
+        DCPK_OK)
+        return err->status;
+    w->folders[w->n_folders++] = path;
+    return DCPK_OK;
+}
+
+static dcpk_status add_file(struct walk *w, const char *path, struct dcpk_error *err)
+{
+    if (dcpk_grow(&w->list->files, &w->capacity, w->list->n_files, sizeof *w->list->files, err) !=
+        DCPK_OK)
+        return err->status;
+    w->list->files[w->list->n_files++] = (struct dcpk_file_sum){.name = path};
+    return DCPK_OK;
+}
+
+/* An entry of the folder at `path`, "" the store itself. */
+static dcpk_status take_entry(struct walk *w, const char *path, const char *name,
+                              struct dcpk_error *err)
+{
+    const char *whole =
+        dcpk_arena_printf(w->list->arena, err, "%s%s%s", path, *path == '\0' ? "" : "/", name);
+    enum dcpk_path_kind kind;
+
+    if (whole == NULL || dcpk_store_look(w->store, whole, &kind, err) != DCPK_OK)
+        return err->status;
+    if (kind == DCPK_PATH_FOLDER)
+        return push_folder(w, whole, err);
+    if (kind != DCPK_PATH_FILE || strcmp(whole, DCPK_JOURNAL_NAME) == 0)
+        return DCPK_OK;
+    return add_file(w, whole, err);
+}
+
+static dcpk_status walk_folder(struct walk *w, const char *path, struct dcpk_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dcpk_status st;
+
+    if (*path == '\0')
+        st = dcpk_store_list(w->store, &names, &n, err);
+    else
+        st = dcpk_store_list_in(w->store, path, &names, &n, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = take_entry(w, path, names[i], err);
+    dcpk_free(names);
+    return st;
+}
+
+dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_integrity *list,
+                                       struct dcpk_error *err)
+{
+    struct dcpk_integrity found = {.arena = dcpk_arena_new(0, err)};
+    struct walk w = {.store = store, .list = &found};
+    struct dcpk_file_sum *copy = NULL;
+    dcpk_status st = found.arena == NULL ? err->status : push_folder(&w, "", err);
+
+    while (w.n_folders > 0 && st == DCPK_OK)
+        st = walk_folder(&w, w.folders[--w.n_folders], err);
+    if (st == DCPK_OK) { /* the list's array is the arena's */
+        copy = dcpk_arena_array(found.arena, found.n_files, sizeof *copy, err);
+        st = copy == NULL ? err->status : DCPK_OK;
+    }
+    if (st == DCPK_OK && found.n_files > 0) {
+        memcpy(copy, found.files, found.n_files * sizeof *copy);
+        qsort(copy, found.n_files, sizeof *copy, compare_names);
+    }
+    dcpk_free(found.files);
+    dcpk_free(w.folders);
+    found.files = copy;
+    if (st == DCPK_OK)
+        *list = found;
+    else
+        dcpk_arena_free(found.arena);
+    return st;
+}
+
+/* ---- a list as text ---- */
+
+/* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" in front of a name says nothing. */
+static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size_t n,
+                             struct dcpk_error *err)
+{
+    char digits[DIGITS + 1];
+    const char *name;
+
+    memcpy(digits, line, n < DIGITS ? n : DIGITS);
+    digits[n < DIGITS ? n : DIGITS] = '\0';
+    if (n < DIGITS + 3 || line[DIGITS] != ' ' ||
+        (line[DIGITS + 1] != ' ' && line[DIGITS + 1] != '*') ||
+        !dcpk_hex_get(digits, list->files[list->n_files].sha256, DCPK_SHA256_BYTES))
+        return dcpk_fail(err, DCPK_EFORMAT, "no SHA-256 and name of a file: \"%.*s\"",
+                         (int)(n < 80 ? n : 80), line);
+    name = dcpk_arena_strndup(list->arena, line + DIGITS + 2, n - DIGITS - 2, err);
+    if (name == NULL)
+        return err->status;
+    while (strncmp(name, "./", 2) == 0)
+        name += 2;
+    return dcpk_integrity_add(list, name, err);
+}
+
+static dcpk_status take_lines(struct dcpk_integrity *list, const char *text, size_t n_bytes,
+                              struct dcpk_error *err)
+{
+    size_t n = 1;
+    dcpk_status st;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        n += text[i] == '\n';
+    st = dcpk_integrity_begin(list, n, err);
+    for (size_t at = 0; at < n_bytes && st == DCPK_OK;) {
+        const char *end = memchr(text + at, '\n', n_bytes - at);
+        const size_t length = end == NULL ? n_bytes - at : (size_t)(end - text) - at;
+
+        if (length > 0)
+            st = take_line(list, text + at, length, err);
+        at += length + 1;
+    }
+    return st;
+}
+
+dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_integrity *list,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_json *doc = NULL;
+    dcpk_status st;
+
+    if (n_bytes > 0 && text[0] == '{') {
+        st = dcpk_json_parse(text, n_bytes, &doc, err);
+        if (st == DCPK_OK)
+            st = dcpk_integrity_take(list, doc, err);
+        dcpk_json_free(doc);
+    } else {
+        st = take_lines(list, text, n_bytes, err);
+    }
+    if (st == DCPK_OK && list->n_files > 0)
+        qsort(list->files, list->n_files, sizeof *list->files, compare_names);
+    for (size_t i = 1; i < list->n_files && st == DCPK_OK; i++)
+        if (strcmp(list->files[i - 1].name, list->files[i].name) == 0)
+            st = dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is there twice", list->files[i].name);
+    return st;
+}
+
+/* Does the text, white space apart, go on with `word`? Then *at stands behind it. */
+static bool skip_word(const char *text, size_t n_bytes, const char *word, size_t *at)
+{
+    const size_t n = strlen(word);
+    size_t i = *at;
+
+    while (i < n_bytes && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t'))
+        i++;
+    if (n_bytes - i < n || memcmp(text + i, word, n) != 0)
+        return false;
+    *at = i + n;
+    return true;
+}
+
+bool dcpk_integrity_is_list(const char *text, size_t n_bytes)
+{
+    size_t at = 0, n = 0;
+
+    if (skip_word(text, n_bytes, "{", &at))
+        return skip_word(text, n_bytes, "\"algorithm\"", &at) ||
+               skip_word(text, n_bytes, "\"files\"", &at);
+    while (n < n_bytes && n <= DIGITS && strchr("0123456789abcdef", text[n]) != NULL &&
+           text[n] != '\0')
+        n++;
+    return n == DIGITS;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec_hash_objects.c - hashes of the values of objects: each place in the files once, many at
+ * once.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/exec_priv.h"
+#include "lib/exec/item_order.h"
+#include "lib/exec/value_hash.h"
+
+/* Beside a node for each byte of the pickle: what it may share. */
+#define SHARED_NODES 10000000
+
+struct hashing {
+    struct dcpk_exec *exec;
+    struct dcpk_pass pass;
+    struct dcpk_hasher **hashers; /* one a worker, for tensors in large objects */
+    uint32_t *objects;            /* one of those that share a place */
+    size_t n_objects;
+    uint32_t *first; /* by object: its place in `objects` */
+    struct dcpk_object_hash *made;
+};
+
+/* Hashing one object. */
+struct one {
+    struct hashing *h;
+    int worker;
+    const struct dcpk_object *object;
+    uint64_t told_bytes; /* to the meter */
+};
+
+static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *tensor,
+                                 struct dcpk_hash *hash, struct dcpk_error *err)
+{
+    struct one *o = context;
+    const struct dcpk_backend *backend = o->h->exec->backend;
+    struct dcpk_worker *worker = &o->h->pass.workers[o->worker];
+    struct dcpk_hasher *hasher = o->h->hashers[o->worker];
+    struct dcpk_source *source = o->h->exec->ckpt->files[o->object->place.file];
+
+    if (!tensor->is_row_major && tensor->n_bytes > 0)
+        return dcpk_fail(err, DCPK_ERANGE, "a tensor in it lies strided");
+    backend->hasher_reset(hasher);
+    for (uint64_t at = 0; at < tensor->n_bytes; at += worker->buffer_bytes) {
+        const uint64_t left = tensor->n_bytes - at;
+        const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
+
+        if (dcpk_worker_read(worker, source, tensor->first_bytes + at, worker->buffer, n, err) !=
+            DCPK_OK)
+            return err->status;
+        backend->hasher_update(hasher, worker->buffer, n);
+        o->told_bytes += n;
+        if (dcpk_meter_add(&o->h->pass.meter, n, err) != DCPK_OK)
+            return err->status;
+    }
+    backend->hasher_digest(hasher, hash);
+    return DCPK_OK;
+}
+
+static dcpk_status hash_loaded(const struct one *o, struct dcpk_arena *arena,
+                               struct dcpk_hash *hash, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
+    const struct dcpk_value_hashing hashing = {.most_nodes =
+                                                   o->object->place.n_bytes + SHARED_NODES};
+    const struct dcpk_value *value;
+    dcpk_status st = ckpt->format->load_object(ckpt, o->object, arena, &value, err);
+
+    return st == DCPK_OK ? dcpk_value_hash(value, &hashing, hash, err) : st;
+}
+
+/* One that is larger than a buffer (gathered optimizer state has 12 bytes a parameter): its tensors
+ * are read as streams, where they can be. */
+static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dcpk_hash *hash,
+                              struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
+    const struct dcpk_value_hashing hashing = {.elements = hash_elements,
+                                               .context = o,
+                                               .most_nodes =
+                                                   o->object->place.n_bytes + SHARED_NODES};
+    const struct dcpk_value *value;
+    dcpk_status st = ckpt->format->outline_object(ckpt, o->object, arena, &value, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_value_hash(value, &hashing, hash, err);
+    if (st != DCPK_ERANGE || o->object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
+        return st;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return hash_loaded(o, arena, hash, err);
+}
+
+static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
+{
+    struct hashing *h = context;
+    struct one o = {h, worker, &h->exec->ckpt->objects[h->objects[task]], 0};
+    const uint64_t n_bytes = o.object->place.n_bytes;
+    struct dcpk_object_hash *made = &h->made[task];
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    if (n_bytes > h->pass.workers[worker].buffer_bytes)
+        st = hash_large(&o, arena, &made->hash, err);
+    else
+        st = hash_loaded(&o, arena, &made->hash, err);
+    dcpk_arena_free(arena);
+    if (st == DCPK_ERANGE || st == DCPK_EUNSUPPORTED) { /* an answer: nothing is wrong with it */
+        made->state = st == DCPK_ERANGE ? DCPK_OBJECT_TOO_LARGE : DCPK_OBJECT_NOT_UNDERSTOOD;
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        st = DCPK_OK;
+    }
+    if (st == DCPK_OK)
+        st = dcpk_meter_add(&h->pass.meter, n_bytes > o.told_bytes ? n_bytes - o.told_bytes : 0,
+                            err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "hashing '%s'", o.object->key);
+    return st;
+}
+
+static uint64_t task_bytes(const void *context, uint64_t task)
+{
+    const struct hashing *h = context;
+
+    return h->exec->ckpt->objects[h->objects[task]].place.n_bytes;
+}
+
+static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = h->exec->ckpt;
+    dcpk_status st = DCPK_OK;
+
+    h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
+    if (h->hashers == NULL)
+        return err->status;
+    for (int i = 0; i < h->exec->n_threads && st == DCPK_OK; i++)
+        st = h->exec->backend->hasher_new(&h->hashers[i], err);
+    if (st != DCPK_OK)
+        return st;
+    h->first = dcpk_alloc_array(ckpt->n_objects, sizeof *h->first, err);
+    if (h->first == NULL)
+        return err->status;
+    st = dcpk_order_objects(ckpt, h->first, &h->objects, &h->n_objects, err);
+    if (st != DCPK_OK)
+        return st;
+    h->made = dcpk_alloc_array(h->n_objects, sizeof *h->made, err);
+    return h->made == NULL ? err->status : DCPK_OK;
+}
+
+/* The hashes of all tasks, whichever rank has made them, by object. */
+static dcpk_status share_hashes(struct hashing *h, struct dcpk_object_hash *hashes, dcpk_status st,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_work *work = &h->pass.work;
+    struct dcpk_bytes mine = {0}, all = {0};
+
+    dcpk_bytes_put(&mine, h->made + work->first, (work->last - work->first) * sizeof *h->made);
+    st = dcpk_pass_share(&h->pass, &mine, &all, st, err);
+    if (st == DCPK_OK && h->n_objects > 0)
+        memcpy(h->made, all.data, h->n_objects * sizeof *h->made);
+    for (size_t i = 0; i < h->exec->ckpt->n_objects && st == DCPK_OK; i++)
+        hashes[i] = h->made[h->first[i]];
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
+                                   struct dcpk_exec_stats *stats, struct dcpk_error *err)
+{
+    struct hashing h = {.exec = exec};
+    dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
+
+    if (st == DCPK_OK)
+        st = hashing_init(&h, err);
+    if (st == DCPK_OK) {
+        h.pass.work = (struct dcpk_work){.n = h.n_objects, .bytes_of = task_bytes};
+        h.pass.task = hash_task;
+        h.pass.context = &h;
+        st = share_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
+    }
+    st = dcpk_pass_end(&h.pass, stats, st);
+    for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
+        exec->backend->hasher_free(h.hashers[i]);
+    dcpk_free(h.hashers);
+    dcpk_free(h.objects);
+    dcpk_free(h.first);
+    dcpk_free(h.made);
+    return st;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hash_report.h - what hash prints: a list of hashes, and how it stands to a recorded one. */
+#ifndef DCPK_TOOLS_HASH_REPORT_H
+#define DCPK_TOOLS_HASH_REPORT_H
+
+#include "lib/exec/hash_list.h"
+
+/* As text, or as the document of hash_list.h. */
+dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk_checkpoint *ckpt,
+                            bool as_json, struct dcpk_error *err);
+
+struct dcpk_hash_check {
+    const struct dcpk_hash_list *recorded, *found;
+    const struct dcpk_error
+        *lost; /* what the folder has lost (check_whole); status DCPK_OK: nothing
+                */
+};
+/*
+ * Say what differs, what FILE says nothing of, and the verdict. As JSON: {"differences": {key:
+ * {"found", "recorded"}}, "lost": text or null, "n_not_covered", "ok", "version", "whole":
+ * {"found", "recorded"}}. *ok: is all as recorded?
+ */
+dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_json, bool *ok,
+                                  struct dcpk_error *err);
+
+#endif
