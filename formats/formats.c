@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/archive/archive.h"
+#include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/torch_dist/torch_dist.h"
@@ -24,6 +25,14 @@ const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;
 dcpk_run_open_file *const dcpk_archive_opener = dcpk_archive_open;
 #else
 dcpk_run_open_file *const dcpk_archive_opener = NULL;
+#endif
+
+const char *const dcpk_extras[] = {"run_config.yaml", "train_state.pt", "tokenizer", NULL};
+
+#ifdef DCPK_HAVE_YAML
+dcpk_read_args *const dcpk_yaml_args_reader = dcpk_bridge_read_args;
+#else
+dcpk_read_args *const dcpk_yaml_args_reader = NULL;
 #endif
 
 const struct dcpk_format *dcpk_format_find(const char *name)

@@ -16,6 +16,15 @@ extern const char *const *const dcpk_formats_absent;
 /* Opens a checkpoint inside an archive (formats/archive); NULL when this build lacks libarchive. */
 extern dcpk_run_open_file *const dcpk_archive_opener;
 
+/* Files and folders that frameworks around Megatron keep beside a checkpoint's own
+ * (formats/bridge/FORMAT.md); NULL-terminated. */
+extern const char *const dcpk_extras[];
+
+/* Reads args from YAML (formats/bridge/bridge.h); NULL when this build lacks libyaml. */
+typedef dcpk_status dcpk_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                                   const struct dcpk_value **args, struct dcpk_error *err);
+extern dcpk_read_args *const dcpk_yaml_args_reader;
+
 /* The format of that name, or NULL. */
 const struct dcpk_format *dcpk_format_find(const char *name);
 

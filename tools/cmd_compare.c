@@ -2,6 +2,7 @@
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
 #include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
+#include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
@@ -9,18 +10,31 @@
 
 #define NAME "compare-two-checkpoint"
 
-static int compare(const char *left, const char *right, struct dcpk_compare_options *options,
-                   bool as_json, const struct dcpk_voice *voice)
+/* What is to be compared. */
+struct request {
+    const char *left, *right, *args_path; /* args_path: --args-from */
+    bool as_json;
+};
+
+static int compare(const struct request *r, struct dcpk_compare_options *options,
+                   const struct dcpk_voice *voice)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_args_from from = {0};
     struct dcpk_compare_report report = {0};
     struct dcpk_checkpoint *a = NULL, *b = NULL;
     struct dcpk_bar bar;
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_cli_open(left, NULL, voice, &a, NULL, &err);
+    dcpk_status st = dcpk_cli_open(r->left, NULL, voice, &a, NULL, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
+        st = dcpk_cli_open(r->right, NULL, voice, &b, NULL, &err);
+    if (st == DCPK_OK)
+        st = dcpk_args_from_read(r->args_path, voice, &from, &err);
+    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(a))
+        a->told_args = from.args;
+    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
+        b->told_args = from.args;
     if (st == DCPK_OK) {
         options->exec.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_models(a, b, options, &report, &err);
@@ -28,7 +42,8 @@ static int compare(const char *left, const char *right, struct dcpk_compare_opti
     }
     st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st == DCPK_OK)
-        st = as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
+        st =
+            r->as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
     st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
@@ -37,6 +52,7 @@ static int compare(const char *left, const char *right, struct dcpk_compare_opti
     dcpk_compare_release(&report);
     dcpk_checkpoint_close(b);
     dcpk_checkpoint_close(a);
+    dcpk_args_from_release(&from);
     return code;
 }
 
@@ -46,7 +62,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    bool as_json = false, enable_msc = false;
+    struct request r = {0};
+    bool enable_msc = false;
     const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli_option rows[] = {
@@ -72,8 +89,9 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
          "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
         DCPK_CLI_ITERATION(iteration),
+        DCPK_CLI_ARGS_FROM(r.args_path),
         DCPK_CLI_MSC(enable_msc),
-        DCPK_CLI_JSON(as_json),
+        DCPK_CLI_JSON(r.as_json),
         DCPK_CLI_THREADS(options.exec.n_threads),
         DCPK_CLI_MEMORY(options.exec.memory_bytes),
         DCPK_CLI_VOICE(voice),
@@ -106,5 +124,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     for (int i = 0; i < 2; i++)
         if (dcpk_choose_iteration(args[i], iteration, places[i], &err) != DCPK_OK)
             return dcpk_cli_fail(NAME, &err);
-    return compare(places[0], places[1], &options, as_json, &voice);
+    r.left = places[0];
+    r.right = places[1];
+    return compare(&r, &options, &voice);
 }

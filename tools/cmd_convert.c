@@ -93,6 +93,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
+    if (c.model != NULL && c.model->args == NULL)
+        dcpk_args_from_hint(options->in, c.ckpt, err);
     if (st == DCPK_OK)
         st = check_outlets(a, options, a->force, err);
     st = dcpk_ranks_agree(ranks, st, err);
@@ -118,6 +120,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
                                            .open_file = dcpk_archive_opener,
                                            .to = to,
                                            .backend = dcpk_backends[0],
+                                           .extras = dcpk_extras,
                                            .exec = {.ranks = ranks}};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;

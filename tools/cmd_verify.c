@@ -9,6 +9,7 @@
 #include "lib/ckpt/summary.h"
 #include "lib/exec/prove.h"
 #include "lib/exec/ranks.h"
+#include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
@@ -20,6 +21,7 @@
 
 struct verify {
     const char *path, *against; /* against: NULL without --against */
+    const char *args_path;      /* --args-from */
     const char *format;
     bool as_json, weights_only;
     bool writes_integrity, force;
@@ -226,6 +228,7 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
 static int verify(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_args_from from = {0};
     dcpk_status st = dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, &err);
     int code;
 
@@ -235,11 +238,21 @@ static int verify(struct verify *v)
         v->source->told_bucket_elems = v->bucket_elems;
     if (st == DCPK_OK)
         st = check_writable(v, &err);
+    if (st == DCPK_OK)
+        st = dcpk_args_from_read(v->args_path, &v->voice, &from, &err);
+    if (st == DCPK_OK && v->source != NULL)
+        v->source->told_args = from.args;
+    if (st == DCPK_OK && v->source != NULL && from.args == NULL && dcpk_lacks_args(v->source))
+        dcpk_cli_note(&v->voice,
+                      "'%s' has no args: what 'convert' was told with --args-from is "
+                      "needed here, too",
+                      v->against);
     st = dcpk_ranks_agree(v->options.ranks, st, &err);
     code = st == DCPK_OK ? share_code(v->options.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
     dcpk_prove_release(&v->proof);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
+    dcpk_args_from_release(&from);
     return code;
 }
 
@@ -266,6 +279,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
          "copy; a folder on disk with all files directly in it"},
         {"force", 0, DCPK_CLI_FLAG, &v.force, NULL,
          "with --write-integrity: write one anew that is there"},
+        DCPK_CLI_ARGS_FROM(v.args_path),
         DCPK_CLI_FORMAT(v.format),
         DCPK_CLI_ITERATION(iteration),
         DCPK_CLI_JSON(v.as_json),
@@ -294,6 +308,8 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
             NAME, "--weights-only, --vocab-size and --ddp-bucket-size are for --against SRC");
     if (v.force && !v.writes_integrity)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
+    if (v.against == NULL && v.args_path != NULL)
+        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
     v.path = places[0];
     if (dcpk_choose_iteration(args[0], iteration, places[0], &err) != DCPK_OK ||
         (v.against != NULL &&

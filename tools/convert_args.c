@@ -130,6 +130,9 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     if (st == DCPK_OK)
         st =
             dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err);
+    if (st == DCPK_OK)
+        st = dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err);
+    options->args = parsed->args_from.args;
     if (st == DCPK_OK && a->modules != NULL) {
         st = split_modules(a->modules, parsed, err);
         options->rules.swiglu_modules = parsed->modules;
@@ -150,4 +153,5 @@ void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed)
 {
     dcpk_free(parsed->map);
     dcpk_free(parsed->module_text);
+    dcpk_args_from_release(&parsed->args_from);
 }

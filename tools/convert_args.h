@@ -4,6 +4,7 @@
 #define DCPK_TOOLS_CONVERT_ARGS_H
 
 #include "lib/exec/convert.h"
+#include "tools/args_from.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
@@ -13,7 +14,7 @@
 /* What the command line says. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
-        *model_prefix, *state_prefix, *tracker, *iteration;
+        *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
@@ -32,6 +33,7 @@ struct dcpk_convert_parsed {
     size_t n_modules;
     char *map; /* the parameter group map's file */
     size_t map_bytes;
+    struct dcpk_args_from args_from;
 };
 
 #define DCPK_CONVERT_OPTIONS(a)                                                                    \
@@ -47,6 +49,7 @@ struct dcpk_convert_parsed {
          &(a).map_path,                                                                            \
          "FILE",                                                                                   \
          "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
+        DCPK_CLI_ARGS_FROM((a).args_from),                                                         \
         {"ddp-bucket-size",                                                                        \
          0,                                                                                        \
          DCPK_CLI_LENGTH,                                                                          \

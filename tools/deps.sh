@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
-    libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev)
+    libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
 ci=(clang clang-format libclang-rt-dev shellcheck python3-venv)
 

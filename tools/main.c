@@ -89,7 +89,8 @@ static int put_version(void)
     printf("not built in: %s%s", absent, dcpk_transports[0] == NULL ? ", mpi" : "");
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
         printf(", %s", dcpk_formats_absent[i]);
-    fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)\n" : "\n", stdout);
+    fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)" : "", stdout);
+    puts(dcpk_yaml_args_reader == NULL ? ", libyaml (configurations of Megatron-Bridge)" : "");
     return finish();
 }
 

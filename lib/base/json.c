@@ -344,6 +344,14 @@ bool dcpk_json_int(const struct dcpk_json *node, int64_t *out)
     return true;
 }
 
+bool dcpk_json_double(const struct dcpk_json *node, double *out)
+{
+    if (!cJSON_IsNumber(node_of(node)))
+        return false;
+    *out = node_of(node)->valuedouble;
+    return true;
+}
+
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out)
 {
     if (!cJSON_IsBool(node_of(node)))

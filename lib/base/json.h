@@ -48,6 +48,7 @@ const struct dcpk_json *dcpk_json_member(const struct dcpk_json *object,
 const char *dcpk_json_string(const struct dcpk_json *node); /* NULL unless a string */
 bool dcpk_json_int(const struct dcpk_json *node,
                    int64_t *out); /* false unless a whole number, |v| < 2^53 */
+bool dcpk_json_double(const struct dcpk_json *node, double *out); /* false unless a number */
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out);
 
 /*

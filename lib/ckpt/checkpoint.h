@@ -116,6 +116,9 @@ struct dcpk_checkpoint {
     /* Told by the user once it is open, where no file does: elements of the DDP buckets of the run
      * that wrote it. 0: not told. */
     int64_t told_bucket_elems;
+    /* The same of args: an argparse.Namespace, whose names count before stored ones. Borrowed,
+     * valid until the checkpoint is closed. NULL: not told. */
+    const struct dcpk_value *told_args;
 };
 
 /*

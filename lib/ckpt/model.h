@@ -217,6 +217,9 @@ dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_te
                             int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
                             struct dcpk_error *err);
 
+/* Put what the checkpoint was told of args (told_args) over model->args as stored, which may be
+ * NULL. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 

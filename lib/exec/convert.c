@@ -11,6 +11,13 @@
 #include "lib/exec/target.h"
 #include "lib/rules/inspector.h"
 
+/* What no file of the source says. */
+static void tell_source(struct dcpk_conversion *c)
+{
+    c->ckpt->told_bucket_elems = c->options->bucket_elems;
+    c->ckpt->told_args = c->options->args;
+}
+
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
@@ -22,7 +29,7 @@ static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
     if (st == DCPK_OK)
-        c->ckpt->told_bucket_elems = c->options->bucket_elems;
+        tell_source(c);
     return st;
 }
 

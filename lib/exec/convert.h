@@ -38,7 +38,10 @@ struct dcpk_convert_options {
                                       and run */
     struct dcpk_rule_options rules;
     unsigned flags;
-    int64_t bucket_elems;                    /* of the source: its told_bucket_elems */
+    int64_t bucket_elems;          /* of the source: its told_bucket_elems */
+    const struct dcpk_value *args; /* of the source: its told_args */
+    const char *const
+        *extras; /* files and folders beside IN that go along; NULL-terminated; NULL: none */
     const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
     enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */

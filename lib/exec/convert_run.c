@@ -6,6 +6,7 @@
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/convert.h"
 #include "lib/exec/convert_check.h"
+#include "lib/exec/extras.h"
 #include "lib/exec/journal.h"
 #include "lib/exec/prove_masters.h"
 #include "lib/exec/target.h"
@@ -181,8 +182,12 @@ static dcpk_status write(struct making *m, struct dcpk_error *err)
 static dcpk_status finish(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    const dcpk_status st = leads(m) ? dcpk_writing_finish(m->w, &c->stats, err) : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
+    if (leads(m) && c->options->extras != NULL)
+        st = dcpk_extras_copy(c->ckpt->store, c->options->extras, m->folder, err);
+    if (leads(m) && st == DCPK_OK)
+        st = dcpk_writing_finish(m->w, &c->stats, err);
     if (m->compares && st == DCPK_OK) {
         c->is_complete = true;
         c->compared_bytes = c->stats.written_bytes;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge.h - the configuration that Megatron-Bridge keeps where Megatron-LM keeps args. */
+#ifndef DCPK_FORMATS_BRIDGE_H
+#define DCPK_FORMATS_BRIDGE_H
+
+#include "lib/ckpt/value.h"
+
+/*
+ * Read n bytes of YAML: run_config.yaml of Megatron-Bridge, whose sections become args by the table
+ * of FORMAT.md, or one mapping of args by their own names. args: an argparse.Namespace in `arena`.
+ * Errors: DCPK_EFORMAT with line and column; DCPK_ERANGE for more values than a configuration has,
+ * aliases followed; DCPK_EUNSUPPORTED for YAML that is neither.
+ */
+dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                                  const struct dcpk_value **args, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge_args.c - the sections of run_config.yaml as args of Megatron-LM: FORMAT.md has the table.
+ */
+#include <string.h>
+
+#include "formats/bridge/bridge.h"
+#include "formats/bridge/bridge_priv.h"
+#include "lib/base/text.h"
+
+/* Sections whose names count as args; of a name that several have the first one's value. */
+static const char *const sections[] = {"model",     "optimizer", "ddp",        "scheduler",
+                                       "train",     "dist",      "checkpoint", "mixed_precision",
+                                       "tokenizer", "rng",       NULL};
+
+/* Names that args spell differently. */
+static const struct {
+    const char *section, *name, *arg;
+    bool is_negated;
+} renamed[] = {
+    {"model", "num_moe_experts", "num_experts", false},
+    {"model", "gated_linear_unit", "swiglu", false},
+    {"model", "share_embeddings_and_output_weights", "untie_embeddings_and_output_weights", true},
+    {"model", "layernorm_epsilon", "norm_epsilon", false},
+    {"ddp", "bucket_size", "ddp_bucket_size", false},
+    {"ddp", "num_buckets", "ddp_num_buckets", false},
+};
+#define N_RENAMED (sizeof renamed / sizeof *renamed)
+
+struct taking {
+    struct dcpk_arena *arena;
+    struct dcpk_value_pair *pairs;
+    size_t n, capacity;
+};
+
+static bool has_arg(const struct taking *t, const char *name)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(dcpk_value_as_str(t->pairs[i].key), name) == 0)
+            return true;
+    return false;
+}
+
+static dcpk_status add_arg(struct taking *t, const char *name, const struct dcpk_value *value,
+                           struct dcpk_error *err)
+{
+    if (value == NULL)
+        return err->status;
+    if (has_arg(t, name) || t->n == t->capacity)
+        return DCPK_OK;
+    t->pairs[t->n].key = dcpk_value_str(t->arena, name, err);
+    t->pairs[t->n].value = value;
+    return t->pairs[t->n++].key == NULL ? err->status : DCPK_OK;
+}
+
+/* {"_target_": "torch.bfloat16", "_call_": false} -> torch.bfloat16; NULL: something else. */
+static const struct dcpk_value *dtype_of(struct dcpk_arena *arena, const struct dcpk_value *value,
+                                         struct dcpk_error *err)
+{
+    const char *target = dcpk_value_as_str(dcpk_value_get(value, "_target_"));
+    struct dcpk_value *dtype;
+
+    if (target == NULL || !dcpk_starts_with(target, "torch.") ||
+        dcpk_dtype_from_name(target + strlen("torch.")) == DCPK_DTYPE_NONE)
+        return NULL;
+    dtype = dcpk_arena_alloc(arena, sizeof *dtype, err);
+    if (dtype == NULL)
+        return NULL;
+    dtype->kind = DCPK_V_GLOBAL;
+    dtype->as.global.module = "torch";
+    dtype->as.global.name = dcpk_dtype_name(dcpk_dtype_from_name(target + strlen("torch.")));
+    return dtype;
+}
+
+/* What args can hold of it: numbers, texts, None, lists of these, dtypes. NULL: functions,
+ * enumerations, objects. */
+static const struct dcpk_value *arg_of(struct dcpk_arena *arena, const struct dcpk_value *value,
+                                       struct dcpk_error *err)
+{
+    if (value->kind == DCPK_V_DICT)
+        return dtype_of(arena, value, err);
+    for (size_t i = 0; value->kind == DCPK_V_LIST && i < value->n; i++)
+        if (value->as.items[i]->kind == DCPK_V_DICT || value->as.items[i]->kind == DCPK_V_LIST)
+            return NULL;
+    return value;
+}
+
+static dcpk_status take(struct taking *t, const char *section, const struct dcpk_value_pair *pair,
+                        struct dcpk_error *err)
+{
+    const char *name = dcpk_value_as_str(pair->key);
+    const struct dcpk_value *value = arg_of(t->arena, pair->value, err);
+    bool b;
+
+    if (err->status != DCPK_OK || name == NULL || value == NULL || name[0] == '_')
+        return err->status;
+    for (size_t i = 0; i < N_RENAMED; i++) {
+        if (strcmp(renamed[i].name, name) != 0 || strcmp(renamed[i].section, section) != 0)
+            continue;
+        if (renamed[i].is_negated && dcpk_value_as_bool(value, &b))
+            value = dcpk_value_bool(!b);
+        return add_arg(t, renamed[i].arg, value, err);
+    }
+    return add_arg(t, name, value, err);
+}
+
+/*
+ * Rows of the vocabulary with its padding: calculate_padded_vocab_size
+ * (megatron/training/vocab_utils.py) where the provider asks for it, else the vocabulary itself.
+ */
+static dcpk_status add_padded_vocabulary(struct taking *t, const struct dcpk_value *model,
+                                         struct dcpk_error *err)
+{
+    int64_t rows = 0, divisor = 128, tp = 1;
+
+    if (!dcpk_value_as_int(dcpk_value_get(model, "vocab_size"), &rows) || rows < 1 ||
+        rows > INT32_MAX)
+        return DCPK_OK;
+    (void)dcpk_value_as_int(dcpk_value_get(model, "make_vocab_size_divisible_by"), &divisor);
+    (void)dcpk_value_as_int(dcpk_value_get(model, "tensor_model_parallel_size"), &tp);
+    if (divisor < 1 || tp < 1 || divisor > INT32_MAX / tp)
+        return DCPK_OK;
+    if (dcpk_value_is_true(model, "should_pad_vocab"))
+        rows = (rows + divisor * tp - 1) / (divisor * tp) * (divisor * tp);
+    return add_arg(t, "padded_vocab_size", dcpk_value_int(t->arena, rows, err), err);
+}
+
+static dcpk_status take_sections(struct taking *t, const struct dcpk_value *config,
+                                 struct dcpk_error *err)
+{
+    for (const char *const *name = sections; *name != NULL; name++) {
+        const struct dcpk_value *section = dcpk_value_get(config, *name);
+
+        if (section == NULL || section->kind != DCPK_V_DICT)
+            continue;
+        for (size_t i = 0; i < section->n; i++)
+            if (take(t, *name, &section->as.pairs[i], err) != DCPK_OK)
+                return err->status;
+    }
+    return add_padded_vocabulary(t, dcpk_value_get(config, "model"), err);
+}
+
+static size_t count_names(const struct dcpk_value *config)
+{
+    size_t n = config->n + 1;
+
+    for (size_t i = 0; i < config->n; i++)
+        if (config->as.pairs[i].value->kind == DCPK_V_DICT)
+            n += config->as.pairs[i].value->n;
+    return n;
+}
+
+dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                                  const struct dcpk_value **args, struct dcpk_error *err)
+{
+    const struct dcpk_value *config, *model;
+    struct taking t = {.arena = arena};
+
+    if (dcpk_bridge_parse(text, n_bytes, arena, &config, err) != DCPK_OK)
+        return err->status;
+    if (config->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no mapping of names to values");
+    t.capacity = count_names(config);
+    t.pairs = dcpk_arena_array(arena, t.capacity, sizeof *t.pairs, err);
+    if (t.pairs == NULL)
+        return err->status;
+    model = dcpk_value_get(config, "model");
+    if (model != NULL && model->kind == DCPK_V_DICT) {
+        if (take_sections(&t, config, err) != DCPK_OK)
+            return err->status;
+    } else {
+        for (size_t i = 0; i < config->n; i++)
+            if (take(&t, "", &config->as.pairs[i], err) != DCPK_OK)
+                return err->status;
+    }
+    if (t.n == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it names no args");
+    *args = dcpk_value_namespace(arena, t.pairs, t.n, err);
+    return *args == NULL ? err->status : DCPK_OK;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge_yaml.c - libyaml's document as inert values, bounded in depth and number. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "formats/bridge/bridge_priv.h"
+
+#define MAX_DEPTH  64
+#define MAX_VALUES 100000 /* of a configuration; an alias counts as often as it stands there */
+
+struct reading {
+    yaml_document_t document;
+    struct dcpk_arena *arena;
+    size_t n_values;
+};
+
+static dcpk_status bad_syntax(const yaml_parser_t *parser, struct dcpk_error *err)
+{
+    if (parser->error == YAML_MEMORY_ERROR)
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
+    return dcpk_fail(err, DCPK_EFORMAT, "YAML, line %zu, column %zu: %s",
+                     parser->problem_mark.line + 1, parser->problem_mark.column + 1,
+                     parser->problem == NULL ? "no YAML" : parser->problem);
+}
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (strcmp(text, *words) == 0)
+            return true;
+    return false;
+}
+
+/* "12", "-3", and not "0x1f", "1_000" or "007", which stay text. */
+static bool parse_int(const char *text, int64_t *number)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    char *end;
+
+    if (*digits < '0' || *digits > '9' || (*digits == '0' && digits[1] != '\0'))
+        return false;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return *end == '\0' && errno == 0;
+}
+
+/* "1.0e-05", "1e-5", ".5", ".inf", "-.inf", ".nan". */
+static bool parse_float(const char *text, double *number)
+{
+    static const char *const infinite[] = {".inf", "+.inf", ".Inf", ".INF", NULL};
+    static const char *const negative[] = {"-.inf", "-.Inf", "-.INF", NULL};
+    static const char *const nan[] = {".nan", ".NaN", ".NAN", NULL};
+    char *end;
+
+    if (is_one_of(text, infinite) || is_one_of(text, negative)) {
+        *number = text[0] == '-' ? -(double)INFINITY : (double)INFINITY;
+        return true;
+    }
+    if (is_one_of(text, nan)) {
+        *number = (double)NAN;
+        return true;
+    }
+    if (text[strspn(text, "0123456789+-.eE")] != '\0' || strpbrk(text, "0123456789") == NULL)
+        return false;
+    *number = strtod(text, &end);
+    return *end == '\0' && isfinite(*number);
+}
+
+static const struct dcpk_value *plain_value(const struct reading *r, const char *text,
+                                            struct dcpk_error *err)
+{
+    static const char *const none[] = {"", "~", "null", "Null", "NULL", NULL};
+    static const char *const yes[] = {"true", "True", "TRUE", "yes", "Yes",
+                                      "YES",  "on",   "On",   "ON",  NULL};
+    static const char *const no[] = {"false", "False", "FALSE", "no",  "No",
+                                     "NO",    "off",   "Off",   "OFF", NULL};
+    int64_t i;
+    double f;
+
+    if (is_one_of(text, none))
+        return dcpk_value_none();
+    if (is_one_of(text, yes) || is_one_of(text, no))
+        return dcpk_value_bool(is_one_of(text, yes));
+    if (parse_int(text, &i))
+        return dcpk_value_int(r->arena, i, err);
+    if (parse_float(text, &f))
+        return dcpk_value_float(r->arena, f, err);
+    return dcpk_value_str(r->arena, text, err);
+}
+
+static dcpk_status read_scalar(const struct reading *r, const yaml_node_t *node,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const char *text = (const char *)node->data.scalar.value;
+
+    if (strlen(text) != node->data.scalar.length)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "YAML, line %zu: a text holds a NUL",
+                         node->start_mark.line + 1);
+    *value = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE
+                 ? plain_value(r, text, err)
+                 : dcpk_value_str(r->arena, text, err);
+    return *value == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status read_node(struct reading *r, int index, int depth,
+                             const struct dcpk_value **value, struct dcpk_error *err);
+
+static dcpk_status read_sequence(struct reading *r, const yaml_node_t *node, int depth,
+                                 const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const size_t n = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+    const struct dcpk_value **items = dcpk_arena_array(r->arena, n, sizeof *items, err);
+
+    if (items == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (read_node(r, node->data.sequence.items.start[i], depth + 1, &items[i], err) != DCPK_OK)
+            return err->status;
+    *value = dcpk_value_seq(r->arena, DCPK_V_LIST, items, n, err);
+    return *value == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int depth,
+                                const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const yaml_node_pair_t *from = node->data.mapping.pairs.start;
+    const size_t n = (size_t)(node->data.mapping.pairs.top - from);
+    struct dcpk_value_pair *pairs = dcpk_arena_array(r->arena, n, sizeof *pairs, err);
+
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (read_node(r, from[i].key, depth + 1, &pairs[i].key, err) ||
+            read_node(r, from[i].value, depth + 1, &pairs[i].value, err))
+            return err->status;
+    *value = dcpk_value_dict(r->arena, pairs, n, err);
+    return *value == NULL ? err->status : DCPK_OK;
+}
+
+/* Bounded by MAX_DEPTH, also where an alias leads back. */
+static dcpk_status read_node(struct reading *r, int index, int depth,
+                             const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const yaml_node_t *node = yaml_document_get_node(&r->document, index);
+
+    if (node == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "YAML: there is no document");
+    if (depth > MAX_DEPTH)
+        return dcpk_fail(err, DCPK_ERANGE, "YAML, line %zu: nested deeper than %d",
+                         node->start_mark.line + 1, MAX_DEPTH);
+    if (r->n_values++ == MAX_VALUES)
+        return dcpk_fail(err, DCPK_ERANGE, "YAML: it has more than %d values, aliases followed",
+                         MAX_VALUES);
+    switch (node->type) {
+    case YAML_SCALAR_NODE:
+        return read_scalar(r, node, value, err);
+    case YAML_SEQUENCE_NODE:
+        return read_sequence(r, node, depth, value, err);
+    case YAML_MAPPING_NODE:
+        return read_mapping(r, node, depth, value, err);
+    case YAML_NO_NODE:
+        break;
+    }
+    return dcpk_fail(err, DCPK_EFORMAT, "YAML: a node of no kind");
+}
+
+dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct reading r = {.arena = arena};
+    yaml_parser_t parser;
+    dcpk_status st;
+
+    if (!yaml_parser_initialize(&parser))
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
+    if (yaml_parser_load(&parser, &r.document)) {
+        st = read_node(&r, 1, 0, value, err);
+        yaml_document_delete(&r.document);
+    } else {
+        st = bad_syntax(&parser, err);
+    }
+    yaml_parser_delete(&parser);
+    return st;
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# args_from.sh - checkpoints without args, as Megatron-Bridge and RL frameworks write them; args_from.yaml is what
+# PyYAML and megatron/training/config/yaml_utils.py (main of 2026-08-22) make of TransformerConfig, OptimizerConfig
+# and DistributedDataParallelConfig with the sizes of the sample; args_from_common.pt is the sample's, by torch, without args.
+convert() { "$DCPKIT" convert "$@"; }
+config=${BASH_SOURCE[0]%.sh}.yaml
+sample fsdp_dtensor_native_dp2 full
+"$DCPKIT" modify-state-dict --op 'remove ^args$' full in >said
+convert --to torch_dist full want >said
+print() { "$DCPKIT" print-tensor --json "$@" | jq -c .value; }
+command -v jq >/dev/null || exit 77
+yaml=yes
+! "$DCPKIT" --version | grep -q 'not built in.*libyaml' || yaml=
+
+refuses "no args" 3 'has no args.*; --args-from takes them from a JSON object' convert --to torch_dist in out
+# same FROM: the tensors are those of the checkpoint with args, and OUT is proven.
+same() {
+    convert --verify --args-from "$1" --to torch_dist in out >said 2>err || cat err
+    "$DCPKIT" compare-two-checkpoint --tensors-only want out | tail -n 1
+    "$DCPKIT" verify --args-from "$1" --against in out | tail -n 1
+    print out args.num_layers
+    print out args.params_dtype
+    print out args.swiglu
+    rm -rf out
+}
+echo "a checkpoint" && same full
+"$DCPKIT" print-tensor --json full args >printed.json
+jq .value printed.json >args.json
+echo "JSON" && same args.json && same printed.json
+if [ -n "$yaml" ]; then
+    echo "YAML" && same "$config"
+    # What Bridge keeps beside it goes along; its configuration is found where it lies, if that is asked for.
+    cp "$config" in/iter_0000004/run_config.yaml
+    echo state >in/iter_0000004/train_state.pt
+    mkdir in/iter_0000004/tokenizer && echo '{}' >in/iter_0000004/tokenizer/tokenizer.json
+    refuses "no args, but a configuration" 3 "'run_config.yaml' of Megatron-Bridge lies beside it: --args-from in takes" \
+        convert --to torch_dist in out
+    echo "beside it" && same in
+    convert --integrity --args-from in --to torch_dist in out >said
+    convert --resume --args-from in --to torch_dist in out | head -n 1 | cut -d ' ' -f 1-3
+    for file in run_config.yaml train_state.pt tokenizer/tokenizer.json; do
+        cmp "in/iter_0000004/$file" "out/iter_0000004/$file"
+    done
+    grep -c '"run_config.yaml"\|"train_state.pt"' out/iter_0000004/integrity.json
+    "$DCPKIT" verify out | tail -n 1
+    for key in untie_embeddings_and_output_weights padded_vocab_size num_experts ddp_bucket_size lr ckpt_format train_iters activation_func _target_; do
+        echo "$key $(print out args.$key 2>/dev/null)"
+    done
+    tar -cf in.tar in && convert --args-from in --to torch_dist in.tar new.tar >said && tar -tf new.tar | grep -c 'run_config\|train_state\|tokenizer.json'
+else
+    echo "this build has no libyaml" && exit 77
+fi
+# A common state without args, and what convert needs them for: rows of fc1, groups of a bucket.
+sample torch_dist_b_dense_tp2pp2 full_b
+cp -r full_b in_b && cp "${BASH_SOURCE[0]%.sh}_common.pt" in_b/iter_0000004/common.pt
+refuses "a common state without args" 2 '; --args-from takes' convert --to fsdp_dtensor in_b out_b
+convert --to fsdp_dtensor full_b want_b >said
+convert --verify --args-from full_b --to fsdp_dtensor in_b out_b >said
+"$DCPKIT" compare-two-checkpoint want_b out_b | tail -n 1
+"$DCPKIT" compare-two-checkpoint full_b in_b | tail -n 1
+"$DCPKIT" compare-two-checkpoint --args-from full_b full_b in_b | tail -n 1
+"$DCPKIT" verify --against in_b out_b 2>&1 | grep -c 'note: .*in_b. has no args\|^verdict .*NOT ok'
+# One name given anew: it counts before the stored one.
+echo '{"num_layers": 5, "lr": 0.5}' >two.json
+convert --args-from two.json --to fsdp_dtensor full_b told >said && print told args.lr && print told args.hidden_size
+
+# What is no args.
+bad() { refuses "$1" "$2" "$3" convert --args-from "$4" --to torch_dist in other; }
+echo '[1]' >list.json && bad "a list" 3 'no mapping of names' list.json
+echo '{"a": ' >broken.json && bad "broken JSON" 3 "args from 'broken.json': JSON.*byte" broken.json
+echo '{}' >empty.json && bad "nothing in it" 3 'names no args' empty.json
+printf 'a: [1\nb: 2\n' >broken.yaml && bad "broken YAML" 3 "line [0-9]*, column [0-9]*: " broken.yaml
+printf 'a: &x [*x]\n' >loop.yaml && bad "an alias to itself" 3 'nested deeper than 64' loop.yaml
+{
+    echo 'a0: &a0 [x, x, x, x, x, x, x, x, x, x]'
+    for i in 1 2 3 4 5 6 7 8 9; do echo "a$i: &a$i [$(printf "*a$((i - 1)), %.0s" 1 2 3 4 5 6 7 8 9)*a$((i - 1))]"; done
+} >bomb.yaml
+# shellcheck disable=SC2086 # BOUNDED is a command with its arguments
+refuses "an alias bomb" 3 'more than 100000 values' $BOUNDED "$DCPKIT" convert --args-from bomb.yaml --to torch_dist in other
+printf '%02000d' 0 | sed 's/0/[/g' >deep.yaml && bad "brackets in brackets" 3 'YAML|nested' deep.yaml
+head -c 5000000 /dev/zero | tr '\0' '#' >long.yaml && bad "a long text" 3 'more than a configuration' long.yaml
+: >nothing && bad "an empty file" 3 'no document' nothing
+bad "no file" 4 'nowhere' nowhere
+mkdir folder && bad "a folder with nothing" 3 "looking for a checkpoint in 'folder'" folder
+bad "a checkpoint without" 3 'no run_config.yaml lies beside it' in_b
+refuses "verify of nothing" 2 'is for --against' "$DCPKIT" verify --args-from args.json want

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* args_from.h - args for a checkpoint that was written without: --args-from. */
+#ifndef DCPK_TOOLS_ARGS_FROM_H
+#define DCPK_TOOLS_ARGS_FROM_H
+
+#include "lib/ckpt/value.h"
+#include "tools/cmd.h"
+
+/* The row; the variable is a const char *. */
+#define DCPK_CLI_ARGS_FROM(variable)                                                               \
+    {                                                                                              \
+        "args-from", 0, DCPK_CLI_FILE, &(variable), "FROM",                                        \
+            "args where a checkpoint has none, or other ones: a JSON object, the run_config.yaml " \
+            "of Megatron-Bridge, or a checkpoint (its args, else its run_config.yaml)"             \
+    }
+
+/* Owned: its arena goes with dcpk_args_from_release. */
+struct dcpk_args_from {
+    struct dcpk_arena *arena;
+    const struct dcpk_value *args; /* argparse.Namespace; NULL: the option was not given */
+};
+
+/*
+ * Read what --args-from names; path NULL: nothing, args stays NULL. Errors: DCPK_EFORMAT,
+ * DCPK_EUNSUPPORTED for what is no args, or YAML in a build without libyaml; DCPK_EIO.
+ */
+dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
+                                struct dcpk_args_from *from, struct dcpk_error *err);
+void dcpk_args_from_release(struct dcpk_args_from *from);
+
+/* Has the checkpoint no args of its own? */
+bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
+
+/* A command failed on a checkpoint without args (NULL: it was not opened): say which option helps.
+ */
+void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+#endif
