@@ -26,6 +26,8 @@ static const struct {
 };
 #define N_RENAMED (sizeof renamed / sizeof *renamed)
 
+#define MAX_ARGS 4096 /* megatron/training/arguments.py has about 700 */
+
 struct taking {
     struct dcpk_arena *arena;
     struct dcpk_value_pair *pairs;
@@ -45,8 +47,10 @@ static dcpk_status add_arg(struct taking *t, const char *name, const struct dcpk
 {
     if (value == NULL)
         return err->status;
-    if (has_arg(t, name) || t->n == t->capacity)
+    if (has_arg(t, name))
         return DCPK_OK;
+    if (t->n == t->capacity)
+        return dcpk_fail(err, DCPK_ERANGE, "it names more than %zu args", t->capacity);
     t->pairs[t->n].key = dcpk_value_str(t->arena, name, err);
     t->pairs[t->n].value = value;
     return t->pairs[t->n++].key == NULL ? err->status : DCPK_OK;
@@ -139,16 +143,6 @@ static dcpk_status take_sections(struct taking *t, const struct dcpk_value *conf
     return add_padded_vocabulary(t, dcpk_value_get(config, "model"), err);
 }
 
-static size_t count_names(const struct dcpk_value *config)
-{
-    size_t n = config->n + 1;
-
-    for (size_t i = 0; i < config->n; i++)
-        if (config->as.pairs[i].value->kind == DCPK_V_DICT)
-            n += config->as.pairs[i].value->n;
-    return n;
-}
-
 dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err)
 {
@@ -159,7 +153,7 @@ dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_
         return err->status;
     if (config->kind != DCPK_V_DICT)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no mapping of names to values");
-    t.capacity = count_names(config);
+    t.capacity = MAX_ARGS;
     t.pairs = dcpk_arena_array(arena, t.capacity, sizeof *t.pairs, err);
     if (t.pairs == NULL)
         return err->status;
