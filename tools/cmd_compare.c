@@ -14,6 +14,7 @@
 struct request {
     const char *left, *right, *args_path; /* args_path: --args-from */
     bool as_json;
+    int top;
 };
 
 static int compare(const struct request *r, struct dcpk_compare_options *options,
@@ -42,8 +43,8 @@ static int compare(const struct request *r, struct dcpk_compare_options *options
     }
     st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st == DCPK_OK)
-        st =
-            r->as_json ? dcpk_compare_print_json(&report, &err) : dcpk_compare_print(&report, &err);
+        st = r->as_json ? dcpk_compare_print_json(&report, &err)
+                        : dcpk_compare_print(&report, (uint64_t)r->top, &err);
     st = dcpk_ranks_agree(options->exec.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
@@ -62,7 +63,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct request r = {0};
+    struct request r = {.top = 20};
     bool enable_msc = false;
     const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];
@@ -80,6 +81,9 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
          "leave args, scheduler, parameter groups, RNG states and other objects out"},
         {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
          "key by key as stored (default: by the model's parameters, where both hold a model)"},
+        {"top", 0, DCPK_CLI_COUNT, &r.top, "N",
+         "tell of the N tensors whose elements are furthest apart, by relative difference "
+         "(default: 20; --json has all)"},
         {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
          "count also what only another parallel layout changes (sizes of the mesh, padding of the "
          "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in "

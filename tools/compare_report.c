@@ -24,20 +24,24 @@ static void put_text(const char *before, const char *text)
 
 static void print_measured(const struct dcpk_compare *m)
 {
-    char abs_text[32], rel_text[32];
-
-    dcpk_format_double(m->max_abs, abs_text);
-    dcpk_format_double(m->max_rel, rel_text);
     if (m->equal)
         printf(": %" PRIu64 " elements differ within the tolerance", m->n_unequal_bits);
     else
-        printf(": %" PRIu64 " elements differ, the first is number %" PRId64, m->n_different,
-               m->first_different);
-    printf("; max abs %s, max rel %s", abs_text, rel_text);
+        printf(": %" PRIu64 " elements differ", m->n_different);
+    printf("; max abs %.3g, max rel %.3g", m->max_abs, m->max_rel);
     if (m->has_ulp)
         printf(", max ULP %" PRIu64, m->max_ulp);
     if (m->n_nan > 0)
         printf(", NaN on one side in %" PRIu64, m->n_nan);
+}
+
+/* "\n    decoder.layers.mlp.linear_fc2.weight[1, 32, 42]: A -0.00455, B -0.0065" */
+static void print_place(const struct dcpk_difference_place *place)
+{
+    put_text("\n    ", place->key);
+    put_text("", place->index);
+    put_text(": A ", place->a);
+    put_text(", B ", place->b);
 }
 
 static void print_difference(const struct dcpk_difference *d)
@@ -53,6 +57,7 @@ static void print_difference(const struct dcpk_difference *d)
     case DCPK_ELEMENTS_DIFFER:
         put_text(" ", d->a);
         print_measured(&d->measured);
+        print_place(&d->place);
         break;
     case DCPK_SHAPE_DIFFERS:
     case DCPK_DTYPE_DIFFERS:
@@ -70,9 +75,11 @@ static bool is_told(const struct dcpk_difference *d)
     return d->kind == DCPK_ELEMENTS_DIFFER;
 }
 
-static void print_list(const char *title, const struct dcpk_differences *list, bool all)
+/* most: of differences of elements, which come last; 0: all. */
+static void print_list(const char *title, const struct dcpk_differences *list, bool all,
+                       uint64_t most)
 {
-    uint64_t n_left = 0;
+    uint64_t n_left = 0, n_elements = 0;
 
     if (list->n == 0)
         return;
@@ -82,20 +89,43 @@ static void print_list(const char *title, const struct dcpk_differences *list, b
             n_left++;
             continue;
         }
+        if (is_told(d) && ++n_elements > most && most > 0)
+            continue;
         fputs("  ", stdout);
         print_difference(d);
     }
+    if (most > 0 && n_elements > most)
+        printf("  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)\n",
+               n_elements - most);
     if (n_left > 0)
         printf("  %" PRIu64 " things that only one of the two keeps (--json lists them)\n", n_left);
 }
 
-dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, struct dcpk_error *err)
+static void print_parts(const struct dcpk_compare_report *report)
+{
+    for (int p = 0; p < DCPK_N_COMPARED; p++) {
+        const struct dcpk_part_result *part = &report->parts[p];
+
+        if (part->n_compared == 0 && part->n_different == 0)
+            continue;
+        printf("%-10s  %" PRIu64 " compared, %" PRIu64 " differ",
+               dcpk_compare_part_name((enum dcpk_compare_part)p), part->n_compared,
+               part->n_different);
+        if (part->max_rel > 0)
+            printf(", max rel %.3g", part->max_rel);
+        putchar('\n');
+    }
+}
+
+dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_t top,
+                               struct dcpk_error *err)
 {
     char size[DCPK_SIZE_TEXT_BYTES];
 
-    print_list("different", &report->differences, true);
-    print_list("layout differs", &report->layout, true);
-    print_list("tolerated", &report->tolerated, false);
+    print_list("different", &report->differences, true, top);
+    print_list("layout differs", &report->layout, true, 0);
+    print_list("tolerated", &report->tolerated, false, top);
+    print_parts(report);
     if (report->is_logical)
         printf("compared    %" PRIu64 " parameters, ", report->n_params);
     else
@@ -123,6 +153,33 @@ static void put_measured(struct dcpk_json_out *j, const struct dcpk_compare *m)
     dcpk_json_add_uint(j, "n_unequal_bits", m->n_unequal_bits);
 }
 
+/* {"a", "b", "index", "key"}: where A and B are furthest apart. */
+static void put_place(struct dcpk_json_out *j, const struct dcpk_difference_place *place)
+{
+    dcpk_json_put_key(j, "place");
+    dcpk_json_begin_object(j);
+    dcpk_json_add_string(j, "a", place->a);
+    dcpk_json_add_string(j, "b", place->b);
+    dcpk_json_add_string(j, "index", place->index);
+    dcpk_json_add_string(j, "key", place->key);
+    dcpk_json_end_object(j);
+}
+
+static void put_parts(struct dcpk_json_out *j, const struct dcpk_compare_report *report)
+{
+    dcpk_json_put_key(j, "parts");
+    dcpk_json_begin_object(j);
+    for (int p = 0; p < DCPK_N_COMPARED; p++) {
+        dcpk_json_put_key(j, dcpk_compare_part_name((enum dcpk_compare_part)p));
+        dcpk_json_begin_object(j);
+        dcpk_json_add_double(j, "max_rel_error", report->parts[p].max_rel);
+        dcpk_json_add_uint(j, "n_compared", report->parts[p].n_compared);
+        dcpk_json_add_uint(j, "n_different", report->parts[p].n_different);
+        dcpk_json_end_object(j);
+    }
+    dcpk_json_end_object(j);
+}
+
 static void put_difference(struct dcpk_json_out *j, const struct dcpk_difference *d)
 {
     dcpk_json_begin_object(j);
@@ -136,6 +193,8 @@ static void put_difference(struct dcpk_json_out *j, const struct dcpk_difference
         put_measured(j, &d->measured);
     dcpk_json_add_string(j, "name", d->name);
     dcpk_json_add_string(j, "part", d->part);
+    if (d->kind == DCPK_ELEMENTS_DIFFER)
+        put_place(j, &d->place);
     dcpk_json_end_object(j);
 }
 
@@ -164,6 +223,7 @@ dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
     dcpk_json_add_uint(&j, "n_parameters", report->n_params);
     dcpk_json_add_uint(&j, "n_tensors", report->n_tensors);
     dcpk_json_add_uint(&j, "n_values", report->n_values);
+    put_parts(&j, report);
     dcpk_json_add_uint(&j, "tensor_bytes", report->tensor_bytes);
     put_list(&j, "tolerated", &report->tolerated);
     dcpk_json_add_uint(&j, "version", 1);

@@ -21,7 +21,10 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
                                const struct dcpk_difference *d, struct dcpk_error *err)
 {
     struct dcpk_difference *copy = dcpk_arena_alloc(c->report->arena, sizeof *copy, err);
+    const bool is_tensor = d->kind != DCPK_VALUE_DIFFERS && !d->is_value;
 
+    if (list == &c->report->differences)
+        c->report->parts[dcpk_comparing_part(d->name, d->part, is_tensor)].n_different++;
     if (copy == NULL)
         return err->status;
     *copy = *d;
@@ -82,6 +85,7 @@ dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, co
 
     if (a == NULL && b == NULL)
         return DCPK_OK;
+    report->parts[dcpk_comparing_part(name, part, true)].n_compared++;
     if (a == NULL || b == NULL) {
         d.kind = b == NULL ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
         return add_tensor(
@@ -409,11 +413,21 @@ static dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_entry
     struct dcpk_difference d = {
         .kind = DCPK_ELEMENTS_DIFFER, .name = pair->name, .part = pair->part, .measured = *result};
 
+    struct dcpk_part_result *part = &c->report->parts[dcpk_comparing_part(d.name, d.part, true)];
+    struct dcpk_view *views;
+
+    part->max_rel = result->max_rel > part->max_rel ? result->max_rel : part->max_rel;
+    if (result->equal && result->n_unequal_bits == 0)
+        return DCPK_OK;
+    views = dcpk_arena_array(c->report->arena, 2, sizeof *views, err);
+    if (views == NULL)
+        return err->status;
+    views[0] = pair->a;
+    views[1] = pair->b;
+    d.views = views;
     if (!result->equal)
         return add_tensor(c, &c->report->differences, &d, &pair->a, &pair->b, err);
-    if (result->n_unequal_bits > 0)
-        return add_tensor(c, &c->report->tolerated, &d, &pair->a, &pair->b, err);
-    return DCPK_OK;
+    return add_tensor(c, &c->report->tolerated, &d, &pair->a, &pair->b, err);
 }
 
 /* The views as the executor takes them: A's, then B's; counts the bytes. */
@@ -452,6 +466,8 @@ static dcpk_status measure_pairs(struct dcpk_comparing *c, struct dcpk_error *er
             options->tolerance, results, &c->report->stats, err);
     for (size_t i = 0; i < c->n_pairs && st == DCPK_OK; i++)
         st = take_result(c, &c->pairs[i], &results[i], err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_places(c, left, right, err);
     c->report->n_tensors = c->n_pairs;
     dcpk_exec_free(right);
     dcpk_exec_free(left);

@@ -6,6 +6,7 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
+#include "lib/plan/plan.h"
 
 enum dcpk_difference_kind {
     DCPK_ONLY_IN_A,
@@ -25,11 +26,37 @@ struct dcpk_difference {
     const char *a,
         *b; /* what each side has: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing */
     struct dcpk_compare measured;
+    struct dcpk_difference_place { /* ELEMENTS: where they are furthest apart; key NULL: else */
+        const char *key;           /* of A as stored, "decoder.layers.mlp.linear_fc2.weight" */
+        const char *index;         /* in that tensor, "[1, 32, 42]" */
+        const char *a, *b;         /* the values, with as many digits as tell them apart */
+    } place;
+    bool is_value;                 /* no tensor: of what only one side has too */
+    const struct dcpk_view *views; /* ELEMENTS: A's and B's, while comparing */
+    size_t number;                 /* in the order of the model, while they are sorted */
     struct dcpk_difference *next;
 };
 struct dcpk_differences {
     struct dcpk_difference *first, **end;
     uint64_t n;
+};
+
+/* What is compared, in parts. */
+enum dcpk_compare_part {
+    DCPK_COMPARED_WEIGHTS,
+    DCPK_COMPARED_MASTERS,
+    DCPK_COMPARED_MOMENTS, /* and all other optimizer state of parameters */
+    DCPK_COMPARED_TENSORS, /* as stored: of all kinds */
+    DCPK_COMPARED_GROUPS,
+    DCPK_COMPARED_ARGS,
+    DCPK_COMPARED_STATE, /* the rest of the training state; as stored: objects */
+    DCPK_N_COMPARED,
+};
+const char *dcpk_compare_part_name(enum dcpk_compare_part part); /* "weights", "masters", ... */
+struct dcpk_part_result {
+    uint64_t n_compared; /* tensors, or values; those that one side lacks count too */
+    uint64_t n_different;
+    double max_rel; /* of its tensors */
 };
 
 /* Zeroed: bit for bit, all there is, through the model where both have one. */
@@ -55,6 +82,9 @@ struct dcpk_compare_report {
     uint64_t n_values;     /* of training state, or objects, compared */
     uint64_t tensor_bytes; /* of A's side */
     struct dcpk_exec_stats stats;
+    struct dcpk_part_result parts[DCPK_N_COMPARED];
+    /* Elements behind all others, the largest relative difference first (a NaN on one side before
+     * those), then in the order of the model. */
     struct dcpk_differences differences;
     /*
      * What differs and is no difference: elements within the tolerance; attributes of args that a

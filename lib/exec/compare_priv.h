@@ -33,6 +33,13 @@ dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, co
                                   const struct dcpk_view *a, const struct dcpk_view *b,
                                   bool may_lack, struct dcpk_error *err);
 
+/* The part that a tensor, or a value of this name, counts to. */
+enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, bool is_tensor);
+/* Find the places of the differences of elements, and put these in order (compare_place.c). left,
+ * right: of the two checkpoints. */
+dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_exec *left,
+                                  struct dcpk_exec *right, struct dcpk_error *err);
+
 /* What becomes of a value that differs, or that one side lacks; strict: it counts. */
 enum dcpk_weight {
     DCPK_COUNTS,

@@ -54,11 +54,12 @@ dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
                                  struct dcpk_error *err)
 {
     const bool is_lacking = a == NULL || b == NULL;
-    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name};
+    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
 
     if (a == NULL && b == NULL)
         return DCPK_OK;
     c->report->n_values++;
+    c->report->parts[dcpk_comparing_part(name, NULL, false)].n_compared++;
     if (!is_lacking && (equal == NULL ? dcpk_value_equal(a, b) : equal(a, b)))
         return DCPK_OK;
     if (is_lacking)

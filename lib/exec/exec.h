@@ -88,6 +88,8 @@ struct dcpk_compare {
     double max_rel;   /* the same by |right|; infinite where that is 0 */
     bool has_ulp;     /* floats */
     uint64_t max_ulp; /* steps between them in the dtype they were compared in */
+    int64_t worst;    /* row-major index of the element with max_rel, or of one that is NaN on just
+                         one side; the first of several, -1: bits are equal */
 };
 /* What is compared: left[i], of the one checkpoint, with right[i], of the other. Of equal shapes
  * (asserted). All borrowed. */

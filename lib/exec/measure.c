@@ -29,7 +29,7 @@ static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)
 }
 
 /* Measure one pair whose bits differ; returns whether it is within the tolerance. */
-static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt,
+static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt, int64_t at_index,
                          const struct dcpk_tolerance *tolerance, struct dcpk_compare *result)
 {
     const struct dcpk_elem a = dcpk_elem_load(dtype, at), b = dcpk_elem_load(dtype, bt);
@@ -41,7 +41,8 @@ static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt,
     if (isnan(x) || isnan(y)) {
         if (isnan(x) && isnan(y))
             return tolerance != NULL;
-        result->n_nan++;
+        if (result->n_nan++ == 0) /* further apart than any two numbers */
+            result->worst = at_index;
         return false;
     }
     if (dcpk_elem_ulp(dtype, at, bt, &ulp)) {
@@ -51,6 +52,8 @@ static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt,
     /* A finite number is infinitely far from an infinity, in relation to it too. */
     relative = apart == 0 ? 0 : isinf(apart) || size == 0 ? INFINITY : apart / size;
     result->max_abs = fmax(result->max_abs, apart);
+    if (result->worst < 0 || relative > result->max_rel)
+        result->worst = result->n_nan > 0 ? result->worst : at_index;
     result->max_rel = fmax(result->max_rel, relative);
     if (tolerance == NULL || (isinf(apart) && (isinf(x) || isinf(y))))
         return false;
@@ -69,7 +72,7 @@ void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t 
         if (memcmp(left, right, elem_bytes) == 0)
             continue;
         result->n_unequal_bits++;
-        if (measure_pair(dtype, left, right, tolerance, result))
+        if (measure_pair(dtype, left, right, (int64_t)(first + i), tolerance, result))
             continue;
         result->equal = false;
         if (result->n_different++ == 0 || (int64_t)(first + i) < result->first_different)
@@ -77,11 +80,24 @@ void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t 
     }
 }
 
+/* A NaN is worse than any number; of two alike the first in the tensor is taken, so that the order
+ * of merging makes no difference. */
+static bool is_worse(const struct dcpk_compare *a, const struct dcpk_compare *b)
+{
+    if (b->worst < 0 || (a->n_nan > 0) != (b->n_nan > 0))
+        return b->worst < 0 || a->n_nan > 0;
+    if (a->n_nan == 0 && a->max_rel != b->max_rel)
+        return a->max_rel > b->max_rel;
+    return a->worst < b->worst;
+}
+
 void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *other)
 {
     if (!other->equal &&
         (into->first_different < 0 || other->first_different < into->first_different))
         into->first_different = other->first_different;
+    if (other->worst >= 0 && is_worse(other, into))
+        into->worst = other->worst;
     into->equal = into->equal && other->equal;
     into->n_different += other->n_different;
     into->n_unequal_bits += other->n_unequal_bits;

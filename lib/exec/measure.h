@@ -8,7 +8,7 @@
 /* A result to begin with: equal, nothing seen. */
 #define DCPK_COMPARE_INIT                                                                          \
     {                                                                                              \
-        .equal = true, .first_different = -1                                                       \
+        .equal = true, .first_different = -1, .worst = -1                                          \
     }
 
 /*

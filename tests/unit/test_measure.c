@@ -32,7 +32,14 @@ static const struct {
     struct dcpk_tolerance tolerance;
     struct dcpk_compare want;
 } cases[] = {
-    {"equal", DCPK_F32, F(1, NAN), F(1, NAN), 2, false, {0, 0}, {true, 0, -1, 0, 0, 0, 0, 0, 0}},
+    {"equal",
+     DCPK_F32,
+     F(1, NAN),
+     F(1, NAN),
+     2,
+     false,
+     {0, 0},
+     {true, 0, -1, 0, 0, 0, 0, 0, 0, -1}},
     {"bits",
      DCPK_F32,
      F(1, 2, 3, -1e-3f, 0.0f),
@@ -40,7 +47,7 @@ static const struct {
      5,
      false,
      {0, 0},
-     {false, 4, 1, 4, 0, 0.5, 2.0, true, 1963336926}},
+     {false, 4, 1, 4, 0, 0.5, 2.0, true, 1963336926, 3}},
     {"some close",
      DCPK_F32,
      F(1, 2, 3, -1e-3f, 0.0f),
@@ -48,7 +55,7 @@ static const struct {
      5,
      true,
      {0.01, 0.003},
-     {false, 1, 2, 4, 0, 0.5, 2.0, true, 1963336926}},
+     {false, 1, 2, 4, 0, 0.5, 2.0, true, 1963336926, 3}},
     {"all close",
      DCPK_F32,
      F(1, 2, 3, -1e-3f, 0.0f),
@@ -56,7 +63,7 @@ static const struct {
      5,
      true,
      {0.2, 0.003},
-     {true, 0, -1, 4, 0, 0.5, 2.0, true, 1963336926}},
+     {true, 0, -1, 4, 0, 0.5, 2.0, true, 1963336926, 3}},
     {"inf and NaN",
      DCPK_F32,
      F(NAN, 1, INFINITY, INFINITY, -INFINITY),
@@ -64,7 +71,7 @@ static const struct {
      5,
      false,
      {0, 0},
-     {false, 3, 1, 3, 1, INFINITY, INFINITY, true, 4278190080}},
+     {false, 3, 1, 3, 1, INFINITY, INFINITY, true, 4278190080, 1}},
     {"no tolerance reaches infinity",
      DCPK_F32,
      F(NAN, 1, INFINITY, INFINITY, -INFINITY),
@@ -72,7 +79,7 @@ static const struct {
      5,
      true,
      {1e9, 1e9},
-     {false, 3, 1, 3, 1, INFINITY, INFINITY, true, 4278190080}},
+     {false, 3, 1, 3, 1, INFINITY, INFINITY, true, 4278190080, 1}},
     {"f16",
      DCPK_F16,
      H(0x3c00, 0x0001, 0x7bff, 0x0000),
@@ -80,7 +87,7 @@ static const struct {
      4,
      false,
      {0, 0},
-     {false, 4, 0, 4, 0, 32.0, 2.0, true, 2}},
+     {false, 4, 0, 4, 0, 32.0, 2.0, true, 2, 1}},
     {"f16 close",
      DCPK_F16,
      H(0x3c00, 0x0001, 0x7bff, 0x0000),
@@ -88,7 +95,7 @@ static const struct {
      4,
      true,
      {1e-3, 1e-3},
-     {true, 0, -1, 4, 0, 32.0, 2.0, true, 2}},
+     {true, 0, -1, 4, 0, 32.0, 2.0, true, 2, 1}},
     {"i64",
      DCPK_I64,
      L(INT64_C(1) << 62, -5, 7),
@@ -96,7 +103,7 @@ static const struct {
      3,
      false,
      {0, 0},
-     {false, 2, 0, 2, 0, 9.223372036854775808e18, 2.0, false, 0}},
+     {false, 2, 0, 2, 0, 9.223372036854775808e18, 2.0, false, 0, 0}},
     {"i64 close",
      DCPK_I64,
      L(INT64_C(1) << 62, -5, 7),
@@ -104,7 +111,7 @@ static const struct {
      3,
      true,
      {0.2, 0},
-     {false, 1, 0, 2, 0, 9.223372036854775808e18, 2.0, false, 0}},
+     {false, 1, 0, 2, 0, 9.223372036854775808e18, 2.0, false, 0, 0}},
     {"by zero",
      DCPK_F32,
      F(1e-9f),
@@ -112,7 +119,7 @@ static const struct {
      1,
      true,
      {1, 0},
-     {false, 1, 0, 1, 0, 9.999999717180685e-10, INFINITY, true, 814313567}},
+     {false, 1, 0, 1, 0, 9.999999717180685e-10, INFINITY, true, 814313567, 0}},
 };
 
 static void check_result(const struct dcpk_compare *got, const struct dcpk_compare *want,
@@ -125,6 +132,7 @@ static void check_result(const struct dcpk_compare *got, const struct dcpk_compa
     CHECK_EQ_INT(got->n_nan, want->n_nan, label);
     CHECK_EQ_INT(got->has_ulp, want->has_ulp, label);
     CHECK_EQ_INT(got->max_ulp, want->max_ulp, label);
+    CHECK_EQ_INT(got->worst, want->worst, label);
     CHECK(got->max_abs == want->max_abs, label);
     CHECK(got->max_rel == want->max_rel, label);
 }
