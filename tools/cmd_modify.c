@@ -71,16 +71,17 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
     return dcpk_cli_flush(err);
 }
 
+/* An item under its key in OUT, null when it was removed; `source` is its key in IN. */
 static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
 {
     const bool is_tensor = item->dtype != DCPK_DTYPE_NONE;
 
     dcpk_json_begin_object(j);
     dcpk_json_add_string(j, "dtype", is_tensor ? dcpk_dtype_name(item->to) : NULL);
-    dcpk_json_add_string(j, "key", item->key);
-    dcpk_json_add_string(j, "name", item->removed_by == NULL ? item->name : NULL);
+    dcpk_json_add_string(j, "key", item->removed_by == NULL ? item->name : NULL);
     dcpk_json_add_string(j, "removed_by", item->removed_by);
-    dcpk_json_add_string(j, "stored_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
+    dcpk_json_add_string(j, "source", item->key);
+    dcpk_json_add_string(j, "source_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
     dcpk_json_end_object(j);
 }
 
@@ -93,18 +94,23 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_json_begin_object(&j);
     dcpk_json_add_bool(&j, "already_complete", m->target.is_there && !dry_run);
-    dcpk_json_add_uint(&j, "cast", m->n_cast);
+    dcpk_json_put_key(&j, "counts");
+    dcpk_json_begin_object(&j);
+    dcpk_json_add_uint(&j, "n_cast", m->n_cast);
+    dcpk_json_add_uint(&j, "n_removed", m->n_removed);
+    dcpk_json_add_uint(&j, "n_renamed", m->n_renamed);
+    dcpk_json_end_object(&j);
     dcpk_json_add_bool(&j, "dry_run", dry_run);
-    dcpk_json_add_uint(&j, "files_copied", m->n_copied);
-    dcpk_json_add_uint(&j, "files_linked", m->n_linked);
-    dcpk_json_add_string(&j, "folder", m->target.folder);
+    dcpk_json_add_string(&j, "format", m->ckpt->format->name);
+    dcpk_json_add_string(&j, "input", m->source.folder);
     dcpk_json_put_key(&j, "keys");
     dcpk_json_begin_array(&j);
     for (size_t i = 0; i < m->n_items; i++)
         put_item(&j, &m->items[i]);
     dcpk_json_end_array(&j);
-    dcpk_json_add_uint(&j, "removed", m->n_removed);
-    dcpk_json_add_uint(&j, "renamed", m->n_renamed);
+    dcpk_json_add_uint(&j, "n_files_copied", m->n_copied);
+    dcpk_json_add_uint(&j, "n_files_linked", m->n_linked);
+    dcpk_json_add_string(&j, "output", m->target.folder);
     dcpk_json_add_uint(&j, "resumed_bytes", m->resumed_bytes);
     dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
     dcpk_target_put_tracker(&m->target, &j);

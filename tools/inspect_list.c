@@ -50,13 +50,13 @@ void dcpk_inspect_put_list(const struct dcpk_run_list *list, struct dcpk_json_ou
         dcpk_json_begin_object(j);
         dcpk_json_add_bool(j, "complete", entry->is_complete);
         dcpk_json_add_uint(j, "file_bytes", entry->n_bytes);
-        dcpk_json_add_uint(j, "files", entry->n_files);
         dcpk_json_add_string(j, "folder", entry->name);
         dcpk_json_add_string(j, "format", entry->format);
         if (entry->iteration >= 0)
             dcpk_json_add_int(j, "iteration", entry->iteration);
         else
             dcpk_json_add_string(j, "iteration", "release");
+        dcpk_json_add_uint(j, "n_files", entry->n_files);
         dcpk_json_add_bool(j, "named_by_tracker", entry->is_named);
         dcpk_json_add_string(j, "why", entry->is_complete ? NULL : entry->why);
         dcpk_json_end_object(j);

@@ -194,12 +194,12 @@ static void put_counts(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_report_count(c, &n);
     dcpk_json_put_key(j, "counts");
     dcpk_json_begin_object(j);
-    dcpk_json_add_uint(j, "aliased", n.aliased);
-    dcpk_json_add_uint(j, "cast", n.cast);
-    dcpk_json_add_uint(j, "dropped", n.dropped);
-    dcpk_json_add_uint(j, "kept", n.kept);
-    dcpk_json_add_uint(j, "made", n.made);
-    dcpk_json_add_uint(j, "renamed", n.renamed);
+    dcpk_json_add_uint(j, "n_aliased", n.aliased);
+    dcpk_json_add_uint(j, "n_cast", n.cast);
+    dcpk_json_add_uint(j, "n_dropped", n.dropped);
+    dcpk_json_add_uint(j, "n_kept", n.kept);
+    dcpk_json_add_uint(j, "n_made", n.made);
+    dcpk_json_add_uint(j, "n_renamed", n.renamed);
     dcpk_json_end_object(j);
 }
 
@@ -224,11 +224,11 @@ static void put_proof(const struct dcpk_conversion *c, struct dcpk_json_out *j)
         return;
     }
     dcpk_json_begin_object(j);
-    dcpk_json_add_uint(j, "masters", c->proof.n_masters);
-    dcpk_json_add_uint(j, "parameters", c->proof.n_params);
+    dcpk_json_add_uint(j, "n_masters", c->proof.n_masters);
+    dcpk_json_add_uint(j, "n_parameters", c->proof.n_params);
+    dcpk_json_add_uint(j, "n_tensors", c->proof.n_tensors);
+    dcpk_json_add_uint(j, "n_values", c->proof.n_values);
     dcpk_json_add_uint(j, "tensor_bytes", c->proof.tensor_bytes);
-    dcpk_json_add_uint(j, "tensors", c->proof.n_tensors);
-    dcpk_json_add_uint(j, "values", c->proof.n_values);
     dcpk_json_end_object(j);
 }
 
@@ -248,8 +248,8 @@ dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_o
     dcpk_json_add_string(j, "from", c->ckpt->format->name);
     dcpk_generation_add_json(c->ckpt, j);
     dcpk_json_add_string(j, "input", c->source.folder);
+    dcpk_json_add_uint(j, "n_object_keys", c->out->n_objects);
     put_notes(c, j);
-    dcpk_json_add_uint(j, "object_keys", c->out->n_objects);
     st = put_objects(c->out, j, err);
     dcpk_json_add_string(j, "output", c->target.folder);
     dcpk_json_add_uint(j, "output_file_bytes", c->totals.file_bytes);
