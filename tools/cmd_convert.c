@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
@@ -60,18 +61,25 @@ static dcpk_status check_outlets(const struct dcpk_convert_args *a,
     return DCPK_OK;
 }
 
+/* A file that an earlier run wrote, whose output this one found complete, stays as it is. */
+static const char *file_to_write(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
+                                 const char *path)
+{
+    return path != NULL && c->is_complete && !a->force && access(path, F_OK) == 0 ? NULL : path;
+}
+
 /* The files and the text that tell of a conversion: of rank 0. */
 static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                         struct dcpk_error *err)
 {
-    const struct dcpk_convert_files files = {a->report_path, a->hashes_path};
+    const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
+                                             file_to_write(a, c, a->hashes_path)};
     dcpk_status st = DCPK_OK;
 
-    if (a->hashes_path != NULL && !a->dry_run)
-        st =
-            dcpk_file_write(a->hashes_path, DCPK_FILE_INTO, c->hashes.data, c->hashes.n_bytes, err);
-    if (st == DCPK_OK && a->report_path != NULL)
-        st = dcpk_write_conversion(c, a->report_path, err);
+    if (files.hashes != NULL && !a->dry_run)
+        st = dcpk_file_write(files.hashes, DCPK_FILE_INTO, c->hashes.data, c->hashes.n_bytes, err);
+    if (st == DCPK_OK && files.report != NULL)
+        st = dcpk_write_conversion(c, files.report, err);
     if (st == DCPK_OK && a->json)
         st = dcpk_write_conversion(c, NULL, err);
     if (st == DCPK_OK && !a->json && (!a->voice.is_quiet || a->dry_run))
@@ -96,7 +104,7 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     if (c.model != NULL && c.model->args == NULL)
         dcpk_args_from_hint(options->in, c.ckpt, err);
     if (st == DCPK_OK)
-        st = check_outlets(a, options, a->force, err);
+        st = check_outlets(a, options, a->force || c.target.is_there, err);
     st = dcpk_ranks_agree(ranks, st, err);
     dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)

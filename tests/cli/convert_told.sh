@@ -30,3 +30,11 @@ done
 "$DCPKIT" convert --quiet --force --report mine --to zarr "$dense" quiet
 jq -r .to mine
 "$DCPKIT" modify-state-dict --quiet --op 'remove ^optimizer' quiet modified
+
+# what was complete already: an earlier run's report stays
+for run in first again; do
+    "$DCPKIT" convert --resume --report done.json --hashes done.hashes --to fsdp_dtensor "$dense" done >said || echo "$run: exit $?"
+    sha256sum done.json done.hashes >sums.$run
+    grep -cE '^  (report|hashes) ' said
+done
+cmp sums.first sums.again
