@@ -84,11 +84,11 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
                             struct dcpk_error *err)
 {
     struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
-    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
-                               {"pp", &m.pp, 1, MAX_DIM},
-                               {"ep", &m.ep, 1, MAX_DIM},
-                               {"dp", &m.dp, 1, MAX_DIM},
-                               {"cp", &m.cp, 1, MAX_DIM}};
+    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},    {"pp", &m.pp, 1, MAX_DIM},
+                               {"ep", &m.ep, 1, MAX_DIM},    {"dp", &m.dp, 1, MAX_DIM},
+                               {"cp", &m.cp, 1, MAX_DIM},    {"etp", &m.etp, 1, MAX_DIM},
+                               {"vpp", &m.vpp, 1, MAX_DIM},  {"first", &m.first, 1, MAX_DIM},
+                               {"last", &m.last, 1, MAX_DIM}};
     dcpk_status st = parse_dims(option, text, dims, sizeof dims / sizeof dims[0], err);
 
     if (st != DCPK_OK)

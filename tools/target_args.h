@@ -17,8 +17,10 @@ struct dcpk_target_args {
      DCPK_CLI_TEXT,                                                                                \
      &(a).mesh,                                                                                    \
      "DIMS",                                                                                       \
-     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1; "            \
-     "default: few large chunks, which every layout loads)"},                                      \
+     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1), etp=E (of " \
+     "experts; left out: tp), vpp=V, first=N and last=N (layers of the stages at the ends); for "  \
+     "a pipeline cut otherwise leave pp out, no chunk depends on it (default: few large chunks, "  \
+     "which every layout loads)"},                                                                 \
         {"target-dp",                                                                              \
          0,                                                                                        \
          DCPK_CLI_TEXT,                                                                            \

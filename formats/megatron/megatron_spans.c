@@ -16,7 +16,8 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
                                 int64_t *n_blocks, struct dcpk_error *err)
 {
     const int n_lead = stored->n_lead;
-    const int64_t tp = mesh->tp > 0 ? mesh->tp : 1;
+    const int64_t of_params = mesh->tp > 0 ? mesh->tp : 1;
+    const int64_t tp = param->expert >= 0 && mesh->etp > 0 ? mesh->etp : of_params;
 
     if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
         return dcpk_fail(

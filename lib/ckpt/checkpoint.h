@@ -70,6 +70,9 @@ struct dcpk_object {
 /* The parallel layout a checkpoint was written with; 0 = not known. */
 struct dcpk_layout {
     int64_t tp, pp, dp, ep, cp, world;
+    int64_t etp;         /* tensor parallelism of routed experts */
+    int64_t vpp;         /* model chunks of a pipeline stage */
+    int64_t first, last; /* layers of the stages at the ends, where they differ from the others */
 };
 
 /*

@@ -12,6 +12,10 @@ const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES] = {
     {"context_parallel_size", offsetof(struct dcpk_layout, cp)},
     {"data_parallel_size", offsetof(struct dcpk_layout, dp)},
     {"world_size", offsetof(struct dcpk_layout, world)},
+    {"expert_tensor_parallel_size", offsetof(struct dcpk_layout, etp)},
+    {"virtual_pipeline_model_parallel_size", offsetof(struct dcpk_layout, vpp)},
+    {"decoder_first_pipeline_num_layers", offsetof(struct dcpk_layout, first)},
+    {"decoder_last_pipeline_num_layers", offsetof(struct dcpk_layout, last)},
 };
 
 void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_layout *layout)

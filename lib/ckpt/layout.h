@@ -10,7 +10,7 @@ struct dcpk_layout_size {
     const char *name; /* of the attribute */
     size_t at;        /* of the int64_t in struct dcpk_layout */
 };
-enum { DCPK_LAYOUT_N_SIZES = 6 };
+enum { DCPK_LAYOUT_N_SIZES = 10 };
 extern const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES];
 
 /* The sizes in the attributes of args (dcpk_value_attrs; may be NULL); 0: missing, or no size. */

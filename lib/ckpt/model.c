@@ -288,16 +288,15 @@ void dcpk_model_read_layout(struct dcpk_model *model)
     dcpk_layout_read(dcpk_value_attrs(model->args), &model->layout);
 }
 
-dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value,
-                               struct dcpk_error *err)
+dcpk_status dcpk_model_put_arg(struct dcpk_model *model, const char *name,
+                               const struct dcpk_value *value, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args), *args;
     const size_t n_old = attrs == NULL ? 0 : attrs->n;
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n_old + 1, sizeof *pairs, err);
-    const struct dcpk_value *number = dcpk_value_int(model->arena, value, err);
     size_t n = 0, at;
 
-    if (pairs == NULL || number == NULL)
+    if (pairs == NULL)
         return err->status;
     for (at = n_old; n < n_old; n++) {
         const char *key = dcpk_value_as_str(attrs->as.pairs[n].key);
@@ -311,12 +310,20 @@ dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64
         if (pairs[n++].key == NULL)
             return err->status;
     }
-    pairs[at].value = number;
+    pairs[at].value = value;
     args = dcpk_value_namespace(model->arena, pairs, n, err);
     if (args == NULL)
         return err->status;
     model->args = args;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_value *number = dcpk_value_int(model->arena, value, err);
+
+    return number == NULL ? err->status : dcpk_model_put_arg(model, name, number, err);
 }
 
 const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model,

@@ -223,8 +223,11 @@ dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_erro
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 
-/* Set an int attribute of model->args, which must not be NULL; an older value of that name is
- * replaced. */
+/* Set an attribute of model->args, which must not be NULL; an older value of that name is replaced.
+ * value: in the model's arena, or constant. */
+dcpk_status dcpk_model_put_arg(struct dcpk_model *model, const char *name,
+                               const struct dcpk_value *value, struct dcpk_error *err);
+/* The same of an int. */
 dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64_t value,
                                struct dcpk_error *err);
 

@@ -11,6 +11,7 @@
 #include "lib/ckpt/portable.h"
 #include "lib/exec/pairing.h"
 #include "lib/rules/mesh.h"
+#include "lib/rules/stages.h"
 
 /* One comparison to be made; left is of the first checkpoint named, right of the second. */
 struct pair {
@@ -274,7 +275,11 @@ static bool is_told(const char *name, const struct dcpk_value *ours)
     if (name == NULL)
         return false;
     if (dcpk_rules_is_mesh_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
-        return dcpk_value_as_int(ours, &size) && size > 0;
+        return (dcpk_value_as_int(ours, &size) && size > 0) ||
+               (ours != NULL && dcpk_stages_is_arg(name) && ours->kind == DCPK_V_NONE);
+    if (dcpk_stages_is_arg(name))
+        return ours != NULL &&
+               (ours->kind == DCPK_V_NONE || (dcpk_value_as_bool(ours, &on) && !on));
     return dcpk_is_content_arg(name) && dcpk_value_as_bool(ours, &on) && on;
 }
 

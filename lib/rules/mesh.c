@@ -7,6 +7,7 @@
 
 #include "lib/base/text.h"
 #include "lib/ckpt/layout.h"
+#include "lib/rules/stages.h"
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)
 {
@@ -26,22 +27,35 @@ static dcpk_status check_divides(const char *what, int64_t n, const char *by, in
                      what);
 }
 
-/* Megatron cuts layers evenly unless its args say otherwise (MC/transformer/transformer_block.py
- * get_num_layers_to_build). */
-static bool has_uneven_stages(const struct dcpk_model *model)
+static int64_t at_least_1(int64_t n)
 {
-    static const char *const names[] = {"decoder_first_pipeline_num_layers",
-                                        "decoder_last_pipeline_num_layers",
-                                        "pipeline_model_parallel_layout"};
+    return n > 0 ? n : 1;
+}
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const struct dcpk_value *v = dcpk_value_get(dcpk_value_attrs(model->args), names[i]);
+/* What expert parallelism asks for; etp 0 is tp. */
+static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_experts,
+                                 struct dcpk_error *err)
+{
+    const int64_t n_ranks = at_least_1(mesh->tp) * at_least_1(mesh->cp) * mesh->dp;
+    dcpk_status st;
 
-        if (v != NULL && v->kind != DCPK_V_NONE)
-            return true;
-    }
-    return dcpk_value_is_true(dcpk_value_attrs(model->args),
-                              "account_for_embedding_in_pipeline_split");
+    if (n_experts == 0 && mesh->ep > 1)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "ep=%" PRId64 " is given, but the model has no experts", mesh->ep);
+    if (n_experts == 0 && mesh->etp > 1)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "etp=%" PRId64 " is given, but the model has no experts", mesh->etp);
+    st = check_divides("experts", n_experts, "ep", mesh->ep, err);
+    if (st != DCPK_OK || mesh->dp == 0)
+        return st;
+    if (mesh->etp == 0 || mesh->etp == mesh->tp)
+        return check_divides("data-parallel ranks", mesh->dp, "ep", mesh->ep, err);
+    if (n_ranks % (mesh->etp * at_least_1(mesh->ep)) == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
+                     " ranks of a pipeline stage",
+                     mesh->etp, at_least_1(mesh->ep), n_ranks);
 }
 
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,
@@ -62,16 +76,9 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
     }
     if (st == DCPK_OK && groups > mesh->tp) /* fewer groups than ranks are cut by rows */
         st = check_divides("query groups", groups, "tp", mesh->tp, err);
-    if (st == DCPK_OK && !has_uneven_stages(model))
-        st = check_divides("layers", n_layers, "pp", mesh->pp, err);
-    if (st == DCPK_OK && n_experts == 0 && mesh->ep > 1)
-        st = dcpk_fail(err, DCPK_EMISMATCH, "ep=%" PRId64 " is given, but the model has no experts",
-                       mesh->ep);
     if (st == DCPK_OK)
-        st = check_divides("experts", n_experts, "ep", mesh->ep, err);
-    if (st == DCPK_OK && mesh->dp > 0)
-        st = check_divides("data-parallel ranks", mesh->dp, "ep", mesh->ep, err);
-    return st;
+        st = dcpk_stages_check(model, mesh, n_layers, err);
+    return st == DCPK_OK ? check_experts(mesh, n_experts, err) : st;
 }
 
 bool dcpk_rules_is_mesh_arg(const char *name)
@@ -120,8 +127,11 @@ bool dcpk_rules_is_layout_arg(const char *name)
 static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
                             struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    const bool has_etp = model->layout.etp > 0; /* args of older releases do not know it */
+    dcpk_status st = dcpk_stages_set_args(model, mesh, err);
 
+    if (st == DCPK_OK && has_etp && mesh->etp == 0 && mesh->tp > 0) /* as Megatron completes it */
+        st = dcpk_model_set_arg(model, "expert_tensor_parallel_size", mesh->tp, err);
     for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES && st == DCPK_OK; i++) {
         const int64_t size = dcpk_layout_get(mesh, &dcpk_layout_sizes[i]);
 

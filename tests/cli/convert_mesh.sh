@@ -24,6 +24,8 @@ done <<'END'
 torch_dist_c_dense_tp2pp2 tp=4,pp=4 tp=2,pp=2
 torch_dist_b_dense_tp2pp2 tp=1 tp=2,pp=2
 torch_dist_c_moe_ep2pp2 tp=4,ep=4,dp=8 ep=2,pp=2
+torch_dist_c_moe_ep2pp2 tp=4,ep=2,etp=1 tp=1,ep=2,etp=2,dp=4
+torch_dist_c_dense_tp2pp2 tp=2,pp=3,first=2 pp=2,vpp=2
 END
 
 for to in 2 3,tp=2 5,tp=4,bucket=0 8,hsdp=2; do
@@ -41,3 +43,15 @@ done
 "$DCPKIT" convert --to torch_dist --target-mesh tp=2,pp=2 --vocab-size 256 --make-vocab-size-divisible-by 128 \
     there again >said || exit
 keeps "$SAMPLES/torch_dist_c_dense_tp2pp2" again "vocabulary of 400 rows and back"
+
+# Experts are cut by etp, all else by tp; args say so, and what cut the source's pipeline is gone from them.
+"$DCPKIT" convert --to torch_dist --target-mesh tp=4,ep=2,etp=2 "$SAMPLES/torch_dist_c_moe_ep2pp2" etp >said || exit
+"$DCPKIT" inspect etp | grep -o 'by chunks  tp 4 etp 2'
+"$DCPKIT" print-tensor etp args --json 2>said | jq -c '[.. | objects | select(has("tensor_model_parallel_size")) |
+    [.tensor_model_parallel_size, .expert_tensor_parallel_size]] | first'
+"$DCPKIT" convert --to torch_dist --target-mesh pp=3,first=2 "$SAMPLES/torch_dist_c_dense_tp2pp2" first >said || exit
+"$DCPKIT" convert --to torch_dist --target-mesh pp=2,vpp=2 first even >said || exit
+for folder in first even; do
+    "$DCPKIT" print-tensor $folder args --json 2>said | jq -c '[.. | objects | select(has("tensor_model_parallel_size")) |
+        [.pipeline_model_parallel_size, .decoder_first_pipeline_num_layers, .virtual_pipeline_model_parallel_size]] | first'
+done

@@ -7,6 +7,10 @@ mesh() { refuses "$1" "$2" "$3" "$DCPKIT" convert --to torch_dist --target-mesh 
 dp() { refuses "$1" "$2" "$3" "$DCPKIT" convert --to fsdp_dtensor --target-dp "$4" "${5:-$dense}" out; }
 mesh "heads" 3 'tp=3 does not divide the model.s 4 attention heads' tp=3
 mesh "layers" 3 'pp=3 does not divide the model.s 4 layers' pp=3
+mesh "layers of the ends" 3 'first=3 and last=2 leave -1 of the model.s 4 layers for 0 stages' pp=2,first=3,last=2
+mesh "layers of a chunk" 3 'vpp=3 does not divide the 2 layers of a stage; without vpp' pp=2,vpp=3
+mesh "no pipeline" 3 'pp is 1: leave them out' tp=2,first=2
+mesh "no experts to cut" 3 'etp=2 is given, but the model has no experts' etp=2
 mesh "experts" 3 'ep=3 does not divide the model.s 4 experts' ep=3 "$moe"
 mesh "no experts" 3 'the model has no experts' ep=2
 mesh "experts and ranks" 3 'ep=4 does not divide the model.s 2 data-parallel ranks' ep=4,dp=2 "$moe"

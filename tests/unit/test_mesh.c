@@ -140,8 +140,63 @@ static void groups_that_would_be_torn_are_refused(void **state)
     teardown(&f);
     setup(&f);
     set_arg(&f, "decoder_first_pipeline_num_layers", 2); /* stages of one's own choice */
+    set_arg(&f, "pipeline_model_parallel_size", 3);
+    dcpk_model_read_layout(f.model);
     CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 1, .pp = 3}, &err), "uneven");
+    CHECK_EQ_INT(arg(&f, "decoder_first_pipeline_num_layers"), 2, "the source's own stages stay");
     teardown(&f);
+}
+
+/* 4 layers; what fits is what get_num_layers_to_build of core 0.15.3 and main accepts
+ * (tests/interop/stages.py). */
+static void stages_have_whole_layers(void **state)
+{
+    static const struct {
+        const char *label;
+        struct dcpk_layout mesh;
+        const char *message; /* NULL: accepted */
+    } cases[] = {
+        {"even", {.pp = 2}, NULL},
+        {"chunks", {.pp = 2, .vpp = 2}, NULL},
+        {"first", {.pp = 3, .first = 2}, NULL},
+        {"last", {.pp = 2, .last = 3}, NULL},
+        {"both ends", {.pp = 2, .first = 1, .last = 3}, NULL},
+        {"both ends and one between", {.pp = 3, .first = 1, .last = 1}, NULL},
+        {"uneven", {.pp = 3}, "give first and last"},
+        {"too many", {.pp = 2, .first = 5}, "leave -1 of the model's 4 layers"},
+        {"none left over",
+         {.pp = 2, .first = 1, .last = 2},
+         "leave 1 of the model's 4 layers for 0"},
+        {"nothing between",
+         {.pp = 4, .first = 1, .last = 3},
+         "leave 0 of the model's 4 layers for 2"},
+        {"no pipeline", {.pp = 1, .first = 1}, "pp is 1"},
+        {"chunks of one layer", {.pp = 4, .vpp = 2}, "vpp=2 does not divide the 1 layers"},
+        {"experts cut otherwise", {.tp = 4, .pp = 1, .ep = 2, .dp = 1, .etp = 1}, NULL},
+        {"too many for a stage",
+         {.tp = 2, .pp = 1, .ep = 3, .dp = 1, .etp = 4},
+         "etp=4 times ep=3 does not divide the 2 ranks"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct fixture f;
+
+        setup(&f);
+        set_arg(&f, "decoder_last_pipeline_num_layers", 1); /* of the source's pipeline */
+        if (cases[i].message == NULL) {
+            CHECK_OK(dcpk_rules_mesh(f.model, &cases[i].mesh, &err), cases[i].label);
+            if (cases[i].mesh.pp > 1)
+                CHECK_EQ_INT(arg(&f, "decoder_last_pipeline_num_layers"),
+                             cases[i].mesh.last > 0 ? cases[i].mesh.last : -1 /* None */,
+                             cases[i].label);
+        } else {
+            CHECK_FAILS(dcpk_rules_mesh(f.model, &cases[i].mesh, &err), DCPK_EMISMATCH,
+                        cases[i].message, cases[i].label);
+        }
+        teardown(&f);
+    }
 }
 
 static void args_follow_and_rng_goes(void **state)
@@ -266,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_divide_is_named),
+        cmocka_unit_test(stages_have_whole_layers),
         cmocka_unit_test(groups_that_would_be_torn_are_refused),
         cmocka_unit_test(args_follow_and_rng_goes),
         cmocka_unit_test(the_vocabulary_is_padded_as_megatron_does),

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stages.c - layers on the stages of a pipeline. */
+#include "lib/rules/stages.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What cuts a pipeline, and the word for "no" there. */
+static const struct {
+    const char *name;
+    bool is_flag;
+} args_of_stages[] = {
+    {"account_for_embedding_in_pipeline_split", true},
+    {"account_for_loss_in_pipeline_split", true},
+    {"decoder_first_pipeline_num_layers", false},
+    {"decoder_last_pipeline_num_layers", false},
+    {"num_layers_per_virtual_pipeline_stage", false},
+    {"num_virtual_stages_per_pipeline_rank", false},
+    {"pipeline_model_parallel_layout", false},
+    {"virtual_pipeline_model_parallel_size", false},
+};
+#define N_ARGS (sizeof args_of_stages / sizeof *args_of_stages)
+
+bool dcpk_stages_is_arg(const char *name)
+{
+    for (size_t i = 0; i < N_ARGS; i++)
+        if (strcmp(args_of_stages[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_set(const struct dcpk_value *v)
+{
+    bool on = true;
+
+    return v != NULL && v->kind != DCPK_V_NONE && (!dcpk_value_as_bool(v, &on) || on);
+}
+
+/* Is the target's pipeline another one than the source's? */
+static bool is_other(const struct dcpk_model *model, const struct dcpk_layout *mesh)
+{
+    return (mesh->pp > 0 && mesh->pp != model->layout.pp) || mesh->vpp > 0 || mesh->first > 0 ||
+           mesh->last > 0;
+}
+
+static bool has_own_cut(const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < N_ARGS; i++)
+        if (is_set(dcpk_value_get(dcpk_value_attrs(model->args), args_of_stages[i].name)))
+            return true;
+    return false;
+}
+
+/* The layers of a stage come out on its chunks. */
+static dcpk_status check_chunks(int64_t n_layers, int64_t vpp, struct dcpk_error *err)
+{
+    if (vpp <= 1 || n_layers % vpp == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "vpp=%" PRId64 " does not divide the %" PRId64
+                     " layers of a stage; without vpp the chunks are the same, and load",
+                     vpp, n_layers);
+}
+
+dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_layout *mesh,
+                              int64_t n_layers, struct dcpk_error *err)
+{
+    const int64_t n_others = mesh->pp - (mesh->first > 0) - (mesh->last > 0);
+    const bool is_uneven = mesh->first > 0 || mesh->last > 0;
+    const int64_t rest = n_layers - mesh->first - mesh->last;
+
+    if (!is_other(model, mesh) && has_own_cut(model))
+        return DCPK_OK;
+    if (mesh->pp <= 1 && (is_uneven || mesh->vpp > 1))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "first, last and vpp cut a pipeline, but pp is 1: leave them out");
+    if (mesh->pp <= 1)
+        return DCPK_OK;
+    if (!is_uneven && n_layers % mesh->pp != 0)
+        return dcpk_fail(
+            err, DCPK_EMISMATCH,
+            "pp=%" PRId64 " does not divide the model's %" PRId64
+            " layers: give first and last, the layers of the stages at the ends, or "
+            "leave pp out: no chunk depends on it, and every pipeline loads the result",
+            mesh->pp, n_layers);
+    if (n_others == 0 ? rest != 0 : rest % n_others != 0 || rest < 0 || (rest == 0 && is_uneven))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "first=%" PRId64 " and last=%" PRId64 " leave %" PRId64
+                         " of the model's %" PRId64 " layers for %" PRId64 " stages",
+                         mesh->first, mesh->last, rest, n_layers, n_others);
+    if (check_chunks(mesh->first, mesh->vpp, err) || check_chunks(mesh->last, mesh->vpp, err) ||
+        check_chunks(n_others == 0 ? 0 : rest / n_others, mesh->vpp, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_stages_set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
+                                 struct dcpk_error *err)
+{
+    if (!is_other(model, mesh))
+        return DCPK_OK;
+    for (size_t i = 0; i < N_ARGS; i++) {
+        const char *name = args_of_stages[i].name;
+        const struct dcpk_value *no =
+            args_of_stages[i].is_flag ? dcpk_value_bool(false) : dcpk_value_none();
+
+        if (is_set(dcpk_value_get(dcpk_value_attrs(model->args), name)) &&
+            dcpk_model_put_arg(model, name, no, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
