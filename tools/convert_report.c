@@ -109,6 +109,25 @@ static void print_notes(const struct dcpk_conversion *c)
         print_note(note->text);
 }
 
+/* Last: what a run has to be given to load it (conversion.md section 5 and 6.3). */
+static void print_load(const struct dcpk_conversion *c)
+{
+    const unsigned needs = c->out->load_needs;
+
+    if ((needs & (DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG)) != 0)
+        printf("  to load    add%s%s\n",
+               (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0 ? " --no-load-optim" : "",
+               (needs & DCPK_LOAD_WITHOUT_RNG) != 0 ? " --no-load-rng" : "");
+    if ((needs & DCPK_LOAD_WITH_EP) != 0)
+        printf(
+            "  to load    with --expert-model-parallel-size above 1; for a run without, convert\n"
+            "             with --target-mesh ep=1\n");
+    if ((needs & DCPK_LOAD_WITHOUT_EP) != 0)
+        printf(
+            "  to load    with --expert-model-parallel-size 1; for a run with more, convert with\n"
+            "             --target-mesh ep=N\n");
+}
+
 /* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
 static const char *vocab_text(const struct dcpk_prove_report *report, char text[128])
 {
@@ -197,6 +216,7 @@ dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
     print_notes(c);
     if (print_losses(c, err) != DCPK_OK)
         return err->status;
+    print_load(c);
     return dcpk_cli_flush(err);
 }
 

@@ -35,4 +35,13 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
 
+/*
+ * args, iteration, scheduler and RNG states of the view into the output, and what a loader then has
+ * to do without (out->load_needs). tp: tensor-parallel ranks that rows of joined projections are in
+ * the order of; is_for_tp: there are such rows, and the folder is for as many ranks alone. Errors:
+ * DCPK_EFORMAT without args or iteration.
+ */
+dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp,
+                                bool is_for_tp, struct dcpk_error *err);
+
 #endif

@@ -11,7 +11,6 @@
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/parts.h"
-#include "lib/ckpt/portable.h"
 
 /* What the whole output shares. */
 struct writer {
@@ -20,14 +19,11 @@ struct writer {
     const char *q;                           /* the wrappers in the keys of parameter groups */
     const char *model_prefix, *state_prefix; /* with their last dot */
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
-    bool *is_told;        /* by source tensor: that it was replaced by its master */
-    bool spells_fused;    /* every spelling is wanted */
-    int64_t tp;           /* rows of parts are in the order of so many tensor-parallel ranks */
-    bool is_for_tp;       /* there are such rows: args have to say for how many ranks */
-    uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
+    bool *is_told;     /* by source tensor: that it was replaced by its master */
+    bool spells_fused; /* every spelling is wanted */
+    int64_t tp;        /* rows of parts are in the order of so many tensor-parallel ranks */
+    bool is_for_tp;    /* there are such rows: args have to say for how many ranks */
 };
-
-#define MAX_VISITS 10000000
 
 /* A list of keys under construction. */
 struct keys {
@@ -327,178 +323,6 @@ static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
     return st;
 }
 
-static dcpk_status add_value(struct writer *w, const char *key, const struct dcpk_value *value,
-                             struct dcpk_error *err)
-{
-    uint32_t payload;
-    dcpk_status st = dcpk_output_add_payload(w->out, value, NULL, &payload, err);
-
-    return st == DCPK_OK ? dcpk_output_add_object(w->out, key, payload, err) : st;
-}
-
-static dcpk_status add_literal(struct writer *w, const char *key,
-                               const struct dcpk_value_tensor *tensor, struct dcpk_error *err)
-{
-    struct dcpk_out_tensor out = {.dtype = tensor->dtype,
-                                  .rank = tensor->rank,
-                                  .shape = tensor->shape,
-                                  .literal = tensor->data};
-    struct keys keys;
-    dcpk_status st = keys_begin(w, 1, &keys, err);
-
-    if (st != DCPK_OK)
-        return st;
-    keys.list[keys.n++] = key;
-    return add_keyed(w, &out, &keys, err);
-}
-
-/* Does torch's flattening descend into this list (fsdp_dtensor.md 3.1)? Depth is bounded by the
- * pickle reader. */
-static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
-{
-    for (size_t i = 0; i < list->n && w->visits_left > 0; i++, w->visits_left--) {
-        const struct dcpk_value *v = list->as.items[i];
-
-        if (v->kind == DCPK_V_TENSOR || v->kind == DCPK_V_DICT ||
-            (v->kind == DCPK_V_LIST && list_is_nested(w, v)))
-            return true;
-    }
-    return false;
-}
-
-/* The i-th entry's key, as torch's flattening spells it: below `prefix`. *key NULL: its dict's key
- * is neither text nor an int. */
-static dcpk_status flat_key(struct writer *w, const char *prefix, const struct dcpk_value *value,
-                            size_t i, const char **key, struct dcpk_error *err)
-{
-    const struct dcpk_value *name = value->kind == DCPK_V_DICT ? value->as.pairs[i].key : NULL;
-    const char *text = name == NULL ? NULL : dcpk_value_as_str(name);
-
-    *key = NULL;
-    if (text != NULL)
-        *key = dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, text);
-    else if (name == NULL)
-        *key = dcpk_arena_printf(w->out->arena, err, "%s.%zu", prefix, i);
-    else if (name->kind == DCPK_V_INT)
-        *key = dcpk_arena_printf(w->out->arena, err, "%s.%" PRId64, prefix, name->as.i);
-    return err->status;
-}
-
-/*
- * Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
- * rest as objects. What has no such form is dropped.
- */
-static dcpk_status add_flat(struct writer *w, const char *prefix, const struct dcpk_value *value,
-                            struct dcpk_error *err)
-{
-    const bool is_dict = value->kind == DCPK_V_DICT;
-    dcpk_status st = DCPK_OK;
-
-    if (w->visits_left == 0) {
-        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
-                          "it, and what comes after it, is of more than %d values", MAX_VISITS);
-        return DCPK_OK;
-    }
-    w->visits_left--;
-    if (value->kind == DCPK_V_TENSOR)
-        return add_literal(w, prefix, value->as.tensor, err);
-    if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
-        return add_value(w, prefix, value, err);
-    for (size_t i = 0; i < value->n && st == DCPK_OK; i++) {
-        const char *key;
-
-        st = flat_key(w, prefix, value, i, &key, err);
-        if (st == DCPK_OK && key == NULL)
-            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
-                              "an entry whose name is neither text nor an int");
-        else if (st == DCPK_OK)
-            st = add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
-    }
-    return st;
-}
-
-/* args, with the one tensor-parallel rank that the rows of joined projections are for. */
-static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
-{
-    const struct dcpk_value_pair tp = {
-        dcpk_value_str(w->out->arena, "tensor_model_parallel_size", err),
-        dcpk_value_int(w->out->arena, w->tp, err)};
-    const struct dcpk_value *args;
-    dcpk_status st = tp.key == NULL || tp.value == NULL ? err->status : DCPK_OK;
-
-    if (st == DCPK_OK)
-        st = dcpk_args_portable(w->out, w->model->args, &tp, w->is_for_tp, &args, err);
-    return st == DCPK_OK ? add_value(w, "args", args, err) : st;
-}
-
-/* Why the i-th RNG states are not written; NULL: they are. */
-static const char *why_no_rng(const struct writer *w, size_t i)
-{
-    const struct dcpk_rng *rng = &w->model->rng[i];
-    const struct dcpk_rng rank = {.pp = rng->pp, .tp = rng->tp};
-
-    if (rng->pp != 0)
-        return "RNG state of a later pipeline stage: Megatron-FSDP has one stage";
-    if (rng->tp >= w->tp && w->is_for_tp)
-        return "RNG state of another tensor-parallel rank than those that this is written for";
-    if (dcpk_model_rng(w->model, &rank) != rng)
-        return "RNG state of one data-parallel rank: Megatron-FSDP gives all of them that of the "
-               "first";
-    return NULL;
-}
-
-/* "rng_state.(<pp>, <tp>)", or of one data-parallel rank "rng_state.(<pp>, <tp>, <dp>)". */
-static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, struct dcpk_error *err)
-{
-    return rng->n_dp == 0 || rng->dp == 0
-               ? dcpk_arena_printf(w->out->arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ")", rng->pp,
-                                   rng->tp)
-               : dcpk_arena_printf(w->out->arena, err,
-                                   FD_RNG "(%" PRId64 ", %" PRId64 ", %" PRId64 ")", rng->pp,
-                                   rng->tp, rng->dp);
-}
-
-/* Megatron-FSDP has one pipeline stage, so it takes the states of the first. */
-static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
-{
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < w->model->n_rng && st == DCPK_OK; i++) {
-        const struct dcpk_rng *rng = &w->model->rng[i];
-        const char *prefix = rng_prefix(w, rng, err), *why = why_no_rng(w, i);
-
-        if (prefix == NULL)
-            return err->status;
-        if (why != NULL)
-            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix, "%s", why);
-        else
-            st = add_flat(w, prefix, rng->states, err);
-    }
-    return st;
-}
-
-static dcpk_status add_training_state(struct writer *w, struct dcpk_error *err)
-{
-    const struct dcpk_model *m = w->model;
-    const struct dcpk_value *version =
-        m->version != NULL ? m->version : dcpk_value_float(w->out->arena, 3.0, err);
-    dcpk_status st = version == NULL ? err->status : add_args(w, err);
-
-    if (st == DCPK_OK && m->iteration == NULL)
-        st = dcpk_fail(
-            err, DCPK_EFORMAT,
-            "the source has no iteration: Megatron-FSDP does not load a checkpoint without it");
-    if (st == DCPK_OK)
-        st = add_value(w, "checkpoint_version", version, err);
-    if (st == DCPK_OK)
-        st = add_value(w, "iteration", m->iteration, err);
-    if (st == DCPK_OK && m->flops != NULL)
-        st = add_value(w, "num_floating_point_operations_so_far", m->flops, err);
-    if (st == DCPK_OK && m->scheduler != NULL)
-        st = add_flat(w, "opt_param_scheduler", m->scheduler, err);
-    return st == DCPK_OK ? add_rng(w, err) : st;
-}
-
 /* A prefix of the caller's with its dot, or our own. */
 static const char *choose_prefix(struct dcpk_arena *arena, const char *own, const char *q,
                                  const char *given, struct dcpk_error *err)
@@ -574,7 +398,6 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .spells_fused = out->target.impl == NULL,
         .tp = choose_tp(model, &out->target.mesh),
-        .visits_left = MAX_VISITS,
     };
     dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL
                          ? err->status
@@ -591,7 +414,9 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         tell_extras(model, out);
         tell_state(model, out);
     }
+    if (!model->has_optimizer || model->scheduler == NULL)
+        out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
-    return st == DCPK_OK ? add_training_state(&w, err) : st;
+    return st == DCPK_OK ? dcpk_fsdp_put_state(model, out, w.tp, w.is_for_tp, err) : st;
 }

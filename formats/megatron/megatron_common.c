@@ -220,7 +220,12 @@ static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
     return finish(&outer);
 }
 
-/* One optimizer, or {0: dense, 1: expert}. */
+/*
+ * One optimizer, or {0: dense, 1: expert}. A run loads either alone:
+ * ChainedOptimizer.load_state_dict hands the whole dict to its one optimizer, which asks for
+ * 'optimizer' in it, and two want exactly two entries (MC/optimizer/optimizer.py@0.15.3, 0.16.1,
+ * 0.19.0 and main).
+ */
 static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_output *out,
                                   const struct dcpk_slots *slots,
                                   const struct dcpk_value **optimizer, struct dcpk_error *err)
@@ -237,6 +242,9 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
     }
     if (st != DCPK_OK)
         return st;
+    for (size_t i = 0; i < model->n_params; i++)
+        if (model->params[i].expert >= 0)
+            out->load_needs |= o.n[1] > 0 ? DCPK_LOAD_WITH_EP : DCPK_LOAD_WITHOUT_EP;
     *optimizer = o.n[1] == 0 ? pairs[0].value : dcpk_value_dict(out->arena, pairs, 2, err);
     return *optimizer == NULL ? err->status : DCPK_OK;
 }
@@ -270,11 +278,18 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
                           "args.no_save_rng is set: the source has no RNG state, or not that of "
                           "every (pipeline, tensor) rank of its args");
     }
+    /* Where it finds that said it asks for none, and stops all the same when it then has none. */
+    if (!model->has_optimizer)
+        out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if (!model->has_optimizer) {
         put_pair(&set, "no_save_optim", dcpk_value_bool(true));
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_optim",
                           "args.no_save_optim is set: no optimizer state is written");
     }
+    if (dcpk_value_get(dcpk_value_attrs(model->args), "ckpt_format") != NULL)
+        put_pair(&set, "ckpt_format", dcpk_value_str(out->arena, out->format->name, err));
+    if (dcpk_value_get(dcpk_value_attrs(model->args), "use_megatron_fsdp") != NULL)
+        put_pair(&set, "use_megatron_fsdp", dcpk_value_bool(false));
     if (err->status != DCPK_OK)
         return err->status;
     return dcpk_args_portable(out, model->args, set.pairs, set.n, args, err);

@@ -107,8 +107,17 @@ struct dcpk_target {
                                 outside units; 0: never */
 };
 
+/* What a run that loads the output has to do without, or to be like: a set. */
+enum dcpk_load_needs {
+    DCPK_LOAD_WITHOUT_RNG = 1,   /* its loader would ask for RNG states that are not there */
+    DCPK_LOAD_WITHOUT_OPTIM = 2, /* the same of optimizer state, or of the scheduler's */
+    DCPK_LOAD_WITHOUT_EP = 4,    /* routed experts are in the dense optimizer: at EP 1 only */
+    DCPK_LOAD_WITH_EP = 8,       /* they have an optimizer of their own: above EP 1 only */
+};
+
 struct dcpk_output {
     struct dcpk_target target;
+    unsigned load_needs;            /* enum dcpk_load_needs, set by from_model */
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;

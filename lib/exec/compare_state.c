@@ -129,7 +129,7 @@ static enum dcpk_weight weigh_arg(const struct dcpk_comparing *c, const char *ke
     (void)c;
     if (dcpk_rules_is_layout_arg(key))
         return DCPK_IS_LAYOUT;
-    if (dcpk_is_content_arg(key))
+    if (dcpk_is_content_arg(key) || dcpk_is_format_arg(key))
         return DCPK_MAY_DIFFER;
     if (value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_SET)
         for (size_t i = 0; i < value->n; i++)

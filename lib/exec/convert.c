@@ -159,6 +159,8 @@ static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_err
     const struct dcpk_value *common = NULL;
     dcpk_status st = DCPK_OK;
 
+    /* It leaves RNG out, and groups that fit no loader (conversion.md section 4, T1). */
+    c->out->load_needs = DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG;
     if (c->ckpt->format->load_common == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "--like-megatron-inspector converts torch_dist only, this is %s",

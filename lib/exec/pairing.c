@@ -71,3 +71,8 @@ bool dcpk_is_content_arg(const char *name)
 {
     return strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0;
 }
+
+bool dcpk_is_format_arg(const char *name)
+{
+    return strcmp(name, "ckpt_format") == 0 || strcmp(name, "use_megatron_fsdp") == 0;
+}

@@ -39,4 +39,7 @@ bool dcpk_is_format_field(const char *field);
  */
 bool dcpk_is_content_arg(const char *name);
 
+/* Does the attribute only say what format a run keeps its checkpoints in? A conversion sets it. */
+bool dcpk_is_format_arg(const char *name);
+
 #endif

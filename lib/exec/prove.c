@@ -264,16 +264,20 @@ static void compare_values(struct proof *p, const char *what, const struct dcpk_
 }
 
 /*
- * Attributes that a conversion sets: the target's mesh and padding, and what says that the folder
- * has no RNG or optimizer state.
+ * Attributes that a conversion sets: the target's mesh and padding, its format, and what says that
+ * the folder has no RNG or optimizer state.
  */
-static bool is_told(const char *name, const struct dcpk_value *ours)
+static bool is_told(const struct proof *p, const char *name, const struct dcpk_value *ours)
 {
+    const char *format = dcpk_value_as_str(ours);
     int64_t size;
     bool on = false;
 
     if (name == NULL)
         return false;
+    if (dcpk_is_format_arg(name))
+        return dcpk_value_as_bool(ours, &on) ||
+               (format != NULL && strcmp(format, p->ours->ckpt->format->name) == 0);
     if (dcpk_rules_is_mesh_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
         return (dcpk_value_as_int(ours, &size) && size > 0) ||
                (ours != NULL && dcpk_stages_is_arg(name) && ours->kind == DCPK_V_NONE);
@@ -300,7 +304,7 @@ static void compare_args(struct proof *p)
         const struct dcpk_value *theirs = name == NULL ? NULL : dcpk_value_get(source, name);
 
         p->report->n_values++;
-        if (is_told(name, ours->as.pairs[i].value))
+        if (is_told(p, name, ours->as.pairs[i].value))
             continue;
         if (theirs == NULL || !dcpk_value_equal(ours->as.pairs[i].value, theirs))
             differ(p->report, "args.%s %s", name == NULL ? "?" : name,

@@ -203,6 +203,22 @@ static void put_counts(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_end_object(j);
 }
 
+/* What a run that loads the output has to be given. */
+static void put_load(const struct dcpk_conversion *c, struct dcpk_json_out *j)
+{
+    const unsigned needs = c->out->load_needs;
+
+    dcpk_json_put_key(j, "load");
+    dcpk_json_begin_object(j);
+    dcpk_json_add_string(j, "expert_parallel",
+                         (needs & DCPK_LOAD_WITH_EP) != 0      ? "above_1"
+                         : (needs & DCPK_LOAD_WITHOUT_EP) != 0 ? "1"
+                                                               : NULL);
+    dcpk_json_add_bool(j, "no_load_optim", (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0);
+    dcpk_json_add_bool(j, "no_load_rng", (needs & DCPK_LOAD_WITHOUT_RNG) != 0);
+    dcpk_json_end_object(j);
+}
+
 static void put_notes(const struct dcpk_conversion *c, struct dcpk_json_out *j)
 {
     dcpk_json_put_key(j, "notes");
@@ -248,6 +264,7 @@ dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_o
     dcpk_json_add_string(j, "from", c->ckpt->format->name);
     dcpk_generation_add_json(c->ckpt, j);
     dcpk_json_add_string(j, "input", c->source.folder);
+    put_load(c, j);
     dcpk_json_add_uint(j, "n_object_keys", c->out->n_objects);
     put_notes(c, j);
     st = put_objects(c->out, j, err);

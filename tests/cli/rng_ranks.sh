@@ -15,7 +15,7 @@ convert() {
     shift 2
     "$DCPKIT" convert --verify --force --report report.json "$@" "$in" out >said 2>&1 || echo "$label: exit $?: $(cat said)"
     echo "$label: $(keys out)"
-    sed -n '/^  "dropped"/,/^  \]/p' report.json | grep -A 1 '"key": "rng_state' |
+    sed -n '/^  "dropped": \[$/,/^  \]/p' report.json | grep -A 1 '"key": "rng_state' |
         sed -n 's/^      "\(key\|reason\)": "\(.*\)",\?/    \2/p'
     grep -q args.no_save_rng report.json && echo "    args.no_save_rng"
     [[ $* == *--weights-only* ]] || "$DCPKIT" compare-two-checkpoint "$in" out | tail -n 1

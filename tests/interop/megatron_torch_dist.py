@@ -14,8 +14,8 @@ script = os.path.join(lab, "megatron_on_cpu", "td_load.py")
 sys.argv = [script] + sys.argv[2:]
 head, mark, _ = open(script, encoding="utf-8").read().partition("# checks:")
 assert mark, "td_load.py has changed: its checks are not where they were"
-assert "min_lr=1e-4" in head, "td_load.py has changed: its learning rates are not where they were"
-exec(compile(head.replace("min_lr=1e-4", "min_lr=float(opts.get('min_lr', '1e-4'))"), script, "exec"))  # noqa: S102
+assert "opts.get('minlr'" in head, "td_load.py has changed: its learning rates are not where they were"
+exec(compile(head.replace("opts.get('minlr'", "opts.get('min_lr'"), script, "exec"))  # noqa: S102
 
 import re  # noqa: E402
 

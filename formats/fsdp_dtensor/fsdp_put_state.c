@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_put_state.c - the canonical view's training state -> what Megatron-FSDP keeps of it: args,
+ * scheduler, RNG (fsdp_dtensor.md section 4). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/ckpt/portable.h"
+
+#define MAX_VISITS 10000000
+
+struct writer {
+    const struct dcpk_model *model;
+    struct dcpk_output *out;
+    int64_t tp;
+    bool is_for_tp;
+    uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
+};
+
+static dcpk_status add_value(struct writer *w, const char *key, const struct dcpk_value *value,
+                             struct dcpk_error *err)
+{
+    uint32_t payload;
+    dcpk_status st = dcpk_output_add_payload(w->out, value, NULL, &payload, err);
+
+    return st == DCPK_OK ? dcpk_output_add_object(w->out, key, payload, err) : st;
+}
+
+static dcpk_status add_literal(struct writer *w, const char *key,
+                               const struct dcpk_value_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_out_tensor out = {.dtype = tensor->dtype,
+                                  .rank = tensor->rank,
+                                  .shape = tensor->shape,
+                                  .literal = tensor->data,
+                                  .n_keys = 1};
+    const char **keys = dcpk_arena_array(w->out->arena, 1, sizeof *keys, err);
+
+    if (keys == NULL)
+        return err->status;
+    keys[0] = key;
+    out.keys = keys;
+    return dcpk_output_add_tensor(w->out, &out, err);
+}
+
+/* Does torch's flattening descend into this list (fsdp_dtensor.md 3.1)? Depth is bounded by the
+ * pickle reader. */
+static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
+{
+    for (size_t i = 0; i < list->n && w->visits_left > 0; i++, w->visits_left--) {
+        const struct dcpk_value *v = list->as.items[i];
+
+        if (v->kind == DCPK_V_TENSOR || v->kind == DCPK_V_DICT ||
+            (v->kind == DCPK_V_LIST && list_is_nested(w, v)))
+            return true;
+    }
+    return false;
+}
+
+/* The i-th entry's key, as torch's flattening spells it: below `prefix`. *key NULL: its dict's key
+ * is neither text nor an int. */
+static dcpk_status flat_key(struct writer *w, const char *prefix, const struct dcpk_value *value,
+                            size_t i, const char **key, struct dcpk_error *err)
+{
+    const struct dcpk_value *name = value->kind == DCPK_V_DICT ? value->as.pairs[i].key : NULL;
+    const char *text = name == NULL ? NULL : dcpk_value_as_str(name);
+
+    *key = NULL;
+    if (text != NULL)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, text);
+    else if (name == NULL)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%zu", prefix, i);
+    else if (name->kind == DCPK_V_INT)
+        *key = dcpk_arena_printf(w->out->arena, err, "%s.%" PRId64, prefix, name->as.i);
+    return err->status;
+}
+
+/*
+ * Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
+ * rest as objects. What has no such form is dropped.
+ */
+static dcpk_status add_flat(struct writer *w, const char *prefix, const struct dcpk_value *value,
+                            struct dcpk_error *err)
+{
+    const bool is_dict = value->kind == DCPK_V_DICT;
+    dcpk_status st = DCPK_OK;
+
+    if (w->visits_left == 0) {
+        dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                          "it, and what comes after it, is of more than %d values", MAX_VISITS);
+        return DCPK_OK;
+    }
+    w->visits_left--;
+    if (value->kind == DCPK_V_TENSOR)
+        return add_literal(w, prefix, value->as.tensor, err);
+    if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
+        return add_value(w, prefix, value, err);
+    for (size_t i = 0; i < value->n && st == DCPK_OK; i++) {
+        const char *key;
+
+        st = flat_key(w, prefix, value, i, &key, err);
+        if (st == DCPK_OK && key == NULL)
+            dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
+                              "an entry whose name is neither text nor an int");
+        else if (st == DCPK_OK)
+            st = add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
+    }
+    return st;
+}
+
+/*
+ * args of a Megatron-FSDP run (MT/arguments.py@0.19.0 validate_args: that format, one stage), with
+ * the tensor-parallel ranks of the target, or those that the rows of joined projections are for.
+ */
+static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = w->out->arena;
+    const struct dcpk_value_pair set[] = {
+        {dcpk_value_str(arena, "ckpt_format", err),
+         dcpk_value_str(arena, w->out->format->name, err)},
+        {dcpk_value_str(arena, "use_megatron_fsdp", err), dcpk_value_bool(true)},
+        {dcpk_value_str(arena, "pipeline_model_parallel_size", err), dcpk_value_int(arena, 1, err)},
+        {dcpk_value_str(arena, "tensor_model_parallel_size", err),
+         dcpk_value_int(arena, w->tp, err)},
+    };
+    const size_t n_set = sizeof set / sizeof set[0];
+    const bool is_told = w->is_for_tp || w->out->target.mesh.dp > 0;
+    const struct dcpk_value *args;
+    dcpk_status st = err->status;
+
+    if (st == DCPK_OK)
+        st = dcpk_args_portable(w->out, w->model->args, set, is_told ? n_set : n_set - 1, &args,
+                                err);
+    return st == DCPK_OK ? add_value(w, "args", args, err) : st;
+}
+
+/* Why the i-th RNG states are not written; NULL: they are. */
+static const char *why_no_rng(const struct writer *w, size_t i)
+{
+    const struct dcpk_rng *rng = &w->model->rng[i];
+    const struct dcpk_rng rank = {.pp = rng->pp, .tp = rng->tp};
+
+    if (rng->pp != 0)
+        return "RNG state of a later pipeline stage: Megatron-FSDP has one stage";
+    if (rng->tp >= w->tp && w->is_for_tp)
+        return "RNG state of another tensor-parallel rank than those that this is written for";
+    if (dcpk_model_rng(w->model, &rank) != rng)
+        return "RNG state of one data-parallel rank: Megatron-FSDP gives all of them that of the "
+               "first";
+    return NULL;
+}
+
+/* "rng_state.(<pp>, <tp>)", or of one data-parallel rank "rng_state.(<pp>, <tp>, <dp>)". */
+static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, struct dcpk_error *err)
+{
+    return rng->n_dp == 0 || rng->dp == 0
+               ? dcpk_arena_printf(w->out->arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ")", rng->pp,
+                                   rng->tp)
+               : dcpk_arena_printf(w->out->arena, err,
+                                   FD_RNG "(%" PRId64 ", %" PRId64 ", %" PRId64 ")", rng->pp,
+                                   rng->tp, rng->dp);
+}
+
+/*
+ * Megatron-FSDP has one pipeline stage, so it takes the states of the first. A loader asks for that
+ * of each tensor-parallel rank (MT/checkpointing.py get_rng_state @0.14.0 to main).
+ */
+static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
+{
+    const bool is_told = w->is_for_tp || w->out->target.mesh.dp > 0;
+    const int64_t of_args = w->model->layout.tp > 1 ? w->model->layout.tp : 1;
+    const int64_t n_ranks = is_told ? w->tp : of_args;
+    int64_t n_found = 0;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < w->model->n_rng && st == DCPK_OK; i++) {
+        const struct dcpk_rng *rng = &w->model->rng[i];
+        const char *prefix = rng_prefix(w, rng, err), *why = why_no_rng(w, i);
+
+        if (prefix == NULL)
+            return err->status;
+        if (why != NULL)
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix, "%s", why);
+        else
+            st = add_flat(w, prefix, rng->states, err);
+        n_found += why == NULL && rng->tp < n_ranks;
+    }
+    if (n_found < n_ranks)
+        w->out->load_needs |= DCPK_LOAD_WITHOUT_RNG;
+    return st;
+}
+
+dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *m, struct dcpk_output *out, int64_t tp,
+                                bool is_for_tp, struct dcpk_error *err)
+{
+    struct writer state = {m, out, tp, is_for_tp, MAX_VISITS}, *w = &state;
+    const struct dcpk_value *version =
+        m->version != NULL ? m->version : dcpk_value_float(w->out->arena, 3.0, err);
+    dcpk_status st = version == NULL ? err->status : add_args(w, err);
+
+    if (st == DCPK_OK && m->iteration == NULL)
+        st = dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the source has no iteration: Megatron-FSDP does not load a checkpoint without it");
+    if (st == DCPK_OK)
+        st = add_value(w, "checkpoint_version", version, err);
+    if (st == DCPK_OK)
+        st = add_value(w, "iteration", m->iteration, err);
+    if (st == DCPK_OK && m->flops != NULL)
+        st = add_value(w, "num_floating_point_operations_so_far", m->flops, err);
+    if (st == DCPK_OK && m->scheduler != NULL)
+        st = add_flat(w, "opt_param_scheduler", m->scheduler, err);
+    return st == DCPK_OK ? add_rng(w, err) : st;
+}
