@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# json_schemas.sh - every --json fits the schema of its command, a document with a fault does not, and tools/JSON.md
+# says what the schemas say.
+here=$TOOLS/../tests/cli
+dense=$SAMPLES/torch_dist_c_dense_tp2pp2
+
+# fits SCHEMA LABEL: the document on stdin; kept in document.json.
+fits() {
+    cat >document.json
+    [ -s document.json ] || echo "$2: nothing was printed"
+    jq -r --slurpfile schema "$here/schemas/$1.json" -f "$here/schema.jq" document.json | sort | uniq -c | sed "s|^|$2: |" | head -n 5
+}
+
+"$DCPKIT" convert --to fsdp_dtensor --verify --json "$dense" fsdp | fits convert convert
+"$DCPKIT" convert --to fsdp_dtensor --resume --json "$dense" fsdp | fits convert "convert, complete"
+"$DCPKIT" convert --to zarr --dry-run --json "$dense" zarr | fits convert "convert, to be"
+"$DCPKIT" convert --to torch_dist --quiet --report report.json fsdp back && fits convert report <report.json
+"$DCPKIT" convert --to zarr --json "$dense" zarr.tar | fits convert "convert to an archive"
+"$DCPKIT" modify-state-dict --json --op 'cast ^model bfloat16' --op 'remove ^rng' fsdp modified | fits modify-state-dict modify
+while IFS= read -r tracker; do
+    folder=${tracker%/latest_checkpointed_iteration.txt}
+    "$DCPKIT" inspect --json --chunks --stats "$folder" 2>/dev/null | fits inspect "inspect ${folder#"$SAMPLES"/}"
+done < <(find -L "$SAMPLES" -name latest_checkpointed_iteration.txt | sort)
+"$DCPKIT" inspect --json --keys weight "$SAMPLES/tiny_generations/torch_dist_0.8.0_torch2.1" | fits inspect "inspect, some keys"
+"$DCPKIT" hash --json fsdp | tee hashes.json | fits hash hash
+"$DCPKIT" convert --quiet --force --hashes listed.json --to fsdp_dtensor "$dense" fsdp && fits hash "convert --hashes" <listed.json
+"$DCPKIT" hash --check hashes.json --json fsdp | fits hash-check "hash --check"
+"$DCPKIT" hash --check hashes.json --json modified | fits hash-check "hash --check, other"
+"$DCPKIT" hash --files --json fsdp | fits hash-files "hash --files"
+"$DCPKIT" verify --json fsdp | fits verify verify
+"$DCPKIT" verify --json --against "$dense" fsdp | fits verify "verify --against"
+"$DCPKIT" verify --json --against "$dense" modified | fits verify "verify --against, other"
+"$DCPKIT" check --json fsdp | fits check check
+"$DCPKIT" check --json --finite modified | fits check "check, lacking"
+"$DCPKIT" compare-two-checkpoint --json "$dense" fsdp | fits compare-two-checkpoint compare
+"$DCPKIT" compare-two-checkpoint --json "$SAMPLES/torch_dist_b_dense_tp2pp2" fsdp | fits compare-two-checkpoint "compare, other"
+"$DCPKIT" print-tensor --json fsdp 'model.module.decoder.final_layernorm.weight[0:2]' | fits print-tensor print-tensor
+"$DCPKIT" print-tensor --json fsdp args | fits print-tensor-value "print-tensor args"
+"$DCPKIT" print-tensor --json --npy x.npy fsdp model.module.decoder.final_layernorm.weight | fits print-tensor-npy "print-tensor --npy"
+
+# a document with a fault is found out
+damaged() {
+    jq "$1" report.json | jq -r --slurpfile schema "$here/schemas/convert.json" -f "$here/schema.jq" /dev/stdin
+}
+damaged 'del(.input)'
+damaged '.read_bytes = "many"'
+damaged '.read_bytes = 1.5'
+damaged '.version = 2'
+damaged '.tensors[1].extra = 1'
+damaged '.tensors[0].shape = ["x"]'
+damaged '.tracker = 7'
+
+# the page is what the schemas say
+mark='<!-- made by tests/cli/schema_doc.jq -->'
+for schema in "$here"/schemas/*.json; do
+    jq -r -f "$here/schema_doc.jq" "$schema"
+    echo
+done >made
+sed "1,\|^$mark\$|d" "$TOOLS/JSON.md" | diff - made >difference || echo "tools/JSON.md is not what the schemas say: $(head -n 4 difference)"
+for command in $("$DCPKIT" --help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'); do
+    if "$DCPKIT" "$command" --help | grep -q -- '^ *--json ' && [[ $command != convert-* ]]; then
+        [ -e "$here/schemas/$command.json" ] || echo "$command: its --json has no schema"
+    fi
+done
