@@ -2,6 +2,7 @@
 /* hash_report.c - hashes as text and JSON, and the answer of hash --check. */
 #include "tools/hash_report.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "lib/base/hex.h"
@@ -22,8 +23,8 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
     } else {
         dcpk_hash_list_put_text(list, &bytes);
         st = dcpk_bytes_status(&bytes, err);
-        if (st == DCPK_OK)
-            fwrite(bytes.data, 1, bytes.n_bytes, stdout);
+        if (st == DCPK_OK && fwrite(bytes.data, 1, bytes.n_bytes, stdout) != bytes.n_bytes)
+            st = dcpk_fail_errno(err, errno, "writing to stdout");
         if (st == DCPK_OK)
             st = dcpk_cli_flush(err);
     }
