@@ -2,12 +2,15 @@
 /* zarr.c - the format row: how a zarr checkpoint is known, its common state and objects. */
 #include "formats/zarr/zarr.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
 #include "formats/zarr/zarr_priv.h"
+#include "lib/base/checked.h"
+#include "lib/base/text.h"
 
 /* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
 static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -86,6 +89,63 @@ static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
     return DCPK_OK;
 }
 
+static dcpk_status check_arrays(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const struct dcpk_zarr_state *state = ckpt->state;
+
+    if (state->headless == NULL)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "'%s' holds chunks, but no '.zarray' that says what they are (the copy is not "
+                     "whole)",
+                     state->headless);
+}
+
+/* The shape at the end of a key, "<folder>/shard_<offsets>_<shape>"; its product, 0 where the name
+ * lost a size of it, in *n_files: all of Megatron's shards are there. */
+static const char *shard_shape(const char *key, uint64_t *n_files)
+{
+    const char *name = strrchr(key, '/') + 1, *shape = strrchr(key, '_') + 1;
+    bool is_short = false;
+    const char *at = shape;
+
+    *n_files = dcpk_zarr_is_shard(name, strlen(name), &is_short) && !is_short;
+    while (*n_files != 0) {
+        const int64_t n = dcpk_take_number(&at);
+
+        if (n < 1 || !dcpk_mul_u64(*n_files, (uint64_t)n, n_files))
+            *n_files = 0;
+        if (*at++ != '.')
+            break;
+    }
+    return shape;
+}
+
+/* There is no list of the files of an object but their names, which count them. */
+static dcpk_status check_shards(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    for (size_t i = 0, n; i < ckpt->n_objects; i += n) {
+        const char *key = ckpt->objects[i].key;
+        const size_t n_folder = (size_t)(strrchr(key, '/') + 1 - key);
+        uint64_t n_files, n_others;
+        const char *shape = shard_shape(key, &n_files);
+
+        for (n = 1; i + n < ckpt->n_objects; n++) {
+            const char *other = ckpt->objects[i + n].key;
+
+            if (strncmp(other, key, n_folder) != 0)
+                break;
+            if (strcmp(shard_shape(other, &n_others), shape) != 0)
+                n_files = 0; /* of two grids: not known how many there were */
+        }
+        if (n_files > n)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%.*s' holds %zu of %" PRIu64 " files (the copy is not whole)",
+                             (int)(n_folder - 1), key, n, n_files);
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt;
@@ -96,7 +156,18 @@ static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_er
                        "there is no '" DCPK_ZARR_COMMON_PT
                        "': args, iteration and scheduler are missing, no release of Megatron loads "
                        "the folder (the copy is not whole)");
-    return st;
+    if (st == DCPK_OK)
+        st = check_arrays(ckpt, err);
+    return st == DCPK_OK ? check_shards(ckpt, err) : st;
+}
+
+/* An array that cannot be read would be left out of a conversion. */
+static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st = check_arrays(ckpt, err);
+
+    return st == DCPK_OK ? dcpk_megatron_to_model(ckpt, model, err) : st;
 }
 
 /* The backend was removed after core 0.15 (torch_dist.md 1.1). */
@@ -129,7 +200,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .load_common = zarr_load_common,
     .check_whole = zarr_check_whole,
     .close = dcpk_zarr_close,
-    .to_model = dcpk_megatron_to_model,
+    .to_model = zarr_to_model,
     .request = zarr_request,
     .from_model = dcpk_zarr_from_model,
     .lay_out = dcpk_zarr_lay_out,

@@ -20,6 +20,7 @@ struct dcpk_zarr_state {
     struct dcpk_zarr_layout *layouts; /* owned; of the tensor with the same number */
     size_t layouts_capacity, files_capacity, chunks_capacity;
     bool has_void, has_short_name; /* said once */
+    const char *headless;          /* the first folder of chunks without .zarray; NULL: none */
 };
 
 /* Fill ckpt from the folders of its store: arrays, objects, notes. */

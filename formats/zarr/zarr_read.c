@@ -317,19 +317,26 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *folder, 
     return object.key == NULL ? err->status : dcpk_checkpoint_add_object(ckpt, &object, err);
 }
 
+/* "3.0.1": the indices of a chunk. */
+static bool is_chunk_name(const char *name)
+{
+    return name[0] != '\0' && strspn(name, "0123456789.") == strlen(name);
+}
+
 /* A folder without .zarray: the shards of an object, or nothing of ours. */
 static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder, char **names,
                                size_t n, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
     bool is_short = false;
-    size_t n_others = 0;
+    size_t n_others = 0, n_chunks = 0;
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         if (!dcpk_ends_with(names[i], ".pt") ||
             !dcpk_zarr_is_shard(names[i], strlen(names[i]) - strlen(".pt"), &is_short)) {
             n_others++;
+            n_chunks += is_chunk_name(names[i]);
             continue;
         }
         st = add_object(ckpt, folder, names[i], err);
@@ -341,10 +348,16 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
                                  folder, names[i]);
         }
     }
-    if (n_others > 0)
+    if (n_others > n_chunks)
         dcpk_checkpoint_note(ckpt, "'%s' holds %zu names that are no part of a checkpoint", folder,
-                             n_others);
-    return st;
+                             n_others - n_chunks);
+    if (n_chunks == 0 || st != DCPK_OK)
+        return st;
+    dcpk_checkpoint_note(ckpt, "'%s' holds %zu chunks without a '%s'", folder, n_chunks,
+                         ARRAY_JSON);
+    if (state->headless == NULL)
+        state->headless = dcpk_arena_strdup(ckpt->arena, folder, err);
+    return state->headless == NULL ? err->status : DCPK_OK;
 }
 
 static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
