@@ -207,6 +207,8 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
     if (letter == NULL || *letter == '\0')
         return dcpk_fail(err, DCPK_EFORMAT, "a line has no key behind its hash");
     item->kind = (enum dcpk_hashed_kind)(letter - DCPK_HASH_LETTERS);
+    if (item->kind != DCPK_HASHED_TENSOR)
+        list->unsaid &= ~(unsigned)DCPK_UNSAID_OBJECTS;
     list->n++;
     if (item->kind != DCPK_HASHED_COMMON)
         return take_key(list, line + HASH_DIGITS + 2, n - HASH_DIGITS - 2, &item->key, err);
@@ -232,6 +234,10 @@ static dcpk_status take_lines(struct dcpk_hash_list *list, const char *text, siz
             st = take_line(list, text + at, length, err);
         at += length + 1;
     }
+    if (st == DCPK_OK && (list->unsaid & DCPK_UNSAID_OBJECTS) == 0 &&
+        (list->unsaid & DCPK_UNSAID_WHOLE) != 0)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "it is cut short: the line 'the whole checkpoint' is missing");
     return st;
 }
 

@@ -55,6 +55,8 @@ answers_no "no metadata.json" '^lost +there is the key' "$DCPKIT" hash --check c
 sample torch_dist_c_dense_tp2pp2 c2
 sed -i 's/^\([0-9a-f]*\)  the whole/0\1  the whole/; s/^0\([0-9a-f]\{63\}\)[0-9a-f]  the whole/0\1  the whole/' c.text
 answers_no "another whole" '^differs +the whole' "$DCPKIT" hash --check c.text c2
+hash c2 | sed '$d' >bad
+refuses "text without its last line" 3 "cut short" "$DCPKIT" hash --check bad c2
 echo "0123  key" >bad
 refuses "no such lines" 3 "neither JSON nor lines" "$DCPKIT" hash --check bad c2
 cat c.text c.text >bad
