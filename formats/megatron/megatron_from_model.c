@@ -327,9 +327,12 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
 }
 
-/* Without the optimizer a master beside its weight is left out: say so, once a source tensor. */
+/* Without the optimizer a master beside its weight is left out: say so, once a source tensor; a
+ * view of a flattened one has its key, those inside objects are not listed. */
 static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {
+    const struct dcpk_checkpoint *source = w->out->source;
+
     for (int64_t m = 0; m < slot->n_layers * slot->n_experts; m++) {
         const struct dcpk_param *p = &w->model->params[slot->members[m]];
         const struct dcpk_model_tensor *master;
@@ -338,12 +341,13 @@ static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
             continue;
         master = &w->model->tensors[p->tensor[DCPK_MASTER]];
         for (size_t i = 0; i < master->n_pieces; i++) {
-            const uint32_t src = master->pieces[i].src;
+            const char *key = source->tensors[master->pieces[i].src].key;
+            const struct dcpk_tensor *stored = dcpk_checkpoint_tensor(source, key);
 
-            if (src >= w->out->source->n_tensors || w->is_told[src])
+            if (stored == NULL || w->is_told[stored - source->tensors])
                 continue;
-            w->is_told[src] = true;
-            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, w->out->source->tensors[src].key,
+            w->is_told[stored - source->tensors] = true;
+            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, key,
                               "fp32 master: optimizer state, which is left out");
         }
     }
