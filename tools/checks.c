@@ -96,6 +96,15 @@ static void put_differences(struct dcpk_json_out *j, const struct dcpk_prove_rep
     dcpk_json_end_array(j);
 }
 
+/* What the source has stored, and how much of it is left out. */
+static void put_left(struct dcpk_json_out *j, const struct dcpk_left *left)
+{
+    dcpk_json_add_uint(j, "n_source_objects", left->n_objects);
+    dcpk_json_add_uint(j, "n_source_objects_left_out", left->n_objects_left);
+    dcpk_json_add_uint(j, "n_source_tensors", left->n_tensors);
+    dcpk_json_add_uint(j, "n_source_tensors_left_out", left->n_tensors_left);
+}
+
 dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
                                    const struct dcpk_prove_report *proof, struct dcpk_error *err)
 {
@@ -111,6 +120,8 @@ dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char 
     dcpk_json_add_string(&j, "format", format);
     if (proof != NULL)
         dcpk_json_add_uint(&j, "n_differences", proof->n_differences);
+    if (proof != NULL)
+        put_left(&j, &proof->left);
     dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
     dcpk_json_add_int(&j, "version", 1);
     dcpk_json_end_object(&j);

@@ -103,6 +103,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
         st = dcpk_conversion_plan(&c, options, err);
     if (c.model != NULL && c.model->args == NULL)
         dcpk_args_from_hint(options->in, c.ckpt, err);
+    if (st != DCPK_OK)
+        dcpk_told_args_advise(c.model, err);
     if (st == DCPK_OK)
         st = check_outlets(a, options, a->force || c.target.is_there, err);
     st = dcpk_ranks_agree(ranks, st, err);
@@ -146,7 +148,8 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
 
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.voice = {.command = "convert"}};
+    const char *drops[DCPK_CLI_MAX_LIST];
+    struct dcpk_convert_args a = {.voice = {.command = "convert"}, .told.drops.texts = drops};
     const struct dcpk_cli_option options[] = {
         {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT",
          "format to write: fsdp_dtensor, torch_dist, zarr"},
@@ -186,7 +189,9 @@ struct named_conversion {
 static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
                            struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.from = named->from, .voice = {.command = named->name}};
+    const char *drops[DCPK_CLI_MAX_LIST];
+    struct dcpk_convert_args a = {
+        .from = named->from, .voice = {.command = named->name}, .told.drops.texts = drops};
     const struct dcpk_cli_option options[] = {
         DCPK_CONVERT_OPTIONS(a),
         {"oom-traceback", 0, DCPK_CLI_FLAG, &a.oom_traceback, NULL,

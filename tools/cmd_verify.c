@@ -15,6 +15,7 @@
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
 #include "tools/run_args.h"
+#include "tools/told_args.h"
 
 #define NAME      "verify"
 #define MOST_TOLD 20 /* differences */
@@ -25,7 +26,8 @@ struct verify {
     const char *format;
     bool as_json, weights_only;
     bool writes_integrity, force;
-    int64_t vocab_size, bucket_elems;
+    int64_t vocab_size;
+    struct dcpk_told_args told; /* of SRC */
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
@@ -198,6 +200,8 @@ static int check(struct verify *v)
         share_code(v->options.ranks, dcpk_checks_exit_code(&v->checks)) == DCPK_EXIT_OK)
         write_integrity(v);
     dcpk_cli_notes(&v->voice, v->ckpt);
+    if (v->source != NULL)
+        dcpk_cli_notes(&v->voice, v->source);
     if (dcpk_cli_interrupted()) {
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
         return dcpk_cli_fail(NAME, &err);
@@ -224,6 +228,14 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     return st;
 }
 
+static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
+{
+    struct dcpk_told told;
+
+    dcpk_told_args_apply(&v->told, &told);
+    return dcpk_told_apply(&told, v->source, err);
+}
+
 /* Both checkpoints are opened first: what cannot be opened is no answer. */
 static int verify(struct verify *v)
 {
@@ -235,7 +247,7 @@ static int verify(struct verify *v)
     if (st == DCPK_OK && v->against != NULL)
         st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
     if (st == DCPK_OK && v->source != NULL)
-        v->source->told_bucket_elems = v->bucket_elems;
+        st = tell_source(v, &err);
     if (st == DCPK_OK)
         st = check_writable(v, &err);
     if (st == DCPK_OK)
@@ -258,7 +270,9 @@ static int verify(struct verify *v)
 
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct verify v = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
+    const char *drops[DCPK_CLI_MAX_LIST];
+    struct verify v = {
+        .voice = {.command = NAME}, .options = {.ranks = ranks}, .told.drops.texts = drops};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];
@@ -271,9 +285,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         {"vocab-size", 0, DCPK_CLI_LENGTH, &v.vocab_size, "N",
          "with --against: tokens of the vocabulary, where its padding differs (default: "
          "args.vocab_size)"},
-        {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &v.bucket_elems, "N",
-         "with --against: elements of a DDP bucket in the run that wrote SRC, as 'convert' was "
-         "told"},
+        DCPK_TOLD_OPTIONS(v.told, "with --against: ", "SRC"),
         {"write-integrity", 0, DCPK_CLI_FLAG, &v.writes_integrity, NULL,
          "when all is ok, add Megatron's integrity.json (SHA-256 of every file) to DIR, before a "
          "copy; a folder on disk with all files directly in it"},
@@ -303,9 +315,9 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 
     if (code >= 0)
         return code;
-    if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || v.bucket_elems != 0))
-        return dcpk_cli_usage(
-            NAME, "--weights-only, --vocab-size and --ddp-bucket-size are for --against SRC");
+    if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || dcpk_told_args_given(&v.told)))
+        return dcpk_cli_usage(NAME, "--weights-only, --vocab-size, --drop, --ddp-bucket-size and "
+                                    "prefixes of keys are for --against SRC");
     if (v.force && !v.writes_integrity)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
     if (v.against == NULL && v.args_path != NULL)

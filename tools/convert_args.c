@@ -104,7 +104,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         st = dcpk_choose_iteration(in, a->iteration, parsed->in, err);
     options->out = out;
     options->from = a->from;
-    options->bucket_elems = a->bucket_elems;
+    dcpk_told_args_apply(&a->told, &options->told);
     options->exec.n_threads = a->n_threads;
     options->exec.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;

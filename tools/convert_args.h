@@ -8,6 +8,7 @@
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
+#include "tools/told_args.h"
 
 #define DCPK_MAX_MODULES 64
 
@@ -15,13 +16,13 @@
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
         *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
+    struct dcpk_told_args told;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;
-    int64_t bucket_elems;
     struct dcpk_target_args target;
 };
 
@@ -49,14 +50,7 @@ struct dcpk_convert_parsed {
          &(a).map_path,                                                                            \
          "FILE",                                                                                   \
          "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
-        DCPK_CLI_ARGS_FROM((a).args_from),                                                         \
-        {"ddp-bucket-size",                                                                        \
-         0,                                                                                        \
-         DCPK_CLI_LENGTH,                                                                          \
-         &(a).bucket_elems,                                                                        \
-         "N",                                                                                      \
-         "elements of a DDP bucket in the run that wrote IN, where optimizer state gathered by "   \
-         "data-parallel rank 0 (dp_zero_gather_scatter) does not fit args.ddp_bucket_size"},       \
+        DCPK_CLI_ARGS_FROM((a).args_from), DCPK_TOLD_OPTIONS((a).told, "", "IN"),                  \
         DCPK_CLI_TITLE("the run that will load OUT"),                                              \
         {"target-impl",  0,                                                                        \
          DCPK_CLI_TEXT,  &(a).impl,                                                                \

@@ -140,16 +140,30 @@ static const char *vocab_text(const struct dcpk_prove_report *report, char text[
     return text;
 }
 
+/* "all its 124 tensors and 57 objects are accounted for, 2 and 5 of them left out". */
+static const char *left_text(const struct dcpk_left *left, char text[192])
+{
+    int n =
+        snprintf(text, 192, "all its %" PRIu64 " tensors and %" PRIu64 " objects are accounted for",
+                 left->n_tensors, left->n_objects);
+
+    if (left->n_tensors_left > 0 || left->n_objects_left > 0)
+        snprintf(text + n, 192 - (size_t)n, ", %" PRIu64 " and %" PRIu64 " of them left out",
+                 left->n_tensors_left, left->n_objects_left);
+    return text;
+}
+
 const char *dcpk_proof_text(const struct dcpk_prove_report *report,
                             char text[DCPK_PROOF_TEXT_BYTES])
 {
-    char size[DCPK_SIZE_TEXT_BYTES], vocab[128];
+    char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192];
 
     snprintf(text, DCPK_PROOF_TEXT_BYTES,
              "%" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
-             " weights against their rounded masters, %" PRIu64 " values%s",
+             " weights against their rounded masters, %" PRIu64 " values%s; %s",
              report->n_params, report->n_tensors, dcpk_cli_size(report->tensor_bytes, size),
-             report->n_masters, report->n_values, vocab_text(report, vocab));
+             report->n_masters, report->n_values, vocab_text(report, vocab),
+             left_text(&report->left, left));
     return text;
 }
 

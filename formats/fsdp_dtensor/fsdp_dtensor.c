@@ -4,6 +4,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_prefix.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
@@ -14,7 +15,8 @@
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
- * fsdp_dtensor.md section 2), and a key of a model or of parameter groups near its start.
+ * fsdp_dtensor.md section 2), and a key of a model or of parameter groups near its start; less
+ * certain where its keys have another prefix.
  */
 static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
@@ -43,6 +45,8 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
     if (st == DCPK_OK && (memmem(head, (size_t)n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
                           memmem(head, (size_t)n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL))
         *score = 80;
+    else if (st == DCPK_OK && dcpk_fsdp_has_prefixed_key(head, (size_t)n_bytes))
+        *score = 40;
     dcpk_free(head);
     return st;
 }
@@ -155,6 +159,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
     .changed_by = "--target-dp or --make-vocab-size-divisible-by",
+    .has_prefixes = true,
     .state_bytes = sizeof(struct dcpk_dcp_info),
     .probe = fd_probe,
     .open = fd_open,

@@ -4,6 +4,7 @@
 #define DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
 
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/fsdp_dtensor/fsdp_prefix.h"
 
 /* Key prefixes (fsdp_dtensor.md section 4); behind the latter two stands Q and a dot. */
 #define FD_MODEL     "model.module."
@@ -25,6 +26,33 @@ dcpk_status dcpk_fsdp_match_layout(const struct dcpk_model *model, struct dcpk_s
                                    struct dcpk_error *err);
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
+/* What the reader of tensors knows of the folder. */
+struct dcpk_fsdp_reader {
+    struct dcpk_model *model;
+    struct dcpk_fsdp_prefixes prefixes;
+    bool is_converted;             /* by Megatron's converter from torch_dist (fsdp_converted.h) */
+    const struct dcpk_value *step; /* of all parameters, where it left that; else NULL */
+    bool has_parts; /* projections are stored in parts, whose order of rows is that of one rank */
+};
+
+/* A tensor key taken apart. */
+struct dcpk_fsdp_key {
+    enum dcpk_role role;
+    const char *state;  /* DCPK_STATE */
+    const char *prefix; /* what stands before the name, in the key */
+    const char *name;   /* the parameter's, with _w or _v where it is a half; in the arena */
+    const char *end;    /* what stands behind it: ".exp_avg" or "" */
+};
+
+/* Add a tensor of the parameter `name`: its role, state, dtype, shape and pieces are set. */
+dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                                const char *name, struct dcpk_error *err);
+/* A piece that is all of stored tensor `source`, its first row at at_row. */
+dcpk_status dcpk_fsdp_make_piece(struct dcpk_model *model, uint32_t source, int64_t at_row,
+                                 struct dcpk_piece *piece, struct dcpk_error *err);
+/* "exp_avg", ...; DCPK_STATE for what is none of them. */
+enum dcpk_role dcpk_fsdp_role(const char *state);
+
 /* Behind Q: "module.module.module." or, in fp32 runs, one less. */
 const char *dcpk_fsdp_skip_q(const char *rest);
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */
@@ -34,6 +62,9 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
  * view already: torch AdamW's step tensors become the groups' field `step`.
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
+/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
+dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                  const struct dcpk_value **value, struct dcpk_error *err);
 
 /*
  * args, iteration, scheduler and RNG states of the view into the output, and what a loader then has

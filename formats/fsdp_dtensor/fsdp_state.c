@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/alloc.h"
@@ -101,6 +102,16 @@ static dcpk_status load_tensor(struct dcpk_model *model, uint32_t tensor, struct
     return st;
 }
 
+dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                  const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_map places = {0};
+    const dcpk_status st = load_tensor(model, tensor, &places, value, err);
+
+    dcpk_map_release(&places);
+    return st;
+}
+
 /* torch's AdamW keeps its step with each parameter, Megatron's groups want it as a field. */
 static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor, struct dcpk_map *places,
                              const struct dcpk_value **step, struct dcpk_error *err)
@@ -183,21 +194,37 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
                         : intern_group(model, dict, &model->params[fields[0].param].group, err);
 }
 
+/*
+ * The parameters whose group a name tells. Megatron's converter writes a dot too many in front of
+ * it, and both halves of a SwiGLU parameter (conversion.md 4, T1).
+ */
+static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t params[2], size_t *n,
+                               struct dcpk_error *err)
+{
+    const size_t n_bytes = strlen(name);
+    dcpk_status st = dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err);
+
+    if (st != DCPK_OK || *n > 0 || n_bytes < 3 || name[n_bytes - 2] != '_' ||
+        strchr("wv", name[n_bytes - 1]) == NULL)
+        return st;
+    name[n_bytes - 2] = '\0';
+    return dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err);
+}
+
 /* Append the field that object i is, for the parameters whose group it tells. */
 static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *fields, size_t *n,
                               struct dcpk_error *err)
 {
     const char *key = model->ckpt->objects[i].key;
     const char *name = dcpk_fsdp_skip_q(key + strlen(FD_GROUP)), *dot = strrchr(name, '.');
-    const char *param =
+    char *param =
         dot == NULL ? NULL : dcpk_arena_strndup(model->arena, name, (size_t)(dot - name), err);
     uint32_t params[2];
     size_t n_params = 0;
     dcpk_status st = DCPK_OK;
 
     if (dot != NULL)
-        st = param == NULL ? err->status
-                           : dcpk_fsdp_group_params(model, param, params, &n_params, err);
+        st = param == NULL ? err->status : find_params(model, param, params, &n_params, err);
     if (st == DCPK_OK && n_params == 0)
         dcpk_model_drop(model, key, "group field of a parameter that is not there");
     for (size_t p = 0; p < n_params && st == DCPK_OK; p++)
@@ -215,7 +242,8 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
     dcpk_status st = fields == NULL ? err->status : DCPK_OK;
 
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++)
-        if (dcpk_starts_with(ckpt->objects[i].key, FD_GROUP))
+        if (dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) &&
+            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
             st = find_field(model, i, fields, &n, err);
     qsort(fields, n, sizeof *fields, compare_fields);
     for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
@@ -243,6 +271,12 @@ static dcpk_status load_named(struct dcpk_model *model, const char *key, enum ne
     return dcpk_model_load(model, object, value, err);
 }
 
+static bool is_scheduler(const struct dcpk_checkpoint *ckpt, size_t object)
+{
+    return dcpk_starts_with(ckpt->objects[object].key, FD_SCHEDULER) &&
+           dcpk_checkpoint_object_left_out(ckpt, object) == NULL;
+}
+
 static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
@@ -250,7 +284,7 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
     size_t n = 0, n_max = 0;
 
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        n_max += dcpk_starts_with(ckpt->objects[i].key, FD_SCHEDULER);
+        n_max += is_scheduler(ckpt, i);
     if (n_max == 0)
         return DCPK_OK;
     pairs = dcpk_arena_array(model->arena, n_max, sizeof *pairs, err);
@@ -260,7 +294,7 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
         const char *key = ckpt->objects[i].key;
         dcpk_status st;
 
-        if (!dcpk_starts_with(key, FD_SCHEDULER))
+        if (!is_scheduler(ckpt, i))
             continue;
         pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
         if (pairs[n].key == NULL)
@@ -357,7 +391,11 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
         const char *key =
             i < ckpt->n_objects ? ckpt->objects[i].key : ckpt->tensors[i - ckpt->n_objects].key;
 
-        if (!dcpk_starts_with(key, FD_RNG))
+        const char *left_out = i < ckpt->n_objects
+                                   ? dcpk_checkpoint_object_left_out(ckpt, i)
+                                   : dcpk_checkpoint_tensor_left_out(ckpt, i - ckpt->n_objects);
+
+        if (!dcpk_starts_with(key, FD_RNG) || left_out != NULL)
             continue;
         if (!split_rng(key, &leaf)) {
             dcpk_model_drop(model, key, "not of the form " FD_RNG "(<pp>, <tp>).<i>.<field>");
@@ -466,13 +504,16 @@ static void tell_unknown(struct dcpk_model *model)
 
     for (size_t i = 0; i < model->ckpt->n_objects; i++) {
         const char *key = model->ckpt->objects[i].key;
-        bool is_known = false;
+        bool is_known = dcpk_checkpoint_object_left_out(model->ckpt, i) != NULL ||
+                        dcpk_fsdp_is_listed_group(key);
 
         for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
             is_known |= strcmp(key, names[k]) == 0;
         for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
             is_known |= dcpk_starts_with(key, prefixes[k]);
-        if (!is_known)
+        if (!is_known && dcpk_fsdp_is_left_over(key))
+            dcpk_model_omit(model, key, "left by Megatron's converter, no loader asks for it");
+        else if (!is_known)
             dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");
     }
 }

@@ -2,21 +2,13 @@
 /* fsdp_to_model.c - Megatron-FSDP's tensors -> the canonical view: halves joined, masters named. */
 #include <string.h>
 
+#include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/parts.h"
 
-/* A tensor key taken apart. */
-struct parts {
-    enum dcpk_role role;
-    const char *state;  /* DCPK_STATE */
-    const char *prefix; /* what stands before the name, in the key */
-    const char *name;   /* the parameter's, with _w or _v where it is a half; in the arena */
-    const char *end;    /* what stands behind it: ".exp_avg" or "" */
-};
-
-static enum dcpk_role role_of(const char *state)
+enum dcpk_role dcpk_fsdp_role(const char *state)
 {
     static const struct {
         const char *name;
@@ -32,30 +24,43 @@ static enum dcpk_role role_of(const char *state)
     return DCPK_STATE;
 }
 
-/* *parts->name is NULL when the key is no model or optimizer tensor. */
-static dcpk_status split_key(struct dcpk_model *model, const char *key, struct parts *parts,
-                             struct dcpk_error *err)
+/* Does the key begin with a prefix of optimizer state, and with none of weights that is longer? */
+static bool is_state_key(const struct dcpk_fsdp_prefixes *prefixes, const char *key)
 {
+    return dcpk_starts_with(key, prefixes->state) &&
+           (!dcpk_starts_with(key, prefixes->weight) ||
+            strlen(prefixes->state) >= strlen(prefixes->weight));
+}
+
+/* parts->name is NULL when the key is no model or optimizer tensor. */
+static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
+                             struct dcpk_fsdp_key *parts, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = r->model->arena;
     const char *name, *dot;
 
-    *parts = (struct parts){.role = DCPK_WEIGHT, .prefix = FD_MODEL, .end = ""};
-    if (dcpk_starts_with(key, FD_MODEL)) {
-        parts->name = key + strlen(FD_MODEL);
+    *parts = (struct dcpk_fsdp_key){.role = DCPK_WEIGHT, .prefix = r->prefixes.weight, .end = ""};
+    if (!is_state_key(&r->prefixes, key)) {
+        if (dcpk_starts_with(key, r->prefixes.weight) &&
+            !dcpk_fsdp_is_misplaced(key + strlen(r->prefixes.weight)))
+            parts->name = key + strlen(r->prefixes.weight);
         return DCPK_OK;
     }
-    if (!dcpk_starts_with(key, FD_STATE))
-        return DCPK_OK;
-    name = dcpk_fsdp_skip_q(key + strlen(FD_STATE));
+    name = key + strlen(r->prefixes.state);
+    if (r->prefixes.has_q)
+        name = dcpk_fsdp_skip_q(name);
     dot = strrchr(name, '.');
     if (dot == NULL || dot == name || dot[1] == '\0')
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "not of the form " FD_STATE FD_Q_LOW "<parameter>.<state>");
+        return dcpk_fail(err, DCPK_EFORMAT, "not of the form %s%s<parameter>.<state>",
+                         r->prefixes.state, r->prefixes.has_q ? FD_Q_LOW : "");
     parts->end = dot;
-    parts->role = role_of(dot + 1);
+    parts->role = dcpk_fsdp_role(dot + 1);
     parts->state = parts->role == DCPK_STATE ? dot + 1 : NULL;
-    parts->name = dcpk_arena_strndup(model->arena, name, (size_t)(dot - name), err);
-    parts->prefix = dcpk_arena_strndup(model->arena, key, (size_t)(name - key), err);
-    return parts->name == NULL || parts->prefix == NULL ? err->status : DCPK_OK;
+    parts->name = dcpk_arena_strndup(arena, name, (size_t)(dot - name), err);
+    parts->prefix = dcpk_arena_strndup(arena, key, (size_t)(name - key), err);
+    if (parts->name == NULL || parts->prefix == NULL)
+        return err->status;
+    return dcpk_fsdp_split_numbered(arena, parts, err);
 }
 
 /* The last letter of "linear_fc1.weight_w" or "linear_fc1.weight7_v" when the name is a SwiGLU
@@ -71,7 +76,7 @@ static char half_of(const char *name)
 }
 
 /* The other half's tensor, UINT32_MAX when it is missing. */
-static dcpk_status find_half(struct dcpk_model *model, const struct parts *parts, char half,
+static dcpk_status find_half(struct dcpk_model *model, const struct dcpk_fsdp_key *parts, char half,
                              uint32_t *tensor, struct dcpk_error *err)
 {
     const size_t n = strlen(parts->name) - 1;
@@ -87,8 +92,8 @@ static dcpk_status find_half(struct dcpk_model *model, const struct parts *parts
     return DCPK_OK;
 }
 
-static dcpk_status make_piece(struct dcpk_model *model, uint32_t source, int64_t at_row,
-                              struct dcpk_piece *piece, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_make_piece(struct dcpk_model *model, uint32_t source, int64_t at_row,
+                                 struct dcpk_piece *piece, struct dcpk_error *err)
 {
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
     struct dcpk_box from, to;
@@ -102,8 +107,9 @@ static dcpk_status make_piece(struct dcpk_model *model, uint32_t source, int64_t
 
 /* Join gate and up rows. The moments and weights are cut, every other state stands whole under both
  * names (5.1). */
-static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate, const struct parts *parts,
-                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate,
+                              const struct dcpk_fsdp_key *parts, struct dcpk_model_tensor *tensor,
+                              struct dcpk_error *err)
 {
     const struct dcpk_tensor *w = &model->ckpt->tensors[gate], *v;
     struct dcpk_piece *pieces = dcpk_arena_array(model->arena, 2, sizeof *pieces, err);
@@ -124,9 +130,9 @@ static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate, const str
                          v->key);
     memcpy(shape, w->shape, (size_t)w->rank * sizeof *shape);
     shape[0] *= 2;
-    st = make_piece(model, gate, 0, &pieces[0], err);
+    st = dcpk_fsdp_make_piece(model, gate, 0, &pieces[0], err);
     if (st == DCPK_OK)
-        st = make_piece(model, up, w->shape[0], &pieces[1], err);
+        st = dcpk_fsdp_make_piece(model, up, w->shape[0], &pieces[1], err);
     tensor->shape = shape;
     tensor->pieces = pieces;
     tensor->n_pieces = 2;
@@ -137,7 +143,7 @@ static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate, const str
  * Is this half one of two, or a whole entry listed under both names (5.1)? The weight's half is as
  * large as a half.
  */
-static dcpk_status is_cut(struct dcpk_model *model, const struct parts *parts,
+static dcpk_status is_cut(const struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_key *parts,
                           const struct dcpk_tensor *stored, bool *cut, struct dcpk_error *err)
 {
     const char *key;
@@ -147,18 +153,18 @@ static dcpk_status is_cut(struct dcpk_model *model, const struct parts *parts,
         parts->role == DCPK_WEIGHT || parts->role == DCPK_EXP_AVG || parts->role == DCPK_EXP_AVG_SQ;
     if (*cut || parts->role == DCPK_STEP)
         return DCPK_OK;
-    key = dcpk_arena_printf(model->arena, err, FD_MODEL "%s", parts->name);
+    key = dcpk_arena_printf(r->model->arena, err, "%s%s", r->prefixes.weight, parts->name);
     if (key == NULL)
         return err->status;
-    weight = dcpk_checkpoint_tensor(model->ckpt, key);
+    weight = dcpk_checkpoint_tensor(r->model->ckpt, key);
     *cut = weight != NULL &&
            dcpk_shape_equal(weight->shape, weight->rank, stored->shape, stored->rank);
     return DCPK_OK;
 }
 
 /* The second half: comes with its gate where the entry is cut, and else is the first once more. */
-static dcpk_status skip_up(struct dcpk_model *model, const struct parts *parts, uint32_t source,
-                           bool cut, struct dcpk_error *err)
+static dcpk_status skip_up(struct dcpk_model *model, const struct dcpk_fsdp_key *parts,
+                           uint32_t source, bool cut, struct dcpk_error *err)
 {
     uint32_t gate;
     dcpk_status st = find_half(model, parts, 'w', &gate, err);
@@ -168,91 +174,147 @@ static dcpk_status skip_up(struct dcpk_model *model, const struct parts *parts, 
     return st;
 }
 
-/* Add what `parts` name; the name is that of the whole parameter. */
-static dcpk_status add_tensor(struct dcpk_model *model, uint32_t source, const struct parts *parts,
-                              const char *name, bool halves, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                                const char *name, struct dcpk_error *err)
 {
+    dcpk_status st;
+
+    if (dcpk_fsdp_is_fused(name))
+        return dcpk_fsdp_add_unfused(model, tensor, name, err);
+    st = dcpk_model_param(model, name, &tensor->param, err);
+    return st == DCPK_OK ? dcpk_model_add(model, tensor, err) : st;
+}
+
+/* Mark a parameter that is stored in halves. */
+static dcpk_status mark_gated(struct dcpk_model *model, const char *name, struct dcpk_error *err)
+{
+    uint32_t param;
+    dcpk_status st = dcpk_model_param(model, name, &param, err);
+
+    if (st == DCPK_OK)
+        model->params[param].is_gated = true;
+    return st;
+}
+
+/* Add what `parts` name; the name is that of the whole parameter. */
+static dcpk_status add_tensor(struct dcpk_fsdp_reader *r, uint32_t source,
+                              const struct dcpk_fsdp_key *parts, const char *name, bool halves,
+                              struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
     struct dcpk_model_tensor tensor = {.role = parts->role,
                                        .state = parts->state,
                                        .dtype = stored->dtype,
                                        .rank = stored->rank,
                                        .shape = stored->shape};
+    struct dcpk_piece *piece;
+    bool is_done = false;
     dcpk_status st;
 
-    if (halves) {
-        st = add_halves(model, source, parts, &tensor, err);
-    } else {
-        struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
-
-        st = piece == NULL ? err->status : make_piece(model, source, 0, piece, err);
-        tensor.pieces = piece;
-        tensor.n_pieces = 1;
-    }
-    if (st != DCPK_OK)
-        return st;
     model->has_optimizer |= parts->role != DCPK_WEIGHT && parts->role != DCPK_MASTER;
     if (parts->role == DCPK_STEP) /* goes into the group's fields */
         dcpk_model_carry(model, stored->key);
-    if (dcpk_fsdp_is_fused(name))
-        return dcpk_fsdp_add_unfused(model, &tensor, name, err);
-    st = dcpk_model_param(model, name, &tensor.param, err);
-    if (st != DCPK_OK)
+    if (half_of(parts->name) != 0 && mark_gated(model, name, err) != DCPK_OK)
+        return err->status;
+    if (halves) {
+        st = add_halves(model, source, parts, &tensor, err);
+        return st == DCPK_OK ? dcpk_fsdp_add_named(model, &tensor, name, err) : st;
+    }
+    st = dcpk_fsdp_add_converted(r, source, parts, &tensor, &is_done, err);
+    if (st != DCPK_OK || is_done)
         return st;
-    model->params[tensor.param].is_gated |= half_of(parts->name) != 0;
-    return dcpk_model_add(model, &tensor, err);
+    piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
+    st = piece == NULL ? err->status : dcpk_fsdp_make_piece(model, source, 0, piece, err);
+    tensor.pieces = piece;
+    tensor.n_pieces = 1;
+    return st == DCPK_OK ? dcpk_fsdp_add_named(model, &tensor, name, err) : st;
 }
 
-static bool is_wanted(const struct dcpk_model *model, enum dcpk_role role)
+/*
+ * Why a tensor is not wanted, or NULL. The master is the weight's better half, wanted even when the
+ * rest of the optimizer is not; but what Megatron's converter made of it has to be proven.
+ */
+static const char *unwanted(const struct dcpk_fsdp_reader *r, enum dcpk_role role)
 {
-    /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
-    return (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT ||
-           role == DCPK_MASTER;
+    if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT)
+        return NULL;
+    if (role != DCPK_MASTER)
+        return "optimizer state, not wanted (--weights-only)";
+    return r->is_converted ? "master left by Megatron's converter; the stored weight is taken"
+                           : NULL;
 }
 
-static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
+/* Remember what an unknown key looks like, for the message. */
+static void look_at_unknown(struct dcpk_fsdp_reader *r, const char *key, struct dcpk_error *err)
 {
+    const size_t n_bytes = dcpk_fsdp_prefix_bytes(key);
+
+    if (dcpk_starts_with(key, r->prefixes.weight))
+        r->model->unknown_hint = "Megatron's converter leaves such keys of an optimizer layout or "
+                                 "of experts that it does not know: convert what it was given";
+    else if (n_bytes != SIZE_MAX && n_bytes > 0 && r->model->unknown_prefix == NULL)
+        r->model->unknown_prefix = dcpk_arena_strndup(r->model->arena, key, n_bytes - 1, err);
+}
+
+/* What is no weight and no optimizer state: RNG and a few scalars are read elsewhere, the rest is
+ * unknown (dcpk_model_read). */
+static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+{
+    const char *key = r->model->ckpt->tensors[source].key;
+    bool is_known = dcpk_starts_with(key, FD_RNG);
+    dcpk_status st = DCPK_OK;
+
+    if (!is_known)
+        st = dcpk_fsdp_map_scalar(r, source, &is_known, err);
+    if (st == DCPK_OK && !is_known)
+        look_at_unknown(r, key, err);
+    return st == DCPK_OK ? err->status : st;
+}
+
+static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct parts parts;
+    struct dcpk_fsdp_key parts;
     const char *name;
     char half;
     bool cut = false;
-    dcpk_status st = split_key(model, stored->key, &parts, err);
+    dcpk_status st = split_key(r, stored->key, &parts, err);
 
     if (st != DCPK_OK)
         return st;
-    if (parts.name == NULL) {
-        if (!dcpk_starts_with(stored->key, FD_RNG))
-            dcpk_model_drop(model, stored->key, "no tensor of that name is known to Megatron-FSDP");
-        return DCPK_OK;
-    }
-    if (!is_wanted(model, parts.role)) {
-        dcpk_model_omit(model, stored->key, "optimizer state, not wanted (--weights-only)");
+    if (parts.name == NULL)
+        return map_other(r, source, err);
+    if (unwanted(r, parts.role) != NULL) {
+        dcpk_model_omit(model, stored->key, unwanted(r, parts.role));
         return DCPK_OK;
     }
     half = half_of(parts.name);
     if (half == 0)
-        return add_tensor(model, source, &parts, parts.name, false, err);
-    st = is_cut(model, &parts, stored, &cut, err);
+        return add_tensor(r, source, &parts, parts.name, false, err);
+    st = is_cut(r, &parts, stored, &cut, err);
     if (st != DCPK_OK)
         return st;
     if (half == 'v')
         return skip_up(model, &parts, source, cut, err);
     name = dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
-    return name == NULL ? err->status : add_tensor(model, source, &parts, name, cut, err);
+    return name == NULL ? err->status : add_tensor(r, source, &parts, name, cut, err);
 }
 
 /* Has the parameter a moment in the folder, wanted or not? */
-static dcpk_status has_moment(struct dcpk_model *model, const struct dcpk_param *p, bool *has,
-                              struct dcpk_error *err)
+static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcpk_param *p,
+                              bool *has, struct dcpk_error *err)
 {
+    struct dcpk_model *model = r->model;
     const char *names[2] = {p->name, NULL};
     dcpk_status st = dcpk_fsdp_fused_name(model->arena, p->name, &names[1], err);
 
-    *has = false;
+    *has = p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR;
     for (size_t i = 0; i < 2 && names[i] != NULL && st == DCPK_OK; i++) {
-        const char *key = dcpk_arena_printf(model->arena, err, FD_STATE FD_Q_LOW "%s%s.exp_avg",
-                                            names[i], p->is_gated ? "_w" : "");
+        const char *key =
+            dcpk_arena_printf(model->arena, err, "%s%s%s%s.exp_avg", r->prefixes.state,
+                              r->prefixes.has_q ? FD_Q_LOW : "", names[i], p->is_gated ? "_w" : "");
 
         st = key == NULL ? err->status : DCPK_OK;
         *has |= key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
@@ -270,8 +332,11 @@ static bool is_fp32_buffer(const char *name)
  * In a run with low-precision compute weights the fp32 weight of a trained parameter is its master
  * (section 6). In a folder without any optimizer state that is every fp32 parameter.
  */
-static dcpk_status name_masters(struct dcpk_model *model, bool any_state, struct dcpk_error *err)
+static dcpk_status name_masters(const struct dcpk_fsdp_reader *r, bool any_state,
+                                struct dcpk_error *err)
 {
+    struct dcpk_model *model = r->model;
+
     for (size_t i = 0; i < model->n_params && !model->is_fp32; i++) {
         struct dcpk_param *p = &model->params[i];
         const uint32_t weight = p->tensor[DCPK_WEIGHT];
@@ -281,7 +346,7 @@ static dcpk_status name_masters(struct dcpk_model *model, bool any_state, struct
         if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR ||
             model->tensors[weight].dtype != DCPK_F32)
             continue;
-        st = any_state ? has_moment(model, p, &is_trained, err) : DCPK_OK;
+        st = any_state ? has_moment(r, p, &is_trained, err) : DCPK_OK;
         if (st != DCPK_OK)
             return st;
         if (!is_trained)
@@ -293,50 +358,85 @@ static dcpk_status name_masters(struct dcpk_model *model, bool any_state, struct
     return DCPK_OK;
 }
 
-/*
- * One wrapper less in the optimizer's keys is how fp32 runs show (section 4, Q); without optimizer
- * state args tell.
- */
-static bool is_fp32_run(const struct dcpk_model *model, bool *any_state)
+/* Do args say so: neither bf16 nor fp16? */
+static bool is_fp32_by_args(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    const struct dcpk_checkpoint *ckpt = model->ckpt;
     bool bf16 = false, fp16 = false;
 
-    *any_state = false;
-    for (size_t t = 0; t < ckpt->n_tensors; t++) {
-        if (!dcpk_starts_with(ckpt->tensors[t].key, FD_STATE))
-            continue;
-        *any_state = true;
-        if (dcpk_starts_with(ckpt->tensors[t].key + strlen(FD_STATE), FD_Q_LOW))
-            return false;
-    }
-    if (*any_state)
-        return true;
     return dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
            dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16) && !bf16 && !fp16;
+}
+
+/* Is there a tensor or an object whose key begins so? */
+static bool has_key(const struct dcpk_checkpoint *ckpt, const char *prefix)
+{
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (dcpk_starts_with(ckpt->tensors[t].key, prefix) &&
+            dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
+            return true;
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_starts_with(ckpt->objects[i].key, prefix) &&
+            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
+            return true;
+    return false;
+}
+
+/*
+ * One wrapper less in the optimizer's keys is how fp32 runs show (section 4, Q). Megatron's
+ * converter writes the same for all runs; of its folders, and without such keys, args tell.
+ */
+static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
+{
+    const struct dcpk_checkpoint *ckpt = r->model->ckpt;
+
+    if (r->is_converted)
+        return is_fp32_by_args(r->model);
+    if ((r->prefixes.has_q && has_key(ckpt, FD_STATE FD_Q_LOW)) || has_key(ckpt, FD_GROUP FD_Q_LOW))
+        return false;
+    return (r->prefixes.has_q && has_key(ckpt, FD_STATE)) || has_key(ckpt, FD_GROUP FD_Q_FP32) ||
+           is_fp32_by_args(r->model);
+}
+
+/* Masters that Megatron's converter may have put elsewhere are not believed (conversion.md 4, T2
+ * and T7). */
+static void doubt_masters(const struct dcpk_fsdp_reader *r)
+{
+    struct dcpk_model *model = r->model;
+
+    for (size_t i = 0; i < model->n_params && r->is_converted; i++)
+        model->needs_proof |= model->params[i].tensor[DCPK_MASTER] != DCPK_NO_TENSOR &&
+                              model->params[i].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR;
 }
 
 dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err)
 {
-    bool any_state;
-    dcpk_status st = dcpk_fsdp_read_state(model, err);
+    struct dcpk_fsdp_reader r = {.model = model, .is_converted = dcpk_fsdp_is_converted(ckpt)};
+    dcpk_status st = dcpk_fsdp_find_prefixes(model, &r.prefixes, err);
 
-    model->is_fp32 = is_fp32_run(model, &any_state);
+    if (st == DCPK_OK)
+        st = dcpk_fsdp_read_state(model, err);
+    model->is_fp32 = is_fp32_run(&r);
+    model->needs_rewrite |= r.is_converted;
     for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
-        st = map_tensor(model, t, err);
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
+            continue;
+        st = map_tensor(&r, t, err);
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
     }
     if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
         st = dcpk_fsdp_read_groups(model, err);
+    if (st == DCPK_OK && model->has_optimizer && model->n_groups == 0)
+        st = dcpk_fsdp_read_listed_groups(&r, err);
     if (st == DCPK_OK)
-        st = name_masters(model, any_state, err);
+        st = name_masters(&r, has_key(ckpt, r.prefixes.state), err);
     if (st != DCPK_OK)
         return st;
+    doubt_masters(&r);
     dcpk_model_read_layout(model);
-    model->rows_tp = model->layout.tp;
+    model->rows_tp = r.has_parts ? 1 : model->layout.tp;
     model->optimizer_layout = model->has_optimizer ? "fsdp_dtensor" : "none";
     return model->rows_tp > 1 ? dcpk_parts_unite(model, model->rows_tp, err) : DCPK_OK;
 }

@@ -130,7 +130,7 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
         const char *key = ckpt->tensors[t].key;
         dcpk_status st;
 
-        if (!dcpk_bucket_is_key(key))
+        if (!dcpk_bucket_is_key(key) || dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
         st = dcpk_grow(entries, &capacity, *n, sizeof **entries, err);
         if (st != DCPK_OK)

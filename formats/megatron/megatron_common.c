@@ -155,10 +155,6 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
     bool(*used)[2] = dcpk_arena_array(out->arena, model->n_groups, sizeof *used, err);
     dcpk_status st = used == NULL ? err->status : DCPK_OK;
 
-    if (model->n_groups == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the source has optimizer state but no parameter groups, without which "
-                         "Megatron does not load it: convert with --weights-only");
     for (int e = 0; e < 2 && st == DCPK_OK; e++) {
         o->groups[e] = dcpk_arena_array(out->arena, model->n_groups, sizeof *o->groups[e], err);
         st = o->groups[e] == NULL ? err->status : DCPK_OK;

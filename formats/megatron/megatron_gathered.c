@@ -66,7 +66,8 @@ bool dcpk_gathered_is_there(const struct dcpk_checkpoint *ckpt)
     int64_t unused;
 
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        if (is_gathered(&ckpt->objects[i], &unused, &unused))
+        if (is_gathered(&ckpt->objects[i], &unused, &unused) &&
+            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
             return true;
     return false;
 }
@@ -81,7 +82,8 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
         struct entry e = {.object = &ckpt->objects[i]};
         dcpk_status st;
 
-        if (!is_gathered(e.object, &e.chained, &e.group))
+        if (!is_gathered(e.object, &e.chained, &e.group) ||
+            dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
         if (e.chained > 1)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,

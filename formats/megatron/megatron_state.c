@@ -193,6 +193,8 @@ static const char *optimizer_layout(const struct dcpk_model *model, const struct
         const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
         struct dcpk_megatron_key parts;
 
+        if (dcpk_checkpoint_tensor_left_out(model->ckpt, t) != NULL)
+            continue;
         if (dcpk_starts_with(dcpk_megatron_skip_chained(tensor->key), "optimizer.distributed."))
             return name != NULL ? name : "bucket space";
         if (!dcpk_megatron_split_key(tensor->key, &parts))

@@ -406,6 +406,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     dcpk_status st = dcpk_megatron_read_common(model, err);
 
     for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
+            continue;
         st = map_tensor(model, t, err);
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
@@ -413,6 +415,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
         st = dcpk_megatron_decode_buckets(model, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+            continue;
         st = map_object(model, &ckpt->objects[i], err);
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", ckpt->objects[i].key);

@@ -175,12 +175,37 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(ckpt);
 }
 
+dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_object, size_t index,
+                                      const char *reason, struct dcpk_error *err)
+{
+    if (ckpt->left_out == NULL)
+        ckpt->left_out = dcpk_arena_array(ckpt->arena, ckpt->n_tensors + ckpt->n_objects,
+                                          sizeof *ckpt->left_out, err);
+    if (ckpt->left_out == NULL)
+        return err->status;
+    ckpt->left_out[is_object ? ckpt->n_tensors + index : index] = reason;
+    return DCPK_OK;
+}
+
+const char *dcpk_checkpoint_tensor_left_out(const struct dcpk_checkpoint *ckpt, size_t tensor)
+{
+    return ckpt->left_out == NULL ? NULL : ckpt->left_out[tensor];
+}
+
+const char *dcpk_checkpoint_object_left_out(const struct dcpk_checkpoint *ckpt, size_t object)
+{
+    return ckpt->left_out == NULL ? NULL : ckpt->left_out[ckpt->n_tensors + object];
+}
+
 const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt,
                                                  const char *key)
 {
     uint64_t i;
 
-    return dcpk_map_get(&ckpt->tensor_by_key, key, strlen(key), &i) ? &ckpt->tensors[i] : NULL;
+    if (!dcpk_map_get(&ckpt->tensor_by_key, key, strlen(key), &i) ||
+        dcpk_checkpoint_tensor_left_out(ckpt, i) != NULL)
+        return NULL;
+    return &ckpt->tensors[i];
 }
 
 const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt,
@@ -188,7 +213,10 @@ const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *c
 {
     uint64_t i;
 
-    return dcpk_map_get(&ckpt->object_by_key, key, strlen(key), &i) ? &ckpt->objects[i] : NULL;
+    if (!dcpk_map_get(&ckpt->object_by_key, key, strlen(key), &i) ||
+        dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+        return NULL;
+    return &ckpt->objects[i];
 }
 
 dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
@@ -215,17 +243,13 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
     return st;
 }
 
-void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+#define NOTE_BYTES 1024
+
+static void add_note(struct dcpk_checkpoint *ckpt, const char *text)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char text[1024];
-    struct dcpk_note *note;
-    va_list ap;
+    struct dcpk_note *note = dcpk_arena_alloc(ckpt->arena, sizeof *note, &err);
 
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    note = dcpk_arena_alloc(ckpt->arena, sizeof *note, &err);
     if (note == NULL)
         return;
     note->text = dcpk_arena_strdup(ckpt->arena, text, &err);
@@ -233,6 +257,31 @@ void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
         return;
     *ckpt->notes_end = note;
     ckpt->notes_end = &note->next;
+}
+
+void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+{
+    char text[NOTE_BYTES];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    add_note(ckpt, text);
+}
+
+void dcpk_checkpoint_note_once(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+{
+    char text[NOTE_BYTES];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
+        if (strcmp(note->text, text) == 0)
+            return;
+    add_note(ckpt, text);
 }
 
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,

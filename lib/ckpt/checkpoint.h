@@ -122,6 +122,11 @@ struct dcpk_checkpoint {
     /* The same of args: an argparse.Namespace, whose names count before stored ones. Borrowed,
      * valid until the checkpoint is closed. NULL: not told. */
     const struct dcpk_value *told_args;
+    /* The same: what keys of weights and of optimizer state begin with, without the last dot.
+     * Borrowed; NULL: not told. */
+    const char *told_model_prefix, *told_state_prefix;
+    /* The same: why a tensor, behind them an object, is to be left out; NULL: it is not. */
+    const char **left_out;
 };
 
 /*
@@ -139,7 +144,17 @@ dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_for
                                  struct dcpk_error *err);
 void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt); /* NULL is a no-op */
 
-/* NULL when there is none. */
+/*
+ * Leave a stored tensor, or for `object` an object, out of every view of the model, for a reason
+ * that lives as long as the checkpoint. Lookups by key do not find it any more.
+ */
+dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_object, size_t index,
+                                      const char *reason, struct dcpk_error *err);
+/* Why it is left out, or NULL. */
+const char *dcpk_checkpoint_tensor_left_out(const struct dcpk_checkpoint *ckpt, size_t tensor);
+const char *dcpk_checkpoint_object_left_out(const struct dcpk_checkpoint *ckpt, size_t object);
+
+/* NULL when there is none, or it is left out. */
 const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt,
                                                  const char *key);
 const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt,
@@ -194,6 +209,9 @@ dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dc
 
 /* Append a note; format as printf. Lost silently only when memory is out. */
 void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same, unless the checkpoint has that note: for what is found each time it is viewed. */
+void dcpk_checkpoint_note_once(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* For formats while opening: append a tensor, chunk, object or file; keys must already be in the

@@ -47,6 +47,7 @@ struct dcpk_format {
     /* The options that write a checkpoint of this format anew in the same format, for a message:
      * "--this or --that". NULL: it is not written. */
     const char *changed_by;
+    bool has_prefixes;  /* of keys: other ones than its own may be told (told_model_prefix) */
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
 
     /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.

@@ -142,6 +142,11 @@ struct dcpk_model {
      * few are compared with their weights, and what differs is told.
      */
     bool needs_sample;
+    /*
+     * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
+     * converter), or its keys have other prefixes. Writing the same format anew mends that.
+     */
+    bool needs_rewrite;
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
                      (fsdp_dtensor.md section 4, Q) */
 
@@ -152,6 +157,14 @@ struct dcpk_model {
     /* Keys of tensors that are in the view as something else: a value of the training state,
      * another name's bytes. */
     struct dcpk_note *carried, **carried_end;
+
+    /* Set by dcpk_model_read: stored tensors that no rule knows, for its caller to refuse or tell.
+     */
+    uint32_t *unknown;
+    size_t n_unknown;
+    /* What the format has seen of them: what stands before known names in some, without the last
+     * dot, and what they may be; NULL: nothing. */
+    const char *unknown_prefix, *unknown_hint;
 };
 
 dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model,

@@ -514,6 +514,33 @@ static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_model *a, s
     return st == DCPK_OK ? dcpk_comparing_add(c, &c->report->layout, &d, err) : st;
 }
 
+/* What no rule knows is compared under its key, as stored. */
+static dcpk_status pair_unknown(struct dcpk_comparing *c, const struct dcpk_model *model,
+                                struct dcpk_error *err)
+{
+    const bool is_a = model->ckpt == c->a;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < model->n_unknown && st == DCPK_OK; i++) {
+        const struct dcpk_tensor *mine = &model->ckpt->tensors[model->unknown[i]];
+        const struct dcpk_tensor *other = dcpk_checkpoint_tensor(is_a ? c->b : c->a, mine->key);
+        struct dcpk_view left, right;
+
+        if (!is_a && other != NULL) /* it was paired, or is known, from there */
+            continue;
+        st = stored_view(c, model->ckpt, mine, &left, err);
+        if (st == DCPK_OK && other != NULL)
+            st = stored_view(c, c->b, other, &right, err);
+        if (st == DCPK_OK)
+            st = dcpk_comparing_tensor(c, mine->key, NULL, is_a ? &left : NULL,
+                                       !is_a           ? &left
+                                       : other != NULL ? &right
+                                                       : NULL,
+                                       false, err);
+    }
+    return st;
+}
+
 static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
@@ -522,14 +549,24 @@ static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *
 
     if (st == DCPK_OK)
         st = dcpk_model_of(c->b, flags, &b, err);
+    if (st == DCPK_OK && a->n_params == 0 && b->n_params == 0) { /* no models: nothing to pair */
+        c->report->is_logical = false;
+        st = compare_stored(c, err);
+        goto out;
+    }
     if (st == DCPK_OK && !c->options->strict)
         st = align_vocab(c, a, b, err);
     if (st == DCPK_OK)
         st = pair_models(c, a, b, err);
     if (st == DCPK_OK)
+        st = pair_unknown(c, a, err);
+    if (st == DCPK_OK)
+        st = pair_unknown(c, b, err);
+    if (st == DCPK_OK)
         st = measure_pairs(c, err);
     if (st == DCPK_OK && !c->options->tensors_only)
         st = dcpk_comparing_state(c, a, b, err);
+out:
     dcpk_model_free(b);
     dcpk_model_free(a);
     return st;

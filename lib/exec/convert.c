@@ -5,17 +5,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
+#include "lib/ckpt/account.h"
 #include "lib/exec/convert_check.h"
 #include "lib/exec/space.h"
 #include "lib/exec/target.h"
 #include "lib/rules/inspector.h"
 
 /* What no file of the source says. */
-static void tell_source(struct dcpk_conversion *c)
+static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    c->ckpt->told_bucket_elems = c->options->bucket_elems;
     c->ckpt->told_args = c->options->args;
+    return dcpk_told_apply(&c->options->told, c->ckpt, err);
 }
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -29,38 +29,33 @@ static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
     if (st == DCPK_OK)
-        tell_source(c);
+        st = tell_source(c, err);
     return st;
 }
 
 /* Is there something to do where the format stays the same? */
-static bool changes_layout(const struct dcpk_convert_options *options)
+static bool changes_something(const struct dcpk_convert_options *options)
 {
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
-           options->target.generation != NULL || options->rules.vocab.divisible_by > 0;
+           options->target.generation != NULL || options->rules.vocab.divisible_by > 0 ||
+           options->model_prefix != NULL || options->state_prefix != NULL ||
+           options->told.n_drops > 0;
 }
 
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
 static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_format *from = c->ckpt->format;
-    dcpk_status st;
+    const bool weights_only = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0;
+    dcpk_status st =
+        dcpk_model_read(c->ckpt, weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0, &c->model, err);
 
-    if (from->to_model == NULL)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
-            "'model.module.…' or a metadata.json)",
-            from->name);
-    if (from == c->options->to && !changes_layout(c->options))
+    if (st == DCPK_OK)
+        st = dcpk_model_check_known(c->model, err);
+    if (st == DCPK_OK && from == c->options->to && !c->model->needs_rewrite &&
+        !changes_something(c->options))
         return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already; %s write it anew",
                          from->name, from->changed_by);
-    st = dcpk_model_new(c->ckpt, &c->model, err);
-    if (st != DCPK_OK)
-        return st;
-    if ((c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0)
-        c->model->flags = DCPK_MODEL_WEIGHTS_ONLY;
-    st = from->to_model(c->ckpt, c->model, err);
     if (st == DCPK_OK)
         st = dcpk_rules_apply(c->model, &c->options->rules, err);
     if (st == DCPK_OK)
@@ -68,56 +63,10 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     return st;
 }
 
-/* Keys of the source that the output accounts for. */
-struct account {
-    const struct dcpk_checkpoint *ckpt;
-    bool *tensors; /* by index */
-};
-
-static void account_key(struct account *a, const char *key, size_t key_bytes)
-{
-    uint64_t i;
-
-    if (dcpk_map_get(&a->ckpt->tensor_by_key, key, key_bytes, &i))
-        a->tensors[i] = true;
-}
-
 static bool account_loss(void *context, const struct dcpk_report_loss *loss)
 {
-    account_key(context, loss->key, loss->key_bytes);
+    dcpk_account_key(context, loss->key, loss->key_bytes);
     return true;
-}
-
-/* A view accounts for the stored tensors that it is seen through (tensors inside objects are not
- * listed). */
-static void account_source(struct account *a, uint32_t source)
-{
-    const struct dcpk_tensor *tensor = &a->ckpt->tensors[source];
-
-    if (source < a->ckpt->n_tensors) {
-        a->tensors[source] = true;
-        return;
-    }
-    for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++) {
-        const size_t of = a->ckpt->runs[i - a->ckpt->n_chunks].of;
-
-        if (of < a->ckpt->n_chunks)
-            a->tensors[a->ckpt->chunks[of].tensor] = true;
-    }
-}
-
-static void account_carried(struct account *a, const struct dcpk_model *model)
-{
-    for (const struct dcpk_note *n = model == NULL ? NULL : model->carried; n != NULL; n = n->next)
-        account_key(a, n->text, strlen(n->text));
-}
-
-static void account_written(struct account *a, const struct dcpk_output *out)
-{
-    for (size_t i = 0; i < out->n_tensors; i++)
-        for (size_t p = 0; p < out->tensors[i].n_pieces; p++)
-            if (out->tensors[i].pieces[p].src != DCPK_PIECE_FILL)
-                account_source(a, out->tensors[i].pieces[p].src);
 }
 
 /*
@@ -126,23 +75,35 @@ static void account_written(struct account *a, const struct dcpk_output *out)
  */
 static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    struct account a = {.ckpt = c->ckpt};
-    dcpk_status st = DCPK_OK;
+    struct dcpk_account account = {0};
+    dcpk_status st = dcpk_account_init(&account, c->ckpt, err);
 
-    a.tensors = dcpk_alloc(c->ckpt->n_tensors, err);
-    if (a.tensors == NULL)
-        return err->status;
-    account_written(&a, c->out);
-    account_carried(&a, c->model);
-    dcpk_report_each_loss(c, account_loss, &a);
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < c->out->n_tensors; i++)
+        dcpk_account_pieces(&account, c->out->tensors[i].pieces, c->out->tensors[i].n_pieces);
+    if (c->model != NULL)
+        dcpk_account_left(&account, c->model);
+    dcpk_report_each_loss(c, account_loss, &account);
     for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
-        if (!a.tensors[i])
+        if (!account.tensors[i])
             st = dcpk_fail(
                 err, DCPK_EUNSUPPORTED,
                 "'%s' would be lost: no rule says what becomes of it (please report this)",
                 c->ckpt->tensors[i].key);
-    dcpk_free(a.tensors);
+    dcpk_account_release(&account);
     return st;
+}
+
+/* Without a tensor of the source there is nothing to load: what is written of it is no checkpoint.
+ */
+static dcpk_status check_not_empty(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < c->out->n_tensors; i++)
+        if (c->out->tensors[i].n_pieces > 0)
+            return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED, "the output would hold no tensor of the input's %zu",
+                     c->ckpt->n_tensors);
 }
 
 static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -225,6 +186,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                        "an archive is written by one process: start one, or write a folder");
     if (st == DCPK_OK)
         st = check_account(c, err);
+    if (st == DCPK_OK)
+        st = check_not_empty(c, err);
     c->out->identity = dcpk_output_identity(c->out);
     if (st == DCPK_OK)
         st = dcpk_plan_build(c->out, err);

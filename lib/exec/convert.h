@@ -10,6 +10,7 @@
 #include "lib/exec/exec.h"
 #include "lib/exec/prove.h"
 #include "lib/exec/ranks.h"
+#include "lib/exec/told.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
@@ -38,7 +39,7 @@ struct dcpk_convert_options {
                                       and run */
     struct dcpk_rule_options rules;
     unsigned flags;
-    int64_t bucket_elems;          /* of the source: its told_bucket_elems */
+    struct dcpk_told told;         /* of the source */
     const struct dcpk_value *args; /* of the source: its told_args */
     const char *const
         *extras; /* files and folders beside IN that go along; NULL-terminated; NULL: none */

@@ -4,25 +4,15 @@
 
 #include <string.h>
 
+#include "lib/ckpt/account.h"
 #include "lib/rules/rules.h"
 
 dcpk_status dcpk_model_of(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                           struct dcpk_error *err)
 {
-    dcpk_status st;
+    const dcpk_status st = dcpk_model_read(ckpt, flags, model, err);
 
-    if (ckpt->format->to_model == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "a plain %s folder is no checkpoint of a Megatron model",
-                         ckpt->format->name);
-    st = dcpk_model_new(ckpt, model, err);
-    if (st != DCPK_OK)
-        return st;
-    (*model)->flags = flags;
-    st = ckpt->format->to_model(ckpt, *model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_canonical(*model, err);
-    return st;
+    return st == DCPK_OK ? dcpk_rules_canonical(*model, err) : st;
 }
 
 dcpk_status dcpk_model_group(struct dcpk_model *model, bool *decided, struct dcpk_error *err)

@@ -196,6 +196,15 @@ static dcpk_status pair_param(struct proof *p, uint32_t s, struct dcpk_error *er
     return st == DCPK_OK ? add_master(&p->masters[1], ours, err) : st;
 }
 
+/* Every stored tensor is one that a rule knows, or was left out on request. */
+static void tell_unknown(struct proof *p, const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < model->n_unknown; i++)
+        differ(p->report, "'%s' of the %s is not recognised: no rule says what it is",
+               model->ckpt->tensors[model->unknown[i]].key,
+               model == p->source ? "source" : "checkpoint");
+}
+
 static dcpk_status pair_all(struct proof *p, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -466,10 +475,16 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
         st = dcpk_model_group(b, &p.has_source_groups, err);
     if (st == DCPK_OK)
         st = align_vocab(a, b, options->vocab_size, report, err);
+    if (st == DCPK_OK)
+        st = dcpk_model_count_left(b, &report->left, err);
     if (st != DCPK_OK)
         goto out;
     p.ours = a;
     p.source = b;
+    if (b->n_params == 0)
+        differ(report, "the source holds no parameter of a model: there is nothing to compare");
+    tell_unknown(&p, b);
+    tell_unknown(&p, a);
     st = pair_all(&p, err);
     if (st == DCPK_OK)
         st = compare_tensors(&p, options, err);

@@ -4,6 +4,7 @@
 #ifndef DCPK_LIB_EXEC_PROVE_H
 #define DCPK_LIB_EXEC_PROVE_H
 
+#include "lib/ckpt/account.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
 
@@ -19,7 +20,8 @@ struct dcpk_prove_report {
     uint64_t n_params;  /* parameters and buffers of the source */
     uint64_t n_tensors; /* logical tensors compared: values, moments, other states */
     uint64_t n_masters; /* weights compared with their rounded masters, in the one or the other */
-    uint64_t n_values;  /* training state values compared: args, scheduler, groups, ... */
+    struct dcpk_left left; /* stored tensors and objects of the source: all are accounted for */
+    uint64_t n_values;     /* training state values compared: args, scheduler, groups, ... */
     uint64_t tensor_bytes; /* of the logical tensors, one side */
     /* Rows of the vocabulary, where they are padded otherwise in the source; else both 0. */
     int64_t vocab_rows, source_vocab_rows;
@@ -39,12 +41,13 @@ struct dcpk_prove_options {
 /*
  * Is `ours` a faithful conversion of `source`? Every parameter of the source is in ours and the
  * other way round; its value (the fp32 master where the source has one, else the weight) and every
- * moment are equal bit for bit; rounded masters equal the weights beside them; iteration,
- * scheduler, parameter groups and those args that ours carries are equal. Where the vocabulary is
- * padded otherwise, rows that ours adds are zero, and rows that it lacks are of no token. report:
- * filled also when the answer is no; release with dcpk_prove_release. A checkpoint that has no
- * optimizer state where the other has is a difference, unless flags has DCPK_MODEL_WEIGHTS_ONLY.
- * Errors: those of reading; DCPK_EMISMATCH for a vocab_size below args.vocab_size.
+ * moment are equal bit for bit; no stored tensor of either is unknown to the rules; rounded masters
+ * equal the weights beside them; iteration, scheduler, parameter groups and those args that ours
+ * carries are equal. Where the vocabulary is padded otherwise, rows that ours adds are zero, and
+ * rows that it lacks are of no token. report: filled also when the answer is no; release with
+ * dcpk_prove_release. A checkpoint that has no optimizer state where the other has is a difference,
+ * unless flags has DCPK_MODEL_WEIGHTS_ONLY. Errors: those of reading; DCPK_EMISMATCH for a
+ * vocab_size below args.vocab_size.
  */
 dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *source,
                        const struct dcpk_prove_options *options, struct dcpk_prove_report *report,

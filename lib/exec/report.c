@@ -242,6 +242,10 @@ static void put_proof(const struct dcpk_conversion *c, struct dcpk_json_out *j)
     dcpk_json_begin_object(j);
     dcpk_json_add_uint(j, "n_masters", c->proof.n_masters);
     dcpk_json_add_uint(j, "n_parameters", c->proof.n_params);
+    dcpk_json_add_uint(j, "n_source_objects", c->proof.left.n_objects);
+    dcpk_json_add_uint(j, "n_source_objects_left_out", c->proof.left.n_objects_left);
+    dcpk_json_add_uint(j, "n_source_tensors", c->proof.left.n_tensors);
+    dcpk_json_add_uint(j, "n_source_tensors_left_out", c->proof.left.n_tensors_left);
     dcpk_json_add_uint(j, "n_tensors", c->proof.n_tensors);
     dcpk_json_add_uint(j, "n_values", c->proof.n_values);
     dcpk_json_add_uint(j, "tensor_bytes", c->proof.tensor_bytes);

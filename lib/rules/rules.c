@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.c - SwiGLU and parameter groups. */
+/* rules.c - parameter groups, and all rules in their order. */
 #include "lib/rules/rules.h"
 
 #include <inttypes.h>
@@ -10,129 +10,6 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/rules/parallel.h"
-
-/* The weight's or, where there is none, the master's tensor: what a parameter looks like. */
-static const struct dcpk_model_tensor *shape_of(const struct dcpk_model *model,
-                                                const struct dcpk_param *param)
-{
-    const uint32_t weight = param->tensor[DCPK_WEIGHT];
-    const uint32_t i = weight != DCPK_NO_TENSOR ? weight : param->tensor[DCPK_MASTER];
-
-    return i == DCPK_NO_TENSOR ? NULL : &model->tensors[i];
-}
-
-static bool in_modules(const struct dcpk_rule_options *options, const char *name)
-{
-    for (size_t i = 0; i < options->n_swiglu_modules; i++)
-        if (dcpk_name_in_module(name, options->swiglu_modules[i]))
-            return true;
-    return options->swiglu_modules == NULL;
-}
-
-/*
- * Has each layer its own sizes, which args.heterogeneous_layers_config_* list
- * (MC/transformer/heterogeneous/heterogeneous_config.py@0.12 to main)?
- */
-static bool is_heterogeneous(const struct dcpk_value *attrs)
-{
-    static const char *const names[] = {"heterogeneous_layers_config_encoded_json",
-                                        "heterogeneous_layers_config_path"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *text = dcpk_value_as_str(dcpk_value_get(attrs, names[i]));
-
-        if (text != NULL && *text != '\0')
-            return true;
-    }
-    return false;
-}
-
-/* The hidden size that args give the MLP which `name` belongs to; 0: not known. */
-static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
-{
-    int64_t n = 0;
-
-    if (is_heterogeneous(attrs))
-        return 0;
-    if (strstr(name, "mlp.shared_experts.") != NULL) {
-        dcpk_value_as_int(dcpk_value_get(attrs, "moe_shared_expert_intermediate_size"), &n);
-        return n;
-    }
-    if (dcpk_name_is_expert(name) &&
-        dcpk_value_as_int(dcpk_value_get(attrs, "moe_ffn_hidden_size"), &n))
-        return n;
-    dcpk_value_as_int(dcpk_value_get(attrs, "ffn_hidden_size"), &n);
-    return n;
-}
-
-/* The rows of an fc1 prove or refute the switch where args give the hidden size. */
-static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_param *param,
-                              const struct dcpk_model_tensor *tensor, bool gated,
-                              struct dcpk_error *err)
-{
-    const int64_t rows = tensor->rank > 0 ? tensor->shape[0] : 0;
-    const int64_t ffn = ffn_size(dcpk_value_attrs(model->args), param->name);
-
-    if (gated && rows % 2 != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
-                         param->name, rows);
-    if (ffn > 0 && rows == (gated ? ffn : 2 * ffn))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "SwiGLU is %s, but '%s' has %" PRId64
-                         " rows where args give a hidden size of %" PRId64
-                         " (say --swiglu, --no-swiglu or --swiglu-modules as the model was built)",
-                         gated ? "on" : "off", param->name, rows, ffn);
-    return DCPK_OK;
-}
-
-static dcpk_status resolve_swiglu(const struct dcpk_model *model,
-                                  const struct dcpk_rule_options *options, bool *on,
-                                  struct dcpk_error *err)
-{
-    bool from_args = false;
-    const bool has_args =
-        dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "swiglu"), &from_args);
-
-    if (options->swiglu == DCPK_SWIGLU_AUTO && options->swiglu_modules == NULL) {
-        *on = from_args;
-        return has_args ? DCPK_OK
-                        : dcpk_fail(err, DCPK_EUSAGE,
-                                    "the checkpoint has no args that say whether fc1 is SwiGLU: "
-                                    "give --swiglu, "
-                                    "--swiglu-modules or --no-swiglu");
-    }
-    *on = options->swiglu != DCPK_SWIGLU_OFF;
-    if (has_args && *on != from_args)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "SwiGLU was switched %s, but the checkpoint's args say swiglu=%s",
-                         *on ? "on" : "off", from_args ? "True" : "False");
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
-                            struct dcpk_error *err)
-{
-    bool resolved = false, on = false;
-
-    for (size_t i = 0; i < model->n_params; i++) {
-        struct dcpk_param *p = &model->params[i];
-        const struct dcpk_model_tensor *tensor = shape_of(model, p);
-        dcpk_status st = DCPK_OK;
-
-        if (p->is_gated || tensor == NULL || !dcpk_name_is_fc1(p->name))
-            continue;
-        if (!resolved)
-            st = resolve_swiglu(model, options, &on, err);
-        resolved = true;
-        p->is_gated = on && in_modules(options, p->name);
-        if (st == DCPK_OK && (!on || p->is_gated))
-            st = check_rows(model, p, tensor, p->is_gated, err);
-        if (st != DCPK_OK)
-            return st;
-    }
-    return DCPK_OK;
-}
 
 static bool is_trained(const struct dcpk_param *p)
 {
@@ -244,7 +121,7 @@ static bool is_first_or_last(const char *name)
 static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_groups,
                                  struct dcpk_param *p, struct dcpk_error *err)
 {
-    const double wd_mult = default_wd_mult(model, p, shape_of(model, p));
+    const double wd_mult = default_wd_mult(model, p, dcpk_model_value(model, p));
     const bool expert = expert_groups && dcpk_name_is_expert(p->name);
     size_t n_found = 0, n_closer = 0;
     uint32_t closer = DCPK_NO_GROUP;
@@ -374,13 +251,35 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
     return st;
 }
 
-/* State of what is not there: a part of a checkpoint is missing, or its names are wrong. */
+static bool has_role(const struct dcpk_param *p, enum dcpk_role role)
+{
+    return p->tensor[role] != DCPK_NO_TENSOR;
+}
+
+/* State of what is not there: a part of a checkpoint is missing, or its names are wrong. Where one
+ * parameter has both of Adam's moments, none has one of them alone. */
 static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_error *err)
 {
+    bool is_adam = false;
+
     for (size_t i = 0; i < model->n_params; i++)
-        if (dcpk_model_value(model, &model->params[i]) == NULL)
-            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight",
-                             model->params[i].name);
+        is_adam |= has_role(&model->params[i], DCPK_EXP_AVG) &&
+                   has_role(&model->params[i], DCPK_EXP_AVG_SQ);
+    for (size_t i = 0; i < model->n_params; i++) {
+        const struct dcpk_param *p = &model->params[i];
+        const bool has_first = has_role(p, DCPK_EXP_AVG);
+
+        if (dcpk_model_value(model, p) == NULL)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+        if (is_adam && has_first != has_role(p, DCPK_EXP_AVG_SQ))
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has the state %s but no %s", p->name,
+                             has_first ? "exp_avg" : "exp_avg_sq",
+                             has_first ? "exp_avg_sq" : "exp_avg");
+    }
+    if (model->has_optimizer && model->n_groups == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the source has optimizer state but no parameter groups, without which "
+                         "Megatron does not load it: convert with --weights-only");
     return DCPK_OK;
 }
 

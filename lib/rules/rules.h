@@ -35,10 +35,12 @@ struct dcpk_rule_options {
 dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *err);
 
 /*
- * Mark the gated parameters. AUTO reads args.swiglu; DCPK_EUSAGE when there are no args to read it
- * from, DCPK_EMISMATCH when the word given contradicts args, or the rows of an fc1 contradict
- * args.ffn_hidden_size, args.moe_ffn_hidden_size or args.moe_shared_expert_intermediate_size.
- * Parameters that the format already knows to be gated stay so.
+ * Mark the gated parameters. AUTO reads args.swiglu. Parameters that the format already knows to be
+ * gated stay so, unless AUTO reads that none is: a note then says so. Errors: DCPK_EUSAGE when
+ * there are no args to read it from; DCPK_EMISMATCH when the word given contradicts args or what is
+ * stored in halves, a module has no fc1 or the modules leave out one that args tell of, or the rows
+ * of an fc1 contradict args.ffn_hidden_size, args.moe_ffn_hidden_size or
+ * args.moe_shared_expert_intermediate_size.
  */
 dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
                             struct dcpk_error *err);

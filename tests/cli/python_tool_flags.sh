@@ -29,6 +29,16 @@ diff want got && echo "prefixes: the same tensors under other names"
 refuses "an MSC address" 2 'msc://bucket' "$DCPKIT" $tool msc://bucket/in other
 refuses "an MSC address to write to" 2 'msc://bucket' "$DCPKIT" $tool "$source" msc://bucket/out
 refuses "--no-swiglu against args" 3 'swiglu' "$DCPKIT" $tool --no-swiglu "$source" other
+refuses "modules that hold no fc1" 3 "lies in none of the modules that are to be split, but args say" \
+    "$DCPKIT" $tool --swiglu-modules decodr "$source" other
+refuses "one of two modules that hold no fc1" 3 "no fc1 lies in a module 'decodr'" \
+    "$DCPKIT" $tool --swiglu-modules mlp,decodr "$source" other
+refuses "no modules" 3 'swiglu=True' "$DCPKIT" $tool --swiglu-modules '' "$source" other
+for modules in mlp decoder model.module.decoder linear_fc1; do
+    "$DCPKIT" $tool --swiglu-modules $modules "$source" other >said 2>&1 || echo "$modules: exit $?: $(cat said)"
+    diff -r other plain && echo "modules $modules: as by default"
+    rm -rf other
+done
 sed 's/decoder\.layers\.0\.mlp\.linear_fc1\.weight/decoder.layers.9.mlp.linear_fc1.weight/' \
     "$map" >other.json
 refuses "a map that lacks a parameter" 3 "lacks 'decoder\.layers\.0\.mlp\.linear_fc1\.weight'" \

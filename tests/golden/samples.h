@@ -81,6 +81,10 @@ static const struct sample samples[] = {
     {RUN("fsdp_dtensor_converted_by_megatron"), "fsdp_dtensor", NULL,
      "argparse.Namespace megatron.core.enums.ModelType " ENUMS
      "AttnBackend signal.Signals " DTYPES},
+    {RUN("fsdp_dtensor_converted_mamba"), "fsdp_dtensor", NULL,
+     "argparse.Namespace torch.bfloat16"},
+    {RUN("fsdp_dtensor_converted_mla_moe"), "fsdp_dtensor", NULL,
+     "argparse.Namespace torch.bfloat16"},
     {RUN("fsdp_dtensor_native_dp2"), "fsdp_dtensor", NULL, FSDP_OF_19},
     {RUN("fsdp_dtensor_native_moe_ep2dp4"), "fsdp_dtensor", NULL, FSDP_OF_19},
     {RUN("fsdp_dtensor_telike_dp2_015"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},

@@ -32,6 +32,16 @@ static struct dcpk_model *make_model(int64_t n_rows, const char *arg, const char
     return model;
 }
 
+/* args that say nothing else. */
+static dcpk_status set_swiglu(struct dcpk_model *model, bool on, struct dcpk_error *err)
+{
+    const struct dcpk_value_pair pair = {dcpk_value_str(model->arena, "swiglu", err),
+                                         dcpk_value_bool(on)};
+
+    model->args = dcpk_value_namespace(model->arena, &pair, 1, err);
+    return model->args == NULL ? err->status : DCPK_OK;
+}
+
 /* Layers of a heterogeneous model have sizes of their own (heterogeneous_config.py@0.19.0). */
 static void rows_prove_the_switch_where_layers_are_alike(void **state)
 {
@@ -67,9 +77,101 @@ static void rows_prove_the_switch_where_layers_are_alike(void **state)
     }
 }
 
+/* What is said of a decoder's fc1 and of a vision tower's beside it, whose config args do not tell
+ * (fsdp_dtensor.md 5.1). Names of modules are those of Megatron's converter (conversion.md R8). */
+static void modules_must_fit_the_model_and_args(void **state)
+{
+    static const struct {
+        const char *label;
+        const char *modules[2]; /* NULL: fewer */
+        size_t n_modules;
+        bool args_say, is_halved;
+        const char *refused;  /* NULL: it is not */
+        bool decoder, vision; /* what is gated then */
+    } cases[] = {
+        {"all", {"mlp"}, 1, true, false, NULL, true, true},
+        {"every decoder", {"decoder"}, 1, true, false, NULL, true, true},
+        {"the language model alone", {"model.module.decoder"}, 1, true, false, NULL, true, false},
+        {"both by name", {"decoder", "vision_model"}, 2, true, false, NULL, true, true},
+        {"mistyped",
+         {"decodr"},
+         1,
+         true,
+         false,
+         "'decoder.layers.1.mlp.linear_fc1.weight' lies in none",
+         false,
+         false},
+        {"one of two mistyped",
+         {"decoder", "visoin"},
+         2,
+         true,
+         false,
+         "in a module 'visoin'",
+         false,
+         false},
+        {"part of a name", {"code"}, 1, true, false, "lies in none", false, false},
+        {"the vision tower alone", {"vision_model"}, 1, true, false, "lies in none", false, false},
+        {"none",
+         {NULL},
+         0,
+         true,
+         false,
+         "switched off, but the checkpoint's args say swiglu=True",
+         false,
+         false},
+        {"against args",
+         {"mlp"},
+         1,
+         false,
+         false,
+         "switched on, but the checkpoint's args say swiglu=False",
+         false,
+         false},
+        {"none, as args say", {NULL}, 0, false, false, NULL, false, false},
+        {"halves that are left out",
+         {"vision_model"},
+         1,
+         true,
+         true,
+         "stored in two halves",
+         false,
+         false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_rule_options options = {.swiglu = DCPK_SWIGLU_ON,
+                                            .swiglu_modules = cases[i].modules,
+                                            .n_swiglu_modules = cases[i].n_modules};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_model *model = make_model(48, "other", NULL);
+        struct dcpk_model_tensor t = model->tensors[0];
+
+        if (!cases[i].args_say) {
+            model->args = NULL;
+            CHECK_OK(set_swiglu(model, false, &err), cases[i].label);
+        }
+        CHECK_OK(dcpk_model_param(model, "vision_model.decoder.layers.0.mlp.linear_fc1.weight",
+                                  &t.param, &err),
+                 cases[i].label);
+        CHECK_OK(dcpk_model_add(model, &t, &err), cases[i].label);
+        model->params[0].is_gated = cases[i].is_halved;
+        if (cases[i].refused != NULL) {
+            CHECK_FAILS(dcpk_rules_gate(model, &options, &err), DCPK_EMISMATCH, cases[i].refused,
+                        cases[i].label);
+        } else {
+            CHECK_OK(dcpk_rules_gate(model, &options, &err), cases[i].label);
+            CHECK_EQ_INT(model->params[0].is_gated, cases[i].decoder, cases[i].label);
+            CHECK_EQ_INT(model->params[1].is_gated, cases[i].vision, cases[i].label);
+        }
+        dcpk_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modules_must_fit_the_model_and_args),
         cmocka_unit_test(rows_prove_the_switch_where_layers_are_alike),
     };
 

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_converted.c - reads what Megatron's converter from torch_dist leaves. */
+#include "formats/fsdp_dtensor/fsdp_converted.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/parts.h"
+
+#define MAX_EXPERTS (1 << 16)
+
+/* Behind "optimizer." or "optimizer.<i>."; *optimizer: the number, 0 where there is none. NULL: it
+ * is no such key. */
+static const char *skip_optimizer(const char *key, int64_t *optimizer)
+{
+    const char *rest;
+
+    *optimizer = 0;
+    if (!dcpk_starts_with(key, "optimizer."))
+        return NULL;
+    rest = key + strlen("optimizer.");
+    if (!isdigit((unsigned char)*rest))
+        return rest;
+    *optimizer = dcpk_take_number(&rest);
+    return *optimizer >= 0 && *rest == '.' ? rest + 1 : NULL;
+}
+
+/* A field of a listed group. */
+struct listed {
+    int64_t optimizer, group;
+    const char *field; /* in the object's key */
+    size_t object;
+};
+
+static bool split_listed(const char *key, struct listed *listed)
+{
+    static const char list[] = "param_groups.";
+    const char *rest = skip_optimizer(key, &listed->optimizer);
+
+    if (rest != NULL && dcpk_starts_with(rest, "optimizer."))
+        rest += strlen("optimizer.");
+    if (rest == NULL || !dcpk_starts_with(rest, list))
+        return false;
+    rest += strlen(list);
+    listed->group = dcpk_take_number(&rest);
+    listed->field = rest + 1;
+    return listed->group >= 0 && *rest == '.';
+}
+
+bool dcpk_fsdp_is_listed_group(const char *key)
+{
+    struct listed listed;
+
+    return split_listed(key, &listed);
+}
+
+bool dcpk_fsdp_is_left_over(const char *key)
+{
+    int64_t optimizer;
+    const char *rest = skip_optimizer(key, &optimizer);
+
+    return dcpk_starts_with(key, "content_metadata.") ||
+           dcpk_starts_with(key, "rerun_state_machine.") ||
+           (rest != NULL && strcmp(rest, "param_state_sharding_type") == 0);
+}
+
+bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_fsdp_is_left_over(ckpt->objects[i].key) ||
+            dcpk_fsdp_is_listed_group(ckpt->objects[i].key))
+            return true;
+    return false;
+}
+
+bool dcpk_fsdp_is_misplaced(const char *name)
+{
+    static const char experts[] = "mlp.experts.";
+    const char *single = strstr(name, experts);
+
+    return dcpk_starts_with(name, "optimizer.") ||
+           (dcpk_starts_with(name, "chained_") && strstr(name, ".optimizer.") != NULL) ||
+           (single != NULL && isdigit((unsigned char)single[strlen(experts)]));
+}
+
+dcpk_status dcpk_fsdp_split_numbered(struct dcpk_arena *arena, struct dcpk_fsdp_key *parts,
+                                     struct dcpk_error *err)
+{
+    const char *digits = parts->end + strlen(parts->end);
+    const char *state, *name;
+    enum dcpk_role role;
+
+    while (digits > parts->end + 1 && isdigit((unsigned char)digits[-1]))
+        digits--;
+    if (parts->role != DCPK_STATE || *digits == '\0' || strstr(parts->name, "mlp.experts.") == NULL)
+        return DCPK_OK;
+    state = dcpk_arena_strndup(arena, parts->end + 1, (size_t)(digits - parts->end) - 1, err);
+    name = dcpk_arena_printf(arena, err, "%s%s", parts->name, digits);
+    if (state == NULL || name == NULL)
+        return err->status;
+    role = dcpk_fsdp_role(state);
+    if (role == DCPK_STATE)
+        return DCPK_OK;
+    parts->role = role;
+    parts->state = NULL;
+    parts->name = name;
+    return DCPK_OK;
+}
+
+/* ---- one tensor of several parameters, several of one ---- */
+
+/* "decoder.layers.0.mlp.experts.experts.linear_fc1.weight" [E, ...] -> "...mlp.experts.linear_fc1.
+ * weight<e>" (T3): homogeneous MoE layers, of which only the layers were taken apart. */
+static dcpk_status add_experts(struct dcpk_fsdp_reader *r, uint32_t source, const char *name,
+                               const char *at, const struct dcpk_model_tensor *tensor,
+                               struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    const char *rest = at + strlen(".experts.experts.");
+    dcpk_status st = DCPK_OK;
+
+    if (stored->rank < 2 || stored->shape[0] > MAX_EXPERTS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "not of the form [experts, ...]");
+    for (int64_t e = 0; e < stored->shape[0] && st == DCPK_OK; e++) {
+        struct dcpk_model_tensor one = *tensor;
+        struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
+        const char *expert = dcpk_arena_printf(model->arena, err, "%.*s.experts.%s%" PRId64,
+                                               (int)(at - name), name, rest, e);
+        struct dcpk_box from, to;
+
+        if (piece == NULL || expert == NULL)
+            return err->status;
+        dcpk_box_whole(stored->shape, stored->rank, &from);
+        from.offset[0] = e;
+        from.extent[0] = 1;
+        one.rank = stored->rank - 1;
+        one.shape = stored->shape + 1;
+        dcpk_box_whole(one.shape, one.rank, &to);
+        st = dcpk_piece_make(model->arena, source, &from, &to, piece, err);
+        one.pieces = piece;
+        one.n_pieces = 1;
+        if (st == DCPK_OK)
+            st = dcpk_fsdp_add_named(model, &one, expert, err);
+    }
+    return st;
+}
+
+/* Where ".<part>" begins in "X.in_proj.weight.<part>", "X.conv1d.bias.<part>"; NULL: nowhere. */
+static const char *find_part(const char *name, bool *is_conv)
+{
+    static const char *const ends[] = {".in_proj.weight.", ".conv1d.weight.", ".conv1d.bias."};
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const char *at = strstr(name, ends[i]);
+
+        if (at == NULL)
+            continue;
+        *is_conv = i > 0;
+        return at + strlen(ends[i]) - 1;
+    }
+    return NULL;
+}
+
+/* The stored parts of one parameter in the order of its rows. */
+struct stored_parts {
+    uint32_t tensor[DCPK_MAX_PARTS];
+    size_t n;
+};
+
+/* Those that `kinds` name, if all are there; else n is 0. */
+static dcpk_status find_parts(const struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_key *parts,
+                              size_t whole_bytes, const struct dcpk_part_kind *kinds,
+                              struct stored_parts *found, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = r->model->ckpt;
+
+    for (found->n = 0; kinds[found->n].name != NULL; found->n++) {
+        const char *key =
+            dcpk_arena_printf(r->model->arena, err, "%s%.*s.%s%s", parts->prefix, (int)whole_bytes,
+                              parts->name, kinds[found->n].name, parts->end);
+        const struct dcpk_tensor *part = key == NULL ? NULL : dcpk_checkpoint_tensor(ckpt, key);
+
+        if (key == NULL)
+            return err->status;
+        if (part == NULL) {
+            found->n = 0;
+            return DCPK_OK;
+        }
+        found->tensor[found->n] = (uint32_t)(part - ckpt->tensors);
+    }
+    return DCPK_OK;
+}
+
+/* The parts, one behind the other, as one tensor. */
+static dcpk_status join_parts(struct dcpk_fsdp_reader *r, const struct stored_parts *parts,
+                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensors = r->model->ckpt->tensors;
+    const struct dcpk_tensor *first = &tensors[parts->tensor[0]];
+    struct dcpk_piece *pieces = dcpk_arena_array(r->model->arena, parts->n, sizeof *pieces, err);
+    int64_t *shape = dcpk_arena_array(r->model->arena, (size_t)first->rank + 1, sizeof *shape, err);
+    int64_t n_rows = 0;
+    dcpk_status st = pieces == NULL || shape == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < parts->n && st == DCPK_OK; i++) {
+        const struct dcpk_tensor *part = &tensors[parts->tensor[i]];
+
+        if (part->rank == 0 || part->dtype != first->dtype ||
+            !dcpk_shape_equal(part->shape + 1, part->rank - 1, first->shape + 1, first->rank - 1) ||
+            part->shape[0] > INT64_MAX - n_rows)
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' and '%s' differ in more than their rows",
+                             first->key, part->key);
+        st = dcpk_fsdp_make_piece(r->model, parts->tensor[i], n_rows, &pieces[i], err);
+        n_rows += part->shape[0];
+    }
+    if (st != DCPK_OK)
+        return st;
+    memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
+    shape[0] = n_rows;
+    tensor->shape = shape;
+    tensor->pieces = pieces;
+    tensor->n_pieces = parts->n;
+    return DCPK_OK;
+}
+
+/* The first part brings the others; what lacks one stays unknown. */
+static dcpk_status add_parts(struct dcpk_fsdp_reader *r, uint32_t source,
+                             const struct dcpk_fsdp_key *key, size_t whole_bytes, bool is_conv,
+                             const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    struct stored_parts parts = {.n = 0};
+    struct dcpk_model_tensor whole = *tensor;
+    const char *name = dcpk_arena_strndup(r->model->arena, key->name, whole_bytes, err);
+    dcpk_status st = name == NULL ? err->status : DCPK_OK;
+
+    for (size_t l = 0; l < DCPK_N_PART_LAYOUTS && parts.n == 0 && st == DCPK_OK; l++)
+        st = find_parts(r, key, whole_bytes,
+                        is_conv ? dcpk_part_layouts[l].conv : dcpk_part_layouts[l].proj, &parts,
+                        err);
+    if (st != DCPK_OK || parts.n == 0 || parts.tensor[0] != source)
+        return st;
+    r->has_parts = true;
+    st = join_parts(r, &parts, &whole, err);
+    return st == DCPK_OK ? dcpk_fsdp_add_named(r->model, &whole, name, err) : st;
+}
+
+dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
+                                    const struct dcpk_fsdp_key *parts,
+                                    const struct dcpk_model_tensor *tensor, bool *is_done,
+                                    struct dcpk_error *err)
+{
+    const char *experts = strstr(parts->name, ".experts.experts.");
+    bool is_conv;
+    const char *part = find_part(parts->name, &is_conv);
+
+    *is_done = experts != NULL || part != NULL;
+    if (experts != NULL)
+        return add_experts(r, source, parts->name, experts, tensor, err);
+    if (part != NULL)
+        return add_parts(r, source, parts, (size_t)(part - parts->name), is_conv, tensor, err);
+    return DCPK_OK;
+}
+
+/* ---- training state ---- */
+
+/* "param_state.<i>.step": the same for all parameters, as the groups have it in later releases. */
+static dcpk_status add_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
+    const char *key = model->ckpt->tensors[source].key;
+    const struct dcpk_value *value;
+    double old;
+    float step;
+    dcpk_status st = dcpk_fsdp_load_tensor(model, source, &value, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof step)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32", key);
+    memcpy(&step, value->as.tensor->data, sizeof step);
+    if (r->step != NULL && dcpk_value_as_float(r->step, &old) && (float)old != step)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is %g, that of another parameter %g", key,
+                         (double)step, old);
+    r->step = dcpk_value_float(model->arena, (double)step, err);
+    dcpk_model_carry(model, key);
+    return r->step == NULL ? err->status : DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bool *is_known,
+                                 struct dcpk_error *err)
+{
+    const char *key = r->model->ckpt->tensors[source].key;
+    int64_t optimizer;
+    const char *rest = skip_optimizer(key, &optimizer);
+
+    *is_known = true;
+    if (rest != NULL && dcpk_starts_with(rest, "optimizer."))
+        rest += strlen("optimizer.");
+    if (rest != NULL && dcpk_starts_with(rest, "param_state.") && dcpk_ends_with(rest, ".step")) {
+        if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+            return add_step(r, source, err);
+        dcpk_model_omit(r->model, key, "optimizer state, not wanted (--weights-only)");
+    } else if (rest != NULL && dcpk_starts_with(rest, "grad_scaler.")) {
+        dcpk_model_omit(r->model, key, "the loss scaler's state: Megatron-FSDP keeps none");
+    } else {
+        *is_known = false;
+    }
+    return DCPK_OK;
+}
+
+static int compare_listed(const void *left, const void *right)
+{
+    const struct listed *a = left, *b = right;
+
+    if (a->optimizer != b->optimizer)
+        return a->optimizer < b->optimizer ? -1 : 1;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    return a->object < b->object ? -1 : a->object > b->object;
+}
+
+/* All fields, sorted by group; owned by the caller. */
+static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct listed **list, size_t *n,
+                               struct dcpk_error *err)
+{
+    size_t capacity = 0;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        struct listed listed = {.object = i};
+
+        if (!split_listed(ckpt->objects[i].key, &listed) ||
+            dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+            continue;
+        st = dcpk_grow(list, &capacity, *n, sizeof **list, err);
+        if (st == DCPK_OK)
+            (*list)[(*n)++] = listed;
+    }
+    if (*n > 0)
+        qsort(*list, *n, sizeof **list, compare_listed);
+    return st;
+}
+
+/* The fields of one group as a dict; parameters' numbers mean nothing outside the run. */
+static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *fields, size_t n,
+                              const struct dcpk_value **group, struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
+    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
+    size_t n_pairs = 0;
+    bool has_step = false;
+    dcpk_status st = pairs == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
+
+        if (dcpk_starts_with(fields[i].field, "params"))
+            continue;
+        has_step |= strcmp(fields[i].field, "step") == 0;
+        pairs[n_pairs].key = dcpk_value_str(model->arena, fields[i].field, err);
+        st = pairs[n_pairs].key == NULL
+                 ? err->status
+                 : model->ckpt->format->load_object(model->ckpt, object, model->arena,
+                                                    &pairs[n_pairs].value, err);
+        n_pairs++;
+    }
+    if (st == DCPK_OK && !has_step && r->step != NULL) {
+        pairs[n_pairs].key = dcpk_value_str(model->arena, "step", err);
+        pairs[n_pairs++].value = r->step;
+        st = err->status;
+    }
+    if (st != DCPK_OK)
+        return st;
+    *group = dcpk_value_dict(model->arena, pairs, n_pairs, err);
+    return *group == NULL ? err->status : DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
+    const struct dcpk_value **groups;
+    struct listed *list = NULL;
+    size_t n = 0;
+    dcpk_status st = find_listed(model->ckpt, &list, &n, err);
+
+    if (st != DCPK_OK || n == 0)
+        goto out;
+    groups = dcpk_arena_array(model->arena, n, sizeof *groups, err);
+    st = groups == NULL ? err->status : DCPK_OK;
+    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+        for (end = i + 1; end < n && list[end].optimizer == list[i].optimizer &&
+                          list[end].group == list[i].group;
+             end++)
+            ;
+        st = make_group(r, list + i, end - i, &groups[model->n_groups], err);
+        model->n_groups += st == DCPK_OK;
+    }
+    model->groups = groups;
+out:
+    dcpk_free(list);
+    return st;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_prefix.h - what stands before the names of parameters in a folder's keys. */
+#ifndef DCPK_FORMATS_FSDP_DTENSOR_PREFIX_H
+#define DCPK_FORMATS_FSDP_DTENSOR_PREFIX_H
+
+#include "lib/ckpt/model.h"
+
+/* Both with their last dot. */
+struct dcpk_fsdp_prefixes {
+    const char *weight; /* FD_MODEL, unless told or found */
+    const char *state;  /* FD_STATE, behind which Q stands; else has_q is false */
+    bool has_q;
+};
+
+/*
+ * The prefixes of the checkpoint: told by the user, else the format's own where a key has it, else
+ * the one that stands before known names in every other key; a note of the checkpoint then says so
+ * and the model needs rewriting.
+ */
+dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_prefixes *prefixes,
+                                    struct dcpk_error *err);
+
+/*
+ * Bytes of `key` before the first module of Megatron's models in it ("decoder.", "embedding.",
+ * ...); 0 when it begins with one; SIZE_MAX when it has none.
+ */
+size_t dcpk_fsdp_prefix_bytes(const char *key);
+
+/* Does text that begins a .metadata hold such a key behind a prefix, none of torch_dist? */
+bool dcpk_fsdp_has_prefixed_key(const char *text, size_t n_bytes);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* swiglu.c - which first linear layers of MLPs hold gate and up rows: by args, by the user's word,
+ * by their rows. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/text.h"
+#include "lib/rules/rules.h"
+
+/*
+ * Has each layer its own sizes, which args.heterogeneous_layers_config_* list
+ * (MC/transformer/heterogeneous/heterogeneous_config.py@0.12 to main)?
+ */
+static bool is_heterogeneous(const struct dcpk_value *attrs)
+{
+    static const char *const names[] = {"heterogeneous_layers_config_encoded_json",
+                                        "heterogeneous_layers_config_path"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = dcpk_value_as_str(dcpk_value_get(attrs, names[i]));
+
+        if (text != NULL && *text != '\0')
+            return true;
+    }
+    return false;
+}
+
+/* The hidden size that args give the MLP which `name` belongs to; 0: not known. */
+static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
+{
+    int64_t n = 0;
+
+    if (is_heterogeneous(attrs))
+        return 0;
+    if (strstr(name, "mlp.shared_experts.") != NULL) {
+        dcpk_value_as_int(dcpk_value_get(attrs, "moe_shared_expert_intermediate_size"), &n);
+        return n;
+    }
+    if (dcpk_name_is_expert(name) &&
+        dcpk_value_as_int(dcpk_value_get(attrs, "moe_ffn_hidden_size"), &n))
+        return n;
+    dcpk_value_as_int(dcpk_value_get(attrs, "ffn_hidden_size"), &n);
+    return n;
+}
+
+/* The rows of an fc1 prove or refute the switch where args give the hidden size. */
+static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_param *param,
+                              const struct dcpk_model_tensor *tensor, bool gated,
+                              struct dcpk_error *err)
+{
+    const int64_t rows = tensor->rank > 0 ? tensor->shape[0] : 0;
+    const int64_t ffn = ffn_size(dcpk_value_attrs(model->args), param->name);
+
+    if (gated && rows % 2 != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
+                         param->name, rows);
+    if (ffn > 0 && rows == (gated ? ffn : 2 * ffn))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU is %s, but '%s' has %" PRId64
+                         " rows where args give a hidden size of %" PRId64
+                         " (say --swiglu, --no-swiglu or --swiglu-modules as the model was built)",
+                         gated ? "on" : "off", param->name, rows, ffn);
+    return DCPK_OK;
+}
+
+/* What is said of the whole model. */
+struct word {
+    const struct dcpk_rule_options *options;
+    bool is_given;           /* by the user: else args decide */
+    bool has_args, args_say; /* args.swiglu */
+    bool on;                 /* what counts; with modules: for those */
+    bool *is_used;           /* by module: an fc1 lies in it */
+};
+
+static dcpk_status resolve(const struct dcpk_model *model, const struct dcpk_rule_options *options,
+                           struct word *w, struct dcpk_error *err)
+{
+    w->options = options;
+    w->is_given = options->swiglu != DCPK_SWIGLU_AUTO || options->swiglu_modules != NULL;
+    w->has_args =
+        dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "swiglu"), &w->args_say);
+    w->on = !w->is_given ? w->args_say
+                         : options->swiglu != DCPK_SWIGLU_OFF &&
+                               (options->swiglu_modules == NULL || options->n_swiglu_modules > 0);
+    w->is_used =
+        dcpk_arena_array(model->arena, options->n_swiglu_modules + 1, sizeof *w->is_used, err);
+    if (w->is_used == NULL)
+        return err->status;
+    if (w->has_args && w->on != w->args_say)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SwiGLU was switched %s, but the checkpoint's args say swiglu=%s",
+                         w->on ? "on" : "off", w->args_say ? "True" : "False");
+    return DCPK_OK;
+}
+
+/* Does the parameter lie in one of the modules? These are named as in keys of Megatron-FSDP, where
+ * "model.module." stands before the name, and all that name it are used. */
+static dcpk_status find_module(struct dcpk_model *model, const struct word *w, const char *name,
+                               bool *found, struct dcpk_error *err)
+{
+    const char *key = dcpk_arena_printf(model->arena, err, "model.module.%s", name);
+
+    *found = w->options->swiglu_modules == NULL;
+    for (size_t i = 0; key != NULL && i < w->options->n_swiglu_modules; i++)
+        if (dcpk_name_in_module(key, w->options->swiglu_modules[i]))
+            *found = w->is_used[i] = true;
+    return key == NULL ? err->status : DCPK_OK;
+}
+
+/*
+ * Is the parameter one of the model that args describe, so that args.swiglu tells of it? Releases
+ * up to 0.17 split every fc1 by it, later ones those of layers whose own config says so
+ * (fsdp_dtensor.md 5.1): a vision tower beside the language model may have another one.
+ */
+static bool is_of_args(const char *name)
+{
+    static const char *const modules[] = {"decoder.", "encoder.", "mtp.", "language_model."};
+
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        if (dcpk_starts_with(name, modules[i]))
+            return true;
+    return false;
+}
+
+/* One that is stored in halves is gated, unless args of a folder that Megatron's converter split by
+ * mistake say otherwise: its loader asks for the whole. */
+static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p, const struct word *w,
+                               bool in_modules, struct dcpk_error *err)
+{
+    if (w->is_given && (!w->on || !in_modules))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' is stored in two halves, but was not to be split", p->name);
+    if (!w->is_given && w->has_args && !w->args_say) {
+        p->is_gated = false;
+        dcpk_checkpoint_note_once(model->ckpt, "fc1 is stored in two halves, but args say "
+                                               "swiglu=False: it is taken for one matrix");
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, const struct word *w,
+                              const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    bool in_modules = false;
+
+    if (find_module(model, w, p->name, &in_modules, err) != DCPK_OK)
+        return err->status;
+    if (p->is_gated)
+        return gate_halves(model, p, w, in_modules, err);
+    if (!w->is_given && !w->has_args)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the checkpoint has no args that say whether fc1 is SwiGLU: give "
+                         "--swiglu, --swiglu-modules or --no-swiglu");
+    if (w->on && !in_modules && w->has_args && is_of_args(p->name))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' lies in none of the modules that are to be split, but args say "
+                         "swiglu=True: a loader asks for its halves",
+                         p->name);
+    p->is_gated = w->on && in_modules;
+    return !w->on || p->is_gated ? check_rows(model, p, tensor, p->is_gated, err) : DCPK_OK;
+}
+
+dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                            struct dcpk_error *err)
+{
+    struct word w = {.is_used = NULL};
+    const char *first = NULL;
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        struct dcpk_param *p = &model->params[i];
+        const struct dcpk_model_tensor *tensor = dcpk_model_value(model, p);
+
+        if (tensor == NULL || !dcpk_name_is_fc1(p->name))
+            continue;
+        if (first == NULL && resolve(model, options, &w, err) != DCPK_OK)
+            return err->status;
+        first = first == NULL ? p->name : first;
+        if (gate_param(model, p, &w, tensor, err) != DCPK_OK)
+            return err->status;
+    }
+    for (size_t i = 0; i < options->n_swiglu_modules; i++)
+        if (first == NULL || !w.is_used[i])
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "no fc1 lies in a module '%s', which is to be split%s%s%s",
+                             options->swiglu_modules[i], first == NULL ? "" : " (the first is '",
+                             first == NULL ? "" : first, first == NULL ? "" : "')");
+    return DCPK_OK;
+}
