@@ -2,6 +2,7 @@
 /* dcp.c - the PyTorch distributed checkpoint folder: the hooks that torch_dist and fsdp_dtensor
  * share. */
 #include "formats/dcp/dcp.h"
+#include "formats/dcp/pickle.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -409,6 +410,7 @@ const struct dcpk_format dcpk_format_dcp = {
     .open = open_plain,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
+    .is_known = dcpk_pickle_is_known,
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
     .check_whole = dcpk_dcp_check_whole,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "formats/dcp/pickle.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
 #include "lib/base/alloc.h"
@@ -165,6 +166,7 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .open = fd_open,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
+    .is_known = dcpk_pickle_is_known,
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
     .check_whole = fd_check_whole,

@@ -56,26 +56,28 @@ static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
     return st;
 }
 
-/* The source's state as it is: its bytes, or between formats its value. One that cannot be read is
- * dropped: *payload stays. */
+/* The source's state as it is: its bytes, or between formats its value. One that cannot be read,
+ * or holds what Python would import or call, is dropped: *payload stays. */
 static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payload,
                                struct dcpk_error *err)
 {
     const struct dcpk_object *object = x->model->extras[i].object;
     struct dcpk_checkpoint *source = x->model->ckpt;
-    const struct dcpk_value *value;
-    dcpk_status st;
+    const bool is_as_stored = source->format == x->out->format;
+    const struct dcpk_value *value = NULL;
+    dcpk_status st = DCPK_OK;
 
     x->is_carried[i] = true;
-    if (source->format == x->out->format)
-        return dcpk_output_add_payload(x->out, NULL, object, payload, err);
-    st = source->format->load_object(source, object, x->out->arena, &value, err);
+    if (!is_as_stored)
+        st = source->format->load_object(source, object, x->out->arena, &value, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_add_payload(x->out, value, is_as_stored ? object : NULL, payload, err);
     if (dcpk_status_is_content(st)) {
         dcpk_output_event(x->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         return DCPK_OK;
     }
-    return st == DCPK_OK ? dcpk_output_add_payload(x->out, value, NULL, payload, err) : st;
+    return st;
 }
 
 /* The extra state of one layer and expert of a module, `module` with the ending. */

@@ -7,6 +7,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
+#include "formats/dcp/pickle.h"
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_rng.h"
 #include "lib/base/text.h"
@@ -285,6 +286,7 @@ const struct dcpk_format dcpk_format_torch_dist = {
     .open = td_open,
     .locate = dcpk_dcp_locate,
     .load_object = dcpk_dcp_load_object,
+    .is_known = dcpk_pickle_is_known,
     .outline_object = dcpk_dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
     .load_common = td_load_common,

@@ -7,6 +7,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/item.h"
+#include "formats/dcp/pickle.h"
 #include "formats/megatron/megatron.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/checked.h"
@@ -195,6 +196,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .locate = dcpk_zarr_locate,
     .decode = dcpk_zarr_decode,
     .load_object = zarr_load_object,
+    .is_known = dcpk_pickle_is_known,
     .outline_object = zarr_outline_object,
     .each_record = dcpk_dcp_each_record,
     .load_common = zarr_load_common,

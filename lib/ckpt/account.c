@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/strange.h"
 
 #define MOST_NAMED 3 /* unknown keys in a message */
 
@@ -129,9 +130,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     if (st != DCPK_OK)
         return st;
     (*model)->flags = flags;
-    st = ckpt->format->to_model(ckpt, *model, err);
-    if (st != DCPK_OK)
-        return st;
+    if (ckpt->format->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
+        return err->status;
     tell_left_out(*model);
     return find_unknown(*model, err);
 }

@@ -90,6 +90,9 @@ struct dcpk_format {
      * naming what is missing and the sign of it; DCPK_EIO where the system does not say.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    /* May an object item of this format hold this class, function or call? Anything else is kept
+     * out of what is written, since Python would import or call it on loading. */
+    bool (*is_known)(const char *module, const char *name);
     /* Optional. Runs exactly once for each state allocated, also after open() failed. */
     void (*close)(struct dcpk_checkpoint *ckpt);
 

@@ -8,6 +8,8 @@
 #include <xxhash.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/summary.h"
 
 dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
                             struct dcpk_output **out, struct dcpk_error *err)
@@ -54,9 +56,36 @@ dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_ou
     return st;
 }
 
-dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
-                                    const struct dcpk_object *source, uint32_t *payload,
-                                    struct dcpk_error *err)
+/* Nothing is written that Python would import or call on loading, but for what the format knows. */
+static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_value *value,
+                                 const struct dcpk_object *source, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = NULL;
+    const char *module, *name;
+    bool found = false;
+    dcpk_status st = DCPK_OK;
+
+    if (out->format->is_known == NULL) /* writes no pickles */
+        return DCPK_OK;
+    if (source != NULL) {
+        arena = dcpk_arena_new(0, err);
+        if (arena == NULL)
+            return err->status;
+        st = out->source->format->outline_object(out->source, source, arena, &value, err);
+    }
+    if (st == DCPK_OK)
+        st = dcpk_value_find_unknown(value, out->format->is_known, &found, &module, &name, err);
+    if (st == DCPK_OK && found)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                       "'%s' holds '%s.%s', which Python would import or call on loading",
+                       source == NULL ? "a value to be written" : source->key, module, name);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+static dcpk_status add_payload(struct dcpk_output *out, const struct dcpk_value *value,
+                               const struct dcpk_object *source, uint32_t *payload,
+                               struct dcpk_error *err)
 {
     dcpk_status st = dcpk_grow(&out->payloads, &out->payloads_capacity, out->n_payloads,
                                sizeof *out->payloads, err);
@@ -66,6 +95,21 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
     out->payloads[out->n_payloads] = (struct dcpk_out_payload){.value = value, .source = source};
     *payload = (uint32_t)out->n_payloads++;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
+                                    const struct dcpk_object *source, uint32_t *payload,
+                                    struct dcpk_error *err)
+{
+    if (check_payload(out, value, source, err) != DCPK_OK)
+        return err->status;
+    return add_payload(out, value, source, payload, err);
+}
+
+dcpk_status dcpk_output_keep_payload(struct dcpk_output *out, const struct dcpk_object *source,
+                                     uint32_t *payload, struct dcpk_error *err)
+{
+    return add_payload(out, NULL, source, payload, err);
 }
 
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,

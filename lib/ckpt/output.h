@@ -154,9 +154,16 @@ void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */
 /* Append; `tensor` and what it points to must live in out->arena or the source's. */
 dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
                                    struct dcpk_error *err);
+/*
+ * An object item: `value`, or the bytes of `source` as they are. Errors: DCPK_EUNSUPPORTED when it
+ * holds a class, function or call that out->format does not know (is_known); those of reading it.
+ */
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload,
                                     struct dcpk_error *err);
+/* An object item of a checkpoint that is taken over as it is, with whatever it holds. */
+dcpk_status dcpk_output_keep_payload(struct dcpk_output *out, const struct dcpk_object *source,
+                                     uint32_t *payload, struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,
                                    struct dcpk_error *err);
 dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,

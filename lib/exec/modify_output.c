@@ -207,7 +207,7 @@ static dcpk_status add_objects(struct grouping *g, uint32_t first, struct dcpk_e
     struct dcpk_output *out = g->m->out;
     const struct dcpk_object *object = &g->m->ckpt->objects[first - g->m->ckpt->n_tensors];
     uint32_t payload = 0;
-    dcpk_status st = dcpk_output_add_payload(out, NULL, object, &payload, err);
+    dcpk_status st = dcpk_output_keep_payload(out, object, &payload, err);
 
     if (st == DCPK_OK && !g->m->is_rewritten) {
         out->payloads[payload].offset_bytes = object->place.offset_bytes;
