@@ -256,6 +256,36 @@ static bool has_role(const struct dcpk_param *p, enum dcpk_role role)
     return p->tensor[role] != DCPK_NO_TENSOR;
 }
 
+/* Has it moments and, unlike a parameter in fp32, a master beside its weight? */
+static bool asks_master(const struct dcpk_model *model, const struct dcpk_param *p)
+{
+    return has_role(p, DCPK_EXP_AVG) && has_role(p, DCPK_WEIGHT) &&
+           model->tensors[p->tensor[DCPK_WEIGHT]].dtype != DCPK_F32;
+}
+
+/* A lost master would be made anew from its rounded weight. Some optimizers keep none at all. */
+static dcpk_status check_masters(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_param *lacking = NULL;
+    size_t n_masters = 0;
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        const struct dcpk_param *p = &model->params[i];
+
+        if (!asks_master(model, p))
+            continue;
+        if (has_role(p, DCPK_MASTER))
+            n_masters++;
+        else if (lacking == NULL)
+            lacking = p;
+    }
+    if (lacking == NULL || n_masters == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "'%s' has exp_avg but no fp32 master, which %zu other parameters have",
+                     lacking->name, n_masters);
+}
+
 /* State of what is not there: a part of a checkpoint is missing, or its names are wrong. Where one
  * parameter has both of Adam's moments, none has one of them alone. */
 static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_error *err)
@@ -290,6 +320,8 @@ dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_op
 
     if (st == DCPK_OK)
         st = check_values(model, err);
+    if (st == DCPK_OK)
+        st = check_masters(model, err);
     if (st == DCPK_OK)
         st = dcpk_rules_gate(model, options, err);
     if (st == DCPK_OK)

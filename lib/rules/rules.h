@@ -64,8 +64,9 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 /* Set every parameter's live spellings for the target. */
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err);
 
-/* All of the above, in that order. Errors also: DCPK_EFORMAT for optimizer state without a weight:
- * from here on every parameter has a value (dcpk_model_value). */
+/* All of the above, in that order. Errors also: DCPK_EFORMAT for optimizer state without a weight,
+ * or for some parameters without the masters that others have: from here on every parameter has a
+ * value (dcpk_model_value). */
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err);
 
