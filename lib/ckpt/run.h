@@ -99,9 +99,10 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
 const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES]);
 
 /*
- * The path that means iteration `iteration` of what `path` means: its folder in a run folder, or in
- * an archive. chosen: set on success only. Errors: DCPK_EUSAGE when the path is itself another
- * iteration; DCPK_EFORMAT when the run folder has no such folder: names what it has; DCPK_EIO.
+ * The path that means iteration `iteration` of what `path` means: its folder in a run folder, in
+ * an archive, or in a folder of an archive. chosen: set on success only. Errors: DCPK_EUSAGE when
+ * the path is itself another iteration; DCPK_EFORMAT when the run folder has no such folder: names
+ * what it has; DCPK_EIO.
  */
 dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCPK_RUN_PATH_BYTES],
                             struct dcpk_error *err);

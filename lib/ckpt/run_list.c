@@ -219,7 +219,7 @@ static dcpk_status no_such(const char *path, int64_t iteration, struct dcpk_erro
     return st;
 }
 
-/* A checkpoint itself, or a folder in an archive: it can only be that iteration already. */
+/* A checkpoint itself: it can only be that iteration already. */
 static dcpk_status check_is(const char *path, int64_t iteration, struct dcpk_error *err)
 {
     char number[DCPK_ITERATION_TEXT_BYTES];
@@ -234,7 +234,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCP
                             struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
-    bool is_run_folder = false, is_inner;
+    bool is_run_folder, is_inner;
     char *folder = NULL;
     dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
@@ -242,10 +242,11 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCP
         st = dcpk_fail(err, DCPK_EUSAGE, "the path '%.100s...' is too long", path);
     if (st != DCPK_OK)
         return st;
-    is_inner = dcpk_run_split(path, chosen) != NULL;
+    is_inner = kind == DCPK_PATH_NOTHING && dcpk_run_split(path, chosen) != NULL;
     snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", path);
     if (kind == DCPK_PATH_NOTHING && !is_inner) /* opening it says what is wrong */
         return DCPK_OK;
+    is_run_folder = is_inner && dcpk_run_path_iteration(path) == DCPK_ITERATION_UNKNOWN;
     if (kind == DCPK_PATH_FOLDER)
         st = is_run(path, &is_run_folder, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FILE && !is_run_folder)
@@ -259,8 +260,9 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCP
         snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s:%s", path, folder + 1);
     } else {
         snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", folder);
-        st = dcpk_run_look(folder, 0, &kind, err);
-        if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
+        if (!is_inner) /* opening an archive says what is not in it */
+            st = dcpk_run_look(folder, 0, &kind, err);
+        if (st == DCPK_OK && !is_inner && kind != DCPK_PATH_FOLDER)
             st = no_such(path, iteration, err);
     }
     dcpk_free(folder);

@@ -51,12 +51,15 @@ for name in two.tar:ckpt/iter_0000004 two.tar:iter_0000008 two.tar:/ckpt/iter_00
     "$DCPKIT" inspect -q "$name" | grep ^checkpoint
 done
 "$DCPKIT" inspect -q --iteration 8 two.tar | grep ^checkpoint
+"$DCPKIT" inspect -q --iteration 8 two.tar:ckpt | grep ^checkpoint
 run hash two.tar:ckpt/iter_0000004 && diff hashes "$GOT/said" && echo "hash: the same"
 run convert --iteration 4 --to fsdp_dtensor --weights-only two.tar out3 && diff -r out out3 && echo "converted: the same"
 run convert --resume --to fsdp_dtensor --weights-only two.tar:iter_0000004 out3 && grep -o '^already complete' "$GOT/said"
 cp two.tar a:b.tar && "$DCPKIT" inspect a:b.tar:iter_0000004 | grep ^checkpoint
 refuses "two of them" 3 "2 checkpoints and not one tracker.*'ckpt/iter_0000008'; name the one.*ARCHIVE:FOLDER" "$DCPKIT" hash two.tar
 refuses "not in it" 3 "2 checkpoints and not one called 'iter_0000005': 'ckpt/iter_0000004'" "$DCPKIT" hash --iteration 5 two.tar
+refuses "not in its folder" 3 "not one called 'ckpt/iter_0000005'" "$DCPKIT" hash --iteration 5 two.tar:ckpt
+refuses "another one in it" 2 "is itself a checkpoint" "$DCPKIT" hash --iteration 5 two.tar:ckpt/iter_0000004
 refuses "half a name" 3 "not one called '0000004'" "$DCPKIT" hash two.tar:0000004
 refuses "no such archive" 4 "No such file" "$DCPKIT" hash three.tar:iter_0000004
 refuses "onto its archive" 2 "is the input" "$DCPKIT" convert --force --to zarr two.tar:iter_0000004 two.tar
