@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "formats/formats.h"
@@ -46,6 +48,21 @@ static dcpk_status check_path(const char *what, const char *path,
     return DCPK_OK;
 }
 
+/* One of two files would replace the other; a device takes both. */
+static dcpk_status check_two_paths(const char *report, const char *hashes, struct dcpk_error *err)
+{
+    struct dcpk_path there;
+
+    if (report == NULL || hashes == NULL || strcmp(report, hashes) != 0)
+        return DCPK_OK;
+    if (dcpk_path_look(AT_FDCWD, report, 0, &there, err) != DCPK_OK)
+        return err->status;
+    if (there.kind == DCPK_PATH_NOTHING || there.kind == DCPK_PATH_FILE)
+        return dcpk_fail(err, DCPK_EUSAGE, "the report and the list of hashes are both '%s'",
+                         report);
+    return DCPK_OK;
+}
+
 /* What is told at the end can be told; of rank 0. */
 static dcpk_status check_outlets(const struct dcpk_convert_args *a,
                                  const struct dcpk_convert_options *options, bool may_replace,
@@ -58,7 +75,7 @@ static dcpk_status check_outlets(const struct dcpk_convert_args *a,
     if (check_path("report", a->report_path, options, may_replace, err) ||
         check_path("list of hashes", a->hashes_path, options, may_replace, err))
         return err->status;
-    return DCPK_OK;
+    return check_two_paths(a->report_path, a->hashes_path, err);
 }
 
 /* A file that an earlier run wrote, whose output this one found complete, stays as it is. */
