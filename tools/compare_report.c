@@ -14,60 +14,88 @@ static const char *const kinds[DCPK_N_DIFFERENCES] = {
     [DCPK_ELEMENTS_DIFFER] = "elements", [DCPK_VALUE_DIFFERS] = "value",
 };
 
-static void put_text(const char *before, const char *text)
+static void put_text(struct dcpk_bytes *line, const char *before, const char *text)
 {
     if (text == NULL)
         return;
-    fputs(before, stdout);
-    dcpk_cli_put_text(stdout, text);
+    dcpk_bytes_text(line, before);
+    dcpk_bytes_text(line, text);
 }
 
-static void print_measured(const struct dcpk_compare *m)
+static void put_how_far(struct dcpk_bytes *line, const struct dcpk_compare *m)
 {
     if (m->equal)
-        printf(": %" PRIu64 " elements differ within the tolerance", m->n_unequal_bits);
+        dcpk_bytes_printf(line, ": %" PRIu64 " elements differ within the tolerance",
+                          m->n_unequal_bits);
     else
-        printf(": %" PRIu64 " elements differ", m->n_different);
-    printf("; max abs %.3g, max rel %.3g", m->max_abs, m->max_rel);
+        dcpk_bytes_printf(line, ": %" PRIu64 " elements differ", m->n_different);
+    dcpk_bytes_printf(line, "; max abs %.3g, max rel %.3g", m->max_abs, m->max_rel);
     if (m->has_ulp)
-        printf(", max ULP %" PRIu64, m->max_ulp);
+        dcpk_bytes_printf(line, ", max ULP %" PRIu64, m->max_ulp);
     if (m->n_nan > 0)
-        printf(", NaN on one side in %" PRIu64, m->n_nan);
+        dcpk_bytes_printf(line, ", NaN on one side in %" PRIu64, m->n_nan);
 }
 
-/* "\n    decoder.layers.mlp.linear_fc2.weight[1, 32, 42]: A -0.00455, B -0.0065" */
-static void print_place(const struct dcpk_difference_place *place)
+static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
 {
-    put_text("\n    ", place->key);
-    put_text("", place->index);
-    put_text(": A ", place->a);
-    put_text(", B ", place->b);
-}
-
-static void print_difference(const struct dcpk_difference *d)
-{
-    dcpk_cli_put_text(stdout, d->name);
-    put_text(" ", d->part);
+    dcpk_bytes_text(line, d->name);
+    put_text(line, " ", d->part);
     switch (d->kind) {
     case DCPK_ONLY_IN_A:
     case DCPK_ONLY_IN_B:
-        printf(": only in %s", d->kind == DCPK_ONLY_IN_A ? "A" : "B");
-        put_text(": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
+        dcpk_bytes_printf(line, ": only in %s", d->kind == DCPK_ONLY_IN_A ? "A" : "B");
+        put_text(line, ": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
         break;
     case DCPK_ELEMENTS_DIFFER:
-        put_text(" ", d->a);
-        print_measured(&d->measured);
-        print_place(&d->place);
+        put_text(line, " ", d->a);
+        put_how_far(line, &d->measured);
         break;
     case DCPK_SHAPE_DIFFERS:
     case DCPK_DTYPE_DIFFERS:
     case DCPK_VALUE_DIFFERS:
     case DCPK_N_DIFFERENCES:
-        put_text(": A has ", d->a);
-        put_text(", B ", d->b);
+        put_text(line, ": A has ", d->a);
+        put_text(line, ", B ", d->b);
         break;
     }
+}
+
+/* "decoder.layers.mlp.linear_fc2.weight[1, 32, 42]: A -0.00455, B -0.0065" */
+static void put_where(struct dcpk_bytes *line, const struct dcpk_difference_place *place)
+{
+    put_text(line, "", place->key);
+    put_text(line, "", place->index);
+    put_text(line, ": A ", place->a);
+    put_text(line, ", B ", place->b);
+}
+
+/* A paragraph of its own. */
+static void print_line(const struct dcpk_bytes *line, int column)
+{
+    printf("%*s", column, "");
+    dcpk_cli_put_wrapped(stdout, (const char *)line->data, line->n_bytes, (size_t)column,
+                         (size_t)column + 4);
     putchar('\n');
+}
+
+static dcpk_status print_difference(const struct dcpk_difference *d, struct dcpk_error *err)
+{
+    struct dcpk_bytes what = {0}, where = {0};
+    dcpk_status st;
+
+    put_what(&what, d);
+    if (d->place.key != NULL)
+        put_where(&where, &d->place);
+    st = dcpk_bytes_status(&what, err);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&where, err);
+    if (st == DCPK_OK)
+        print_line(&what, 2);
+    if (st == DCPK_OK && where.n_bytes > 0)
+        print_line(&where, 4);
+    dcpk_bytes_release(&what);
+    dcpk_bytes_release(&where);
+    return st;
 }
 
 static bool is_told(const struct dcpk_difference *d)
@@ -76,13 +104,13 @@ static bool is_told(const struct dcpk_difference *d)
 }
 
 /* most: of differences of elements, which come last; 0: all. */
-static void print_list(const char *title, const struct dcpk_differences *list, bool all,
-                       uint64_t most)
+static dcpk_status print_list(const char *title, const struct dcpk_differences *list, bool all,
+                              uint64_t most, struct dcpk_error *err)
 {
     uint64_t n_left = 0, n_elements = 0;
 
     if (list->n == 0)
-        return;
+        return DCPK_OK;
     printf("%s (%" PRIu64 "):\n", title, list->n);
     for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next) {
         if (!all && !is_told(d)) {
@@ -91,14 +119,15 @@ static void print_list(const char *title, const struct dcpk_differences *list, b
         }
         if (is_told(d) && ++n_elements > most && most > 0)
             continue;
-        fputs("  ", stdout);
-        print_difference(d);
+        if (print_difference(d, err) != DCPK_OK)
+            return err->status;
     }
     if (most > 0 && n_elements > most)
         printf("  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)\n",
                n_elements - most);
     if (n_left > 0)
         printf("  %" PRIu64 " things that only one of the two keeps (--json lists them)\n", n_left);
+    return DCPK_OK;
 }
 
 static void print_parts(const struct dcpk_compare_report *report)
@@ -122,9 +151,10 @@ dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_
 {
     char size[DCPK_SIZE_TEXT_BYTES];
 
-    print_list("different", &report->differences, true, top);
-    print_list("layout differs", &report->layout, true, 0);
-    print_list("tolerated", &report->tolerated, false, top);
+    if (print_list("different", &report->differences, true, top, err) ||
+        print_list("layout differs", &report->layout, true, 0, err) ||
+        print_list("tolerated", &report->tolerated, false, top, err))
+        return err->status;
     print_parts(report);
     if (report->is_logical)
         printf("compared    %" PRIu64 " parameters, ", report->n_params);
