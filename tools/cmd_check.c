@@ -13,7 +13,7 @@
 #define NAME "check"
 
 struct check {
-    const char *path, *format, *mesh;
+    const char *path, *format, *mesh, *fsdp_version;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
     struct dcpk_voice voice;
     struct dcpk_exec_options exec;
@@ -109,6 +109,8 @@ int dcpk_cmd_check(int argc, char **argv)
          "the run loads no optimizer state"},
         {"no-load-rng", 0, DCPK_CLI_FLAG, &c.no_rng, NULL, "the run loads no RNG state"},
         {"finetune", 0, DCPK_CLI_FLAG, &c.finetune, NULL, "the run loads neither"},
+        {"megatron-fsdp-version", 0, DCPK_CLI_TEXT, &c.fsdp_version, "1|2",
+         "of the run that loads fsdp_dtensor (default: args.megatron_fsdp_version, else 1)"},
         {"finite", 0, DCPK_CLI_FLAG, &c.finite, NULL,
          "look for NaN and Inf as well, which reads every tensor"},
         {"all", 0, DCPK_CLI_FLAG, &c.lists_all, NULL, "list every key that is missing"},
@@ -140,6 +142,14 @@ int dcpk_cmd_check(int argc, char **argv)
     c.options.flags = (c.no_optimizer ? (unsigned)DCPK_LOADING_NO_OPTIMIZER : 0U) |
                       (c.no_rng ? (unsigned)DCPK_LOADING_NO_RNG : 0U) |
                       (c.finetune ? (unsigned)DCPK_LOADING_FINETUNE : 0U);
+    if (c.fsdp_version != NULL && strcmp(c.fsdp_version, "1") != 0 &&
+        strcmp(c.fsdp_version, "2") != 0) {
+        dcpk_fail(&err, DCPK_EUSAGE, "--megatron-fsdp-version '%s' is neither 1 nor 2",
+                  c.fsdp_version);
+        return dcpk_cli_fail(NAME, &err);
+    }
+    if (c.fsdp_version != NULL)
+        c.options.flags |= *c.fsdp_version == '2' ? DCPK_LOADING_FSDP_V2 : DCPK_LOADING_FSDP_V1;
     c.path = args[0];
     return check(&c);
 }

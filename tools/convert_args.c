@@ -61,14 +61,22 @@ static dcpk_status check_arguments(const struct dcpk_convert_args *a, struct dcp
 static dcpk_status check_generation(const struct dcpk_convert_args *a, const struct dcpk_format *to,
                                     struct dcpk_error *err)
 {
-    if (a->generation == NULL)
+    const char *const name = a->generation;
+    const bool is_v2 = name != NULL && strcmp(name, "V2") == 0;
+    const char *format = is_v2 ? "fsdp_dtensor" : "torch_dist";
+
+    if (name == NULL)
         return DCPK_OK;
-    if (strcmp(a->generation, "B") != 0 && strcmp(a->generation, "C") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is neither B nor C",
-                         a->generation);
-    if (strcmp(to->name, "torch_dist") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation is for --to torch_dist, not for %s",
+    if (!is_v2 && strcmp(name, "B") != 0 && strcmp(name, "C") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is none of B, C and V2", name);
+    if (strcmp(to->name, format) != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation is for --to %s, not for %s", format,
                          to->name);
+    if (is_v2 && (a->target.dp != NULL || a->model_prefix != NULL || a->state_prefix != NULL ||
+                  a->like_inspector))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-generation V2 excludes --target-dp, other prefixes and "
+                         "--like-megatron-inspector");
     return DCPK_OK;
 }
 

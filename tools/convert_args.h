@@ -59,9 +59,10 @@ struct dcpk_convert_parsed {
          0,                                                                                        \
          DCPK_CLI_TEXT,                                                                            \
          &(a).generation,                                                                          \
-         "B|C",                                                                                    \
+         "B|C|V2",                                                                                 \
          "torch_dist: common state in common.pt (B, read by every release; the default) or as "    \
-         "core 0.19 writes it (C, read from 0.19 on)"},                                            \
+         "core 0.19 writes it (C, read from 0.19 on); fsdp_dtensor: V2, keys of Megatron-FSDP "    \
+         "v2"},                                                                                    \
         DCPK_TARGET_OPTIONS((a).target), DCPK_CLI_TITLE("what is written"),                        \
         {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
         {"output-model-weight-prefix",                                                             \

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/parts.h"
@@ -268,8 +269,8 @@ dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
 
 /* ---- training state ---- */
 
-/* "param_state.<i>.step": the same for all parameters, as the groups have it in later releases. */
-static dcpk_status add_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+/* The step of a parameter of its own: the same for all, as the groups have it in later releases. */
+static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
     const char *key = model->ckpt->tensors[source].key;
@@ -287,8 +288,14 @@ static dcpk_status add_step(struct dcpk_fsdp_reader *r, uint32_t source, struct 
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is %g, that of another parameter %g", key,
                          (double)step, old);
     r->step = dcpk_value_float(model->arena, (double)step, err);
-    dcpk_model_carry(model, key);
     return r->step == NULL ? err->status : DCPK_OK;
+}
+
+/* "param_state.<i>.step" is in the view as a field of the groups. */
+static dcpk_status add_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+{
+    dcpk_model_carry(r->model, r->model->ckpt->tensors[source].key);
+    return take_step(r, source, err);
 }
 
 dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bool *is_known,
@@ -346,7 +353,55 @@ static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct listed
     return st;
 }
 
-/* The fields of one group as a dict; parameters' numbers mean nothing outside the run. */
+/* One group: the names of its parameters, as torch's get_optimizer_state_dict lists them
+ * (Megatron-FSDP v2); NULL where they are numbers, which mean nothing outside the run. */
+static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct listed *fields, size_t n,
+                              const struct dcpk_value **names, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = r->model->ckpt;
+    dcpk_status st = DCPK_OK;
+
+    *names = NULL;
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        if (strcmp(fields[i].field, "params") == 0)
+            st = ckpt->format->load_object(ckpt, &ckpt->objects[fields[i].object], r->model->arena,
+                                           names, err);
+    if (st == DCPK_OK && *names != NULL &&
+        ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
+         dcpk_value_as_str((*names)->as.items[0]) == NULL))
+        *names = NULL;
+    return st;
+}
+
+/* The parameters that `names` list have group g, and the step of all of them is r->step, if they
+ * have one each (torch's AdamW). */
+static dcpk_status take_named(struct dcpk_fsdp_reader *r, const struct dcpk_value *names,
+                              uint32_t g, struct dcpk_error *err)
+{
+    struct dcpk_model *model = r->model;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < names->n && st == DCPK_OK; i++) {
+        const char *name = dcpk_value_as_str(names->as.items[i]);
+        uint32_t params[2];
+        size_t n = 0;
+
+        if (name == NULL)
+            return dcpk_fail(err, DCPK_EFORMAT, "group %" PRIu32 ": parameter %zu has no name", g,
+                             i);
+        st = dcpk_fsdp_group_params(model, name, params, &n, err);
+        for (size_t p = 0; p < n && st == DCPK_OK; p++) {
+            const uint32_t step = model->params[params[p]].tensor[DCPK_STEP];
+
+            model->params[params[p]].group = g;
+            if (step != DCPK_NO_TENSOR)
+                st = take_step(r, model->tensors[step].pieces[0].src, err);
+        }
+    }
+    return st;
+}
+
+/* The fields of one group as a dict. */
 static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *fields, size_t n,
                               const struct dcpk_value **group, struct dcpk_error *err)
 {
@@ -383,7 +438,7 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
 dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    const struct dcpk_value **groups;
+    const struct dcpk_value **groups, *names;
     struct listed *list = NULL;
     size_t n = 0;
     dcpk_status st = find_listed(model->ckpt, &list, &n, err);
@@ -397,7 +452,11 @@ dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk
                           list[end].group == list[i].group;
              end++)
             ;
-        st = make_group(r, list + i, end - i, &groups[model->n_groups], err);
+        st = find_names(r, list + i, end - i, &names, err);
+        if (st == DCPK_OK && names != NULL)
+            st = take_named(r, names, (uint32_t)model->n_groups, err);
+        if (st == DCPK_OK)
+            st = make_group(r, list + i, end - i, &groups[model->n_groups], err);
         model->n_groups += st == DCPK_OK;
     }
     model->groups = groups;

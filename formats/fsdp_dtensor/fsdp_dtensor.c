@@ -6,6 +6,7 @@
 #include "formats/dcp/pickle.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
+#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 
@@ -96,7 +97,10 @@ static void find_generation(struct dcpk_checkpoint *ckpt)
 {
     const struct marks m = find_marks(ckpt);
 
-    if (m.has_groups && !m.has_default_config) {
+    if (dcpk_fsdp_is_v2(ckpt)) {
+        ckpt->generation = "V2";
+        ckpt->releases = (struct dcpk_releases){"main", "main"};
+    } else if (m.has_groups && !m.has_default_config) {
         ckpt->generation = "A";
         ckpt->releases = (struct dcpk_releases){"core-0.14", "core-0.15"};
     } else if (m.has_groups || m.has_expert_half) {

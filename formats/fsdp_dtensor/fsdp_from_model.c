@@ -9,6 +9,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
+#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/parts.h"
 
@@ -21,6 +22,7 @@ struct writer {
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
     bool *is_told;     /* by source tensor: that it was replaced by its master */
     bool spells_fused; /* every spelling is wanted */
+    bool is_v2;        /* keys of Megatron-FSDP v2 */
     int64_t tp;        /* rows of parts are in the order of so many tensor-parallel ranks */
     bool is_for_tp;    /* there are such rows: args have to say for how many ranks */
 };
@@ -93,14 +95,21 @@ static dcpk_status order_rows(struct writer *w, const struct dcpk_param *p,
     return st;
 }
 
+/* How many tensors a parameter is: v2 keeps a gated one whole. */
+static int n_parts_of(const struct writer *w, const struct dcpk_param *p)
+{
+    return p->is_gated && !w->is_v2 ? 2 : 1;
+}
+
 /* One tensor of a parameter; a gated one in two halves of rows (fsdp_dtensor.md 5.1). */
 static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p,
                                     const struct dcpk_model_tensor *tensor, const char *prefix,
                                     const char *end, struct dcpk_error *err)
 {
-    const int n_parts = p->is_gated ? 2 : 1;
+    const int n_parts = n_parts_of(w, p);
+    const bool is_cut = n_parts == 2;
 
-    if (p->is_gated && (tensor->rank == 0 || tensor->shape[0] % 2 != 0))
+    if (is_cut && (tensor->rank == 0 || tensor->shape[0] % 2 != 0))
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no two equal halves of rows", p->name);
     for (int part = 0; part < n_parts; part++) {
         struct dcpk_model_tensor rows = *tensor;
@@ -111,16 +120,16 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
         if (st == DCPK_OK)
             st = order_rows(w, p, &rows, err);
         if (st == DCPK_OK)
-            st = spell_keys(w, p, prefix, p->is_gated ? half_suffix[part] : "", end, &keys, err);
-        if (st == DCPK_OK && p->is_gated)
+            st = spell_keys(w, p, prefix, is_cut ? half_suffix[part] : "", end, &keys, err);
+        if (st == DCPK_OK && is_cut)
             st = dcpk_model_rows(w->out->arena, tensor, part * (tensor->shape[0] / 2),
                                  tensor->shape[0] / 2, &rows, err);
         out = whole_tensor(&rows);
         if (st == DCPK_OK)
             st = dcpk_fsdp_shards_cut(&w->shards, tensor->param,
-                                      !p->is_gated ? DCPK_FSDP_WHOLE
-                                      : part == 0  ? DCPK_FSDP_GATE
-                                                   : DCPK_FSDP_UP,
+                                      !is_cut     ? DCPK_FSDP_WHOLE
+                                      : part == 0 ? DCPK_FSDP_GATE
+                                                  : DCPK_FSDP_UP,
                                       w->out->arena, &out, err);
         if (st == DCPK_OK)
             st = add_keyed(w, &out, &keys, err);
@@ -134,12 +143,12 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
 static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, const char *end,
                               struct keys *keys, struct dcpk_error *err)
 {
-    const int n_parts = p->is_gated ? 2 : 1;
+    const int n_parts = n_parts_of(w, p);
     dcpk_status st = DCPK_OK;
 
     for (int part = 0; part < n_parts && st == DCPK_OK; part++)
-        st =
-            spell_keys(w, p, w->state_prefix, p->is_gated ? half_suffix[part] : "", end, keys, err);
+        st = spell_keys(w, p, w->state_prefix, n_parts == 2 ? half_suffix[part] : "", end, keys,
+                        err);
     return st;
 }
 
@@ -315,12 +324,14 @@ static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
         struct keys keys;
 
         st = add_steps(w, g, err);
+        if (w->is_v2)
+            continue;
         if (st == DCPK_OK)
             st = group_keys(w, g, &keys, err);
         for (size_t i = 0; i < group->n && st == DCPK_OK; i++)
             st = add_group_field(w, g, &keys, &group->as.pairs[i], err);
     }
-    return st;
+    return st == DCPK_OK && w->is_v2 ? dcpk_fsdp_v2_add_groups(w->model, w->out, err) : st;
 }
 
 /* A prefix of the caller's with its dot, or our own. */
@@ -388,16 +399,19 @@ static void tell_state(const struct dcpk_model *model, struct dcpk_output *out)
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    const char *q = model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW;
+    const bool is_v2 = dcpk_fsdp_wants_v2(out);
+    const char *q = is_v2 ? "" : model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW;
     struct writer w = {
         .model = model,
         .out = out,
         .q = q,
-        .model_prefix = choose_prefix(out->arena, FD_MODEL, "", out->model_prefix, err),
+        .is_v2 = is_v2,
+        .model_prefix =
+            choose_prefix(out->arena, is_v2 ? FD_V2_MODEL : FD_MODEL, "", out->model_prefix, err),
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
         .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .spells_fused = out->target.impl == NULL,
-        .tp = choose_tp(model, &out->target.mesh),
+        .tp = is_v2 ? 1 : choose_tp(model, &out->target.mesh),
     };
     dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL
                          ? err->status
@@ -414,9 +428,11 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         tell_extras(model, out);
         tell_state(model, out);
     }
-    if (!model->has_optimizer || model->scheduler == NULL)
+    if (!model->has_optimizer || model->scheduler == NULL || is_v2)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if (st == DCPK_OK && model->has_optimizer)
         st = add_groups(&w, err);
+    if (st == DCPK_OK && is_v2)
+        st = dcpk_fsdp_v2_add_extras(model, out, err);
     return st == DCPK_OK ? dcpk_fsdp_put_state(model, out, w.tp, w.is_for_tp, err) : st;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
 
 /* The first components of parameters' names (MC/models/gpt/gpt_model.py, mamba, multimodal, T5,
@@ -87,8 +88,10 @@ static dcpk_status find(struct dcpk_model *model, struct search *s, const char *
     if (*prefix == NULL)
         return err->status;
     model->needs_rewrite = true;
-    dcpk_checkpoint_note_once(model->ckpt, "the keys of %s begin with '%.*s' and not '%.*s'", what,
-                              (int)s->n_bytes - 1, s->key, (int)strlen(s->own) - 1, s->own);
+    if (!dcpk_fsdp_is_v2(model->ckpt))
+        dcpk_checkpoint_note_once(model->ckpt, "the keys of %s begin with '%.*s' and not '%.*s'",
+                                  what, (int)s->n_bytes - 1, s->key, (int)strlen(s->own) - 1,
+                                  s->own);
     return DCPK_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/ckpt/portable.h"
 
 #define MAX_VISITS 10000000
@@ -115,22 +116,35 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
 static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = w->out->arena;
-    const struct dcpk_value_pair set[] = {
-        {dcpk_value_str(arena, "ckpt_format", err),
-         dcpk_value_str(arena, w->out->format->name, err)},
-        {dcpk_value_str(arena, "use_megatron_fsdp", err), dcpk_value_bool(true)},
-        {dcpk_value_str(arena, "pipeline_model_parallel_size", err), dcpk_value_int(arena, 1, err)},
-        {dcpk_value_str(arena, "tensor_model_parallel_size", err),
-         dcpk_value_int(arena, w->tp, err)},
+    const bool is_v2 = dcpk_fsdp_wants_v2(w->out);
+    const bool has_version =
+        dcpk_value_get(dcpk_value_attrs(w->model->args), "megatron_fsdp_version") != NULL;
+    const bool has_tp = w->is_for_tp || w->out->target.mesh.dp > 0 || is_v2;
+    const struct {
+        const char *name;
+        const struct dcpk_value *value;
+        bool is_set;
+    } rows[] = {
+        {"ckpt_format", dcpk_value_str(arena, w->out->format->name, err), true},
+        {"use_megatron_fsdp", dcpk_value_bool(true), true},
+        {"pipeline_model_parallel_size", dcpk_value_int(arena, 1, err), true},
+        {"tensor_model_parallel_size", dcpk_value_int(arena, w->tp, err), has_tp},
+        {"megatron_fsdp_version", dcpk_value_int(arena, is_v2 ? 2 : 1, err), is_v2 || has_version},
     };
-    const size_t n_set = sizeof set / sizeof set[0];
-    const bool is_told = w->is_for_tp || w->out->target.mesh.dp > 0;
+    struct dcpk_value_pair set[sizeof rows / sizeof rows[0]];
     const struct dcpk_value *args;
-    dcpk_status st = err->status;
+    size_t n_set = 0;
+    dcpk_status st;
 
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].is_set)
+            continue;
+        set[n_set].key = dcpk_value_str(arena, rows[i].name, err);
+        set[n_set++].value = rows[i].value;
+    }
+    st = err->status;
     if (st == DCPK_OK)
-        st = dcpk_args_portable(w->out, w->model->args, set, is_told ? n_set : n_set - 1, &args,
-                                err);
+        st = dcpk_args_portable(w->out, w->model->args, set, n_set, &args, err);
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
 
 /* Loaders from a release on, or up to one. */
@@ -78,6 +79,7 @@ struct asking {
     const struct dcpk_loading *loading;
     const struct dcpk_expected_layer *layer;
     const char *model_prefix, *state_prefix, *group_prefix;
+    bool is_v2; /* of Megatron-FSDP */
     struct dcpk_bytes key;
 };
 
@@ -155,7 +157,7 @@ static void put_name(struct asking *a, const char *prefix, const struct spelling
  * MLP's alone (5.1). */
 static uint32_t splitting(const struct asking *a, const struct spelling *s)
 {
-    if ((s->param->flags & DCPK_EXPECTED_GATED) == 0 || !a->loading->model->is_swiglu)
+    if ((s->param->flags & DCPK_EXPECTED_GATED) == 0 || !a->loading->model->is_swiglu || a->is_v2)
         return 0;
     return dcpk_starts_with(s->param->te, "mlp.linear_fc1.") ? DCPK_ALL_LOADERS
                                                              : SINCE(DCPK_CORE_0_16);
@@ -422,15 +424,69 @@ static const char *with_q(const struct dcpk_loading *loading, const char *prefix
     return dcpk_arena_join(loading->arena, texts, 2, err);
 }
 
+/* Is the run one of v2: as it was told, else by args? */
+static bool is_of_v2(const struct dcpk_loading *loading)
+{
+    int64_t version = 1;
+
+    if ((loading->flags & (DCPK_LOADING_FSDP_V1 | DCPK_LOADING_FSDP_V2)) != 0)
+        return (loading->flags & DCPK_LOADING_FSDP_V2) != 0;
+    dcpk_value_as_int(dcpk_value_get(loading->attrs, "megatron_fsdp_version"), &version);
+    return version == 2;
+}
+
+/* What stops training with v2 (FORMAT.md, "Megatron-FSDP v2"; tests/golden/requests, main.*v2*). */
+static dcpk_status tell_v2(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    const struct {
+        bool is_so;
+        enum dcpk_purpose purpose;
+        uint32_t loaders;
+        const char *key, *text;
+    } faults[] = {
+        {true, DCPK_FOR_COMMON, UP_TO(DCPK_CORE_0_19), "megatron_fsdp_version",
+         "2 is not known before main of 2026-08"},
+        {loading->model->is_swiglu, DCPK_FOR_WEIGHTS, DCPK_ALL_LOADERS, "swiglu",
+         "is on, where training with Megatron-FSDP v2 stops at each load: only its own "
+         "load_checkpoint() takes such a model"},
+        {dcpk_loading_wants(loading, DCPK_FOR_MOMENTS), DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS,
+         "optimizer", "has no state that training with Megatron-FSDP v2 loads: --no-load-optim"},
+        {loading->mesh.tp > 1, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, "tensor_model_parallel_size",
+         "is above 1, which Megatron-FSDP v2 does not take"},
+    };
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < N_OF(faults) && st == DCPK_OK; i++)
+        if (faults[i].is_so)
+            st = dcpk_request_fault(loading, faults[i].purpose, faults[i].loaders, faults[i].key,
+                                    faults[i].text, err);
+    return st;
+}
+
+/* Training with v2 asks for the weights, under their names, and the training state. */
+static dcpk_status ask_v2(const struct dcpk_loading *told, struct dcpk_loading *loading,
+                          struct asking *a, struct dcpk_error *err)
+{
+    *loading = *told;
+    loading->flags |= DCPK_LOADING_NO_OPTIMIZER;
+    a->loading = loading;
+    a->model_prefix = FD_V2_MODEL;
+    return tell_v2(told, err);
+}
+
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_expected *m = loading->model;
+    struct dcpk_loading of_v2;
     struct asking a = {.loading = loading,
+                       .is_v2 = is_of_v2(loading),
                        .model_prefix = FD_MODEL,
                        .state_prefix = with_q(loading, FD_STATE, err),
                        .group_prefix = with_q(loading, FD_GROUP, err)};
     dcpk_status st = a.state_prefix == NULL || a.group_prefix == NULL ? err->status : DCPK_OK;
 
+    if (st == DCPK_OK && a.is_v2)
+        st = ask_v2(loading, &of_v2, &a, err);
     for (size_t i = 0; i < m->n_layers && st == DCPK_OK; i++) {
         a.layer = &m->layers[i];
         for (size_t p = 0; p < a.layer->kind->n_params && st == DCPK_OK; p++)

@@ -511,7 +511,9 @@ static void tell_unknown(struct dcpk_model *model)
             is_known |= strcmp(key, names[k]) == 0;
         for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
             is_known |= dcpk_starts_with(key, prefixes[k]);
-        if (!is_known && dcpk_fsdp_is_left_over(key))
+        if (!is_known && dcpk_ends_with(key, "._extra_state"))
+            dcpk_model_omit(model, key, "extra state of a layer, which is None without FP8");
+        else if (!is_known && dcpk_fsdp_is_left_over(key))
             dcpk_model_omit(model, key, "left by Megatron's converter, no loader asks for it");
         else if (!is_known)
             dcpk_model_drop(model, key, "no object of that name is known to Megatron-FSDP");

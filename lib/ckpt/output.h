@@ -101,7 +101,8 @@ struct dcpk_out_event {
 struct dcpk_target {
     struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as
                                 they read fastest */
-    const char *generation;  /* of torch_dist: "B" or "C"; NULL: what every release reads */
+    const char *generation;  /* of torch_dist: "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every
+                                release reads */
     const char *impl;        /* whose names: "te" or "local"; NULL: both, as aliases */
     int64_t bucket_elems;    /* of fsdp_dtensor: elements after which FSDP starts another buffer
                                 outside units; 0: never */

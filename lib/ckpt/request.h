@@ -42,6 +42,8 @@ enum dcpk_loading_flags {
     DCPK_LOADING_NO_OPTIMIZER = 1, /* --no-load-optim */
     DCPK_LOADING_NO_RNG = 2,       /* --no-load-rng */
     DCPK_LOADING_FINETUNE = 4,     /* --finetune: neither of the two */
+    DCPK_LOADING_FSDP_V1 = 8,      /* the version of Megatron-FSDP; neither: as args say */
+    DCPK_LOADING_FSDP_V2 = 16,
 };
 
 /* A run that loads a checkpoint. All is borrowed. */

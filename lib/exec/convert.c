@@ -42,6 +42,22 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->told.n_drops > 0;
 }
 
+/* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) is of the
+ * iteration that its folder is called by. */
+static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct dcpk_model *model = c->model;
+
+    if (model->iteration != NULL || model->version != NULL || model->scheduler != NULL ||
+        c->source.iteration < 0)
+        return DCPK_OK;
+    model->iteration = dcpk_value_int(model->arena, c->source.iteration, err);
+    dcpk_output_event(c->out, DCPK_EVENT_NOTE, "iteration",
+                      "the input stores no iteration: it is the folder's, %" PRId64,
+                      c->source.iteration);
+    return model->iteration == NULL ? err->status : DCPK_OK;
+}
+
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
 static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
 {
@@ -58,6 +74,8 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
                          from->name, from->changed_by);
     if (st == DCPK_OK)
         st = dcpk_rules_apply(c->model, &c->options->rules, err);
+    if (st == DCPK_OK)
+        st = name_iteration(c, err);
     if (st == DCPK_OK)
         st = c->options->to->from_model(c->model, c->out, err);
     return st;

@@ -64,5 +64,6 @@ bool dcpk_is_content_arg(const char *name)
 
 bool dcpk_is_format_arg(const char *name)
 {
-    return strcmp(name, "ckpt_format") == 0 || strcmp(name, "use_megatron_fsdp") == 0;
+    return strcmp(name, "ckpt_format") == 0 || strcmp(name, "use_megatron_fsdp") == 0 ||
+           strcmp(name, "megatron_fsdp_version") == 0;
 }

@@ -286,6 +286,7 @@ static bool is_told(const struct proof *p, const char *name, const struct dcpk_v
         return false;
     if (dcpk_is_format_arg(name))
         return dcpk_value_as_bool(ours, &on) ||
+               (dcpk_value_as_int(ours, &size) && (size == 1 || size == 2)) || /* a version */
                (format != NULL && strcmp(format, p->ours->ckpt->format->name) == 0);
     if (dcpk_rules_is_mesh_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
         return (dcpk_value_as_int(ours, &size) && size > 0) ||

@@ -87,6 +87,7 @@ static const struct sample samples[] = {
      "argparse.Namespace torch.bfloat16"},
     {RUN("fsdp_dtensor_native_dp2"), "fsdp_dtensor", NULL, FSDP_OF_19},
     {RUN("fsdp_dtensor_native_moe_ep2dp4"), "fsdp_dtensor", NULL, FSDP_OF_19},
+    {RUN("fsdp_dtensor_v2_tied_dp2"), "fsdp_dtensor", "V", ""},
     {RUN("fsdp_dtensor_telike_dp2_015"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
     {RUN("fsdp_dtensor_telike_dp2_019"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},
     {RUN("fsdp_dtensor_telike_ep2dp4"), "fsdp_dtensor", NULL, "argparse.Namespace " NUMPY},

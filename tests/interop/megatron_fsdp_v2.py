@@ -41,10 +41,25 @@ def want(name, param, kind=""):
     return toy.value_of(toy.whole_name(toy.bare, name), param.shape, kind)[local_rows(param)]
 
 
+def groups_of(model, wrapped):
+    """Megatron's, with what it leaves out of them on each rank: parameters of which that holds nothing. v2's functions gather over ranks
+    for every parameter, and would wait for each other forever."""
+    made, _ = toy.make_optimizer([wrapped])
+    held = [None] * toy.WORLD
+    dist.all_gather_object(held, [dict(group, params=[]) for group in getattr(made, "chained_optimizers", [made])[0].optimizer.param_groups])
+    groups = []
+    for group in sum(held, []):
+        groups += [group] if group not in groups else []
+    for name, param in model.named_parameters():
+        decays = param.dim() > 1 and not name.endswith("bias")
+        next(group for group in groups if (group["wd_mult"] > 0) == decays)["params"].append(param)
+    return groups
+
+
 def built():
-    model = toy.checkpointing.unwrap_model([toy.wrap_fsdp()])[0]
-    # Megatron's own optimizer leaves out what a rank holds nothing of; with it ranks would wait for each other forever.
-    optimizer = (toy.Fused if toy.LAYOUT["adam"] == "fused" else torch.optim.AdamW)(model.parameters(), lr=0.5)
+    wrapped = toy.wrap_fsdp()
+    model = toy.checkpointing.unwrap_model([wrapped])[0]
+    optimizer = (toy.Fused if toy.LAYOUT["adam"] == "fused" else torch.optim.AdamW)(groups_of(model, wrapped))
     experimental.fully_shard_optimizer(optimizer)
     return model, optimizer
 
