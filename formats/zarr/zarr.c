@@ -162,13 +162,17 @@ static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_er
     return st == DCPK_OK ? check_shards(ckpt, err) : st;
 }
 
-/* An array that cannot be read would be left out of a conversion. */
+/* An array that cannot be read would be left out, or is what another fault comes from. */
 static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                  struct dcpk_error *err)
 {
-    dcpk_status st = check_arrays(ckpt, err);
+    const struct dcpk_zarr_state *state = ckpt->state;
+    dcpk_status st = dcpk_megatron_to_model(ckpt, model, err);
 
-    return st == DCPK_OK ? dcpk_megatron_to_model(ckpt, model, err) : st;
+    if (state->headless == NULL || (st != DCPK_OK && !dcpk_status_is_content(st)))
+        return st;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return check_arrays(ckpt, err);
 }
 
 /* The backend was removed after core 0.15 (torch_dist.md 1.1). */
