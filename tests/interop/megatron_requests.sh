@@ -10,12 +10,13 @@
 # Environment:
 #   MEGATRON_TREES folder of Megatron-LM trees: core_v0.15.3 core_v0.16.1 core_v0.17.1 core_v0.18.2 core_v0.19.0 HEAD
 #   PYTHON         python with torch 2.11, numpy, einops, packaging, pyyaml, click, six, regex, pydantic,
-#                  requests; default python3
+#                  requests, psutil; default python3
 #   DCPK_KEEP=1    keep the work folder
-# About a second for a rank of a case, and ten for a release.
+# About a second for a rank of a case, and ten for a release. What dcpkit takes the requests to be is held against the
+# fixtures by tests/golden/test_requests_golden.c.
 set -u
 
-usage() { sed -n '5,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '5,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] || usage
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fixtures=$here/../golden/requests
