@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "lib/exec/finite.h"
 #include "lib/exec/verdict.h"
+#include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
@@ -13,7 +14,7 @@
 #define NAME "check"
 
 struct check {
-    const char *path, *format, *mesh, *fsdp_version;
+    const char *path, *format, *mesh, *fsdp_version, *args_path;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
     struct dcpk_voice voice;
     struct dcpk_exec_options exec;
@@ -72,11 +73,15 @@ static int report(struct check *c)
 static int check(struct check *c)
 {
     struct dcpk_holding holding = {.format = NULL};
+    struct dcpk_args_from from = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     dcpk_status st = dcpk_cli_open(c->path, c->format, &c->voice, &c->ckpt, &c->run, &err);
     int code;
 
+    if (st == DCPK_OK)
+        st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
+        c->ckpt->told_args = from.args;
         dcpk_checks_structure(&c->checks, c->ckpt);
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         st = dcpk_check_run(&holding, &c->options, &c->answer, &err);
@@ -88,6 +93,7 @@ static int check(struct check *c)
     dcpk_verdict_release(&c->answer);
     dcpk_checkpoint_close(c->ckpt);
     dcpk_run_release(&c->run);
+    dcpk_args_from_release(&from);
     return code;
 }
 
@@ -114,6 +120,7 @@ int dcpk_cmd_check(int argc, char **argv)
         {"finite", 0, DCPK_CLI_FLAG, &c.finite, NULL,
          "look for NaN and Inf as well, which reads every tensor"},
         {"all", 0, DCPK_CLI_FLAG, &c.lists_all, NULL, "list every key that is missing"},
+        DCPK_CLI_ARGS_FROM(c.args_path),
         DCPK_CLI_JSON(c.as_json),
         DCPK_CLI_THREADS(c.exec.n_threads),
         DCPK_CLI_MEMORY(c.exec.memory_bytes),

@@ -258,17 +258,18 @@ dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_te
     return dcpk_model_take_rows(arena, tensor, &block, 1, rows, err);
 }
 
-dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err)
+dcpk_status dcpk_args_take_told(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **args, struct dcpk_error *err)
 {
-    const struct dcpk_value *told = dcpk_value_attrs(model->ckpt->told_args);
-    const struct dcpk_value *stored = dcpk_value_attrs(model->args);
+    const struct dcpk_value *told = dcpk_value_attrs(ckpt->told_args);
+    const struct dcpk_value *stored = dcpk_value_attrs(*args), *both;
     const size_t n_stored = stored == NULL ? 0 : stored->n;
     struct dcpk_value_pair *pairs;
     size_t n = 0;
 
     if (told == NULL)
         return DCPK_OK;
-    pairs = dcpk_arena_array(model->arena, n_stored + told->n, sizeof *pairs, err);
+    pairs = dcpk_arena_array(arena, n_stored + told->n, sizeof *pairs, err);
     if (pairs == NULL)
         return err->status;
     for (size_t i = 0; i < n_stored; i++) {
@@ -279,8 +280,16 @@ dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_erro
     }
     for (size_t i = 0; i < told->n; i++)
         pairs[n++] = told->as.pairs[i];
-    model->args = dcpk_value_namespace(model->arena, pairs, n, err);
-    return model->args == NULL ? err->status : DCPK_OK;
+    both = dcpk_value_namespace(arena, pairs, n, err);
+    if (both == NULL)
+        return err->status;
+    *args = both;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err)
+{
+    return dcpk_args_take_told(model->ckpt, model->arena, &model->args, err);
 }
 
 void dcpk_model_read_layout(struct dcpk_model *model)

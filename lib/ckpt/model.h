@@ -230,6 +230,10 @@ dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_te
                             int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
                             struct dcpk_error *err);
 
+/* Put what the checkpoint was told of args (told_args) over *args, which may be NULL; in `arena`.
+ */
+dcpk_status dcpk_args_take_told(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **args, struct dcpk_error *err);
 /* Put what the checkpoint was told of args (told_args) over model->args as stored, which may be
  * NULL. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err);

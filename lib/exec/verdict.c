@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/layout.h"
+#include "lib/ckpt/model.h"
 #include "lib/rules/expect.h"
 #include "lib/rules/forbidden.h"
 
@@ -151,6 +152,10 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
         return st;
     if (saved->common != NULL)
         args = dcpk_value_get(saved->common, "args");
+    if (c->holding->out == NULL) /* a planned output has what was told in its own */
+        st = dcpk_args_take_told(c->holding->ckpt, arena, &args, err);
+    if (st != DCPK_OK)
+        return st;
     saved->attrs = dcpk_value_attrs(args);
     if (saved->attrs == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -61,6 +61,14 @@ convert --verify --args-from full_b --to fsdp_dtensor in_b out_b >said
 "$DCPKIT" compare-two-checkpoint full_b in_b | tail -n 1
 "$DCPKIT" compare-two-checkpoint --args-from full_b full_b in_b | tail -n 1
 "$DCPKIT" verify --against in_b out_b 2>&1 | grep -c 'note: .*in_b. has no args\|^verdict .*NOT ok'
+# check asks by them; that the folder lacks them it says all the same.
+refuses "check without" 3 'there are no args: what a loader asks for follows' "$DCPKIT" check in
+checked() { "$DCPKIT" check "$@" 2>&1 | grep -E '^(weights|moments|groups|common|not in|loads in|verdict) '; }
+checked full
+echo "told:"
+checked --args-from full in
+echo '{"num_layers": 5}' >five.json
+"$DCPKIT" check --args-from five.json full | grep -oE 'weights +FAILED'
 # One name given anew: it counts before the stored one.
 echo '{"num_layers": 5, "lr": 0.5}' >two.json
 convert --args-from two.json --to fsdp_dtensor full_b told >said && print told args.lr && print told args.hidden_size
