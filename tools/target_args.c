@@ -106,7 +106,7 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
  * (fsdp_dtensor.md 8.4). */
 static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct dcpk_error *err)
 {
-    struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
+    struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1};
     int64_t n_instances = 1, bucket_elems = -1;
     const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
                                {"ep", &m.ep, 1, MAX_DIM},
@@ -134,6 +134,7 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
     target->bucket_elems = bucket_elems >= 0                      ? bucket_elems
                            : m.dp * ELEMS_PER_RANK > BUCKET_ELEMS ? m.dp * ELEMS_PER_RANK
                                                                   : BUCKET_ELEMS;
+    m.world = m.dp * m.tp;
     m.dp /= n_instances;
     target->mesh = m;
     return DCPK_OK;

@@ -6,6 +6,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "lib/ckpt/layout.h"
 #include "lib/ckpt/portable.h"
 
 #define MAX_VISITS 10000000
@@ -109,42 +110,90 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
     return st;
 }
 
+/* Attributes that args get. */
+struct settings {
+    struct dcpk_value_pair pairs[DCPK_LAYOUT_MAX_ARGS + DCPK_N_STAGE_ARGS + 3];
+    size_t n;
+};
+
+static void set_arg(struct writer *w, struct settings *s, const char *name,
+                    const struct dcpk_value *value, struct dcpk_error *err)
+{
+    s->pairs[s->n++] = (struct dcpk_value_pair){dcpk_value_str(w->out->arena, name, err), value};
+}
+
 /*
- * args of a Megatron-FSDP run (MT/arguments.py@0.19.0 validate_args: that format, one stage), with
- * the tensor-parallel ranks of the target, or those that the rows of joined projections are for.
+ * The mesh that the target settles: one pipeline stage, and where the ranks are given, data
+ * parallelism over those of a tensor-parallel rank (--target-dp counts context parallelism, which
+ * stays the source's where the number allows it). world: ranks of the target over all instances of
+ * mesh.dp.
+ */
+static struct dcpk_layout settled_mesh(const struct writer *w)
+{
+    const struct dcpk_layout *target = &w->out->target.mesh;
+    const int64_t cp = w->model->layout.cp > 1 ? w->model->layout.cp : 1;
+    struct dcpk_layout mesh = {.pp = 1};
+    int64_t n_ranks;
+
+    if (w->is_for_tp || target->dp > 0 || dcpk_fsdp_wants_v2(w->out))
+        mesh.tp = w->tp;
+    if (target->dp == 0)
+        return mesh;
+    n_ranks = target->world > 0 ? target->world / w->tp : target->dp;
+    mesh.ep = target->ep > 0 ? target->ep : 1;
+    mesh.cp = n_ranks % cp == 0 ? 0 : 1;
+    mesh.dp = n_ranks / (n_ranks % cp == 0 ? cp : 1);
+    mesh.world = n_ranks * w->tp;
+    return mesh;
+}
+
+/* Sizes of the mesh; but for those that Megatron-FSDP's loader asks for, where args have them. */
+static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *err)
+{
+    static const char instances[] = "num_distributed_optimizer_instances";
+    const struct dcpk_value *attrs = dcpk_value_attrs(w->model->args);
+    const struct dcpk_layout *target = &w->out->target.mesh, mesh = settled_mesh(w);
+    struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
+    const size_t n = dcpk_layout_args(&mesh, attrs, list);
+
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].name, "pipeline_model_parallel_size") == 0 ||
+            strcmp(list[i].name, "tensor_model_parallel_size") == 0 ||
+            dcpk_value_get(attrs, list[i].name) != NULL)
+            set_arg(w, s, list[i].name, dcpk_value_int(w->out->arena, list[i].size, err), err);
+    if (target->dp > 0 && dcpk_value_get(attrs, instances) != NULL)
+        set_arg(w, s, instances,
+                dcpk_value_int(w->out->arena, mesh.world / (w->tp * target->dp), err), err);
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++) {
+        const struct dcpk_value *no = dcpk_stage_arg_no(&dcpk_stage_args[i], attrs);
+
+        if (no != NULL)
+            set_arg(w, s, dcpk_stage_args[i].name, no, err);
+    }
+}
+
+/*
+ * args of a Megatron-FSDP run (MT/arguments.py@0.19.0 validate_args: that format, one stage) on the
+ * target's ranks.
  */
 static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = w->out->arena;
     const bool is_v2 = dcpk_fsdp_wants_v2(w->out);
     const bool has_version =
         dcpk_value_get(dcpk_value_attrs(w->model->args), "megatron_fsdp_version") != NULL;
-    const bool has_tp = w->is_for_tp || w->out->target.mesh.dp > 0 || is_v2;
-    const struct {
-        const char *name;
-        const struct dcpk_value *value;
-        bool is_set;
-    } rows[] = {
-        {"ckpt_format", dcpk_value_str(arena, w->out->format->name, err), true},
-        {"use_megatron_fsdp", dcpk_value_bool(true), true},
-        {"pipeline_model_parallel_size", dcpk_value_int(arena, 1, err), true},
-        {"tensor_model_parallel_size", dcpk_value_int(arena, w->tp, err), has_tp},
-        {"megatron_fsdp_version", dcpk_value_int(arena, is_v2 ? 2 : 1, err), is_v2 || has_version},
-    };
-    struct dcpk_value_pair set[sizeof rows / sizeof rows[0]];
+    struct settings s = {.n = 0};
     const struct dcpk_value *args;
-    size_t n_set = 0;
     dcpk_status st;
 
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!rows[i].is_set)
-            continue;
-        set[n_set].key = dcpk_value_str(arena, rows[i].name, err);
-        set[n_set++].value = rows[i].value;
-    }
-    st = err->status;
-    if (st == DCPK_OK)
-        st = dcpk_args_portable(w->out, w->model->args, set, n_set, &args, err);
+    set_arg(w, &s, "ckpt_format", dcpk_value_str(w->out->arena, w->out->format->name, err), err);
+    set_arg(w, &s, "use_megatron_fsdp", dcpk_value_bool(true), err);
+    if (is_v2 || has_version)
+        set_arg(w, &s, "megatron_fsdp_version", dcpk_value_int(w->out->arena, is_v2 ? 2 : 1, err),
+                err);
+    set_mesh(w, &s, err);
+    if (err->status != DCPK_OK)
+        return err->status;
+    st = dcpk_args_portable(w->out, w->model->args, s.pairs, s.n, &args, err);
     return st == DCPK_OK ? add_value(w, "args", args, err) : st;
 }
 

@@ -2,9 +2,13 @@
 /* portable.c - args and other values without what another Megatron may not be able to import. */
 #include "lib/ckpt/portable.h"
 
+#include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
+#include "lib/base/bytes.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/layout.h"
 
 /* Values may share nodes: a walk is bounded by visits, not by nodes. */
 #define MAX_VISITS 10000000
@@ -86,6 +90,51 @@ static bool is_setting(const struct dcpk_value *v)
     return false;
 }
 
+/* Is the size still the source's? What a mesh lacks follows from the rest of it, but for ranks. */
+static bool is_kept(const struct dcpk_output *out, const struct dcpk_layout_size *size,
+                    const struct dcpk_value_pair *set, size_t n_set)
+{
+    const bool counts_ranks = size->at == offsetof(struct dcpk_layout, dp) ||
+                              size->at == offsetof(struct dcpk_layout, cp) ||
+                              size->at == offsetof(struct dcpk_layout, world);
+
+    for (size_t i = 0; i < n_set; i++)
+        if (strcmp(dcpk_value_as_str(set[i].key), size->name) == 0)
+            return false;
+    return out->target.mesh.tp == 0 ||
+           (counts_ranks && dcpk_layout_get(&out->target.mesh, size) == 0);
+}
+
+/* Name sizes in args that are still the source's. A run of one rank is worth no note. */
+static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *attrs,
+                             const struct dcpk_value_pair *set, size_t n_set,
+                             struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+    bool is_notable = false;
+    dcpk_status st;
+
+    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++) {
+        const struct dcpk_layout_size *size = &dcpk_layout_sizes[i];
+        int64_t n = 0;
+
+        if (!dcpk_value_as_int(dcpk_value_get(attrs, size->name), &n) || n <= 0 ||
+            (n == 1 && size->at != offsetof(struct dcpk_layout, dp)) ||
+            !is_kept(out, size, set, n_set))
+            continue;
+        is_notable = is_notable || n > 1;
+        dcpk_bytes_printf(&text, "%s%s %" PRId64, text.n_bytes > 0 ? ", " : "", size->name, n);
+    }
+    dcpk_bytes_put(&text, "", 1);
+    st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK && is_notable)
+        dcpk_output_event(
+            out, DCPK_EVENT_NOTE, "args", "args keep %s of the source: the target's mesh is %s",
+            (const char *)text.data, out->target.mesh.tp > 0 ? "given without them" : "not given");
+    dcpk_bytes_release(&text);
+    return st;
+}
+
 dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
                                const struct dcpk_value_pair *set, size_t n_set,
                                const struct dcpk_value **portable, struct dcpk_error *err)
@@ -128,6 +177,8 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
     }
     for (size_t i = 0; i < n_set; i++)
         kept[n++] = set[i];
+    if (note_kept(out, attrs, set, n_set, err) != DCPK_OK)
+        return err->status;
     *portable = dcpk_value_namespace(out->arena, kept, n, err);
     return *portable == NULL ? err->status : DCPK_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prove.c - a conversion held against its source: tensors bit for bit, training state by value. */
 #include "lib/exec/prove.h"
+#include "lib/ckpt/layout.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -288,7 +289,7 @@ static bool is_told(const struct proof *p, const char *name, const struct dcpk_v
         return dcpk_value_as_bool(ours, &on) ||
                (dcpk_value_as_int(ours, &size) && (size == 1 || size == 2)) || /* a version */
                (format != NULL && strcmp(format, p->ours->ckpt->format->name) == 0);
-    if (dcpk_rules_is_mesh_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
+    if (dcpk_layout_is_arg(name) || strcmp(name, "make_vocab_size_divisible_by") == 0)
         return (dcpk_value_as_int(ours, &size) && size > 0) ||
                (ours != NULL && dcpk_stages_is_arg(name) && ours->kind == DCPK_V_NONE);
     if (dcpk_stages_is_arg(name))

@@ -81,63 +81,40 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
     return st == DCPK_OK ? check_experts(mesh, n_experts, err) : st;
 }
 
-bool dcpk_rules_is_mesh_arg(const char *name)
-{
-    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++)
-        if (strcmp(name, dcpk_layout_sizes[i].name) == 0)
-            return true;
-    return false;
-}
-
 bool dcpk_rules_is_layout_arg(const char *name)
 {
     static const char *const names[] = {
         "account_for_embedding_in_pipeline_split",
         "account_for_loss_in_pipeline_split",
-        "decoder_first_pipeline_num_layers",
-        "decoder_last_pipeline_num_layers",
-        "expert_gtp_weight_remat_size",
-        "expert_tensor_parallel_num_weight_shards",
-        "expert_tensor_parallel_size",
-        "gtp_weight_remat_size",
         "hierarchical_context_parallel_sizes",
         "inprocess_active_world_size",
         "local_rank",
         "make_vocab_size_divisible_by",
         "microbatch_group_size_per_vp_stage",
-        "num_distributed_optimizer_instances",
         "num_layers_per_virtual_pipeline_stage",
         "num_virtual_stages_per_pipeline_rank",
         "padded_vocab_size",
         "pipeline_model_parallel_layout",
         "rank",
         "sequence_parallel",
-        "tensor_parallel_num_weight_shards",
-        "transformer_pipeline_model_parallel_size",
         "use_tp_pp_dp_mapping",
-        "virtual_pipeline_model_parallel_size",
     };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
-    return dcpk_rules_is_mesh_arg(name);
+    return dcpk_layout_is_arg(name);
 }
 
 static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
                             struct dcpk_error *err)
 {
-    const bool has_etp = model->layout.etp > 0; /* args of older releases do not know it */
+    struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
+    const size_t n = dcpk_layout_args(mesh, dcpk_value_attrs(model->args), list);
     dcpk_status st = dcpk_stages_set_args(model, mesh, err);
 
-    if (st == DCPK_OK && has_etp && mesh->etp == 0 && mesh->tp > 0) /* as Megatron completes it */
-        st = dcpk_model_set_arg(model, "expert_tensor_parallel_size", mesh->tp, err);
-    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES && st == DCPK_OK; i++) {
-        const int64_t size = dcpk_layout_get(mesh, &dcpk_layout_sizes[i]);
-
-        if (size > 0)
-            st = dcpk_model_set_arg(model, dcpk_layout_sizes[i].name, size, err);
-    }
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = dcpk_model_set_arg(model, list[i].name, list[i].size, err);
     return st;
 }
 

@@ -16,9 +16,6 @@
 dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *mesh,
                             struct dcpk_error *err);
 
-/* Does dcpk_rules_mesh set this attribute of args: the size of a dimension of the mesh? */
-bool dcpk_rules_is_mesh_arg(const char *name);
-
 /*
  * Does the attribute only say how a run is spread over its ranks? Sizes of the mesh, where a
  * pipeline is cut, and how the vocabulary is padded for tp. Source: the options of

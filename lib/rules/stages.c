@@ -5,35 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What cuts a pipeline, and the word for "no" there. */
-static const struct {
-    const char *name;
-    bool is_flag;
-} args_of_stages[] = {
-    {"account_for_embedding_in_pipeline_split", true},
-    {"account_for_loss_in_pipeline_split", true},
-    {"decoder_first_pipeline_num_layers", false},
-    {"decoder_last_pipeline_num_layers", false},
-    {"num_layers_per_virtual_pipeline_stage", false},
-    {"num_virtual_stages_per_pipeline_rank", false},
-    {"pipeline_model_parallel_layout", false},
-    {"virtual_pipeline_model_parallel_size", false},
-};
-#define N_ARGS (sizeof args_of_stages / sizeof *args_of_stages)
+#include "lib/ckpt/layout.h"
 
 bool dcpk_stages_is_arg(const char *name)
 {
-    for (size_t i = 0; i < N_ARGS; i++)
-        if (strcmp(args_of_stages[i].name, name) == 0)
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++)
+        if (strcmp(dcpk_stage_args[i].name, name) == 0)
             return true;
     return false;
-}
-
-static bool is_set(const struct dcpk_value *v)
-{
-    bool on = true;
-
-    return v != NULL && v->kind != DCPK_V_NONE && (!dcpk_value_as_bool(v, &on) || on);
 }
 
 /* Is the target's pipeline another one than the source's? */
@@ -45,8 +24,8 @@ static bool is_other(const struct dcpk_model *model, const struct dcpk_layout *m
 
 static bool has_own_cut(const struct dcpk_model *model)
 {
-    for (size_t i = 0; i < N_ARGS; i++)
-        if (is_set(dcpk_value_get(dcpk_value_attrs(model->args), args_of_stages[i].name)))
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++)
+        if (dcpk_stage_arg_no(&dcpk_stage_args[i], dcpk_value_attrs(model->args)) != NULL)
             return true;
     return false;
 }
@@ -99,13 +78,11 @@ dcpk_status dcpk_stages_set_args(struct dcpk_model *model, const struct dcpk_lay
 {
     if (!is_other(model, mesh))
         return DCPK_OK;
-    for (size_t i = 0; i < N_ARGS; i++) {
-        const char *name = args_of_stages[i].name;
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++) {
         const struct dcpk_value *no =
-            args_of_stages[i].is_flag ? dcpk_value_bool(false) : dcpk_value_none();
+            dcpk_stage_arg_no(&dcpk_stage_args[i], dcpk_value_attrs(model->args));
 
-        if (is_set(dcpk_value_get(dcpk_value_attrs(model->args), name)) &&
-            dcpk_model_put_arg(model, name, no, err) != DCPK_OK)
+        if (no != NULL && dcpk_model_put_arg(model, dcpk_stage_args[i].name, no, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;

@@ -27,9 +27,10 @@ for name in torch_dist_b_dense_tp2pp2 torch_dist_c_dense_tp2pp2 zarr_dense_tp2dp
     [ "$(sha256sum <lines | cut -d' ' -f1)  the whole checkpoint" = "$(tail -n 1 text)" ] || echo "$name: another whole"
     grep -q "\"sha256\": \"$(sha256sum <lines | cut -d' ' -f1)\"" json || echo "$name: another whole in JSON"
 done
-# The same values in other files, chunks and pickles: one hash (args say the target's tp, so it is the source's).
-"$DCPKIT" convert --to fsdp_dtensor --hashes first.json "$SAMPLES/torch_dist_c_dense_tp2pp2" first >said 2>&1 || cat said
+# The same values in other files, chunks and pickles: one hash (args say the target's mesh, so both have one).
+"$DCPKIT" convert --to fsdp_dtensor --target-dp 2,tp=2,bucket=1000 --hashes first.json "$SAMPLES/torch_dist_c_dense_tp2pp2" first >said 2>&1 || cat said
 "$DCPKIT" convert --to fsdp_dtensor --target-dp 2,tp=2 "$SAMPLES/torch_dist_c_dense_tp2pp2" second >said 2>&1 || cat said
+cmp -s first/iter_0000004/.metadata second/iter_0000004/.metadata && echo "no other chunks"
 [ "$(hash first | tail -n 1)" = "$(hash second | tail -n 1)" ] && echo "other chunks: one whole"
 hash --check first.json second | tail -n 1
 

@@ -42,4 +42,30 @@ args_say
 mv out fsdp
 convert "and back" fsdp --to torch_dist
 args_say
-rm -rf out fsdp said err report.json
+
+# The target's mesh in args, by validate_args of megatron/training/arguments.py: world_size is tp x pp x cp x dp, a pipeline
+# of one stage is not cut, weights are cut into tp shards (resolve_tensor_parallel_weight_shards). What is not given is kept, and said.
+# mesh LABEL IN OPTIONS...
+mesh() {
+    local label=$1 in=$2
+    shift 2
+    "$DCPKIT" convert --force --verify --report report.json "$@" "$in" out >said 2>err || echo "exit $?: $(cat err)"
+    "$DCPKIT" compare-two-checkpoint "$in" out >verdict || true
+    echo "$label: $(tail -n 1 verdict)"
+    args | jq -r '(.value.args // .value) | to_entries[] | select(.key | test("^((tensor|pipeline|expert(_tensor)?|context|virtual_pipeline|transformer_pipeline)_.*parallel_(size|num_weight_shards)|data_parallel_size|world_size|num_distributed_optimizer_instances|num_virtual_stages_per_pipeline_rank)$")) | "\(.key)=\(.value)"' | sort | paste -sd " " | fold -s -w 120 | sed "s/^/    /; s/ *$//"
+    jq -r '.notes[] | select(startswith("args keep")) | "    " + .' report.json
+    [ "$(grep -c '^  note       args keep' said)" = "$(jq '[.notes[] | select(startswith("args keep"))] | length' report.json)" ] || echo "other notes in text"
+}
+mesh "hsdp" "$dense" --to fsdp_dtensor --target-dp 8,tp=2,hsdp=2
+mesh "experts" "$moe" --to fsdp_dtensor --target-dp 4,ep=4
+mesh "no mesh" "$dense" --to fsdp_dtensor
+mesh "a part of a mesh" "$dense" --to torch_dist --target-mesh tp=4
+mesh "a whole mesh" "$dense" --to torch_dist --target-mesh tp=2,pp=2,dp=3,cp=2,vpp=2
+# A source of two chunks a stage, and of two context-parallel ranks: the pipeline is uncut, dp is what cp leaves.
+echo '{"virtual_pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 2, "context_parallel_size": 2, "world_size": 8}' >more.json
+"$DCPKIT" convert --force --args-from more.json --to zarr "$dense" cut >said
+mesh "chunks, and context parallelism" cut --to fsdp_dtensor --target-dp 4,tp=2
+mesh "no multiple of it" cut --to fsdp_dtensor --target-dp 3
+# One rank is what every run has: nothing to say.
+"$DCPKIT" convert --force --to zarr "$SAMPLES/torch_dist_c_fp32_dp1" out | grep 'args keep'
+rm -rf out fsdp cut said err report.json more.json verdict
