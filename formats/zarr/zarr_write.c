@@ -221,14 +221,28 @@ static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err
     return st;
 }
 
+/* Whose names an array gets, which can have one alone: those of the run that saved, by its args. */
+static const char *find_impl(const struct dcpk_model *model)
+{
+    const char *name =
+        dcpk_value_as_str(dcpk_value_get(dcpk_value_attrs(model->args), "transformer_impl"));
+
+    if (name == NULL)
+        return NULL;
+    return strcmp(name, "local") == 0 ? "local" : "te";
+}
+
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
     struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
-    dcpk_status st = w == NULL ? err->status
-                               : dcpk_megatron_from_model(
-                                     model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &w->common, err);
+    dcpk_status st;
 
+    if (w == NULL)
+        return err->status;
+    if (out->target.impl == NULL)
+        out->target.impl = find_impl(model);
+    st = dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &w->common, err);
     if (st != DCPK_OK)
         return st;
     out->state = w;
