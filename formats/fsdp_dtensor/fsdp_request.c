@@ -163,12 +163,50 @@ static uint32_t splitting(const struct asking *a, const struct spelling *s)
                                                              : SINCE(DCPK_CORE_0_16);
 }
 
+/*
+ * Loaders that take a tensor-parallel rank's part of Transformer Engine's linear layers for the
+ * whole, and so ask for its shape: up to core 0.17 of all of them, later of gate and up halves
+ * (tests/golden/requests, te_gelu_tp2 and te_dense_tp2).
+ */
+static uint32_t taking_part(const struct asking *a, const struct spelling *s, bool is_half)
+{
+    const uint32_t te = dcpk_loaders_with_impl(DCPK_LOADER_TE);
+
+    if (a->loading->mesh.tp <= 1 ||
+        (s->param->flags & (DCPK_EXPECTED_ROWS | DCPK_EXPECTED_COLUMNS)) == 0)
+        return 0;
+    return te & (is_half ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_17));
+}
+
+/* Ask for the key that stands in a->key, of the shape that each loader takes for the whole. */
+static dcpk_status ask_shaped(struct asking *a, const struct spelling *s, bool is_half,
+                              struct dcpk_request request, struct dcpk_error *err)
+{
+    const uint32_t loaders = request.loaders, part = taking_part(a, s, is_half);
+    const bool cuts_rows = (s->param->flags & DCPK_EXPECTED_ROWS) != 0;
+    int64_t shape[DCPK_EXPECTED_RANK];
+    dcpk_status st;
+
+    if (request.rank <= 0 || part == 0)
+        return take(a, &request, err);
+    request.loaders = loaders & ~part;
+    st = request.loaders != 0 ? take(a, &request, err) : DCPK_OK;
+    memcpy(shape, request.shape, (size_t)request.rank * sizeof *shape);
+    if (cuts_rows || request.rank > 1)
+        shape[cuts_rows ? 0 : 1] /= a->loading->mesh.tp;
+    request.loaders = loaders & part;
+    request.shape = shape;
+    return st == DCPK_OK && request.loaders != 0 ? take(a, &request, err) : st;
+}
+
 /* The tensor under its prefix and name, whole or in halves; end: ".exp_avg", or "". */
 static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const char *prefix,
-                              const char *end, struct dcpk_request *request, struct dcpk_error *err)
+                              const char *end, const struct dcpk_request *like,
+                              struct dcpk_error *err)
 {
     static const char *const halves[] = {"_w", "_v"};
     const uint32_t split = s->loaders & splitting(a, s), whole = s->loaders & ~split;
+    struct dcpk_request request = *like;
     int64_t half[DCPK_EXPECTED_RANK];
     size_t n_bytes;
     dcpk_status st = DCPK_OK;
@@ -176,20 +214,20 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
     put_name(a, prefix, s);
     n_bytes = a->key.n_bytes;
     dcpk_bytes_text(&a->key, end);
-    request->loaders = whole;
+    request.loaders = whole;
     if (whole != 0)
-        st = take(a, request, err);
+        st = ask_shaped(a, s, false, request, err);
+    request.loaders = split;
+    if (request.rank > 0) { /* a step is a scalar, under both names */
+        memcpy(half, s->param->shape, sizeof half);
+        half[0] /= 2;
+        request.shape = half;
+    }
     for (int i = 0; i < 2 && split != 0 && st == DCPK_OK; i++) {
         a->key.n_bytes = n_bytes;
         dcpk_bytes_text(&a->key, halves[i]);
         dcpk_bytes_text(&a->key, end);
-        request->loaders = split;
-        if (request->rank > 0) { /* a step is a scalar, under both names */
-            memcpy(half, s->param->shape, sizeof half);
-            half[0] /= 2;
-            request->shape = half;
-        }
-        st = take(a, request, err);
+        st = ask_shaped(a, s, true, request, err);
     }
     return st;
 }
@@ -384,9 +422,9 @@ static dcpk_status ask_rng_rank(struct asking *a, uint32_t loaders, int64_t tp, 
 }
 
 /*
- * In core 0.15 every tensor-parallel rank asks for its own, of one data-parallel rank or of each.
- * From 0.16 on load_checkpoint hands get_rng_state no groups for this format, so that all of them
- * ask for those of rank (0, 0) (tests/golden/requests, dense_tp2).
+ * Up to core 0.18 every tensor-parallel rank asks for its own, of one data-parallel rank or of
+ * each. From 0.19 on load_checkpoint hands get_rng_state no groups for this format, so that all of
+ * them ask for those of rank (0, 0) (tests/golden/requests, dense_tp2).
  */
 static dcpk_status ask_rng(struct asking *a, struct dcpk_error *err)
 {
@@ -396,7 +434,7 @@ static dcpk_status ask_rng(struct asking *a, struct dcpk_error *err)
     dcpk_status st = DCPK_OK;
 
     for (int64_t i = 0; i < tp * n && st == DCPK_OK; i++)
-        st = ask_rng_rank(a, i < n ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_15), i / n, i % n, err);
+        st = ask_rng_rank(a, i < n ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_18), i / n, i % n, err);
     return st;
 }
 
@@ -474,6 +512,39 @@ static dcpk_status ask_v2(const struct dcpk_loading *told, struct dcpk_loading *
     return tell_v2(told, err);
 }
 
+/* Runs that end before they have asked for anything (tests/golden/requests, "stops"). */
+static dcpk_status tell_stops(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    const struct dcpk_expected *m = loading->model;
+    const uint32_t oldest = UP_TO(DCPK_CORE_0_15);
+    const struct {
+        bool holds;
+        uint32_t loaders;
+        const char *about, *text;
+    } stops[] = {
+        {m->is_swiglu && m->is_fp32, DCPK_ALL_LOADERS, "args.swiglu",
+         "in an fp32 run: Megatron-FSDP stops (AttributeError in handle_swiglu_in_state_dict)"},
+        {m->n_experts > 0 && (loading->mesh.ep > 1 || m->is_grouped), oldest, "args.num_experts",
+         "is set: core 0.15 has no expert-parallel Megatron-FSDP"},
+        {m->is_hybrid, oldest, "args.hybrid_layer_pattern",
+         "is set: Megatron-FSDP of core 0.15 does not take Mamba's parameters"},
+        {m->is_swiglu && !dcpk_loading_wants(loading, DCPK_FOR_MOMENTS), oldest, "args.swiglu",
+         "without the optimizer: core 0.15 stops (KeyError: 'optimizer')"},
+        {m->is_mla_fused, dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN), "args.mla_down_proj_fusion",
+         "is set: no table has the names that loaders ask for of the fused projection"},
+        {m->n_experts > 0 && m->is_grouped && dcpk_value_is_true(loading->attrs, "add_bias_linear"),
+         DCPK_ALL_LOADERS, "args.add_bias_linear",
+         "is set: the biases of grouped experts have clashing names in Megatron-FSDP"},
+    };
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < N_OF(stops) && st == DCPK_OK; i++)
+        if (stops[i].holds)
+            st = dcpk_request_fault(loading, DCPK_FOR_COMMON, stops[i].loaders, stops[i].about,
+                                    stops[i].text, err);
+    return st;
+}
+
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_expected *m = loading->model;
@@ -494,10 +565,8 @@ dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_er
     }
     if (st == DCPK_OK)
         st = ask_training_state(&a, err);
-    if (st == DCPK_OK && loading->mesh.pp > 1)
-        st = dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS,
-                                "pipeline_model_parallel_size",
-                                "Megatron-FSDP has no pipeline stages", err);
+    if (st == DCPK_OK && !a.is_v2)
+        st = tell_stops(loading, err);
     dcpk_bytes_release(&a.key);
     return st;
 }

@@ -282,6 +282,10 @@ static uint32_t asking_extra(const struct asking *a, const struct dcpk_expected_
 
     if ((module->flags & DCPK_EXPECTED_TE_ONLY) != 0)
         loaders = dcpk_loaders_with_impl(DCPK_LOADER_TE);
+    if ((module->flags & DCPK_EXPECTED_OLD_MTP) != 0)
+        loaders &= a->layer->section == DCPK_MTP_LAYERS
+                       ? dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_16)
+                       : 0;
     if (dcpk_value_is_true(a->loading->attrs, "ckpt_drop_redundant_extra_state"))
         loaders &= ~(dcpk_loaders_with_impl(DCPK_LOADER_TE) &
                      dcpk_loaders_of(DCPK_MAIN_2026_08_22, DCPK_MAIN));
@@ -357,5 +361,12 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
     }
     dcpk_bytes_release(&a.key);
     dcpk_bytes_release(&a.other);
+    if (st == DCPK_OK && m->is_mla_fused)
+        st = dcpk_request_fault(loading, DCPK_FOR_WEIGHTS,
+                                dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN),
+                                "args.mla_down_proj_fusion",
+                                "is set: no table has the names that loaders ask for of the fused "
+                                "projection",
+                                err);
     return st == DCPK_OK ? dcpk_megatron_request_state(loading, &a.optimizer, err) : st;
 }

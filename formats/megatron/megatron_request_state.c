@@ -10,6 +10,19 @@
 #define N_OF(table)    (sizeof(table) / sizeof(table)[0])
 #define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)
 
+#define IS_NOT_THERE "is not in the common state"
+
+/* "<owner>.<field> is not in the common state" */
+static dcpk_status fault_at(const struct dcpk_loading *loading, enum dcpk_purpose purpose,
+                            const char *owner, const char *field, struct dcpk_error *err)
+{
+    const char *key = dcpk_arena_printf(loading->arena, err, "%s.%s", owner, field);
+
+    return key == NULL
+               ? err->status
+               : dcpk_request_fault(loading, purpose, DCPK_ALL_LOADERS, key, IS_NOT_THERE, err);
+}
+
 static int64_t at_least_one(int64_t n)
 {
     return n > 0 ? n : 1;
@@ -28,6 +41,15 @@ static const struct {
     {"dp_zero_gather_scatter", DCPK_OPTIMIZER_GATHERED, DCPK_MAIN},
     {"fully_sharded_model_space", DCPK_OPTIMIZER_FLATTENED, DCPK_CORE_0_15},
 };
+
+static bool is_distributed(const struct dcpk_loading *loading)
+{
+    bool is_set = true;
+
+    return !dcpk_value_as_bool(dcpk_value_get(loading->attrs, "use_distributed_optimizer"),
+                               &is_set) ||
+           is_set;
+}
 
 /* What content_metadata says, else what older releases did (load_checkpoint@0.15 to main). */
 static const char *sharding_type(const struct dcpk_loading *loading)
@@ -55,20 +77,18 @@ void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
                                struct dcpk_optimizer_asked *asked)
 {
     const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");
-    bool is_distributed = true;
+    const bool is_sharded = is_distributed(loading);
 
     *asked = (struct dcpk_optimizer_asked){
         .kind = DCPK_OPTIMIZER_NONE, .type = "not distributed", .loaders = DCPK_ALL_LOADERS};
     if (!dcpk_loading_wants(loading, DCPK_FOR_MOMENTS) ||
         dcpk_value_is_true(loading->attrs, "no_save_optim"))
         return;
-    dcpk_value_as_bool(dcpk_value_get(loading->attrs, "use_distributed_optimizer"),
-                       &is_distributed);
     asked->is_split = has_expert_optimizer(loading);
-    asked->kind = is_distributed ? DCPK_OPTIMIZER_UNREADABLE : DCPK_OPTIMIZER_WHOLE;
-    if (is_distributed)
+    asked->kind = is_sharded ? DCPK_OPTIMIZER_UNREADABLE : DCPK_OPTIMIZER_WHOLE;
+    if (is_sharded)
         asked->type = sharding_type(loading);
-    for (size_t i = 0; i < N_OF(types) && is_distributed; i++)
+    for (size_t i = 0; i < N_OF(types) && is_sharded; i++)
         if (strcmp(asked->type, types[i].name) == 0) {
             asked->kind = types[i].kind;
             asked->loaders = dcpk_loaders_of(DCPK_CORE_0_15, types[i].last);
@@ -94,6 +114,22 @@ static bool has_group(const struct dcpk_value *groups, double wd_mult, bool expe
     return false;
 }
 
+/* The fields by which a loader of every release tells groups apart; NeMo has "pre_" before some. */
+static const char *lacking_identity(const struct dcpk_value *groups)
+{
+    static const char *const fields[][2] = {{"wd_mult", "pre_wd_mult"},
+                                            {"lr_mult", "pre_lr_mult"},
+                                            {"is_expert_parallel", "is_expert_parallel"},
+                                            {"is_decoupled_lr", "is_decoupled_lr"}};
+
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t i = 0; i < N_OF(fields); i++)
+            if (dcpk_value_get(dcpk_value_at(groups, g), fields[i][0]) == NULL &&
+                dcpk_value_get(dcpk_value_at(groups, g), fields[i][1]) == NULL)
+                return fields[i][0];
+    return NULL;
+}
+
 /*
  * The groups of one optimizer: a loader looks for each of its own by weight decay and kind, among
  * others (_filter_and_reorder_param_groups). Experts have no parameter without decay but biases.
@@ -110,8 +146,13 @@ static dcpk_status ask_groups(const struct dcpk_loading *loading, const struct d
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
                                   expert ? "optimizer.1.optimizer.param_groups"
                                          : "optimizer.optimizer.param_groups",
-                                  "is not in the common state", err);
-    if (!has_group(groups, 1, expert))
+                                  IS_NOT_THERE, err);
+    if (is_distributed(loading) && dcpk_value_get(one, "param_state_sharding_type") == NULL)
+        st = fault_at(loading, DCPK_FOR_GROUPS, "optimizer", "param_state_sharding_type", err);
+    if (st == DCPK_OK && lacking_identity(groups) != NULL)
+        st = fault_at(loading, DCPK_FOR_GROUPS, "optimizer.optimizer.param_groups",
+                      lacking_identity(groups), err);
+    if (st == DCPK_OK && !has_group(groups, 1, expert))
         st = dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
                                 "optimizer.optimizer.param_groups",
                                 expert ? "has no group of experts with weight decay"
@@ -137,7 +178,7 @@ static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is
 
     if (optimizer == NULL)
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
-                                  "is not in the common state", err);
+                                  IS_NOT_THERE, err);
     if (first != NULL && !is_split)
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
                                   "the common state has an optimizer of experts besides the dense "
@@ -311,6 +352,11 @@ static dcpk_status ask_optimizer(const struct dcpk_loading *loading,
     case DCPK_OPTIMIZER_WHOLE:
         break;
     }
+    if (asked->kind != DCPK_OPTIMIZER_WHOLE && strcmp(loading->model->optimizer, "adam") != 0 &&
+        dcpk_request_fault(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, "args.optimizer",
+                           "is not adam: a distributed optimizer of another kind is not loaded",
+                           err) != DCPK_OK)
+        return err->status;
     return ask_common_groups(loading, asked->is_split, err);
 }
 
@@ -399,6 +445,29 @@ static dcpk_status ask_rerun(const struct dcpk_loading *loading, struct dcpk_err
 
 /* --- the common state --- */
 
+/* The fields that OptimizerParamScheduler.load_state_dict stops without (start_wd is none of them).
+ */
+static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk_error *err)
+{
+    static const char *const fields[] = {
+        "max_lr", "lr_warmup_steps", "num_steps",     "lr_decay_style", "lr_decay_steps",
+        "min_lr", "end_wd",          "wd_incr_style", "wd_incr_steps",
+    };
+    const struct dcpk_value *scheduler = dcpk_value_get(loading->common, "opt_param_scheduler");
+    dcpk_status st = DCPK_OK;
+
+    if (!dcpk_loading_wants(loading, DCPK_FOR_SCHEDULER) ||
+        dcpk_value_is_true(loading->attrs, "no_save_optim"))
+        return DCPK_OK;
+    if (scheduler == NULL)
+        return dcpk_request_fault(loading, DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS,
+                                  "opt_param_scheduler", IS_NOT_THERE, err);
+    for (size_t i = 0; i < N_OF(fields) && st == DCPK_OK; i++)
+        if (dcpk_value_get(scheduler, fields[i]) == NULL)
+            st = fault_at(loading, DCPK_FOR_SCHEDULER, "opt_param_scheduler", fields[i], err);
+    return st;
+}
+
 /* What a resume stops without, in the common state (torch_dist.md section 6). */
 static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
@@ -408,13 +477,8 @@ static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_er
     for (size_t i = 0; i < N_OF(names) && st == DCPK_OK; i++)
         if (dcpk_value_get(loading->common, names[i]) == NULL)
             st = dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names[i],
-                                    "is not in the common state", err);
-    if (st == DCPK_OK && dcpk_loading_wants(loading, DCPK_FOR_SCHEDULER) &&
-        !dcpk_value_is_true(loading->attrs, "no_save_optim") &&
-        dcpk_value_get(loading->common, "opt_param_scheduler") == NULL)
-        st = dcpk_request_fault(loading, DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS,
-                                "opt_param_scheduler", "is not in the common state", err);
-    return st;
+                                    IS_NOT_THERE, err);
+    return st == DCPK_OK ? ask_scheduler(loading, err) : st;
 }
 
 dcpk_status dcpk_megatron_request_state(const struct dcpk_loading *loading,

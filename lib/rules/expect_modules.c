@@ -15,6 +15,9 @@ enum {
     EXPERT = DCPK_EXPECTED_EXPERT,
     VOCAB = DCPK_EXPECTED_VOCAB,
     TE_ONLY = DCPK_EXPECTED_TE_ONLY,
+    ROWS = DCPK_EXPECTED_ROWS,
+    COLUMNS = DCPK_EXPECTED_COLUMNS,
+    OLD_MTP = DCPK_EXPECTED_OLD_MTP,
     EXTRA = 32 /* the module keeps extra state */
 };
 
@@ -63,25 +66,28 @@ static const struct linear {
     {"embedding.word_embeddings.", HAS_OUTER, DIM_VOCAB, DIM_HIDDEN, 0, VOCAB},
     {"embedding.position_embeddings.", HAS_OUTER | WITH_POSITIONS, DIM_POSITIONS, DIM_HIDDEN, 0, 0},
     {"output_layer.", HAS_OUTER | WITH_OUTPUT, DIM_VOCAB, DIM_HIDDEN, 0, VOCAB},
-    {"self_attention.linear_qkv.", HAS_QKV, DIM_QKV, DIM_HIDDEN, WITH_QKV_BIAS, EXTRA},
-    {"self_attention.linear_proj.", HAS_QKV, DIM_HIDDEN, DIM_CONTEXT, WITH_BIAS, EXTRA},
-    {"self_attention.linear_q_proj.", HAS_MLA | WITHOUT_Q_LORA, DIM_Q_UP, DIM_HIDDEN, 0, EXTRA},
+    {"self_attention.linear_qkv.", HAS_QKV, DIM_QKV, DIM_HIDDEN, WITH_QKV_BIAS, EXTRA | ROWS},
+    {"self_attention.linear_proj.", HAS_QKV, DIM_HIDDEN, DIM_CONTEXT, WITH_BIAS, EXTRA | COLUMNS},
+    {"self_attention.linear_q_proj.", HAS_MLA | WITHOUT_Q_LORA, DIM_Q_UP, DIM_HIDDEN, 0,
+     EXTRA | ROWS},
     {"self_attention.linear_q_down_proj.", HAS_MLA | WITH_Q_LORA, DIM_Q_LORA, DIM_HIDDEN, 0, EXTRA},
-    {"self_attention.linear_q_up_proj.", HAS_MLA | WITH_Q_LORA, DIM_Q_UP, DIM_Q_LORA, 0, EXTRA},
+    {"self_attention.linear_q_up_proj.", HAS_MLA | WITH_Q_LORA, DIM_Q_UP, DIM_Q_LORA, 0,
+     EXTRA | ROWS},
     {"self_attention.linear_kv_down_proj.", HAS_MLA, DIM_KV_DOWN, DIM_HIDDEN, 0, EXTRA},
-    {"self_attention.linear_kv_up_proj.", HAS_MLA, DIM_KV_UP, DIM_KV_LORA, 0, EXTRA},
-    {"self_attention.linear_proj.", HAS_MLA, DIM_HIDDEN, DIM_MLA_CONTEXT, WITH_BIAS, EXTRA},
-    {"self_attention.out_proj.", HAS_GDN, DIM_HIDDEN, DIM_GDN_VALUES, 0, EXTRA},
-    {"mixer.out_proj.", HAS_MAMBA, DIM_HIDDEN, DIM_MAMBA_INNER, 0, EXTRA},
-    {"mlp.linear_fc1.", HAS_DENSE, DIM_FC1, DIM_HIDDEN, WITH_BIAS, EXTRA | GATED},
-    {"mlp.linear_fc2.", HAS_DENSE, DIM_HIDDEN, DIM_FFN, WITH_BIAS, EXTRA},
+    {"self_attention.linear_kv_up_proj.", HAS_MLA, DIM_KV_UP, DIM_KV_LORA, 0, EXTRA | ROWS},
+    {"self_attention.linear_proj.", HAS_MLA, DIM_HIDDEN, DIM_MLA_CONTEXT, WITH_BIAS,
+     EXTRA | COLUMNS},
+    {"self_attention.out_proj.", HAS_GDN, DIM_HIDDEN, DIM_GDN_VALUES, 0, EXTRA | COLUMNS},
+    {"mixer.out_proj.", HAS_MAMBA, DIM_HIDDEN, DIM_MAMBA_INNER, 0, EXTRA | COLUMNS},
+    {"mlp.linear_fc1.", HAS_DENSE, DIM_FC1, DIM_HIDDEN, WITH_BIAS, EXTRA | ROWS | GATED},
+    {"mlp.linear_fc2.", HAS_DENSE, DIM_HIDDEN, DIM_FFN, WITH_BIAS, EXTRA | COLUMNS},
     {"mlp.router.", HAS_MOE, DIM_EXPERTS, DIM_HIDDEN, WITH_BIAS, 0},
-    {"linear_fc1.", HAS_MOE, DIM_MOE_FC1, DIM_HIDDEN, WITH_BIAS, EXPERT | EXTRA | GATED},
-    {"linear_fc2.", HAS_MOE, DIM_HIDDEN, DIM_MOE_FFN, WITH_BIAS, EXPERT | EXTRA},
+    {"linear_fc1.", HAS_MOE, DIM_MOE_FC1, DIM_HIDDEN, WITH_BIAS, EXPERT | EXTRA | ROWS | GATED},
+    {"linear_fc2.", HAS_MOE, DIM_HIDDEN, DIM_MOE_FFN, WITH_BIAS, EXPERT | EXTRA | COLUMNS},
     {"mlp.shared_experts.linear_fc1.", HAS_MOE | WITH_SHARED, DIM_SHARED_FC1, DIM_HIDDEN, WITH_BIAS,
-     EXTRA | GATED},
+     EXTRA | ROWS | GATED},
     {"mlp.shared_experts.linear_fc2.", HAS_MOE | WITH_SHARED, DIM_HIDDEN, DIM_SHARED, WITH_BIAS,
-     EXTRA},
+     EXTRA | COLUMNS},
     {"eh_proj.", HAS_MTP, DIM_HIDDEN, DIM_TWO_HIDDEN, 0, EXTRA},
 };
 
@@ -118,6 +124,7 @@ static const struct stateful {
     const char *name;
     unsigned when, flags;
 } statefuls[] = {
+    {"self_attention.core_attention", HAS_QKV, TE_ONLY | OLD_MTP},
     {"self_attention.in_proj", HAS_GDN, 0},
     {"mixer.in_proj", HAS_MAMBA, 0},
     {"output_layer", HAS_OUTER | IS_HYBRID, 0}, /* GPT leaves its own out */
