@@ -207,3 +207,37 @@ dcpk_status dcpk_check_report_json(const struct dcpk_check_report *r, struct dcp
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
 }
+
+/* --- what is about to be written --- */
+
+dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
+                               struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {.data = NULL};
+    dcpk_status st;
+
+    if (verdict->arena == NULL)
+        return DCPK_OK;
+    dcpk_verdict_sentence(verdict, &text);
+    st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK) {
+        fputs(head, stdout);
+        fwrite(text.data, 1, text.n_bytes, stdout);
+        putchar('\n');
+    }
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict *verdict)
+{
+    const struct dcpk_check_finding *f;
+
+    if (!dcpk_verdict_is_no(verdict))
+        return;
+    f = dcpk_verdict_reason(verdict, DCPK_LOADS_NOT, verdict->loader);
+    if (f == NULL)
+        f = dcpk_verdict_reason(verdict, DCPK_LOADS_NOT, verdict->variants);
+    if (f != NULL)
+        dcpk_cli_note(voice, "no release of Megatron loads the result: %s %s", f->key, f->text);
+}

@@ -5,6 +5,7 @@
 
 #include "lib/exec/verdict.h"
 #include "tools/checks.h"
+#include "tools/cmd.h"
 
 /* Everything that is told. */
 struct dcpk_check_report {
@@ -20,5 +21,12 @@ struct dcpk_check_report {
 void dcpk_check_report_fill(struct dcpk_check_report *report);
 dcpk_status dcpk_check_report_print(const struct dcpk_check_report *report, struct dcpk_error *err);
 dcpk_status dcpk_check_report_json(const struct dcpk_check_report *report, struct dcpk_error *err);
+
+/* "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.
+ */
+dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
+                               struct dcpk_error *err);
+/* A warning on stderr where no release loads it. */
+void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict *verdict);
 
 #endif

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/file.h"
 #include "tools/bar.h"
+#include "tools/check_report.h"
 #include "tools/convert_args.h"
 #include "tools/convert_report.h"
 
@@ -128,6 +129,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     dcpk_bar_end(bar);
     if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
+    if (st == DCPK_OK && leads)
+        dcpk_warn_verdict(&a->voice, &c.verdict);
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
     dcpk_bar_end(bar);

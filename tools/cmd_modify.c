@@ -9,6 +9,7 @@
 #include "lib/exec/modify.h"
 #include "lib/exec/target.h"
 #include "tools/bar.h"
+#include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 
@@ -65,6 +66,8 @@ static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct
     printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
            m->n_items, m->n_renamed, m->n_removed, m->n_cast);
     print_data(m, dry_run);
+    if (dcpk_print_verdict("loads in    ", &m->verdict, err) != DCPK_OK)
+        return err->status;
     if (m->resumed_bytes > 0)
         printf("resumed     %s were written by an earlier run\n",
                dcpk_cli_short_size(m->resumed_bytes, size));
@@ -108,6 +111,8 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
     for (size_t i = 0; i < m->n_items; i++)
         put_item(&j, &m->items[i]);
     dcpk_json_end_array(&j);
+    dcpk_json_put_key(&j, "loads");
+    dcpk_verdict_json(&m->verdict, m->verdict.variants, &j);
     dcpk_json_add_uint(&j, "n_files_copied", m->n_copied);
     dcpk_json_add_uint(&j, "n_files_linked", m->n_linked);
     dcpk_json_add_string(&j, "output", m->target.folder);
@@ -133,6 +138,8 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
         st = dcpk_cli_check_stdout(&err);
     if (st == DCPK_OK)
         st = dcpk_modification_plan(&m, options, &err);
+    if (st == DCPK_OK)
+        dcpk_warn_verdict(voice, &m.verdict);
     if (st == DCPK_OK && !dry_run)
         st = dcpk_modification_run(&m, &err);
     dcpk_bar_end(&bar);

@@ -12,6 +12,7 @@
 #include "lib/base/file.h"
 #include "lib/base/path.h"
 #include "lib/ckpt/generation.h"
+#include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 
@@ -226,6 +227,8 @@ dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
            n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
     if (c->proof.n_params > 0)
         printf("  verified   equal to the input: %s\n", dcpk_proof_text(&c->proof, proof));
+    if (dcpk_print_verdict("  loads in   ", &c->verdict, err) != DCPK_OK)
+        return err->status;
     print_files(c, files, dry_run);
     print_notes(c);
     if (print_losses(c, err) != DCPK_OK)

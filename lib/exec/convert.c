@@ -166,6 +166,22 @@ static const char *impl_name(enum dcpk_impl impl)
     return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
 }
 
+/* Will it load? Of the mesh that was given, else of the one that args of the output have. */
+static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_check_options options = {
+        .impl = c->out->target.impl, .is_planned = true, .mesh = c->out->target.mesh};
+    struct dcpk_holding holding = {.format = c->out->format};
+    dcpk_status st = DCPK_OK;
+
+    if (c->out->format->request != NULL)
+        st = dcpk_holding_of_output(&holding, c->out, err);
+    if (st == DCPK_OK)
+        st = dcpk_verdict_of_plan(&holding, &options, &c->verdict, err);
+    dcpk_holding_release(&holding);
+    return st;
+}
+
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
@@ -211,6 +227,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         st = dcpk_plan_build(c->out, err);
     if (st == DCPK_OK)
         st = dcpk_conversion_can_check(c, err);
+    if (st == DCPK_OK)
+        st = judge(c, err);
     if (st != DCPK_OK)
         return st;
     dcpk_plan_totals(c->out, &c->totals);
@@ -221,6 +239,7 @@ void dcpk_conversion_free(struct dcpk_conversion *c)
 {
     dcpk_prove_release(&c->proof);
     dcpk_bytes_release(&c->hashes);
+    dcpk_verdict_release(&c->verdict);
     dcpk_output_free(c->out);
     dcpk_model_free(c->model);
     dcpk_checkpoint_close(c->ckpt);

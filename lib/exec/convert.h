@@ -11,6 +11,7 @@
 #include "lib/exec/prove.h"
 #include "lib/exec/ranks.h"
 #include "lib/exec/told.h"
+#include "lib/exec/verdict.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
@@ -58,6 +59,7 @@ struct dcpk_conversion {
     struct dcpk_model *model; /* NULL under LIKE_INSPECTOR */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
+    struct dcpk_verdict verdict;    /* which releases load it; not for a plain container */
     struct dcpk_exec_stats stats;   /* after run */
     uint64_t resumed_bytes;         /* of tensor data that an earlier run had written; after run */
     bool is_complete;               /* the output was there, as it should be; after run */

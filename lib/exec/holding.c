@@ -190,16 +190,32 @@ static bool find_cached(struct dcpk_holding *h, const char *key, size_t n, uint6
     return *row != UINT64_MAX;
 }
 
+/* The bit of a field, MAX_FIELDS: nothing has it. Askers keep their names: the same text comes at
+ * the same address. */
+static size_t find_asked(struct dcpk_holding *h, const char *field)
+{
+    size_t bit = 0;
+
+    for (size_t i = 0; i < h->n_asked; i++)
+        if (h->asked_fields[i] == field)
+            return h->asked_bits[i];
+    while (bit < h->n_fields && strcmp(h->field_names[bit], field) != 0)
+        bit++;
+    if (bit == h->n_fields)
+        bit = MAX_FIELDS;
+    if (h->n_asked < MAX_FIELDS) {
+        h->asked_fields[h->n_asked] = field;
+        h->asked_bits[h->n_asked++] = bit;
+    }
+    return bit;
+}
+
 static bool find_output_field(struct dcpk_holding *h, const char *key, size_t n, const char *field)
 {
+    const size_t bit = find_asked(h, field);
     uint64_t row;
 
-    if (!find_cached(h, key, n, &row))
-        return false;
-    for (size_t i = 0; i < h->n_fields; i++)
-        if (strcmp(h->field_names[i], field) == 0)
-            return (h->fields[row] >> i & 1) != 0;
-    return false;
+    return bit < MAX_FIELDS && find_cached(h, key, n, &row) && (h->fields[row] >> bit & 1) != 0;
 }
 
 bool dcpk_holding_object(struct dcpk_holding *h, const char *key, size_t n, const char *field)

@@ -26,6 +26,8 @@ struct dcpk_holding {
     uint64_t *fields;                 /* by row: which of field_names */
     const char *field_names[64];
     size_t n_fields, n_rows;
+    const char *asked_fields[64]; /* the texts that were asked for, and the bit of each */
+    size_t asked_bits[64], n_asked;
     struct dcpk_bytes key; /* scratch: a joined key; and the one asked for last, with its row */
     struct dcpk_bytes last;
     uint64_t last_row;
@@ -42,7 +44,8 @@ void dcpk_holding_release(struct dcpk_holding *h);
 /* key: n bytes. */
 bool dcpk_holding_tensor(const struct dcpk_holding *h, const char *key, size_t n,
                          struct dcpk_held *held);
-/* The object "<key>.<field>", or `key` where field is NULL. */
+/* The object "<key>.<field>", or `key` where field is NULL. field: the caller's until the holding
+ * is released. */
 bool dcpk_holding_object(struct dcpk_holding *h, const char *key, size_t n, const char *field);
 /* Its value in `arena`, NULL when it is not there. */
 dcpk_status dcpk_holding_value(struct dcpk_holding *h, const char *key, struct dcpk_arena *arena,

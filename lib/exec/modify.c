@@ -105,6 +105,19 @@ static uint64_t written_bytes(const struct dcpk_modification *m)
     return n_bytes;
 }
 
+/* Will it load, with the keys that it gets? */
+static dcpk_status judge(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    const struct dcpk_check_options options = {.release = NULL};
+    struct dcpk_holding holding = {.format = NULL};
+    dcpk_status st = dcpk_holding_of_edits(&holding, m->ckpt, m->items, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_verdict_of_plan(&holding, &options, &m->verdict, err);
+    dcpk_holding_release(&holding);
+    return st;
+}
+
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err)
@@ -131,6 +144,8 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (m->ckpt->format == m->out->format && !m->out->omits_planner_data)
         dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
                                       "from it (dcp_to_torch_save) gives the keys as they are");
+    if (judge(m, err) != DCPK_OK)
+        return err->status;
     st = m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
     return st == DCPK_OK ? dcpk_check_space(&m->target, written_bytes(m), err) : st;
 }
@@ -278,6 +293,7 @@ dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error
 
 void dcpk_modification_free(struct dcpk_modification *m)
 {
+    dcpk_verdict_release(&m->verdict);
     dcpk_edits_free(m->edits);
     dcpk_free(m->items);
     dcpk_output_free(m->out);

@@ -7,6 +7,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
+#include "lib/exec/verdict.h"
 #include "lib/rules/edit.h"
 
 /* Everything is borrowed until dcpk_modification_free. */
@@ -32,7 +33,8 @@ struct dcpk_modification {
     struct dcpk_edit_item *items; /* every tensor, then every object of ckpt */
     size_t n_items;
     struct dcpk_output *out;
-    bool is_rewritten; /* something is cast: what shares files with it is written anew */
+    struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
+    bool is_rewritten;           /* something is cast: what shares files with it is written anew */
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
     struct dcpk_exec_stats stats; /* after run, when rewritten */

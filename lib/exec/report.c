@@ -269,6 +269,8 @@ dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_o
     dcpk_generation_add_json(c->ckpt, j);
     dcpk_json_add_string(j, "input", c->source.folder);
     put_load(c, j);
+    dcpk_json_put_key(j, "loads");
+    dcpk_verdict_json(&c->verdict, c->verdict.variants, j);
     dcpk_json_add_uint(j, "n_object_keys", c->out->n_objects);
     put_notes(c, j);
     st = put_objects(c->out, j, err);

@@ -290,7 +290,9 @@ static dcpk_status choose_loader(struct checking *c, const struct dcpk_check_opt
         st = choose_mesh(c, options, saved, err);
     if (st != DCPK_OK)
         return st;
-    check->variants = dcpk_loaders_with_impl(impl) & dcpk_loaders_with_adam(adam);
+    check->variants = dcpk_loaders_with_impl(impl);
+    if (!options->is_planned)
+        check->variants &= dcpk_loaders_with_adam(adam);
     check->loader = dcpk_loaders_of(check->release, check->release) & check->variants;
     return DCPK_OK;
 }
@@ -477,6 +479,41 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
     }
     dcpk_free(c.is_claimed);
     return st;
+}
+
+dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
+                                 const struct dcpk_check_options *options,
+                                 struct dcpk_verdict *verdict, struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    dcpk_status st;
+
+    if (holding->format->request == NULL)
+        return DCPK_OK;
+    st = dcpk_check_run(holding, options, verdict, &why);
+    if (st == DCPK_ENOMEM || st == DCPK_EIO || st == DCPK_ECANCELLED || verdict->arena == NULL) {
+        *err = why;
+        return st;
+    }
+    if (st != DCPK_OK) {
+        verdict->unknown = dcpk_arena_strdup(verdict->arena, why.text, err);
+        return verdict->unknown == NULL ? err->status : DCPK_OK;
+    }
+    return DCPK_OK;
+}
+
+bool dcpk_verdict_is_no(const struct dcpk_verdict *verdict)
+{
+    if (verdict->arena == NULL || verdict->unknown != NULL)
+        return false;
+    for (unsigned r = 0; r < DCPK_N_RELEASES; r++) {
+        const enum dcpk_release release = (enum dcpk_release)r;
+
+        if (dcpk_verdict_loads(verdict, dcpk_loaders_of(release, release) & verdict->variants) !=
+            DCPK_LOADS_NOT)
+            return false;
+    }
+    return true;
 }
 
 void dcpk_verdict_release(struct dcpk_verdict *check)

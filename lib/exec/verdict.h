@@ -13,6 +13,7 @@ struct dcpk_check_options {
         *release;     /* "core-0.19", "main" (lib/ckpt/release.h); NULL: the one that args show */
     const char *impl; /* "te", "local"; NULL: as args.transformer_impl */
     const char *adam; /* "te", "torch"; NULL: whose fields are there, else Transformer Engine's */
+    bool is_planned;  /* both Adams of that implementation alone are asked: what convert needs */
     struct dcpk_layout mesh; /* tp 0: as args have it */
     unsigned flags;          /* enum dcpk_loading_flags */
 };
@@ -58,6 +59,16 @@ struct dcpk_verdict {
  */
 dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check_options *options,
                            struct dcpk_verdict *check, struct dcpk_error *err);
+/*
+ * The same of what is about to be written. What cannot be judged is no error: verdict->unknown then
+ * says why, so that nothing reads as a yes. A format without loaders leaves it zero (arena NULL).
+ * Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.
+ */
+dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
+                                 const struct dcpk_check_options *options,
+                                 struct dcpk_verdict *verdict, struct dcpk_error *err);
+/* Does no release load it, with whatever flag? False where that cannot be said. */
+bool dcpk_verdict_is_no(const struct dcpk_verdict *verdict);
 void dcpk_verdict_release(struct dcpk_verdict *check); /* a zeroed one is a no-op */
 
 /* What a run of a release has to do so that it loads. */
@@ -75,9 +86,13 @@ enum dcpk_loads dcpk_verdict_loads(const struct dcpk_verdict *check, uint32_t lo
 /* The flags that a run needs: "--no-load-rng"; "" and "not" at the ends. */
 const char *dcpk_loads_text(enum dcpk_loads loads);
 
+/* The first thing for want of which the outcome of these loaders is this one; NULL: none is kept.
+ */
+const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *check,
+                                                     enum dcpk_loads loads, uint32_t loaders);
 /*
- * Append the releases whose outcome is this: "core 0.16, 0.17, main"; why: what the first of them
- * lacks in brackets behind it. False, nothing appended, when there are none.
+ * Append the releases whose outcome is this: "core 0.16, 0.17, main"; why: with what they lack in
+ * brackets behind them. False, nothing appended, when there are none.
  */
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
                       struct dcpk_bytes *text);

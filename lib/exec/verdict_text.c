@@ -68,15 +68,51 @@ static void put_releases(const struct dcpk_verdict *check, uint32_t loaders,
     }
 }
 
-/* What the first of them lacks. */
-static const struct dcpk_check_finding *find_reason(const struct dcpk_verdict *check,
-                                                    uint32_t loaders)
+/* Is it for want of such things that the outcome is this one? */
+static bool is_cause(enum dcpk_purpose purpose, enum dcpk_loads loads)
+{
+    const bool is_always =
+        purpose == DCPK_FOR_WEIGHTS || purpose == DCPK_FOR_EXTRA || purpose == DCPK_FOR_COMMON;
+
+    if (loads == DCPK_LOADS_NOT)
+        return is_always;
+    return loads == DCPK_LOADS_WITHOUT_RNG ? purpose == DCPK_FOR_RNG : purpose != DCPK_FOR_RNG;
+}
+
+const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *check,
+                                                     enum dcpk_loads loads, uint32_t loaders)
 {
     const struct dcpk_check_finding *f = check->findings;
 
-    while (f != NULL && (f->loaders & loaders) == 0)
+    while (f != NULL && ((f->loaders & loaders) == 0 || !is_cause(f->purpose, loads)))
         f = f->next;
     return f;
+}
+
+/* "core 0.15, 0.16 (why)", again for each reason. */
+static void put_reasons(const struct dcpk_verdict *check, enum dcpk_loads loads, uint32_t loaders,
+                        struct dcpk_bytes *text)
+{
+    const char *before = "";
+
+    while (loaders != 0) {
+        const struct dcpk_check_finding *reason = dcpk_verdict_reason(check, loads, loaders);
+        uint32_t same = 0;
+
+        for (unsigned r = 0; r < DCPK_N_RELEASES; r++) {
+            const uint32_t of =
+                loaders & dcpk_loaders_of((enum dcpk_release)r, (enum dcpk_release)r);
+
+            if (of != 0 && dcpk_verdict_reason(check, loads, of) == reason)
+                same |= of;
+        }
+        dcpk_bytes_text(text, before);
+        put_releases(check, same, text);
+        if (reason != NULL)
+            dcpk_bytes_printf(text, " (%s %s)", reason->key, reason->text);
+        loaders = same == 0 ? 0 : loaders & ~same;
+        before = ", ";
+    }
 }
 
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
@@ -84,13 +120,13 @@ bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, b
 {
     unsigned n;
     const uint32_t loaders = find_releases(check, loads, &n);
-    const struct dcpk_check_finding *reason = find_reason(check, loaders);
 
     if (n == 0 || check->unknown != NULL)
         return false;
-    put_releases(check, loaders, text);
-    if (why && loads != DCPK_LOADS && reason != NULL)
-        dcpk_bytes_printf(text, " (%s %s)", reason->key, reason->text);
+    if (why && loads != DCPK_LOADS)
+        put_reasons(check, loads, loaders, text);
+    else
+        put_releases(check, loaders, text);
     return true;
 }
 
@@ -109,21 +145,21 @@ const char *dcpk_loads_text(enum dcpk_loads loads)
 
 void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *text)
 {
-    bool is_first = true;
-
-    if (check->unknown != NULL)
+    if (check->unknown != NULL) {
         dcpk_bytes_printf(text, "cannot be said: %s", check->unknown);
-    for (unsigned way = DCPK_LOADS; way <= DCPK_LOADS_NOT; way++) {
+        return;
+    }
+    if (!dcpk_verdict_way(check, DCPK_LOADS, false, text))
+        dcpk_bytes_text(text, "no release as it is");
+    for (unsigned way = DCPK_LOADS + 1; way <= DCPK_LOADS_NOT; way++) {
         const size_t before = text->n_bytes;
 
-        dcpk_bytes_text(text, is_first ? "" : "; ");
+        dcpk_bytes_text(text, "; ");
         if (way == DCPK_LOADS_NOT)
             dcpk_bytes_text(text, "not in ");
-        else if (way != DCPK_LOADS)
-            dcpk_bytes_printf(text, "with %s in ", dcpk_loads_text((enum dcpk_loads)way));
-        if (dcpk_verdict_way(check, (enum dcpk_loads)way, way == DCPK_LOADS_NOT, text))
-            is_first = false;
         else
+            dcpk_bytes_printf(text, "with %s in ", dcpk_loads_text((enum dcpk_loads)way));
+        if (!dcpk_verdict_way(check, (enum dcpk_loads)way, way == DCPK_LOADS_NOT, text))
             text->n_bytes = before;
     }
 }
@@ -174,6 +210,10 @@ static void put_finding(const struct dcpk_check_finding *f, struct dcpk_json_out
 
 void dcpk_verdict_json(const struct dcpk_verdict *check, uint32_t loaders, struct dcpk_json_out *j)
 {
+    if (check->arena == NULL) { /* no loader to be asked */
+        dcpk_json_put_null(j);
+        return;
+    }
     dcpk_json_begin_object(j);
     put_notes(j, "assumed", check->assumed);
     dcpk_json_put_key(j, "lacking");

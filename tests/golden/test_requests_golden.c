@@ -412,9 +412,9 @@ static void check_fixture(const char *name)
 
     read_fixture(&f);
     CHECK(f.args != NULL, name);
-    if (dcpk_format_find(f.format) == NULL)
-        return;
-    CHECK(f.stops[0] == '\0' || (other >= 0 && f.want.n == 0), name);
+    if (dcpk_format_find(f.format) == NULL) /* Megatron-FSDP's second version: no format here */
+        f.releases[0] = '\0';
+    CHECK(f.stops[0] == '\0' || f.want.n == 0, name);
     for (char *r = strtok_r(f.releases, ", ", &rest); r != NULL; r = strtok_r(NULL, ", ", &rest)) {
         unsigned n;
 
