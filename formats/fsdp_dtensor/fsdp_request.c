@@ -163,42 +163,6 @@ static uint32_t splitting(const struct asking *a, const struct spelling *s)
                                                              : SINCE(DCPK_CORE_0_16);
 }
 
-/*
- * Loaders that take a tensor-parallel rank's part of Transformer Engine's linear layers for the
- * whole, and so ask for its shape: up to core 0.17 of all of them, later of gate and up halves
- * (tests/golden/requests, te_gelu_tp2 and te_dense_tp2).
- */
-static uint32_t taking_part(const struct asking *a, const struct spelling *s, bool is_half)
-{
-    const uint32_t te = dcpk_loaders_with_impl(DCPK_LOADER_TE);
-
-    if (a->loading->mesh.tp <= 1 ||
-        (s->param->flags & (DCPK_EXPECTED_ROWS | DCPK_EXPECTED_COLUMNS)) == 0)
-        return 0;
-    return te & (is_half ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_17));
-}
-
-/* Ask for the key that stands in a->key, of the shape that each loader takes for the whole. */
-static dcpk_status ask_shaped(struct asking *a, const struct spelling *s, bool is_half,
-                              struct dcpk_request request, struct dcpk_error *err)
-{
-    const uint32_t loaders = request.loaders, part = taking_part(a, s, is_half);
-    const bool cuts_rows = (s->param->flags & DCPK_EXPECTED_ROWS) != 0;
-    int64_t shape[DCPK_EXPECTED_RANK];
-    dcpk_status st;
-
-    if (request.rank <= 0 || part == 0)
-        return take(a, &request, err);
-    request.loaders = loaders & ~part;
-    st = request.loaders != 0 ? take(a, &request, err) : DCPK_OK;
-    memcpy(shape, request.shape, (size_t)request.rank * sizeof *shape);
-    if (cuts_rows || request.rank > 1)
-        shape[cuts_rows ? 0 : 1] /= a->loading->mesh.tp;
-    request.loaders = loaders & part;
-    request.shape = shape;
-    return st == DCPK_OK && request.loaders != 0 ? take(a, &request, err) : st;
-}
-
 /* The tensor under its prefix and name, whole or in halves; end: ".exp_avg", or "". */
 static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const char *prefix,
                               const char *end, const struct dcpk_request *like,
@@ -216,7 +180,7 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
     dcpk_bytes_text(&a->key, end);
     request.loaders = whole;
     if (whole != 0)
-        st = ask_shaped(a, s, false, request, err);
+        st = take(a, &request, err);
     request.loaders = split;
     if (request.rank > 0) { /* a step is a scalar, under both names */
         memcpy(half, s->param->shape, sizeof half);
@@ -227,7 +191,7 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
         a->key.n_bytes = n_bytes;
         dcpk_bytes_text(&a->key, halves[i]);
         dcpk_bytes_text(&a->key, end);
-        st = ask_shaped(a, s, true, request, err);
+        st = take(a, &request, err);
     }
     return st;
 }

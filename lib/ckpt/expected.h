@@ -12,9 +12,6 @@ enum dcpk_expected_flags {
     DCPK_EXPECTED_EXPERT = 4,   /* one of each routed expert */
     DCPK_EXPECTED_VOCAB = 8,    /* rows are the padded vocabulary */
     DCPK_EXPECTED_TE_ONLY = 16, /* a module of Transformer Engine's spec alone */
-    /* Of Transformer Engine's linear layers: tensor parallelism cuts its rows, or its columns. */
-    DCPK_EXPECTED_ROWS = 64,
-    DCPK_EXPECTED_COLUMNS = 128,
     DCPK_EXPECTED_OLD_MTP = 256, /* asked for in multi-token prediction alone, up to core 0.16 */
 };
 
