@@ -7,11 +7,11 @@
 #include "lib/ckpt/registered.h"
 
 enum dcpk_expected_flags {
-    DCPK_EXPECTED_GATED = 1,    /* rows are gate then up */
-    DCPK_EXPECTED_BUFFER = 2,   /* not trained */
-    DCPK_EXPECTED_EXPERT = 4,   /* one of each routed expert */
-    DCPK_EXPECTED_VOCAB = 8,    /* rows are the padded vocabulary */
-    DCPK_EXPECTED_TE_ONLY = 16, /* a module of Transformer Engine's spec alone */
+    DCPK_EXPECTED_GATED = 1,     /* rows are gate then up */
+    DCPK_EXPECTED_BUFFER = 2,    /* not trained */
+    DCPK_EXPECTED_EXPERT = 4,    /* one of each routed expert */
+    DCPK_EXPECTED_VOCAB = 8,     /* rows are the padded vocabulary */
+    DCPK_EXPECTED_TE_ONLY = 16,  /* a module of Transformer Engine's spec alone */
     DCPK_EXPECTED_OLD_MTP = 256, /* asked for in multi-token prediction alone, up to core 0.16 */
 };
 
