@@ -84,6 +84,8 @@ static int check(struct check *c)
         c->ckpt->told_args = from.args;
         dcpk_checks_structure(&c->checks, c->ckpt);
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
+        if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
+            c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;
         st = dcpk_check_run(&holding, &c->options, &c->answer, &err);
         if (st != DCPK_OK)
             dcpk_context(&err, "'%s'", c->run.folder);

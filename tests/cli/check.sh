@@ -65,6 +65,13 @@ answers_no "buckets of other ranks" '^moments +FAILED .*dp_reshardable this layo
 answers_no "torch's groups" 'bias_correction is missing' "$DCPKIT" check --optimizer te "$SAMPLES/$fd"
 answers_no "Transformer Engine's names" 'linear_qkv.layer_norm_weight is missing' "$DCPKIT" check --impl te "$SAMPLES/$fd"
 
+# args.no_save_optim keeps no loader from reading the optimizer's entry; a release begins without one
+"$DCPKIT" convert --quiet --to torch_dist --weights-only "$SAMPLES/$fd" unsaved
+answers_no "no optimizer was saved" "^groups +FAILED .*KeyError: 'optimizer'" "$DCPKIT" check unsaved
+"$DCPKIT" check --no-load-optim unsaved >said && tail -n 1 said
+mkdir released && mv unsaved/iter_* released/release && printf release >released/latest_checkpointed_iteration.txt
+"$DCPKIT" check released >said && tail -n 1 said
+
 echo "not told:"
 answers_no "args without sizes" 'no table says what loaders ask for of a model without args.num_layers' \
     "$DCPKIT" check "$SAMPLES/fsdp_dtensor_telike_dp2_019/iter_0000004"
