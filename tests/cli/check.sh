@@ -87,3 +87,19 @@ echo "as text and JSON:"
 "$DCPKIT" check --mesh tp=2,pp=2,dp=1 --loads-in core-0.16 "$SAMPLES/torch_dist_b_dense_tp2pp2" | sed "s|$SAMPLES|SAMPLES|"
 "$DCPKIT" check --json --mesh tp=4,dp=1 "$SAMPLES/$fd" |
     grep -vE '"(text|folder)"' | sed '/"checks"/,/^  \],/d' | head -n 42
+
+echo "finite:"
+"$DCPKIT" check --finite "$SAMPLES/fsdp_dtensor_native_dp2" | grep '^finite'
+sample zarr_dense_tp2dp2 z
+# layers x rows x columns, in chunks of one layer and a half of the columns: chunk 2.0.1 begins at [2, 0, 48]
+printf '\xc0\x7f' | dd of=z/iter_0000004/decoder.layers.mlp.linear_fc2.weight/2.0.1 bs=1 seek=$((2 * (3 * 48 + 5))) \
+    conv=notrunc status=none
+answers_no "a NaN" '^finite +FAILED +1 tensors? holds? NaN or Inf, .*: decoder.layers.mlp.linear_fc2.weight\[2, 3, 53\] = nan' \
+    "$DCPKIT" check --finite z
+
+echo "warnings:"
+"$DCPKIT" print-tensor --json "$SAMPLES/$fd" args | jq '.value | .ckpt_format = "torch_dist" | .use_torch_fsdp2 = true |
+    .pipeline_model_parallel_size = 2' >args.json
+rm -rf less
+"$DCPKIT" modify-state-dict --quiet --op 'remove ^args$' "$SAMPLES/$fd" less >modified
+"$DCPKIT" check --args-from args.json less | grep '^warning' | grep -v gradient_accumulation_fusion
