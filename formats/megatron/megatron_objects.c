@@ -135,7 +135,9 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
     const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
     dcpk_status st;
 
-    if (dot == NULL)
+    /* A norm that is named as a part of the linear layer behind it is no module, and in a layer of
+     * experts local modules have no such layer. */
+    if (dot == NULL || dcpk_starts_with(dot, ".layer_norm_"))
         return DCPK_OK;
     module = dcpk_arena_strndup(x->out->arena, key, (size_t)(dot - key), err);
     if (module == NULL)
