@@ -10,6 +10,7 @@
 #include "formats/fsdp_dtensor/fsdp_mla.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/rng_states.h"
 
 #define MAX_STATE_BYTES (1 << 20) /* of a tensor that is training state: RNG, step */
 
@@ -439,20 +440,30 @@ static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct
                : dcpk_value_dict(arena, pairs, n_fields + 1, err);
 }
 
-/* States of which a part cannot be read are no states: a loader would miss it. */
-static bool is_complete(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n)
+/* Why the leaves of one (pp, tp) are not all of its states; NULL: they are. */
+static const char *find_gap(const struct rng_leaf *leaves, size_t n)
 {
-    bool complete = true;
-
-    for (size_t i = 0; i < n; i++)
-        complete &= leaves[i].value != NULL;
     for (size_t i = 0; i < n; i++) {
-        if (complete)
+        const int64_t next = i == 0 ? 0 : leaves[i - 1].dp + 1;
+
+        if (leaves[i].value == NULL)
+            return "another part of this RNG state cannot be read";
+        if (leaves[i].dp > next)
+            return "RNG states of an earlier data-parallel rank are missing";
+    }
+    return NULL;
+}
+
+/* States of which a part cannot be understood are no states: a loader would miss it. */
+static void settle_leaves(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
+                          const char *fault)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (fault == NULL)
             dcpk_model_carry(model, leaves[i].key);
         else if (leaves[i].value != NULL)
-            dcpk_model_drop(model, leaves[i].key, "another part of this RNG state cannot be read");
+            dcpk_model_drop(model, leaves[i].key, fault);
     }
-    return complete;
 }
 
 /* The ranks of one (pp, tp): a list over data-parallel ranks. */
@@ -461,14 +472,13 @@ static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leav
 {
     const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
     struct dcpk_rng rng = {.pp = leaves[0].pp, .tp = leaves[0].tp};
+    const char *fault = find_gap(leaves, n);
     size_t n_ranks = 0;
     bool existed;
 
     if (ranks == NULL)
         return err->status;
-    if (!is_complete(model, leaves, n))
-        return DCPK_OK;
-    for (size_t i = 0, end; i < n; i = end) {
+    for (size_t i = 0, end; i < n && fault == NULL; i = end) {
         for (end = i + 1; end < n && leaves[end].dp == leaves[i].dp; end++)
             ;
         ranks[n_ranks] = make_rank(model->arena, leaves + i, end - i, err);
@@ -476,7 +486,12 @@ static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leav
             return err->status;
     }
     rng.states = dcpk_value_seq(model->arena, DCPK_V_LIST, ranks, n_ranks, err);
-    return rng.states == NULL ? err->status : dcpk_model_add_rng(model, &rng, &existed, err);
+    if (rng.states == NULL)
+        return err->status;
+    if (fault == NULL)
+        fault = dcpk_rng_states_fault(rng.states);
+    settle_leaves(model, leaves, n, fault);
+    return fault == NULL ? dcpk_model_add_rng(model, &rng, &existed, err) : DCPK_OK;
 }
 
 static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)

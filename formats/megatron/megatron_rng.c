@@ -8,6 +8,7 @@
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/rng_states.h"
 
 #define MAX_AXES 8
 /* Of three numbers; a run has as many ranks. Past it they are left out, with a note. */
@@ -58,6 +59,7 @@ dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_o
 {
     const struct dcpk_value *value;
     struct dcpk_rng rng;
+    const char *fault;
     bool existed = false;
     dcpk_status st;
 
@@ -69,9 +71,13 @@ dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_o
     st = dcpk_model_load(model, object, &value, err);
     if (st != DCPK_OK || value == NULL)
         return st;
-    rng.states = value->kind == DCPK_V_LIST ? dcpk_value_at(value, 0) : NULL;
-    if (rng.states == NULL || rng.states->kind != DCPK_V_LIST) {
-        dcpk_model_drop(model, object->key, "RNG states are a list of one list, this is none");
+    rng.states = value->kind == DCPK_V_LIST && value->n == 1 ? dcpk_value_at(value, 0) : NULL;
+    if (rng.states == NULL || rng.states->kind != DCPK_V_LIST)
+        fault = "RNG states are a list of one list, this is none";
+    else
+        fault = dcpk_rng_states_fault(rng.states);
+    if (fault != NULL) {
+        dcpk_model_drop(model, object->key, fault);
         return DCPK_OK;
     }
     st = dcpk_model_add_rng(model, &rng, &existed, err);
@@ -115,6 +121,14 @@ static bool has_few_keys(const struct dcpk_model *model, const struct grid *g)
     int64_t n;
 
     return dcpk_mul_i64((int64_t)model->n_rng, g->n_dp, &n) && n <= MAX_KEYS;
+}
+
+/* Do the i-th states stand for their (pp, tp)? One of them does. */
+static bool is_first(const struct dcpk_model *model, size_t i)
+{
+    const struct dcpk_rng rank = {.pp = model->rng[i].pp, .tp = model->rng[i].tp};
+
+    return dcpk_model_rng(model, &rank) == &model->rng[i];
 }
 
 struct putting {
@@ -180,31 +194,38 @@ static dcpk_status put_model_rank(struct putting *p, int64_t pp, int64_t tp, str
     return st;
 }
 
-/* States of data-parallel ranks that the target has not, or does not tell apart. */
-static void tell_left(const struct putting *p)
+/* States that are not written, by the key that they would have, and why. */
+static void tell_left(const struct putting *p, const char *why)
 {
     for (size_t i = 0; i < p->model->n_rng; i++) {
-        const struct dcpk_rng *rng = &p->model->rng[i];
         struct dcpk_error err = DCPK_ERROR_INIT;
         const char *key;
 
         if (p->payloads[i] != 0)
             continue;
-        key = make_key(p, rng, &err);
+        key = make_key(p, &p->model->rng[i], &err);
         if (key != NULL)
-            dcpk_output_event(p->out, DCPK_EVENT_OMITTED, key,
-                              "RNG state of a data-parallel rank that the target does not have or "
-                              "does not tell apart: it gets that of the first");
+            dcpk_output_event(p->out, DCPK_EVENT_OMITTED, key, "%s", why);
     }
+}
+
+/* Are there states of every (pp, tp)? */
+static bool has_every_rank(const struct putting *p)
+{
+    int64_t n_ranks = 0, n_found = 0;
+
+    for (size_t i = 0; i < p->model->n_rng; i++)
+        n_found += is_first(p->model, i);
+    return dcpk_mul_i64(p->grid.pp, p->grid.tp, &n_ranks) && n_found == n_ranks;
 }
 
 dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_output *out,
                                   int n_axes, bool *is_whole, struct dcpk_error *err)
 {
     struct putting p = {.model = model, .out = out, .grid = find_grid(model)};
-    int64_t n_ranks = 0, n_found = 0;
     dcpk_status st;
 
+    *is_whole = has_every_rank(&p);
     if (n_axes < DCPK_MEGATRON_RNG_BY_EVERY_RANK)
         p.grid.n_dp = 0;
     if (!has_few_keys(model, &p.grid)) {
@@ -216,16 +237,13 @@ dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_ou
     }
     p.payloads = dcpk_arena_array(out->arena, model->n_rng, sizeof *p.payloads, err);
     st = p.payloads == NULL ? err->status : DCPK_OK;
-    for (size_t i = 0; i < model->n_rng && st == DCPK_OK; i++) {
-        const struct dcpk_rng rank = {.pp = model->rng[i].pp, .tp = model->rng[i].tp};
-
-        if (dcpk_model_rng(model, &rank) != &model->rng[i]) /* once a (pp, tp) */
-            continue;
-        n_found++;
-        st = put_model_rank(&p, rank.pp, rank.tp, err);
-    }
-    *is_whole = dcpk_mul_i64(p.grid.pp, p.grid.tp, &n_ranks) && n_found == n_ranks;
+    for (size_t i = 0; i < model->n_rng && *is_whole && st == DCPK_OK; i++)
+        if (is_first(model, i))
+            st = put_model_rank(&p, model->rng[i].pp, model->rng[i].tp, err);
     if (st == DCPK_OK)
-        tell_left(&p);
+        tell_left(&p, *is_whole
+                          ? "RNG state of a data-parallel rank that the target does not have or "
+                            "does not tell apart: it gets that of the first"
+                          : "another rank has no RNG state, and a run loads those of all or none");
     return st;
 }

@@ -32,7 +32,8 @@ dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_o
  * Add objects for every rank of the layout of args that the model has states for, under keys of two
  * numbers; with n_axes 3 also under those of three, where the number of data-parallel ranks is
  * known. A rank without states of its own gets those that stand for it (dcpk_model_rng); states
- * that no rank gets are reported as dropped. *is_whole: every rank has some.
+ * that no rank gets are reported. *is_whole: every rank has some; else none is written, since a run
+ * loads those of all ranks or of none.
  */
 dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_output *out,
                                   int n_axes, bool *is_whole, struct dcpk_error *err);

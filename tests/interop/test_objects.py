@@ -5,10 +5,12 @@ import io
 import json
 import os
 import pickle
+import random
 import shutil
 import tempfile
 import unittest
 
+import numpy as np
 import torch
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -42,6 +44,29 @@ def damaged(value):
 ODD = {
     "a number": saved(5), "a list": saved([1]), "a dict": saved({"rng": 1}), "a stranger": saved(Stranger()),
     "no item": b"not what torch.save writes", "nothing": b"", "cut": saved([[{"a": 1}]])[:300], "damaged": damaged([[{"a": 1}]]),
+}
+
+
+FORMS = (["fsdp_dtensor"], ["torch_dist", "--target-generation", "B"], ["zarr"])
+
+
+def rng(**fields):
+    """The states of one rank, as get_rng_state of Megatron gathers them, but for these fields; None: without it."""
+    state = {
+        "random_rng_state": random.getstate(), "np_rng_state": np.random.get_state(), "torch_rng_state": torch.get_rng_state(),
+        "cuda_rng_state": torch.zeros(16, dtype=torch.uint8), "rng_tracker_states": {"model-parallel-rng": torch.zeros(16, dtype=torch.uint8)},
+    }
+    return {name: value for name, value in {**state, **fields}.items() if value is not None}
+
+
+# Lists of a list, which are no RNG states of a rank all the same.
+ODD_RNG = {
+    "of no rank": [], "a text": ["a"], "a list": [[5]], "an empty dict": [{}], "a part": [{"random_rng_state": 5}],
+    "no CUDA": [rng(cuda_rng_state=None)], "one rank of two": [rng(), {}], "a name that is none": [rng() | {5: 1}],
+    "a list for a tensor": [rng(torch_rng_state=[1, 2])], "floats": [rng(torch_rng_state=torch.zeros(16))],
+    "rows": [rng(cuda_rng_state=torch.zeros(4, 4, dtype=torch.uint8))], "no bytes": [rng(cuda_rng_state=torch.zeros(0, dtype=torch.uint8))],
+    "a tracker of lists": [rng(rng_tracker_states={"a": [1]})], "trackers in a list": [rng(rng_tracker_states=[])],
+    "a dict more": [rng(mine={"a": {5: 1}})], "lists for tuples": [rng(random_rng_state=[3, [1], None])],
 }
 
 
@@ -97,13 +122,28 @@ class Objects(unittest.TestCase):
                 self.check(folder, key, forms)
                 self.assertIn("equal", dcpkit("compare-two-checkpoint", folder, folder))
 
+    def test_rng_of_other_fields(self):
+        """One judge for all formats; --verify agrees with what is left."""
+        key = "rng_state/shard_0.0_1.2"
+        for what, states in ODD_RNG.items():
+            folder = self.copy("torch_dist_c_dp_reshardable_tp2dp2")
+            put(folder, key, saved([states]))
+            with self.subTest(what=what):
+                self.check(folder, key, FORMS)
+        for what, states in {"a field more": [rng(mine=5)], "two ranks": [rng(), rng()], "no tracker": [rng(rng_tracker_states={})]}.items():
+            folder = self.copy("torch_dist_c_dp_reshardable_tp2dp2")
+            put(folder, key, saved([states]))
+            for form, *options in FORMS:
+                with self.subTest(what=what, form=form):
+                    self.assertNotIn(key, self.convert(folder, form, *options)[1])
+
     def test_the_first_rng_of_a_rank(self):
         """Without it the rank has none: args say so, and nothing is written that a loader would trip over."""
         folder = self.copy("v016_moe_ep2pp2")
         put(folder, "rng_state/shard_0.0.0_2.1.2", ODD["a number"])
         out, _ = self.convert(folder, "torch_dist", "--target-generation", "B")
         self.assertTrue(Folder(out).common()["args"].no_save_rng)
-        put(folder, "rng_state/shard_0.0_2.1", saved([[{}]]))
+        put(folder, "rng_state/shard_0.0_2.1", saved([[rng()]]))
         out, _ = self.convert(folder, "torch_dist", "--target-generation", "B")
         self.assertFalse(Folder(out).common()["args"].no_save_rng)
 
@@ -133,7 +173,8 @@ class Objects(unittest.TestCase):
         states = Folder(folder).object("rng_state/shard_0.0.0_2.1.2")
         for a in range(2):
             for b in range(2):
-                put(folder, f"rng_state/shard_0.0.{a}.{b}_1.1.2.2", saved([[{"torch_rng_state": torch.tensor([a, b])}]]))
+                states_of_two = rng(torch_rng_state=torch.tensor([a, b], dtype=torch.uint8))
+                put(folder, f"rng_state/shard_0.0.{a}.{b}_1.1.2.2", saved([[states_of_two]]))
         out, _ = self.convert(folder, "torch_dist", "--target-generation", "B")
         self.assertEqual(Folder(out).object("rng_state/shard_0.0_2.1")[0][0].keys(), states[0][0].keys())
 
