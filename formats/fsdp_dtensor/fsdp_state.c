@@ -305,6 +305,8 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
             return st;
         n += pairs[n].value != NULL;
     }
+    if (n == 0) /* none can be read */
+        return DCPK_OK;
     model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
     return model->scheduler == NULL ? err->status : DCPK_OK;
 }

@@ -137,6 +137,30 @@ class Objects(unittest.TestCase):
                 with self.subTest(what=what, form=form):
                     self.assertNotIn(key, self.convert(folder, form, *options)[1])
 
+    def test_the_scheduler(self):
+        """What is no dict of settings is dropped, an odd entry is dropped by its name."""
+        whole, entry = "opt_param_scheduler", "opt_param_scheduler."
+        settings = {"max_lr": 0.1, "lr_decay_style": "cosine", "num_steps": 3}
+        odd = [([1], whole), (5, whole), (True, whole), ("a", whole), ({}, whole), ([{"a": 1}], whole), (torch.ones(2), whole),
+               ({5: 1} | settings, entry + "?"), ({(1, 2): 1} | settings, entry + "?"), ({"": 1} | settings, entry), ({"a.b": 1} | settings, entry + "a.b"),
+               ({"a": {"b": 1}} | settings, entry + "a"), ({"a": [{"b": 1}]} | settings, entry + "a"), ({"a": [torch.ones(2)]} | settings, entry + "a"),
+               ({"a": torch.ones(2)} | settings, entry + "a"), ({"a": {}} | settings, entry + "a"), ({5: 1}, entry + "?")]
+        folder = self.copy("torch_dist_b_dense_tp2pp2")
+        path = os.path.join(folder, "common.pt")
+        common = Folder(folder).common()
+        common["args"] = argparse.Namespace(**{k: v for k, v in vars(common["args"]).items() if is_plain(v)})
+        for value, key in odd:
+            common["opt_param_scheduler"] = value
+            torch.save(common, path)
+            self.check(folder, key, FORMS)
+            out, _ = self.convert(folder, "torch_dist", "--target-generation", "B")
+            kept = Folder(out).common().get("opt_param_scheduler")
+            self.assertEqual(kept, settings if isinstance(value, dict) and "max_lr" in value else None, value)
+        common["opt_param_scheduler"] = settings | {"betas": (0.9, 0.95), "steps": [1, 2], "none": None}
+        torch.save(common, path)
+        for form, *options in FORMS:
+            self.assertEqual([key for key in self.convert(folder, form, *options)[1] if key.startswith(whole)], [])
+
     def test_the_first_rng_of_a_rank(self):
         """Without it the rank has none: args say so, and nothing is written that a loader would trip over."""
         folder = self.copy("v016_moe_ep2pp2")

@@ -2,6 +2,7 @@
 /* test_strange.c - what Python would import or call on loading is neither kept nor written. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/text.h"
@@ -100,6 +101,56 @@ static void keeps_what_the_format_knows(void **state)
     dcpk_model_free(m);
 }
 
+/* Of a scheduler stay the settings: those that formats can keep each under a key of its own. */
+static void keeps_settings_of_a_scheduler(void **state)
+{
+    static const struct dcpk_value number = {.kind = DCPK_V_INT, .as.i = 7};
+    static const struct dcpk_value empty = {.kind = DCPK_V_DICT};
+    static const struct dcpk_value_tensor one = {.dtype = DCPK_F32};
+    static const struct dcpk_value tensor = {.kind = DCPK_V_TENSOR, .as.tensor = &one};
+    static const struct dcpk_value *const flat[] = {&number}, *const deep[] = {&empty};
+    static const struct dcpk_value list = {.kind = DCPK_V_LIST, .n = 1, .as.items = flat},
+                                   nest = {.kind = DCPK_V_LIST, .n = 1, .as.items = deep},
+                                   tuple = {.kind = DCPK_V_TUPLE, .n = 1, .as.items = deep};
+    static const struct {
+        const char *name;
+        const struct dcpk_value *value;
+        bool stays;
+    } cases[] = {
+        {"lr", &number, true},   {"steps", &list, true}, {"betas", &tuple, true},
+        {"deep", &empty, false}, {"nest", &nest, false}, {"tensor", &tensor, false},
+        {"a.b", &number, false}, {"", &number, false},
+    };
+    static const struct dcpk_value *const whole[] = {&number, &list, &empty, &tensor};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dcpk_checkpoint ckpt = {.format = &format};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_model *m = NULL;
+        char key[64];
+
+        CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
+        m->scheduler = dict(m, cases[i].name, cases[i].value, "min_lr");
+        snprintf(key, sizeof key, "opt_param_scheduler.%s", cases[i].name);
+        CHECK_OK(dcpk_model_drop_strange(m, &err), cases[i].name);
+        CHECK_EQ_INT(m->scheduler->n, 1 + cases[i].stays, cases[i].name);
+        CHECK(is_dropped(m, key) == !cases[i].stays, cases[i].name);
+        dcpk_model_free(m);
+    }
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
+        struct dcpk_checkpoint ckpt = {.format = &format};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_model *m = NULL;
+
+        CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
+        m->scheduler = whole[i];
+        CHECK_OK(dcpk_model_drop_strange(m, &err), "whole");
+        CHECK(m->scheduler == NULL && is_dropped(m, "opt_param_scheduler"), "no dict of settings");
+        dcpk_model_free(m);
+    }
+}
+
 static void writes_none_of_it(void **state)
 {
     struct dcpk_checkpoint ckpt = {.format = &format};
@@ -122,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(drops_what_python_would_run),
                                        cmocka_unit_test(keeps_what_the_format_knows),
+                                       cmocka_unit_test(keeps_settings_of_a_scheduler),
                                        cmocka_unit_test(writes_none_of_it)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
