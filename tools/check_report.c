@@ -91,6 +91,7 @@ static const char *found_by(const char *by)
         const char *by, *text;
     } texts[] = {{"given", "as given"},
                  {"args", "by its args"},
+                 {"format", "by its format"},
                  {"groups", "by the fields of its groups"},
                  {"assumed", "assumed"}};
     size_t i = 0;

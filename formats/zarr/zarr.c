@@ -199,6 +199,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .open = dcpk_zarr_open,
     .locate = dcpk_zarr_locate,
     .decode = dcpk_zarr_decode,
+    .last_release = "core-0.15",
     .load_object = zarr_load_object,
     .is_known = dcpk_pickle_is_known,
     .outline_object = zarr_outline_object,

@@ -44,6 +44,8 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
 struct dcpk_format {
     const char *name;    /* what --from and --to accept */
     const char *summary; /* one line of help */
+    /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
+    const char *last_release;
     /* The options that write a checkpoint of this format anew in the same format, for a message:
      * "--this or --that". NULL: it is not written. */
     const char *changed_by;

@@ -193,6 +193,27 @@ static bool has_new_rng(const struct dcpk_holding *h)
     return false;
 }
 
+/*
+ * A conversion keeps args of the release that trained. What it wrote may be of another one's form:
+ * *release is then the nearest that reads it.
+ */
+static bool fit_format(const struct dcpk_holding *h, enum dcpk_release *release)
+{
+    const char *since = h->out == NULL ? h->ckpt->releases.from : NULL;
+    enum dcpk_release first, last;
+
+    if (h->format->last_release != NULL && dcpk_release_find(h->format->last_release, &last) &&
+        *release > last) {
+        *release = last;
+        return true;
+    }
+    if (since != NULL && dcpk_release_find(since, &first) && *release < first) {
+        *release = first;
+        return true;
+    }
+    return false;
+}
+
 static dcpk_status choose_release(struct checking *c, const struct dcpk_check_options *options,
                                   const struct saved *saved, struct dcpk_error *err)
 {
@@ -212,6 +233,8 @@ static dcpk_status choose_release(struct checking *c, const struct dcpk_check_op
         check->release_by = NULL; /* chosen when the outcome is known */
     } else if (check->release == DCPK_MAIN_2026_08_22 && has_new_rng(c->holding)) {
         check->release = DCPK_MAIN;
+    } else if (fit_format(c->holding, &check->release)) {
+        check->release_by = "format";
     }
     return DCPK_OK;
 }
