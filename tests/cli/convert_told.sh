@@ -14,7 +14,7 @@ awk 'length > 100 { print "more than 100 columns: " $0 }' <(tail -n +4 said)
 # every key of the output stands in the report, each once
 "$DCPKIT" inspect --json out | jq -c '[.totals.n_tensors, .totals.n_objects]'
 for kind in tensors objects; do
-    jq -r ".$kind[] | .key, .aliases[]" r.json | sort >reported
+    jq -r ".${kind}[] | .key, .aliases[]" r.json | sort >reported
     wc -l <reported
     uniq -d reported
 done
@@ -33,7 +33,7 @@ jq -r .to mine
 
 # what was complete already: an earlier run's report stays
 for run in first again; do
-    "$DCPKIT" convert --resume --report done.json --hashes done.hashes --to fsdp_dtensor "$dense" done >said || echo "$run: exit $?"
+    "$DCPKIT" convert --resume --report done.json --hashes done.hashes --to fsdp_dtensor "$dense" whole >said || echo "$run: exit $?"
     sha256sum done.json done.hashes >sums.$run
     grep -cE '^  (report|hashes) ' said
 done

@@ -12,6 +12,7 @@ layout "zarr, TP2 DP2" "$SAMPLES/zarr_dense_tp2dp2"
 layout "torch_dist, TP2 PP2" "$SAMPLES/torch_dist_c_dense_tp2pp2"
 layout "fsdp_dtensor, EP2 DP4" "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4"
 layout "no args, TP2 DP2" "$SAMPLES/fsdp_dtensor_telike_tp2dp2/iter_0000004"
+# shellcheck disable=SC2034 # named by the list below
 dense=$SAMPLES/torch_dist_c_dense_tp2pp2 moe=$SAMPLES/torch_dist_c_moe_ep2pp2
 while read -r sample format option mesh; do
     "$DCPKIT" convert --to "$format" ${option:+"$option" "$mesh"} "${!sample}" out >said 2>&1 || cat said

@@ -28,21 +28,21 @@ b86ba86d0d447ff06e18732da62d7e2975db18dd5b3110ef0b54195023232ae8 $moment [::2, :
 END
 rm x.npy
 # What numpy has not: the bits, and how to read them. Its header in full.
-npy --npy w.npy "$sample" "$weight[1, 2, :3]" && cat err
+npy --npy w.npy "$sample" "${weight}[1, 2, :3]" && cat err
 head -c 128 w.npy | tail -c +11
 tail -c +129 w.npy | od -An -tx2
-"$DCPKIT" print-tensor --json "$sample" "$weight[1, 2, :3]" | jq -c .values
-npy --npy s.npy --json "$sample" "$moment[1, 2, 3]" | jq -c . && cat err
+"$DCPKIT" print-tensor --json "$sample" "${weight}[1, 2, :3]" | jq -c .values
+npy --npy s.npy --json "$sample" "${moment}[1, 2, 3]" | jq -c . && cat err
 head -c 128 s.npy | tail -c +11
 tail -c +129 s.npy | od -An -tf4
-"$DCPKIT" print-tensor "$sample" "$moment[1, 2, 3]" | tail -n 1
+"$DCPKIT" print-tensor "$sample" "${moment}[1, 2, 3]" | tail -n 1
 
 print() { "$DCPKIT" print-tensor "$@"; }
 refuses "a file that is there" 2 "npy file 's.npy' exists .--force" print --npy s.npy "$sample" "$moment"
 refuses "stdout" 2 "'-' is none" print --npy - "$sample" "$moment"
 refuses "an object" 2 "no tensor 'args' to be written" print --npy new.npy "$sample" args
 refuses "no folder" 4 "nowhere/new.npy" print --npy nowhere/new.npy "$sample" "$moment"
-refuses "a bad slice" 2 'out of bounds' print --npy new.npy "$sample" "$moment[9]"
+refuses "a bad slice" 2 'out of bounds' print --npy new.npy "$sample" "${moment}[9]"
 cp -RL --no-preserve=mode "$sample" cut
 for file in cut/iter_0000004/*.distcp; do truncate -s 200000 "$file"; done
 refuses "data that is cut off" 3 'distcp' print --npy new.npy cut "$moment"
