@@ -11,6 +11,7 @@
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_rng.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/model.h"
 
 #define COMMON_PT    "common.pt"
 #define COMMON_STATE "common_state/shard_0_1"
@@ -54,42 +55,83 @@ static bool has_flattened(const struct dcpk_checkpoint *ckpt)
 }
 
 /*
- * Releases that write common.pt. Those before 0.15 mark .metadata, but for 0.13 and 0.14, which
- * lose mcore_data under torch 2.9 and later; no older release runs there (torch_dist.md 2.3, Trap).
- * Also what modify-state-dict makes has that torch's form, and 0.15's own root class is not kept
- * there.
+ * What the common state says of its content. Megatron's training loop has the entry since 0.13
+ * (torch_dist.md 1.1); a program that saves without that loop may leave it out in any release.
  */
-static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt,
-                                          const struct dcpk_dcp_info *info, bool is_flattened)
+enum content { CONTENT_UNKNOWN, CONTENT_TOLD, CONTENT_NOT_TOLD };
+
+/* Only common.pt's pickle is read. What is wrong with it is for a command to say that needs it. */
+static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *content,
+                                struct dcpk_error *err)
 {
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *common = NULL;
+    struct dcpk_source *source;
+    dcpk_status st =
+        arena == NULL ? err->status : dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
+
+    if (st == DCPK_OK) {
+        const struct dcpk_item_range range = dcpk_item_whole(source);
+
+        st = dcpk_item_read_outline(&range, arena, &common, err);
+    }
+    if (dcpk_status_is_content(st)) {
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        st = DCPK_OK;
+    }
+    *content = dcpk_value_get(common, "content_metadata") != NULL ? CONTENT_TOLD
+               : dcpk_value_get(common, "args") != NULL           ? CONTENT_NOT_TOLD
+                                                                  : CONTENT_UNKNOWN;
+    dcpk_arena_free(arena);
+    return st;
+}
+
+/*
+ * Releases that write common.pt. Those before 0.15 mark .metadata, but lose mcore_data under torch
+ * 2.9 and later, where 0.12 and older run only with a patch (torch_dist.md 2.3, Trap). Also what
+ * modify-state-dict makes has that torch's form, and 0.15's own root class is not kept there.
+ */
+static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, enum content content,
+                                          bool is_flattened)
+{
+    const struct dcpk_dcp_info *info = ckpt->state;
     const bool is_new_torch = strcmp(info->torch_generation, "2.9+") == 0;
+    const char *oldest = content == CONTENT_TOLD ? "core-0.13" : "core-0.11";
+    const char *newest = content == CONTENT_NOT_TOLD ? "core-0.12" : "core-0.15";
 
     if (info->is_mcore_class)
         return (struct dcpk_releases){"core-0.15", "core-0.15"};
     if (info->has_mcore_data && info->has_planner_data)
         return (struct dcpk_releases){"core-0.8", "core-0.10"};
     if (info->has_mcore_data)
-        return (struct dcpk_releases){"core-0.11", "core-0.15"};
+        return (struct dcpk_releases){oldest, newest};
     if (info->has_planner_data)
         return (struct dcpk_releases){"core-0.6", "core-0.10"};
-    if (is_flattened)
-        return (struct dcpk_releases){is_new_torch ? "core-0.13" : "core-0.8",
-                                      is_new_torch ? "core-0.14" : "core-0.15"};
+    if (is_flattened && !is_new_torch)
+        return (struct dcpk_releases){content == CONTENT_TOLD ? oldest : "core-0.8", newest};
     if (!is_new_torch)
         return (struct dcpk_releases){"core-0.16", "core-0.18"};
-    return (struct dcpk_releases){is_reshardable(ckpt) ? "core-0.15" : "core-0.13", "core-0.18"};
+    if (is_reshardable(ckpt))
+        return (struct dcpk_releases){"core-0.15", "core-0.18"};
+    if (content == CONTENT_NOT_TOLD)
+        return (struct dcpk_releases){oldest, newest};
+    return (struct dcpk_releases){oldest, is_flattened ? "core-0.14" : "core-0.18"};
 }
 
 /* The generations of torch_dist.md 1.1, by what is stored: FORMAT.md, "Generations". */
-static void find_generation(struct dcpk_checkpoint *ckpt, bool has_common_pt)
+static dcpk_status find_generation(struct dcpk_checkpoint *ckpt, enum dcpk_path_kind common_pt,
+                                   struct dcpk_error *err)
 {
     const struct dcpk_dcp_info *info = ckpt->state;
     const bool is_flattened = has_flattened(ckpt);
     const bool is_old = !info->is_mcore_class && (info->has_mcore_data || info->has_planner_data);
+    enum content content = CONTENT_UNKNOWN;
 
-    if (has_common_pt) {
+    if (common_pt == DCPK_PATH_FILE && find_content(ckpt, &content, err) != DCPK_OK)
+        return err->status;
+    if (common_pt != DCPK_PATH_NOTHING) {
         ckpt->generation = is_flattened || is_old ? "A" : "B";
-        ckpt->releases = find_releases(ckpt, info, is_flattened);
+        ckpt->releases = find_releases(ckpt, content, is_flattened);
     } else if (dcpk_checkpoint_object(ckpt, COMMON_STATE) != NULL) {
         ckpt->generation = "C";
         ckpt->releases = (struct dcpk_releases){"core-0.19", NULL};
@@ -97,6 +139,7 @@ static void find_generation(struct dcpk_checkpoint *ckpt, bool has_common_pt)
         dcpk_checkpoint_note(ckpt, "there is neither " COMMON_PT " nor a common_state item: args, "
                                    "iteration and scheduler are missing");
     }
+    return DCPK_OK;
 }
 
 static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
@@ -109,7 +152,7 @@ static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     if (st == DCPK_OK)
         st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
     if (st == DCPK_OK)
-        find_generation(ckpt, common_pt != DCPK_PATH_NOTHING);
+        st = find_generation(ckpt, common_pt, err);
     return st;
 }
 
