@@ -151,42 +151,56 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
     return dcpk_run_text(err, "%.*s%s%s%07" PRId64, n, run, slash, ITERATION_PREFIX, iteration);
 }
 
-/* The name of the newest iteration folder among the names, NULL when there is none. */
-static const char *find_newest(char *const *names, size_t n)
+/* The name of the newest iteration folder among the names that holds a checkpoint, NULL when there
+ * is none: a save that did not end leaves a folder without a mark. */
+static dcpk_status find_newest(const char *run, char *const *names, size_t n, const char **newest,
+                               struct dcpk_error *err)
 {
-    int64_t newest = DCPK_ITERATION_UNKNOWN;
-    const char *name = NULL;
+    int64_t highest = DCPK_ITERATION_UNKNOWN;
 
+    *newest = NULL;
     for (size_t i = 0; i < n; i++) {
         const int64_t iteration = dcpk_run_name_iteration(names[i], (int)strlen(names[i]));
+        bool is_checkpoint = false;
+        char *folder;
+        dcpk_status st;
 
-        if (iteration > newest) {
-            newest = iteration;
-            name = names[i];
+        if (iteration <= highest)
+            continue;
+        folder = dcpk_run_text(err, "%s/%s", run, names[i]);
+        st = folder == NULL ? err->status : dcpk_run_find_mark(folder, &is_checkpoint, err);
+        dcpk_free(folder);
+        if (st != DCPK_OK)
+            return st;
+        if (is_checkpoint) {
+            highest = iteration;
+            *newest = names[i];
         }
     }
-    return name;
+    return DCPK_OK;
 }
 
 /* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
  * one, else what it is instead. */
-static dcpk_status neither(struct dcpk_store *store, struct dcpk_error *err)
+static dcpk_status neither(const char *run, struct dcpk_store *store, struct dcpk_error *err)
 {
     const char *newest;
     char hint[DCPK_STRANGER_BYTES];
-    char **names;
+    char **names = NULL;
     size_t n;
     dcpk_status st = dcpk_store_list(store, &names, &n, err);
 
+    if (st == DCPK_OK)
+        st = find_newest(run, names, n, &newest, err);
     if (st != DCPK_OK)
-        return st;
-    newest = find_newest(names, n);
+        goto out;
     st = dcpk_fail(err, DCPK_EFORMAT,
                    "neither a checkpoint (.metadata, metadata.json or .zarray in it, or the name "
                    "iter_NNNNNNN or release) nor a run folder (%s in it)%s%s",
                    DCPK_TRACKER_NAME,
                    newest == NULL ? dcpk_stranger_hint(store, hint) : "; give its folder ",
                    newest == NULL ? "" : newest);
+out:
     dcpk_free(names);
     return st;
 }
@@ -203,14 +217,16 @@ static dcpk_status no_iteration(const char *path, const char *folder, struct dcp
     if (st == DCPK_OK)
         st = dcpk_store_list(store, &names, &n, err);
     dcpk_store_close(store);
+    if (st == DCPK_OK)
+        st = find_newest(path, names, n, &newest, err);
     if (st != DCPK_OK)
-        return st;
-    newest = find_newest(names, n);
+        goto out;
     st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder; %s%s",
                    DCPK_TRACKER_NAME, folder,
                    newest == NULL ? "copy it there, or correct the number in that file"
                                   : "copy it there, or give the folder ",
                    newest == NULL ? "" : newest);
+out:
     dcpk_free(names);
     return st;
 }
@@ -247,7 +263,7 @@ dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct d
     if (st == DCPK_OK)
         st = dcpk_store_look(store, DCPK_TRACKER_NAME, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FILE)
-        st = neither(store, err);
+        st = neither(path, store, err);
     if (st == DCPK_OK)
         st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
     if (st == DCPK_OK)

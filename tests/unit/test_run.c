@@ -64,10 +64,16 @@ static int set_up(void **state)
     put_run("older", "7");
     put_folder("older/iter_0000003");
     put_folder("older/iter_0000005");
+    put_file("older/iter_0000005/metadata.json", "{}");
+    put_folder("older/iter_0000006");
     put_folder("empty");
     put_folder("untracked");
     put_folder("untracked/iter_0000002");
     put_folder("untracked/iter_0000010");
+    put_file("untracked/iter_0000010/.metadata", "");
+    put_folder("untracked/iter_0000012"); /* a save that did not end */
+    put_folder("unfinished");
+    put_folder("unfinished/iter_0000002");
     put_folder("dcp");
     put_file("dcp/.metadata", "");
     put_folder("zarr");
@@ -128,6 +134,7 @@ static const struct {
     {"a file", "file", DCPK_EIO, "not a folder"},
     {"neither", "empty", DCPK_EFORMAT, "neither a checkpoint"},
     {"neither, but iterations", "untracked", DCPK_EFORMAT, "give its folder iter_0000010"},
+    {"iterations without a checkpoint", "unfinished", DCPK_EFORMAT, "in it)"},
     {"folder is missing", "gone", DCPK_EFORMAT, "'gone/iter_0000007', but there is no such"},
     {"folder is missing, others are there", "older", DCPK_EFORMAT, "give the folder iter_0000005"},
     {"a word", "word", DCPK_EFORMAT, "'latest', neither an iteration"},
