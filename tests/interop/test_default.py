@@ -19,6 +19,15 @@ from tool import MAKE_CHECKPOINT, dcpkit, dcpkit_fails, iteration, sample
 SOURCES = ["torch_dist_a_dense_tp2pp2", "torch_dist_b_dense_tp2pp2", "torch_dist_c_dense_tp2pp2",
            "torch_dist_c_moe_ep2pp2", "torch_dist_c_fp32_dp1"]
 
+# args of a run without pipeline stages (megatron/training/arguments.py@core_v0.19.0, validate_args).
+ONE_STAGE = {
+    "pipeline_model_parallel_size": 1, "transformer_pipeline_model_parallel_size": 1,
+    "account_for_embedding_in_pipeline_split": False, "account_for_loss_in_pipeline_split": False,
+    "decoder_first_pipeline_num_layers": None, "decoder_last_pipeline_num_layers": None,
+    "num_layers_per_virtual_pipeline_stage": None, "num_virtual_stages_per_pipeline_rank": None,
+    "pipeline_model_parallel_layout": None, "virtual_pipeline_model_parallel_size": None,
+}
+
 
 def few(items):
     items = sorted(items)
@@ -103,9 +112,14 @@ class Converted(unittest.TestCase):
 
     @per_source
     def test_args(self, _source, wanted, got):
-        """Every attribute that is plain data, and no other: an older Megatron may lack its class."""
+        """
+        Every attribute that is plain data, and no other: an older Megatron may lack its class. What the target
+        determines is the target's: its format, and one pipeline stage.
+        """
         have = vars(got.object("args", stubs=False))
         want = {k: v for k, v in vars(wanted.args).items() if is_plain(v)}
+        want.update({k: v for k, v in ONE_STAGE.items() if k in want})
+        want.update({"ckpt_format": "fsdp_dtensor", "use_megatron_fsdp": True})
         self.assertEqual(set(have), set(want))
         for key, value in want.items():
             self.assertTrue(same(have[key], value), f"args.{key}: {have[key]!r} is not {value!r}")
