@@ -21,6 +21,35 @@ static inline bool dcpk_ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* The most lines that text[0 .. n_bytes) can have, whether or not the last one ends. */
+static inline size_t dcpk_count_lines(const char *text, size_t n_bytes)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+/*
+ * The next line of text[0 .. n_bytes) from *at on that is not empty: where it begins, and its bytes
+ * without the newline in *length. *at then points behind it. NULL: there is none.
+ */
+static inline const char *dcpk_take_line(const char *text, size_t n_bytes, size_t *at,
+                                         size_t *length)
+{
+    while (*at < n_bytes) {
+        const char *line = text + *at;
+        const char *end = memchr(line, '\n', n_bytes - *at);
+
+        *length = end == NULL ? n_bytes - *at : (size_t)(end - line);
+        *at += *length + 1;
+        if (*length > 0)
+            return line;
+    }
+    return NULL;
+}
+
 /*
  * The decimal number at *text, which then points behind it. -1, and *text stays, when there is none
  * or it has more than nine digits: layers, experts and ranks have fewer.

@@ -7,6 +7,7 @@
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
 #include "lib/base/sink.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/integrity_priv.h"
 
 #define MAX_DEPTH 64 /* folders in each other */
@@ -139,20 +140,12 @@ static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size
 static dcpk_status take_lines(struct dcpk_integrity *list, const char *text, size_t n_bytes,
                               struct dcpk_error *err)
 {
-    size_t n = 1;
-    dcpk_status st;
+    dcpk_status st = dcpk_integrity_begin(list, dcpk_count_lines(text, n_bytes), err);
+    size_t at = 0, length;
+    const char *line;
 
-    for (size_t i = 0; i < n_bytes; i++)
-        n += text[i] == '\n';
-    st = dcpk_integrity_begin(list, n, err);
-    for (size_t at = 0; at < n_bytes && st == DCPK_OK;) {
-        const char *end = memchr(text + at, '\n', n_bytes - at);
-        const size_t length = end == NULL ? n_bytes - at : (size_t)(end - text) - at;
-
-        if (length > 0)
-            st = take_line(list, text + at, length, err);
-        at += length + 1;
-    }
+    while (st == DCPK_OK && (line = dcpk_take_line(text, n_bytes, &at, &length)) != NULL)
+        st = take_line(list, line, length, err);
     return st;
 }
 

@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/hex.h"
+#include "lib/base/text.h"
 #include "lib/exec/hash_list_priv.h"
 
 dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)
@@ -219,21 +220,13 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
 static dcpk_status take_lines(struct dcpk_hash_list *list, const char *text, size_t n_bytes,
                               struct dcpk_error *err)
 {
-    size_t n = 1;
-    dcpk_status st;
+    dcpk_status st = dcpk_hash_list_begin(list, dcpk_count_lines(text, n_bytes), err);
+    size_t at = 0, length;
+    const char *line;
 
-    for (size_t i = 0; i < n_bytes; i++)
-        n += text[i] == '\n';
-    st = dcpk_hash_list_begin(list, n, err);
     list->unsaid = DCPK_UNSAID_FORMS | DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
-    for (size_t at = 0; at < n_bytes && st == DCPK_OK;) {
-        const char *end = memchr(text + at, '\n', n_bytes - at);
-        const size_t length = end == NULL ? n_bytes - at : (size_t)(end - text) - at;
-
-        if (length > 0)
-            st = take_line(list, text + at, length, err);
-        at += length + 1;
-    }
+    while (st == DCPK_OK && (line = dcpk_take_line(text, n_bytes, &at, &length)) != NULL)
+        st = take_line(list, line, length, err);
     if (st == DCPK_OK && (list->unsaid & DCPK_UNSAID_OBJECTS) == 0 &&
         (list->unsaid & DCPK_UNSAID_WHOLE) != 0)
         st = dcpk_fail(err, DCPK_EFORMAT,
