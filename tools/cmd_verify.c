@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/unknown.h"
 #include "lib/exec/prove.h"
 #include "lib/exec/ranks.h"
 #include "tools/args_from.h"

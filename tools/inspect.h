@@ -6,6 +6,7 @@
 #include "lib/base/json.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_list.h"
+#include "lib/ckpt/run_state.h"
 #include "lib/ckpt/saved_layout.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/stats.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* structure.c - the checks of a checkpoint that need its metadata alone. */
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/places.h"
 #include "tools/checks.h"
 
 static void check_structure(struct dcpk_checks *checks, struct dcpk_checkpoint *ckpt)

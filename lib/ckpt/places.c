@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* places.c - items by their bytes in files: which are the same, and that no two overlap. */
+#include "lib/ckpt/places.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/content.h"
 
 /* An item's place; index: a chunk's, or n_chunks + an object's. There is one for each, so it is
  * packed. */

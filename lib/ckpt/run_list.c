@@ -15,8 +15,8 @@
 #include "lib/base/sink.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/places.h"
 #include "lib/ckpt/run_priv.h"
-#include "lib/ckpt/summary.h"
 
 #define MAX_SHOWN 8 /* iterations that a message names */
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_state.c - what a checkpoint says of the run that wrote it: args, iteration, layouts. */
+#include "lib/ckpt/run_state.h"
+
 #include <string.h>
 
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/layout.h"
 #include "lib/ckpt/named_state.h"
-#include "lib/ckpt/summary.h"
 
 /* Keys that tell the optimizer's layout where no metadata names it; the first that occurs counts
  * (torch_dist.md 5). */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/unknown.h"
 
 #define SCHEDULER "opt_param_scheduler"
 

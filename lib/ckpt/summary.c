@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
+#include "lib/ckpt/places.h"
 
 #define MAX_NUMBERS 16 /* folded numbers of one key; later ones stay as they are */
 #define MAX_DIGITS  18 /* below 2^63 whatever they are */

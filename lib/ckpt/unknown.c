@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unknown.c - look through values for classes and functions that nobody vouches for. */
+/* unknown.c - look through values for classes and functions that are not on a list. */
+#include "lib/ckpt/unknown.h"
+
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/places.h"
 
 #define MAX_NODES 10000000
 

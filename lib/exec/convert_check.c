@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/ckpt/summary.h"
+#include "lib/ckpt/places.h"
 #include "lib/exec/hash_list.h"
 #include "lib/exec/prove.h"
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/hex.h"
+#include "lib/ckpt/summary.h"
 #include "lib/exec/hash_list_priv.h"
 #include "lib/exec/value_hash.h"
 

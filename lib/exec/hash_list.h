@@ -6,7 +6,6 @@
 #include "lib/base/json.h"
 #include "lib/base/sha256.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/summary.h"
 #include "lib/exec/exec.h"
 
 enum dcpk_hashed_kind {

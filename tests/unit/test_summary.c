@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_summary.c - folding of keys and totals with aliases, on checkpoints put together by hand. */
+#include "lib/ckpt/places.h"
 #include "lib/ckpt/summary.h"
+#include "lib/ckpt/unknown.h"
 #include "tests/check.h"
 
 static const int64_t shape[] = {3, 2};

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* places.h - items by their bytes in files: which are the same, and that no two overlap. */
+#ifndef DCPK_LIB_CKPT_PLACES_H
+#define DCPK_LIB_CKPT_PLACES_H
+
+#include "lib/ckpt/checkpoint.h"
+
+/*
+ * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, for all but
+ * one of the items that have the same place: the first weight's chunk (lib/ckpt/content.h), else
+ * the first chunk, else the first object. is_alias: n_chunks + n_objects of them, false when
+ * called.
+ */
+dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias,
+                              struct dcpk_error *err);
+
+/*
+ * No two items share bytes of a file, but for exact aliases. DCPK_EFORMAT names the two that do.
+ * O(n log n).
+ */
+dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+#endif
