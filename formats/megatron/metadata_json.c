@@ -5,6 +5,7 @@
 
 #include "formats/megatron/megatron.h"
 #include "lib/base/json.h"
+#include "lib/base/json_file.h"
 
 #define MAX_JSON_BYTES (1u << 20)
 

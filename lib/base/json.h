@@ -10,7 +10,6 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
-#include "lib/base/store.h"
 
 /* A parsed document. Nodes are borrowed from it and die with it. */
 struct dcpk_json;
@@ -22,10 +21,6 @@ struct dcpk_json;
  */
 dcpk_status dcpk_json_parse(const char *text, size_t n, struct dcpk_json **doc,
                             struct dcpk_error *err);
-/* The same of the file `name` in a store. Errors also: those of finding and reading it;
- * DCPK_ERANGE when it is larger than limit_bytes. */
-dcpk_status dcpk_json_read(struct dcpk_store *store, const char *name, uint64_t limit_bytes,
-                           struct dcpk_json **doc, struct dcpk_error *err);
 void dcpk_json_free(struct dcpk_json *doc); /* only the root; NULL is a no-op */
 
 enum dcpk_json_kind {

@@ -5,6 +5,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
+#include "lib/base/json_file.h"
 #include "lib/base/sink.h"
 #include "lib/ckpt/integrity_priv.h"
 
