@@ -17,7 +17,7 @@
 #include "lib/base/path.h"
 #include "lib/base/store.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/run_names.h"
 #include "lib/ckpt/stranger.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */

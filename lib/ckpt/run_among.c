@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
-#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/run_names.h"
 
 #define MAX_SHOWN 5 /* folders that a message names */
 

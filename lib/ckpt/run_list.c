@@ -16,7 +16,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/places.h"
-#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/run_names.h"
 
 #define MAX_SHOWN 8 /* iterations that a message names */
 

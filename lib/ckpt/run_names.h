@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_priv.h - the spelling of run folders, shared by those on disk and those in archives. */
-#ifndef DCPK_LIB_CKPT_RUN_PRIV_H
-#define DCPK_LIB_CKPT_RUN_PRIV_H
+/* run_names.h - the spelling of run folders, shared by those on disk and those in archives. */
+#ifndef DCPK_LIB_CKPT_RUN_NAMES_H
+#define DCPK_LIB_CKPT_RUN_NAMES_H
 
 #include "lib/base/path.h"
 #include "lib/ckpt/run.h"

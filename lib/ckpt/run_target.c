@@ -11,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/run_names.h"
 
 #define RELEASE_NAME   "release"
 #define ARCHIVE_SUFFIX ".tar"

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/run.h"
-#include "lib/ckpt/run_priv.h"
+#include "lib/ckpt/run_names.h"
 
 #define MOST_FOLDERS 256 /* that are looked into */
 

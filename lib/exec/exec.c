@@ -7,9 +7,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/pool.h"
-#include "lib/exec/units.h"
+#include "lib/exec/workers.h"
 
 #define MIB                  ((size_t)1 << 20)
 #define DEFAULT_MEMORY_BYTES (256 * MIB)

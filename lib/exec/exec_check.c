@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/item_order.h"
+#include "lib/exec/workers.h"
 
 struct checking {
     struct dcpk_exec *exec;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/measure.h"
 #include "lib/exec/slab.h"
+#include "lib/exec/workers.h"
 
 struct comparison {
     struct dcpk_view_pairs pairs;

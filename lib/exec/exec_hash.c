@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/slab.h"
+#include "lib/exec/workers.h"
 
 /* Tensors from this size on go first: one that began last would keep a thread busy while the others
  * are idle. */

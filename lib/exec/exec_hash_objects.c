@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/item_order.h"
 #include "lib/exec/value_hash.h"
+#include "lib/exec/workers.h"
 
 /* Beside a node for each byte of the pickle: what it may share. */
 #define SHARED_NODES 10000000

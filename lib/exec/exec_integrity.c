@@ -10,7 +10,7 @@
 #include "lib/base/file.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/integrity.h"
-#include "lib/exec/exec_priv.h"
+#include "lib/exec/workers.h"
 
 /* A file to be read; sources are borrowed from the store. */
 struct file {

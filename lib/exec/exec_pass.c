@@ -2,7 +2,7 @@
 /* exec_pass.c - a pass over a checkpoint: tasks on all threads of all ranks. */
 #include <string.h>
 
-#include "lib/exec/exec_priv.h"
+#include "lib/exec/workers.h"
 
 dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_read.c - boxes of a view into memory. */
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
+#include "lib/exec/workers.h"
 
 struct dcpk_view_reader {
     struct dcpk_exec *exec;

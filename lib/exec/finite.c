@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/stats.h"
+#include "lib/exec/workers.h"
 #include "lib/model/elem.h"
 
 /* The place of an element by its row-major number. */

@@ -15,8 +15,8 @@
  */
 #include <string.h>
 
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/slab.h"
+#include "lib/exec/workers.h"
 
 #define LONG_RUN_BYTES                                                                             \
     (32 << 10) /* read in place: a system call then costs less than the copy it saves */

@@ -8,9 +8,9 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
-#include "lib/exec/exec_priv.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
+#include "lib/exec/workers.h"
 #include "lib/model/elem.h"
 
 /* Fixed, whatever the options: the order of additions must not depend on them. */

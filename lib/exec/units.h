@@ -6,10 +6,6 @@
 #include "lib/ckpt/output.h"
 #include "lib/exec/slab.h"
 
-#ifndef DCPK_UNIT_BYTES /* the program of the fault tests has smaller ones and so commits often */
-#define DCPK_UNIT_BYTES (UINT64_C(64) << 20)
-#endif
-
 /*
  * Neighbouring chunks of one file, or a part of one chunk that is too large for a unit:
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_priv.h - what the executor's parts share: workers and their buffers, located chunks,
+/* workers.h - what the executor's parts share: workers and their buffers, located chunks,
  * gathering. */
-#ifndef DCPK_LIB_EXEC_EXEC_PRIV_H
-#define DCPK_LIB_EXEC_EXEC_PRIV_H
+#ifndef DCPK_LIB_EXEC_WORKERS_H
+#define DCPK_LIB_EXEC_WORKERS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_EXEC_WRITE_PRIV_H
 #define DCPK_LIB_EXEC_WRITE_PRIV_H
 
-#include "lib/exec/exec_priv.h"
+#include "lib/exec/workers.h"
 #include "lib/exec/writing.h"
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_units.c - units of work: they cover a planned output once, in the order of the files, within
  * their limit. */
+#include "lib/exec/exec.h"
 #include "lib/exec/units.h"
 #include "lib/model/piece.h"
 #include "lib/plan/plan.h"
