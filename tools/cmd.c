@@ -17,6 +17,7 @@
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/model.h"
 #include "lib/exec/exec.h"
 #include "tools/bar.h"
 #include "tools/wrap.h"

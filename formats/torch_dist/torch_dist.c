@@ -12,6 +12,7 @@
 #include "formats/megatron/megatron_rng.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/model.h"
+#include "lib/ckpt/request.h"
 
 #define COMMON_PT    "common.pt"
 #define COMMON_STATE "common_state/shard_0_1"

@@ -12,6 +12,8 @@
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/model.h"
+#include "lib/ckpt/request.h"
 
 /* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
 static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)

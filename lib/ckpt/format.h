@@ -6,10 +6,11 @@
 
 #include "lib/base/sink.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
-#include "lib/ckpt/request.h"
-#include "lib/ckpt/saved_layout.h"
+
+struct dcpk_loading;
+struct dcpk_model;
+struct dcpk_saved_layout;
 
 /* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
 struct dcpk_extent {

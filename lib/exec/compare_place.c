@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/model.h"
 #include "lib/exec/compare_priv.h"
 #include "lib/model/elem.h"
 

@@ -4,6 +4,7 @@
 #define DCPK_LIB_EXEC_PAIRING_H
 
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/model.h"
 #include "lib/plan/plan.h"
 
 /*

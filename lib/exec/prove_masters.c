@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"
+#include "lib/ckpt/model.h"
 
 /* Weights, and behind them the masters of the same parameters. */
 struct pairs {

@@ -10,6 +10,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/layout.h"
 #include "lib/ckpt/model.h"
+#include "lib/ckpt/saved_layout.h"
 #include "lib/rules/expect.h"
 #include "lib/rules/forbidden.h"
 

@@ -5,6 +5,8 @@
 #define DCPK_LIB_EXEC_VERDICT_H
 
 #include "lib/base/json.h"
+#include "lib/ckpt/model.h"
+#include "lib/ckpt/request.h"
 #include "lib/exec/holding.h"
 
 /* The run that is to load a checkpoint. Zeroed: every release, the rest as args name it. */

@@ -11,6 +11,7 @@
 #include "lib/base/store.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/layout.h"
+#include "lib/ckpt/request.h"
 #include "lib/rules/expect.h"
 #include "tests/check.h"
 

@@ -4,6 +4,7 @@
 #include "lib/exec/prove_masters.h"
 
 #include "kernels/kernels.h"
+#include "lib/ckpt/model.h"
 #include "tests/fake_ckpt.h"
 
 enum { NORM, MATRIX, EXPERT, N_PARAMS };
