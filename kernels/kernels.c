@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the tables of backends and transports. The only place where an #ifdef asks what was
+/* kernels.c - the tables of devices and transports. The only place where an #ifdef asks what was
  * built in. */
 #include "kernels/kernels.h"
 
@@ -10,9 +10,9 @@
 #include "kernels/mpi/mpi_transport.h"
 #endif
 
-const struct dcpk_backend *const dcpk_backends[] = {
-    &dcpk_backend_cpu,
-    &dcpk_backend_cpu_plain,
+const struct dcpk_device *const dcpk_devices[] = {
+    &dcpk_device_cpu,
+    &dcpk_device_cpu_plain,
     NULL,
 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h - the tables of what was built in. A new backend or transport is a folder here and
+/* kernels.h - the tables of what was built in. A new device or transport is a folder here and
  * one row in kernels.c. */
 #ifndef DCPK_KERNELS_KERNELS_H
 #define DCPK_KERNELS_KERNELS_H
 
-#include "lib/exec/backend.h"
+#include "lib/exec/device.h"
 #include "lib/exec/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
-extern const struct dcpk_backend *const dcpk_backends[];
+extern const struct dcpk_device *const dcpk_devices[];
 
 /* The plain one, the specification that twins are tested against. */
-extern const struct dcpk_backend dcpk_backend_cpu_plain;
+extern const struct dcpk_device dcpk_device_cpu_plain;
 
 /* NULL-terminated; the first is the one to use. Empty where none was built in. */
 extern const struct dcpk_transport *const dcpk_transports[];

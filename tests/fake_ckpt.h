@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/digest.h"
 #include "lib/ckpt/format.h"
 #include "tests/check.h"
 #include "tests/random.h"
@@ -158,9 +159,9 @@ static inline void fake_store(struct fake *fake, const struct dcpk_box *box, uin
                fake->data[t] + (size_t)from * elem_bytes, elem_bytes);
     }
     chunk->extent.has_crc32 = true;
-    chunk->extent.crc32 = dcpk_backend_cpu_plain.crc32(
-        0, n_elems == 0 ? NULL : bytes->data + chunk->place.offset_bytes,
-        (size_t)n_elems * elem_bytes);
+    chunk->extent.crc32 =
+        dcpk_crc32(0, n_elems == 0 ? NULL : bytes->data + chunk->place.offset_bytes,
+                   (size_t)n_elems * elem_bytes);
 }
 
 /* Add a tensor of random elements in at most n_cuts + 1 chunks; returns its number. */
@@ -280,14 +281,14 @@ static inline dcpk_status fake_each_record(struct dcpk_checkpoint *ckpt,
                                            void *context, struct dcpk_error *err)
 {
     const uint64_t at = object->place.offset_bytes, n = object->place.n_bytes;
-    uint32_t crc32 = dcpk_backend_cpu_plain.crc32(0, "o", 1);
+    uint32_t crc32 = dcpk_crc32(0, "o", 1);
     const struct dcpk_record first = {at, 1, crc32};
     dcpk_status st = take(context, &first, err);
 
     (void)ckpt;
     crc32 = 0;
     for (uint64_t i = 1; i < n; i++)
-        crc32 = dcpk_backend_cpu_plain.crc32(crc32, &(const uint8_t){(uint8_t)(i * 7)}, 1);
+        crc32 = dcpk_crc32(crc32, &(const uint8_t){(uint8_t)(i * 7)}, 1);
     return st == DCPK_OK ? take(context, &(struct dcpk_record){at + 1, n - 1, crc32}, err) : st;
 }
 

@@ -24,7 +24,7 @@ mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|ke
 # The table of STYLE.md section 2, as one regular expression over the included path for each folder.
 may_include() {
     local base='lib/base' model='lib/(base|model)' ckpt='lib/(base|model|ckpt)'
-    local backend="$model|lib/exec/(backend|transport)\.h"
+    local device="$model|lib/exec/(device|transport)\.h"
     case "$1" in
     lib/base) echo "^$base/" ;;
     lib/model) echo "^$model/" ;;
@@ -36,8 +36,8 @@ may_include() {
     formats/fsdp_dtensor) echo "^($ckpt|formats/dcp|$1)/" ;;
     formats/*) echo "^($ckpt|$1)/" ;;
     formats) echo "^($ckpt|formats)/" ;;
-    kernels/*) echo "^($backend|$1/)" ;;
-    kernels) echo "^($backend|kernels/)" ;;
+    kernels/*) echo "^($device|$1/)" ;;
+    kernels) echo "^($device|kernels/)" ;;
     tools | tests | tests/*) echo '.' ;;
     *) return 1 ;;
     esac

@@ -36,7 +36,7 @@ static void check_finite(struct check *c)
     dcpk_status st;
 
     c->exec.progress = dcpk_bar_begin(&bar, "reading", &c->voice);
-    st = dcpk_exec_new(c->ckpt, dcpk_backends[0], &c->exec, &exec, &err);
+    st = dcpk_exec_new(c->ckpt, &c->exec, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_nonfinite(exec, &n_bad, place, &err);
     dcpk_bar_end(&bar);
@@ -101,7 +101,7 @@ static int check(struct check *c)
 
 int dcpk_cmd_check(int argc, char **argv)
 {
-    struct check c = {.voice = {.command = NAME}};
+    struct check c = {.voice = {.command = NAME}, .exec = {.device = dcpk_devices[0]}};
     const struct dcpk_cli_option rows[] = {
         {"loads-in", 0, DCPK_CLI_TEXT, &c.options.release, "RELEASE",
          "core-0.15 to core-0.19, main (default: the release that args show)"},

@@ -60,7 +60,7 @@ static int compare(const struct request *r, struct dcpk_compare_options *options
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_tolerance tolerance = {-1, -1};
-    struct dcpk_compare_options options = {.backend = dcpk_backends[0], .exec = {.ranks = ranks}};
+    struct dcpk_compare_options options = {.exec = {.device = dcpk_devices[0], .ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct request r = {.top = 20};

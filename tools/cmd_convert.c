@@ -149,9 +149,8 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
     struct dcpk_convert_options options = {.formats = dcpk_formats,
                                            .open_file = dcpk_archive_opener,
                                            .to = to,
-                                           .backend = dcpk_backends[0],
                                            .extras = dcpk_extras,
-                                           .exec = {.ranks = ranks}};
+                                           .exec = {.device = dcpk_devices[0], .ranks = ranks}};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
     dcpk_status st = dcpk_convert_args_apply(a, in_out[0], in_out[1], &options, &parsed, &err);

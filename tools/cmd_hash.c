@@ -40,7 +40,7 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
 
     h->options.progress =
         dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->voice);
-    st = dcpk_exec_new(h->ckpt, dcpk_backends[0], &h->options, &exec, err);
+    st = dcpk_exec_new(h->ckpt, &h->options, &exec, err);
     if (st == DCPK_OK && h->of_files)
         st = list_files(h, exec, err);
     else if (st == DCPK_OK)
@@ -140,7 +140,8 @@ static int run(struct hashing *h, const char *path, const char *format)
 
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct hashing h = {.voice = {.command = NAME}, .options = {.ranks = ranks}};
+    struct hashing h = {.voice = {.command = NAME},
+                        .options = {.device = dcpk_devices[0], .ranks = ranks}};
     const char *iteration = NULL, *format = NULL;
     const struct dcpk_cli_option rows[] = {
         DCPK_CLI_FORMAT(format),

@@ -88,7 +88,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
     st = make_views(in, arena, views, number, &n, err);
     r->options.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
     if (st == DCPK_OK)
-        st = dcpk_exec_new(ckpt, dcpk_backends[0], &r->options, &exec, err);
+        st = dcpk_exec_new(ckpt, &r->options, &exec, err);
     if (st == DCPK_OK)
         st = dcpk_exec_stats_of(exec, views, n, made, err);
     dcpk_bar_end(&bar);
@@ -180,7 +180,7 @@ static void list_iterations(const char *path, struct request *r)
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    struct request r = {.voice = {.command = NAME}};
+    struct request r = {.voice = {.command = NAME}, .options = {.device = dcpk_devices[0]}};
     const char *format = NULL, *iteration = NULL;
     bool lists_meta = false, enable_msc = false; /* of Megatron's Python tool */
     const struct dcpk_cli_option rows[] = {

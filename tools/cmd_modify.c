@@ -163,8 +163,9 @@ int dcpk_cmd_modify(int argc, char **argv)
 {
     const char *texts[DCPK_CLI_MAX_LIST];
     struct dcpk_cli_list edits = {texts, 0};
-    struct dcpk_modify_options options = {
-        .formats = dcpk_formats, .open_file = dcpk_archive_opener, .backend = dcpk_backends[0]};
+    struct dcpk_modify_options options = {.formats = dcpk_formats,
+                                          .open_file = dcpk_archive_opener,
+                                          .exec = {.device = dcpk_devices[0]}};
     struct dcpk_voice voice = {.command = NAME};
     const char *iteration = NULL, *tracker = NULL;
     char place[DCPK_RUN_PATH_BYTES];

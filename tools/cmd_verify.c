@@ -55,7 +55,7 @@ static void check_items(struct verify *v)
     dcpk_status st;
 
     v->options.progress = dcpk_bar_begin(&bar, "reading", &v->voice);
-    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_check_items(exec, &stats, &err);
     st = dcpk_ranks_agree(v->options.ranks, st, &err);
@@ -82,7 +82,7 @@ static void check_integrity(struct verify *v)
     dcpk_status st;
 
     v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_integrity(exec, &is_there, &err);
     if (st == DCPK_OK && is_there)
@@ -105,7 +105,7 @@ static void write_integrity(struct verify *v)
     dcpk_status st;
 
     v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, dcpk_backends[0], &v->options, &exec, &err);
+    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_add_integrity(exec, &n_files, &err);
     st = dcpk_ranks_agree(v->options.ranks, st, &err);
@@ -150,7 +150,6 @@ static void check_against(struct verify *v)
 {
     struct dcpk_prove_options options = {.flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0,
                                          .vocab_size = v->vocab_size,
-                                         .backend = dcpk_backends[0],
                                          .exec = v->options};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bar bar;
@@ -271,8 +270,9 @@ static int verify(struct verify *v)
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     const char *drops[DCPK_CLI_MAX_LIST];
-    struct verify v = {
-        .voice = {.command = NAME}, .options = {.ranks = ranks}, .told.drops.texts = drops};
+    struct verify v = {.voice = {.command = NAME},
+                       .options = {.device = dcpk_devices[0], .ranks = ranks},
+                       .told.drops.texts = drops};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];

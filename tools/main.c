@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the table of commands; the one place where commands, formats and backends meet. */
+/* main.c - the table of commands; the one place where commands, formats and devices meet. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -64,7 +64,7 @@ static int put_help(void)
          "options:\n"
          "  -h, --help                          print this, or with a command its help, as does "
          "'help'\n"
-         "  -V, --version                       print version, formats and backends\n"
+         "  -V, --version                       print version, formats and devices\n"
          "\n"
          "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
          "system\n"
@@ -80,9 +80,9 @@ static int put_version(void)
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
         printf("  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
                dcpk_formats[i]->from_model == NULL ? " (read only)" : "");
-    puts("backends:");
-    for (size_t i = 0; dcpk_backends[i] != NULL; i++)
-        printf("  %-14s%s\n", dcpk_backends[i]->name, dcpk_backends[i]->summary);
+    puts("devices:");
+    for (size_t i = 0; dcpk_devices[i] != NULL; i++)
+        printf("  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);
     for (size_t i = 0; dcpk_transports[i] != NULL; i++)
         printf("%s  %-14s%s\n", i == 0 ? "transports:\n" : "", dcpk_transports[i]->name,
                dcpk_transports[i]->summary);

@@ -20,7 +20,7 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
                               struct dcpk_error *err)
 {
     struct dcpk_npy_options options = {
-        .flags = r->widens ? DCPK_NPY_WIDEN : 0, .backend = dcpk_backends[0], .put = put};
+        .flags = r->widens ? DCPK_NPY_WIDEN : 0, .device = dcpk_devices[0], .put = put};
     struct dcpk_file *file;
     dcpk_status st = dcpk_check_file_path(".npy file", r->path, r->may_replace, err);
 

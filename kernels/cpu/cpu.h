@@ -3,11 +3,11 @@
 #ifndef DCPK_KERNELS_CPU_CPU_H
 #define DCPK_KERNELS_CPU_CPU_H
 
-#include "lib/exec/backend.h"
+#include "lib/exec/device.h"
 
 /* Plain loops: the specification. Also in kernels.h, for the twin tests. */
-extern const struct dcpk_backend dcpk_backend_cpu_plain;
+extern const struct dcpk_device dcpk_device_cpu_plain;
 /* The same results, faster. */
-extern const struct dcpk_backend dcpk_backend_cpu;
+extern const struct dcpk_device dcpk_device_cpu;
 
 #endif

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "kernels/cpu/cpu_priv.h"
 
@@ -196,22 +195,9 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
     return DCPK_OK;
 }
 
-static uint32_t plain_crc32(uint32_t crc, const void *data, size_t n_bytes)
-{
-    return n_bytes == 0 ? crc : (uint32_t)crc32_z(crc, data, n_bytes);
-}
-
-const struct dcpk_backend dcpk_backend_cpu_plain = {
+const struct dcpk_device dcpk_device_cpu_plain = {
     .name = "cpu-plain",
     .summary = "plain loops on the CPU, the specification",
     .copy = plain_copy,
     .cast = dcpk_cpu_cast,
-    .fill_zero = dcpk_cpu_fill_zero,
-    .crc32 = plain_crc32,
-    .crc32_combine = dcpk_cpu_crc32_combine,
-    .hasher_new = dcpk_cpu_hasher_new,
-    .hasher_reset = dcpk_cpu_hasher_reset,
-    .hasher_update = dcpk_cpu_hasher_update,
-    .hasher_digest = dcpk_cpu_hasher_digest,
-    .hasher_free = dcpk_cpu_hasher_free,
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_tuned.c - the results of cpu_plain.c, sooner: runs, tiles, and loops made for vectors. */
 #include <assert.h>
-#include <libdeflate.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -289,22 +288,9 @@ static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_d
     return dcpk_cpu_cast(from, src, to, dst, n_elems, err);
 }
 
-static uint32_t tuned_crc32(uint32_t crc, const void *data, size_t n_bytes)
-{
-    return n_bytes == 0 ? crc : libdeflate_crc32(crc, data, n_bytes);
-}
-
-const struct dcpk_backend dcpk_backend_cpu = {
+const struct dcpk_device dcpk_device_cpu = {
     .name = "cpu",
     .summary = "the CPU: runs, tiles and vector loops",
     .copy = tuned_copy,
     .cast = tuned_cast,
-    .fill_zero = dcpk_cpu_fill_zero,
-    .crc32 = tuned_crc32,
-    .crc32_combine = dcpk_cpu_crc32_combine,
-    .hasher_new = dcpk_cpu_hasher_new,
-    .hasher_reset = dcpk_cpu_hasher_reset,
-    .hasher_update = dcpk_cpu_hasher_update,
-    .hasher_digest = dcpk_cpu_hasher_digest,
-    .hasher_free = dcpk_cpu_hasher_free,
 };

@@ -69,7 +69,6 @@ struct dcpk_compare_options {
     bool strict;       /* nothing is tolerated but elements, and the layout counts */
     int64_t vocab_size;   /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
     int64_t bucket_elems; /* of both: told_bucket_elems */
-    const struct dcpk_backend *backend;
     struct dcpk_exec_options exec;
 };
 

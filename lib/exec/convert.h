@@ -35,7 +35,6 @@ struct dcpk_convert_options {
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     const char *from;                         /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
-    const struct dcpk_backend *backend;
     struct dcpk_exec_options exec; /* with ranks: the processes that share the work, which all plan
                                       and run */
     struct dcpk_rule_options rules;

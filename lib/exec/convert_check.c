@@ -50,7 +50,6 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
     const struct dcpk_prove_options options = {
         .flags = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ? DCPK_MODEL_WEIGHTS_ONLY : 0,
         .vocab_size = c->options->rules.vocab.size,
-        .backend = c->options->backend,
         .exec = c->options->exec};
     const struct dcpk_prove_report *report = &c->proof;
     dcpk_status st = dcpk_checkpoint_check_cover(ours, err);
@@ -102,7 +101,7 @@ dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder 
         return DCPK_OK;
     st = reopen(c, folder, &ours, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_new(ours, c->options->backend, &c->options->exec, &exec, err);
+        st = dcpk_exec_new(ours, &c->options->exec, &exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_VERIFY) != 0)
         st = prove(c, ours, exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_HASHES) != 0)

@@ -151,7 +151,7 @@ static dcpk_status unmark_folder(struct making *m, struct dcpk_error *err)
 static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    dcpk_status st = dcpk_exec_new(c->ckpt, c->options->backend, &c->options->exec, &m->exec, err);
+    dcpk_status st = dcpk_exec_new(c->ckpt, &c->options->exec, &m->exec, err);
 
     if (st == DCPK_OK)
         st = check_input(m, err);
@@ -160,8 +160,7 @@ static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
     if (st == DCPK_OK)
         st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
     if (st == DCPK_OK && !c->target.is_archive)
-        st = dcpk_journal_describe(dcpk_writing_units(m->w), c->options->in, c->options->backend,
-                                   &m->subject, err);
+        st = dcpk_journal_describe(dcpk_writing_units(m->w), c->options->in, &m->subject, err);
     return st;
 }
 
@@ -210,8 +209,8 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
         (model->needs_proof && was_proven) || m->compares)
         return DCPK_OK;
     dcpk_progress_begin(&o->exec.progress, "proving masters");
-    st = model->needs_proof ? dcpk_prove_masters(model, o->backend, &o->exec, err)
-                            : dcpk_sample_masters(model, o->backend, &o->exec, err);
+    st = model->needs_proof ? dcpk_prove_masters(model, &o->exec, err)
+                            : dcpk_sample_masters(model, &o->exec, err);
     dcpk_progress_begin(&o->exec.progress, "converting");
     return st;
 }

@@ -42,9 +42,8 @@ static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
     return n;
 }
 
-dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backend *backend,
-                          const struct dcpk_exec_options *options, struct dcpk_exec **exec,
-                          struct dcpk_error *err)
+dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_options *options,
+                          struct dcpk_exec **exec, struct dcpk_error *err)
 {
     struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
     uint64_t memory_bytes = options->memory_bytes, decoded_bytes = 0, share_bytes;
@@ -57,7 +56,8 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backen
     if (memory_bytes < DCPK_EXEC_LEAST_MEMORY_BYTES)
         memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES;
     made->ckpt = ckpt;
-    made->backend = backend;
+    assert(options->device != NULL);
+    made->device = options->device;
     made->progress = options->progress;
     made->ranks = options->ranks;
     made->unit_bytes = options->unit_bytes == 0 ? DCPK_UNIT_BYTES : options->unit_bytes;

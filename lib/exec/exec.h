@@ -4,9 +4,10 @@
 #ifndef DCPK_LIB_EXEC_EXEC_H
 #define DCPK_LIB_EXEC_EXEC_H
 
+#include "lib/base/digest.h"
 #include "lib/base/progress.h"
 #include "lib/base/sink.h"
-#include "lib/exec/backend.h"
+#include "lib/exec/device.h"
 #include "lib/plan/plan.h"
 
 #define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
@@ -18,7 +19,8 @@
 struct dcpk_ranks;
 
 struct dcpk_exec_options {
-    int n_threads;         /* 0: the CPUs this process may use, at most 16 */
+    const struct dcpk_device *device; /* borrowed */
+    int n_threads;                    /* 0: the CPUs this process may use, at most 16 */
     uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
                               and 1 MiB a thread (fewer threads run where it is small) */
     uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/exec/units.h); 0:
@@ -43,10 +45,9 @@ struct dcpk_exec_stats { /* of all ranks */
 
 /* What several threads need to gather tensors of one checkpoint. */
 struct dcpk_exec;
-/* ckpt, backend: borrowed. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_backend *backend,
-                          const struct dcpk_exec_options *options, struct dcpk_exec **exec,
-                          struct dcpk_error *err);
+/* ckpt: borrowed. options: copied. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_options *options,
+                          struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
 
 /*

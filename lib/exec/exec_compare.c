@@ -119,8 +119,8 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
     if (st != DCPK_OK || side->view->dtype == dtype)
         return st;
     side->data = side->cast;
-    return side->exec->backend->cast(side->view->dtype, side->out, dtype, side->cast,
-                                     (size_t)dcpk_slab_elems(slab), err);
+    return side->exec->device->cast(side->view->dtype, side->out, dtype, side->cast,
+                                    (size_t)dcpk_slab_elems(slab), err);
 }
 
 /* What was cast is compared by value: which NaN a cast makes is nobody's concern. */

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/write_priv.h"
 
@@ -134,8 +135,7 @@ static uint32_t join_parts(const struct dcpk_writing *w, size_t first, size_t *l
 
     for (i = first; i < w->units.n && w->units.units[i].first == chunk; i++) {
         assert(w->states[i].is_done);
-        crc32 = w->exec->backend->crc32_combine(crc32, w->states[i].crc32,
-                                                dcpk_unit_bytes(&w->units, i));
+        crc32 = dcpk_crc32_combine(crc32, w->states[i].crc32, dcpk_unit_bytes(&w->units, i));
     }
     *last = i;
     return crc32;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
@@ -54,7 +55,7 @@ static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct
         st = dcpk_gather(h->exec, worker, view, pieces, &slab, worker->buffer, err);
         if (st != DCPK_OK)
             break;
-        h->exec->backend->hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);
+        dcpk_hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);
         st = dcpk_meter_add(&h->pass.meter, n_bytes, err);
     }
     return st;
@@ -69,10 +70,10 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
 
     if (st != DCPK_OK)
         return st;
-    h->exec->backend->hasher_reset(h->hashers[worker]);
+    dcpk_hasher_reset(h->hashers[worker]);
     st = hash_slabs(h, worker, view, &pieces, err);
     if (st == DCPK_OK)
-        h->exec->backend->hasher_digest(h->hashers[worker], &h->hashes[h->order[task]]);
+        dcpk_hasher_digest(h->hashers[worker], &h->hashes[h->order[task]]);
     dcpk_box_tree_release(&pieces);
     return st;
 }
@@ -106,7 +107,7 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
     if (h->first == NULL)
         return err->status;
     for (int i = 0; i < h->exec->n_threads; i++)
-        if (h->exec->backend->hasher_new(&h->hashers[i], err) != DCPK_OK)
+        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
             return err->status;
     st = dcpk_views_fold(h->exec->ckpt, h->views, h->n, h->first, err);
     if (st == DCPK_OK)
@@ -148,7 +149,7 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
     }
     st = dcpk_pass_end(&h.pass, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
-        exec->backend->hasher_free(h.hashers[i]);
+        dcpk_hasher_free(h.hashers[i]);
     dcpk_free(h.hashers);
     dcpk_free(h.order);
     dcpk_free(h.first);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "lib/exec/item_order.h"
 #include "lib/exec/value_hash.h"
 #include "lib/exec/workers.h"
@@ -35,14 +36,13 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
                                  struct dcpk_hash *hash, struct dcpk_error *err)
 {
     struct one *o = context;
-    const struct dcpk_backend *backend = o->h->exec->backend;
     struct dcpk_worker *worker = &o->h->pass.workers[o->worker];
     struct dcpk_hasher *hasher = o->h->hashers[o->worker];
     struct dcpk_source *source = o->h->exec->ckpt->files[o->object->place.file];
 
     if (!tensor->is_row_major && tensor->n_bytes > 0)
         return dcpk_fail(err, DCPK_ERANGE, "a tensor in it lies strided");
-    backend->hasher_reset(hasher);
+    dcpk_hasher_reset(hasher);
     for (uint64_t at = 0; at < tensor->n_bytes; at += worker->buffer_bytes) {
         const uint64_t left = tensor->n_bytes - at;
         const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
@@ -50,12 +50,12 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
         if (dcpk_worker_read(worker, source, tensor->first_bytes + at, worker->buffer, n, err) !=
             DCPK_OK)
             return err->status;
-        backend->hasher_update(hasher, worker->buffer, n);
+        dcpk_hasher_update(hasher, worker->buffer, n);
         o->told_bytes += n;
         if (dcpk_meter_add(&o->h->pass.meter, n, err) != DCPK_OK)
             return err->status;
     }
-    backend->hasher_digest(hasher, hash);
+    dcpk_hasher_digest(hasher, hash);
     return DCPK_OK;
 }
 
@@ -137,7 +137,7 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
     if (h->hashers == NULL)
         return err->status;
     for (int i = 0; i < h->exec->n_threads && st == DCPK_OK; i++)
-        st = h->exec->backend->hasher_new(&h->hashers[i], err);
+        st = dcpk_hasher_new(&h->hashers[i], err);
     if (st != DCPK_OK)
         return st;
     h->first = dcpk_alloc_array(ckpt->n_objects, sizeof *h->first, err);
@@ -184,7 +184,7 @@ dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_ha
     }
     st = dcpk_pass_end(&h.pass, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
-        exec->backend->hasher_free(h.hashers[i]);
+        dcpk_hasher_free(h.hashers[i]);
     dcpk_free(h.hashers);
     dcpk_free(h.objects);
     dcpk_free(h.first);

@@ -173,7 +173,7 @@ static dcpk_status read_part(const struct gather *g, const struct file_copy *fil
     st = dcpk_worker_read(worker, file->source, first, worker->scratch,
                           (size_t)span_bytes(&part, 0), err);
     if (st == DCPK_OK)
-        g->exec->backend->copy(&part, worker->scratch, file->out + dst_bytes);
+        g->exec->device->copy(&part, worker->scratch, file->out + dst_bytes);
     return st;
 }
 
@@ -207,7 +207,7 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
     dcpk_status st = DCPK_OK;
 
     if (file->decoded != NULL) {
-        g->exec->backend->copy(copy, file->decoded + file->first_bytes, file->out);
+        g->exec->device->copy(copy, file->decoded + file->first_bytes, file->out);
         return DCPK_OK;
     }
     do {
@@ -290,12 +290,12 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
     dcpk_copy_pair(elem_bytes, &to, packed_out, &to, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
     if (wanted_bytes(&copy, 0) == run_bytes(&copy, true)) /* one run: cast straight into place */
-        return g->exec->backend->cast(part->dtype, g->worker->cast_from, g->view->dtype,
-                                      place_in_region(g, &to), n_elems, err);
-    st = g->exec->backend->cast(part->dtype, g->worker->cast_from, g->view->dtype,
-                                g->worker->cast_to, n_elems, err);
+        return g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype,
+                                     place_in_region(g, &to), n_elems, err);
+    st = g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype,
+                               g->worker->cast_to, n_elems, err);
     if (st == DCPK_OK)
-        g->exec->backend->copy(&copy, g->worker->cast_to, place_in_region(g, &to));
+        g->exec->device->copy(&copy, g->worker->cast_to, place_in_region(g, &to));
     return st;
 }
 
@@ -334,8 +334,8 @@ static void fill_piece(const struct gather *g, const struct dcpk_box *to)
     dcpk_copy_simplify(&fill);
     n_outer = run_bytes(&fill, true) > fill.elem_bytes ? fill.rank - 1 : fill.rank;
     do {
-        g->exec->backend->fill_zero(first + place_of(fill.dst_stride_bytes, index, n_outer),
-                                    (size_t)run_bytes(&fill, true));
+        memset(first + place_of(fill.dst_stride_bytes, index, n_outer), 0,
+               (size_t)run_bytes(&fill, true));
     } while (next_index(&fill, n_outer, index));
 }
 
@@ -446,8 +446,8 @@ static void gather_literal(const struct gather *g)
     dcpk_row_major_strides(elem_bytes, g->view->shape, g->view->rank, stride_bytes);
     dcpk_copy_pair(elem_bytes, g->region, stride_bytes, g->region, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
-    g->exec->backend->copy(
-        &copy, literal + place_of(stride_bytes, g->region->offset, g->view->rank), g->out);
+    g->exec->device->copy(&copy, literal + place_of(stride_bytes, g->region->offset, g->view->rank),
+                          g->out);
 }
 
 static dcpk_status gather_all(const struct gather *g, const struct dcpk_box_tree *pieces,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/hash_list_priv.h"

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_EXEC_HASH_LIST_H
 #define DCPK_LIB_EXEC_HASH_LIST_H
 
+#include "lib/base/digest.h"
 #include "lib/base/json.h"
 #include "lib/base/sha256.h"
 #include "lib/ckpt/format.h"

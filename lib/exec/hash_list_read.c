@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/base/text.h"
 #include "lib/exec/hash_list_priv.h"

@@ -6,6 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
+#include "lib/base/digest.h"
 
 static const char magic[] = "dcpkjrn2"; /* another layout gets another number */
 
@@ -21,7 +22,7 @@ static void put_header(const struct dcpk_journal *journal, uint8_t header[HEADER
     memcpy(header, magic, 8);
     memcpy(header + 8, journal->subject.input.digest, 16);
     memcpy(header + 24, journal->subject.plan.digest, 16);
-    dcpk_store_u32le(header + 40, journal->backend->crc32(0, header, 40));
+    dcpk_store_u32le(header + 40, dcpk_crc32(0, header, 40));
 }
 
 /* The checksum that records begin with: those of another journal do not pass for ours. */
@@ -40,7 +41,7 @@ static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_
     uint8_t header[HEADER_BYTES];
     const char *other = NULL;
 
-    *is_whole = journal->backend->crc32(0, data, 40) == dcpk_load_u32le(data + 40);
+    *is_whole = dcpk_crc32(0, data, 40) == dcpk_load_u32le(data + 40);
     if (!*is_whole)
         return DCPK_OK;
     put_header(journal, header);
@@ -70,7 +71,7 @@ static dcpk_status take_records(struct dcpk_journal *journal, const uint8_t *dat
         const uint8_t *record = data + HEADER_BYTES + i * RECORD_BYTES;
         const uint64_t unit = dcpk_load_u64le(record);
 
-        if (journal->backend->crc32(seed, record, 12) != dcpk_load_u32le(record + 12))
+        if (dcpk_crc32(seed, record, 12) != dcpk_load_u32le(record + 12))
             break;
         journal->found[journal->n_found++] =
             (struct dcpk_journal_record){unit & ~LOST, dcpk_load_u32le(record + 8), unit & LOST};
@@ -88,7 +89,7 @@ dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, s
     return st == DCPK_OK && is_whole ? take_records(journal, data, n_bytes, err) : st;
 }
 
-dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_backend *backend,
+dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err)
 {
@@ -97,7 +98,7 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_back
     struct dcpk_bytes bytes = {0};
     dcpk_status st = dcpk_folder_read_journal(folder, limit_bytes + 1, &bytes, err);
 
-    *journal = (struct dcpk_journal){.folder = folder, .backend = backend, .subject = *subject};
+    *journal = (struct dcpk_journal){.folder = folder, .subject = *subject};
     if (st == DCPK_OK && bytes.n_bytes <= limit_bytes)
         st = dcpk_journal_parse(journal, bytes.data, bytes.n_bytes, err);
     if (st == DCPK_OK && bytes.n_bytes > 0 && journal->end_bytes == 0)
@@ -126,7 +127,7 @@ dcpk_status dcpk_journal_append(struct dcpk_journal *journal,
 
         dcpk_store_u64le(record, records[i].unit | (records[i].is_lost ? LOST : 0));
         dcpk_store_u32le(record + 8, records[i].crc32);
-        dcpk_store_u32le(record + 12, journal->backend->crc32(seed, record, 12));
+        dcpk_store_u32le(record + 12, dcpk_crc32(seed, record, 12));
         dcpk_bytes_put(&bytes, record, sizeof record);
     }
     st = dcpk_bytes_status(&bytes, err);

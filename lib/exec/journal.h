@@ -4,8 +4,8 @@
 #ifndef DCPK_LIB_EXEC_JOURNAL_H
 #define DCPK_LIB_EXEC_JOURNAL_H
 
+#include "lib/base/digest.h"
 #include "lib/base/sink.h"
-#include "lib/exec/backend.h"
 #include "lib/exec/units.h"
 
 /*
@@ -23,7 +23,6 @@ struct dcpk_journal_subject {
  * Errors: DCPK_EIO when a file of the input is gone; DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
-                                  const struct dcpk_backend *backend,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err);
 
 /* A unit is done: its bytes are on disk; crc32 is what it came to (lib/exec/units.h). Or it is so
@@ -46,8 +45,7 @@ struct dcpk_journal_record {
  * when the system went down.
  */
 struct dcpk_journal {
-    struct dcpk_folder *folder;         /* borrowed */
-    const struct dcpk_backend *backend; /* borrowed */
+    struct dcpk_folder *folder; /* borrowed */
     struct dcpk_journal_subject subject;
     struct dcpk_journal_record *found; /* by an earlier run; owned */
     size_t n_found;
@@ -59,12 +57,12 @@ struct dcpk_journal {
  * emptied. subject: copied. Errors: DCPK_EUSAGE when the journal is of another input or another
  * plan, and says which; DCPK_EIO, DCPK_ENOMEM.
  */
-dcpk_status dcpk_journal_open(struct dcpk_folder *folder, const struct dcpk_backend *backend,
+dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err);
 /*
  * What dcpk_journal_open makes of the file's bytes: fills `found` and `end_bytes`, which stays 0
- * where there is no whole header. journal: zeroed but for backend and subject. Errors: DCPK_EUSAGE
+ * where there is no whole header. journal: zeroed but for subject. Errors: DCPK_EUSAGE
  * as above; DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, size_t n_bytes,

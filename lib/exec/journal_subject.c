@@ -4,19 +4,19 @@
 #include <sys/stat.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/journal.h"
 
 /* A running hash of numbers and texts. */
 struct summing {
-    const struct dcpk_backend *backend;
     struct dcpk_hasher *hasher;
 };
 
 static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
 {
-    s->backend->hasher_update(s->hasher, data, n_bytes);
+    dcpk_hasher_update(s->hasher, data, n_bytes);
 }
 
 static void put_number(struct summing *s, uint64_t v)
@@ -129,11 +129,11 @@ static void mix(struct dcpk_hash *sum, const struct dcpk_hash *hash)
 static void hash_file(struct summing *s, const char *name, uint64_t n_bytes, uint64_t stamp,
                       struct dcpk_hash *hash)
 {
-    s->backend->hasher_reset(s->hasher);
+    dcpk_hasher_reset(s->hasher);
     put_text(s, name);
     put_number(s, n_bytes);
     put_number(s, stamp);
-    s->backend->hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(s->hasher, hash);
 }
 
 /* Both ends of a file, END_BYTES of each, by way of `buffer`. `hash` begins it, and is set. */
@@ -143,14 +143,14 @@ static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, uint
     const uint64_t n_bytes = dcpk_source_bytes(source);
     const size_t n = n_bytes < END_BYTES ? (size_t)n_bytes : END_BYTES;
 
-    s->backend->hasher_reset(s->hasher);
+    dcpk_hasher_reset(s->hasher);
     put_bytes(s, hash->digest, sizeof hash->digest);
     for (int end = 0; end < 2 && n > 0; end++) {
         if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, buffer, n, err) != DCPK_OK)
             return err->status;
         put_bytes(s, buffer, n);
     }
-    s->backend->hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(s->hasher, hash);
     return DCPK_OK;
 }
 
@@ -164,12 +164,12 @@ static void put_place(struct summing *s, const struct dcpk_place *place)
 static void hash_places(struct summing *s, const struct dcpk_checkpoint *ckpt,
                         struct dcpk_hash *hash)
 {
-    s->backend->hasher_reset(s->hasher);
+    dcpk_hasher_reset(s->hasher);
     for (size_t i = 0; i < ckpt->n_chunks; i++)
         put_place(s, &ckpt->chunks[i].place);
     for (size_t i = 0; i < ckpt->n_objects; i++)
         put_place(s, &ckpt->objects[i].place);
-    s->backend->hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(s->hasher, hash);
 }
 
 /* One of n_files files of the store. */
@@ -222,20 +222,19 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
 }
 
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
-                                  const struct dcpk_backend *backend,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err)
 {
-    struct summing s = {.backend = backend};
-    dcpk_status st = backend->hasher_new(&s.hasher, err);
+    struct summing s = {0};
+    dcpk_status st = dcpk_hasher_new(&s.hasher, err);
 
     if (st != DCPK_OK)
         return st;
     subject->n_units = units->n;
     st = describe_input(&s, units->out->source, in, &subject->input, err);
-    backend->hasher_reset(s.hasher);
+    dcpk_hasher_reset(s.hasher);
     put_number(&s, units->limit_bytes);
     put_plan(&s, units->out);
-    backend->hasher_digest(s.hasher, &subject->plan);
-    backend->hasher_free(s.hasher);
+    dcpk_hasher_digest(s.hasher, &subject->plan);
+    dcpk_hasher_free(s.hasher);
     return st;
 }

@@ -216,15 +216,13 @@ static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err
 {
     struct dcpk_modification *m = making->m;
     struct dcpk_journal_subject subject;
-    dcpk_status st =
-        dcpk_exec_new(m->ckpt, m->options->backend, &m->options->exec, &making->exec, err);
+    dcpk_status st = dcpk_exec_new(m->ckpt, &m->options->exec, &making->exec, err);
 
     if (st == DCPK_OK)
         st = dcpk_writing_new(making->exec, m->out, making->folder, &making->w, err);
     if (st != DCPK_OK || m->target.is_archive || m->target.is_there)
         return st;
-    st = dcpk_journal_describe(dcpk_writing_units(making->w), m->options->in, m->options->backend,
-                               &subject, err);
+    st = dcpk_journal_describe(dcpk_writing_units(making->w), m->options->in, &subject, err);
     if (st != DCPK_OK)
         return st;
     return m->options->force

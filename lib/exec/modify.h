@@ -13,7 +13,6 @@
 /* Everything is borrowed until dcpk_modification_free. */
 struct dcpk_modify_options {
     const struct dcpk_format *const *formats; /* NULL-terminated */
-    const struct dcpk_backend *backend;
     struct dcpk_exec_options exec;
     dcpk_run_open_file *open_file; /* for archives; NULL: none can be read */
     const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */

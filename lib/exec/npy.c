@@ -154,7 +154,7 @@ static size_t pick(const struct writing *w, const struct dcpk_box *box, int64_t 
         count *= (size_t)copy.extent[copy.rank++];
     }
     dcpk_row_major_strides(elem_bytes, copy.extent, copy.rank, copy.dst_stride_bytes);
-    w->options->backend->copy(&copy, from, w->elems);
+    w->options->device->copy(&copy, from, w->elems);
     return count;
 }
 
@@ -165,7 +165,7 @@ static dcpk_status put_elems(const struct writing *w, size_t n, struct dcpk_erro
 
     if (w->wide == NULL)
         return w->options->put(w->options->context, w->elems, n * elem_bytes, err);
-    st = w->options->backend->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err);
+    st = w->options->device->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err);
     if (st == DCPK_OK)
         st = w->options->put(w->options->context, w->wide, n * dcpk_dtype_bytes(DCPK_F32), err);
     return st;

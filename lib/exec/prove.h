@@ -34,7 +34,6 @@ struct dcpk_prove_report {
 struct dcpk_prove_options {
     unsigned flags;     /* enum dcpk_model_flags */
     int64_t vocab_size; /* tokens, for rows of the vocabulary that were cut; 0: args.vocab_size */
-    const struct dcpk_backend *backend; /* borrowed */
     struct dcpk_exec_options exec;
 };
 

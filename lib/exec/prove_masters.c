@@ -93,16 +93,15 @@ static void find_different(const struct pairs *pairs, struct comparison *c)
 }
 
 /* found: its wants is set. */
-static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_backend *backend,
-                           const struct dcpk_exec_options *options, struct comparison *found,
-                           struct dcpk_error *err)
+static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_exec_options *options,
+                           struct comparison *found, struct dcpk_error *err)
 {
     struct dcpk_exec *exec = NULL;
     struct pairs pairs = {0};
     dcpk_status st = collect(model, found->wants, &pairs, err);
 
     if (st == DCPK_OK && pairs.n > 0)
-        st = dcpk_exec_new(model->ckpt, backend, options, &exec, err);
+        st = dcpk_exec_new(model->ckpt, options, &exec, err);
     if (st == DCPK_OK && pairs.n > 0)
         st = dcpk_exec_compare(
             &(struct dcpk_view_pairs){exec, exec, pairs.views, pairs.views + pairs.n, pairs.n},
@@ -119,11 +118,11 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_bac
     return st;
 }
 
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
                                const struct dcpk_exec_options *options, struct dcpk_error *err)
 {
     struct comparison found = {.wants = has_both};
-    dcpk_status st = compare(model, backend, options, &found, err);
+    dcpk_status st = compare(model, options, &found, err);
 
     if (st == DCPK_OK && found.n_different > 0)
         st = dcpk_fail(
@@ -141,11 +140,11 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
     return st;
 }
 
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model,
                                 const struct dcpk_exec_options *options, struct dcpk_error *err)
 {
     struct comparison found = {.wants = is_sample};
-    const dcpk_status st = compare(model, backend, options, &found, err);
+    const dcpk_status st = compare(model, options, &found, err);
 
     if (st == DCPK_OK && found.n_different > 0)
         dcpk_checkpoint_note(

@@ -15,7 +15,7 @@
  * Collective inside the work where the options have ranks, as dcpk_exec_compare is; so is the
  * other one.
  */
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
                                const struct dcpk_exec_options *options, struct dcpk_error *err);
 
 /*
@@ -23,7 +23,7 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
  * in each layer, and the word embedding. Masters that do not fit become a note of the checkpoint,
  * not an error: weights may have been changed on purpose. Errors: those of reading.
  */
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_backend *backend,
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model,
                                 const struct dcpk_exec_options *options, struct dcpk_error *err);
 
 #endif

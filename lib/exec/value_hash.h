@@ -3,8 +3,9 @@
 #ifndef DCPK_LIB_EXEC_VALUE_HASH_H
 #define DCPK_LIB_EXEC_VALUE_HASH_H
 
+#include "lib/base/digest.h"
 #include "lib/ckpt/value.h"
-#include "lib/exec/backend.h"
+#include "lib/exec/device.h"
 
 /*
  * The hash of a value is the XXH3-128 of its form: a letter, and then its content or the hashes of

@@ -73,7 +73,7 @@ dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journa
 {
     struct dcpk_keeping *k = &w->keeping;
 
-    if (dcpk_journal_open(w->folder, w->exec->backend, subject, &k->journal, err) != DCPK_OK)
+    if (dcpk_journal_open(w->folder, subject, &k->journal, err) != DCPK_OK)
         return err->status;
     take_found(w);
     if (check_found(w, err) != DCPK_OK)

@@ -2,6 +2,7 @@
 /* write_task.c - one task of a conversion: a batch of small items, or a slab of a large one. */
 #include <assert.h>
 
+#include "lib/base/digest.h"
 #include "lib/exec/write_priv.h"
 
 dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_sink **sink,
@@ -131,7 +132,7 @@ static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
     dcpk_box_unpack(chunk->span, tensor->rank, &box);
     st = gather_box(w, worker, chunk, &box, data, err);
     if (st == DCPK_OK) {
-        crc32 = w->exec->backend->crc32(0, data, (size_t)chunk->data_bytes);
+        crc32 = dcpk_crc32(0, data, (size_t)chunk->data_bytes);
         st = w->out->format->frame(w->out, chunk, crc32, item, data + chunk->data_bytes, err);
     }
     if (st != DCPK_OK)
@@ -172,7 +173,7 @@ static dcpk_status write_batch(struct dcpk_writing *w, struct dcpk_worker *worke
 static bool slab_done(struct dcpk_writing *w, struct dcpk_entry *entry, uint32_t crc32,
                       uint64_t bytes_after, uint32_t *entry_crc32)
 {
-    const uint32_t shifted = w->exec->backend->crc32_combine(crc32, 0, bytes_after);
+    const uint32_t shifted = dcpk_crc32_combine(crc32, 0, bytes_after);
     bool is_last;
 
     pthread_mutex_lock(&w->mutex);
@@ -234,7 +235,7 @@ static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker
     st = gather_box(w, worker, chunk, &box, worker->buffer, err);
     if (st != DCPK_OK)
         goto out;
-    crc32 = w->exec->backend->crc32(0, worker->buffer, (size_t)n_bytes);
+    crc32 = dcpk_crc32(0, worker->buffer, (size_t)n_bytes);
     st = dcpk_write_out(worker, sink, at, worker->buffer, n_bytes, err);
     if (st != DCPK_OK)
         goto out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strided.h - a copy between two strided regions of memory, in the form that every backend takes.
+/* strided.h - a copy between two strided regions of memory, in the form that every device takes.
  */
 #ifndef DCPK_LIB_MODEL_STRIDED_H
 #define DCPK_LIB_MODEL_STRIDED_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_exec_fault.c - the n-th allocation fails, n = 1, 2, ... until the run passes: an error each
  * time, nothing kept. */
+#include "lib/base/digest.h"
 #include "lib/exec/exec.h"
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
@@ -95,13 +96,14 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
 
 static dcpk_status run(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const struct dcpk_exec_options options = {.n_threads = 2, .memory_bytes = 16 << 20};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20};
     struct dcpk_output *out = NULL;
     struct dcpk_exec *exec = NULL;
     dcpk_status st = make_output(ckpt, &out, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, err);
+        st = dcpk_exec_new(ckpt, &options, &exec, err);
     if (st == DCPK_OK)
         st = convert(exec, out, err);
     if (st == DCPK_OK)

@@ -25,8 +25,7 @@ static dcpk_status convert(const struct dcpk_format *to, const char *out, struct
     const struct dcpk_convert_options options = {
         .formats = dcpk_formats,
         .to = to,
-        .backend = dcpk_backends[0],
-        .exec = {.n_threads = 2, .memory_bytes = 16 << 20},
+        .exec = {.device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20},
         .flags = DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY,
         .in = sample_path("torch_dist_c_tied"),
         .out = out};

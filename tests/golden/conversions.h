@@ -61,10 +61,9 @@ static inline dcpk_status convert_as(const char *in, const char *out, const stru
     struct dcpk_convert_options options = {
         .formats = dcpk_formats,
         .to = dcpk_format_find(wish->to),
-        .backend = dcpk_backends[0],
         .in = in,
         .out = out,
-        .exec = {.n_threads = 2},
+        .exec = {.device = dcpk_devices[0], .n_threads = 2},
         .rules = {.impl = wish->impl},
         .flags = wish->flags,
         .target = {.generation = wish->generation, .mesh = {.ep = wish->ep}},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "tests/golden/hashes.h"
 #include "tests/golden/samples.h"
 

@@ -3,6 +3,7 @@
  * back bit for bit. */
 #include <stdlib.h>
 
+#include "lib/base/digest.h"
 #include "tests/golden/conversions.h"
 #include "tests/golden/hashes.h"
 

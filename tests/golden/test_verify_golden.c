@@ -60,7 +60,7 @@ static dcpk_status convert(const struct dcpk_format *to, unsigned flags, const c
 {
     const struct dcpk_convert_options options = {.formats = dcpk_formats,
                                                  .to = to,
-                                                 .backend = dcpk_backends[0],
+                                                 .exec = {.device = dcpk_devices[0]},
                                                  .flags = flags,
                                                  .in = sample_path(SAMPLE),
                                                  .out = out};
@@ -140,8 +140,7 @@ static void test_stop(void **state)
         const struct dcpk_convert_options options = {
             .formats = dcpk_formats,
             .to = dcpk_format_find("fsdp_dtensor"),
-            .backend = dcpk_backends[0],
-            .exec = {.progress = {on_update, &stopper, on_begin}},
+            .exec = {.device = dcpk_devices[0], .progress = {on_update, &stopper, on_begin}},
             .flags = DCPK_CONVERT_CHECK_INPUT | DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES |
                      DCPK_CONVERT_INTEGRITY,
             .in = sample_path(SAMPLE),

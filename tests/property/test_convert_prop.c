@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_convert_prop.c - random outputs made of random pieces: every byte as a naive loop says, for
  * any threads and memory. */
+#include "lib/base/digest.h"
 #include "lib/exec/writing.h"
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
@@ -20,7 +21,7 @@ struct round {
 static const struct { /* how each round is run */
     int n_threads;
     uint64_t memory_bytes;
-    bool plain;          /* which backend */
+    bool plain;          /* which device */
     uint64_t unit_bytes; /* 0: all in one go; else in units of this size, the second half first */
 } runs[] = {
     {1, 16 << 20, true, 0},       {1, 0, false, 0},
@@ -221,8 +222,8 @@ static uint8_t *want_file(const struct round *r, uint32_t file)
             memcpy(data + (size_t)i * elem_bytes,
                    r->want[chunk->tensor] + (size_t)fake_index(tensor->shape, &box, i) * elem_bytes,
                    elem_bytes);
-        fake_frame(out, chunk, dcpk_backend_cpu_plain.crc32(0, data, (size_t)chunk->data_bytes),
-                   item, data + chunk->data_bytes, &err);
+        fake_frame(out, chunk, dcpk_crc32(0, data, (size_t)chunk->data_bytes), item,
+                   data + chunk->data_bytes, &err);
     }
     return bytes;
 }
@@ -305,18 +306,18 @@ static void check_hash(struct round *r, struct dcpk_exec *exec, const struct dcp
     struct dcpk_hasher *hasher;
 
     CHECK_OK(dcpk_exec_hash(exec, views, r->out->n_tensors, got, NULL, &err), label);
-    CHECK_OK(dcpk_backend_cpu_plain.hasher_new(&hasher, &err), label);
+    CHECK_OK(dcpk_hasher_new(&hasher, &err), label);
     for (size_t t = 0; t < r->out->n_tensors; t++) {
         const struct dcpk_view *view = &views[t];
 
-        dcpk_backend_cpu_plain.hasher_reset(hasher);
-        dcpk_backend_cpu_plain.hasher_update(hasher, r->want[t],
-                                             (size_t)fake_elems(view->shape, view->rank) *
-                                                 dcpk_dtype_bytes(view->dtype));
-        dcpk_backend_cpu_plain.hasher_digest(hasher, &want);
+        dcpk_hasher_reset(hasher);
+        dcpk_hasher_update(hasher, r->want[t],
+                           (size_t)fake_elems(view->shape, view->rank) *
+                               dcpk_dtype_bytes(view->dtype));
+        dcpk_hasher_digest(hasher, &want);
         CHECK(memcmp(&got[t], &want, sizeof want) == 0, label);
     }
-    dcpk_backend_cpu_plain.hasher_free(hasher);
+    dcpk_hasher_free(hasher);
 }
 
 /* Equal at first; then one or two elements of what is compared with are changed. */
@@ -359,7 +360,9 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
 
 static void run_round(struct round *r, size_t i)
 {
-    const struct dcpk_exec_options options = {.n_threads = runs[i].n_threads,
+    const struct dcpk_exec_options options = {.device = runs[i].plain ? &dcpk_device_cpu_plain
+                                                                      : dcpk_devices[0],
+                                              .n_threads = runs[i].n_threads,
                                               .memory_bytes = runs[i].memory_bytes,
                                               .unit_bytes = runs[i].unit_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -369,9 +372,7 @@ static void run_round(struct round *r, size_t i)
 
     snprintf(label, sizeof label, "%s, %d threads, %" PRIu64 " bytes", r->label, runs[i].n_threads,
              runs[i].memory_bytes);
-    CHECK_OK(dcpk_exec_new(r->ckpt, runs[i].plain ? &dcpk_backend_cpu_plain : dcpk_backends[0],
-                           &options, &exec, &err),
-             label);
+    CHECK_OK(dcpk_exec_new(r->ckpt, &options, &exec, &err), label);
     check_convert(r, exec, runs[i].unit_bytes > 0, label);
     make_views(r, views, literals);
     check_hash(r, exec, views, label);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+#include "lib/base/digest.h"
 #include "lib/exec/writing.h"
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
@@ -20,6 +21,7 @@ static const int64_t shapes[][2] = {
 enum { N_TENSORS = sizeof shapes / sizeof *shapes };
 
 static atomic_int frames_left; /* -1: any number */
+static bool frames_kill;       /* the process, instead of failing */
 
 static dcpk_status failing_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                                  uint32_t crc32, uint8_t *lead, uint8_t *tail,
@@ -30,7 +32,7 @@ static dcpk_status failing_frame(const struct dcpk_output *out, const struct dcp
     while (left > 0 && !atomic_compare_exchange_weak(&frames_left, &left, left - 1))
         continue;
     if (left == 0)
-        return dcpk_fail(err, DCPK_EIO, "frame");
+        return frames_kill ? (dcpk_status)raise(SIGKILL) : dcpk_fail(err, DCPK_EIO, "frame");
     return fake_frame(out, chunk, crc32, lead, tail, err);
 }
 
@@ -109,7 +111,7 @@ static void write_once(struct dcpk_exec *exec, struct dcpk_output *out, struct a
     if (a->st == DCPK_OK)
         a->st = dcpk_writing_new(exec, out, folder, &w, err);
     if (a->st == DCPK_OK)
-        a->st = dcpk_journal_describe(dcpk_writing_units(w), "in", dcpk_backends[0], &subject, err);
+        a->st = dcpk_journal_describe(dcpk_writing_units(w), "in", &subject, err);
     if (a->st == DCPK_OK)
         a->st = dcpk_writing_resume(w, &subject, &a->resumed_bytes, err);
     if (a->st == DCPK_OK)
@@ -164,7 +166,7 @@ static void check_same(const struct dcpk_output *out, const char *label)
 /* Source, plan, and the output of an undisturbed run in want/. */
 static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1};
+    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_folder *folder;
     struct dcpk_output *out;
@@ -178,7 +180,7 @@ static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
     out = make_output(*ckpt);
     frames_left = -1;
     fails_finish = false;
-    CHECK_OK(dcpk_exec_new(*ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(*ckpt, &options, &exec, &err), "exec");
     CHECK_OK(dcpk_folder_begin(scratch("want"), 0, &folder, &err), "begin");
     CHECK_OK(dcpk_exec_convert(exec, out, folder, NULL, &err), "convert");
     CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
@@ -212,14 +214,15 @@ static void any_frame(void **state)
     (void)state;
     CHECK(out->n_files > 1, "several files");
     for (int n = 0, threads = 1; n <= N_TENSORS; n++, threads = 5 - threads) {
-        const struct dcpk_exec_options options = {.n_threads = threads, .unit_bytes = UNIT_BYTES};
+        const struct dcpk_exec_options options = {
+            .device = dcpk_devices[0], .n_threads = threads, .unit_bytes = UNIT_BYTES};
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct attempt first, second;
         struct dcpk_exec *exec;
         char label[32];
 
         snprintf(label, sizeof label, "frame %d", n);
-        CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), label);
+        CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), label);
         frames_left = n;
         fails_finish = n == N_TENSORS;
         write_once(exec, out, &first);
@@ -247,7 +250,8 @@ static void any_frame(void **state)
 /* What is written ahead: once, whatever the number of runs, and nobody sees it before the end. */
 static void ahead(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -257,7 +261,7 @@ static void ahead(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
     CHECK_OK(dcpk_writing_new(exec, out, folder, &w, &err), "new");
     CHECK_OK(dcpk_writing_payloads(w, &err), "payloads");
@@ -284,21 +288,12 @@ static void ahead(void **state)
     tear_down(ckpt, out);
 }
 
-static atomic_int sums_left; /* until the process dies */
-
-static uint32_t deadly_crc32(uint32_t crc, const void *data, size_t n_bytes)
-{
-    if (atomic_fetch_sub(&sums_left, 1) == 1)
-        raise(SIGKILL);
-    return dcpk_backends[0]->crc32(crc, data, n_bytes);
-}
-
-/* Convert in a process that is killed with the n-th checksum. Returns whether it was. */
+/* Convert in a process that is killed with the n-th frame. Returns whether it was. */
 static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, int n,
                          const char *label)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
-    struct dcpk_backend deadly = *dcpk_backends[0];
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     int status;
     const pid_t child = fork();
 
@@ -308,9 +303,9 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
         struct dcpk_exec *exec;
         struct attempt a = {.st = DCPK_ENOMEM};
 
-        deadly.crc32 = deadly_crc32;
-        sums_left = n;
-        if (dcpk_exec_new(ckpt, &deadly, &options, &exec, &err) == DCPK_OK)
+        frames_kill = true;
+        frames_left = n - 1;
+        if (dcpk_exec_new(ckpt, &options, &exec, &err) == DCPK_OK)
             write_once(exec, out, &a);
         _exit(a.st == DCPK_OK ? 0 : 1);
     }
@@ -322,7 +317,8 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
 /* Killed anywhere: nothing looks whole, and the next run goes on to the same bytes. */
 static void killed(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -331,11 +327,11 @@ static void killed(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
-    for (int n = 1; write_killed(ckpt, out, n, "killed"); n += 29) {
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    for (int n = 1; write_killed(ckpt, out, n, "killed"); n += 3) {
         char label[32];
 
-        snprintf(label, sizeof label, "checksum %d", n);
+        snprintf(label, sizeof label, "frame %d", n);
         CHECK(!scratch_has("out") && scratch_has("out.dcpkit-partial"), label);
         write_once(exec, out, &a);
         CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
@@ -361,16 +357,17 @@ static bool stop(void *context, uint64_t done_bytes, uint64_t total_bytes)
 static void stopped(void **state)
 {
     struct attempt first, second, third, told = {0};
-    struct dcpk_exec_options options = {.n_threads = 2, .unit_bytes = UNIT_BYTES};
+    struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
     struct dcpk_exec *exec, *stopping;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     options.progress = (struct dcpk_progress){.update = stop, .context = &told};
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &stopping, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &stopping, &err), "exec");
     fails_finish = true;
     write_once(exec, out, &first);
     CHECK(first.is_kept, first.err.text);
@@ -392,7 +389,8 @@ static void stopped(void **state)
 /* The n-th allocation fails, for every n; the next run goes on. */
 static void any_allocation(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = 1 << 20};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = 1 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -401,7 +399,7 @@ static void any_allocation(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     for (uint64_t n = 1;; n++) {
         dcpk_alloc_fail_nth(n);
         write_once(exec, out, &a);
@@ -424,7 +422,8 @@ static void any_allocation(void **state)
 /* A file that the journal speaks of is gone, or is not as long: it is written again. */
 static void file_is_gone(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -433,7 +432,7 @@ static void file_is_gone(void **state)
     char path[64];
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     fails_finish = true;
     for (int i = 0; i < 3; i++) {
         write_once(exec, out, &a);
@@ -455,7 +454,8 @@ static void file_is_gone(void **state)
  * there does not mean that it has its bytes. */
 static void killed_while_gone(void **state)
 {
-    const struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    const struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -465,12 +465,12 @@ static void killed_while_gone(void **state)
     char path[64];
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     snprintf(path, sizeof path, "out.dcpkit-partial/%s", out->files[0].name);
     for (int n = 1; was_killed; n += 7) {
         char label[32];
 
-        snprintf(label, sizeof label, "checksum %d", n);
+        snprintf(label, sizeof label, "frame %d", n);
         fails_finish = true;
         write_once(exec, out, &a);
         CHECK(a.is_kept, a.err.text);
@@ -488,7 +488,8 @@ static void killed_while_gone(void **state)
 /* Another size of units, another plan: refused, and kept as it is. */
 static void other_plan(void **state)
 {
-    struct dcpk_exec_options options = {.n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_exec_options options = {
+        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -496,9 +497,9 @@ static void other_plan(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
     options.unit_bytes = 2 * UNIT_BYTES;
-    CHECK_OK(dcpk_exec_new(ckpt, dcpk_backends[0], &options, &other, &err), "other");
+    CHECK_OK(dcpk_exec_new(ckpt, &options, &other, &err), "other");
     fails_finish = true;
     write_once(exec, out, &a);
     CHECK(a.is_kept, a.err.text);
@@ -573,7 +574,7 @@ static void describe(struct dcpk_output *out, enum what what, const char *in,
     out->payloads[0].n_bytes += what == PAYLOAD;
     out->files[0].name = what == FILE_NAME ? "another" : file.name;
     out->files[0].n_bytes += what == FILE_BYTES;
-    CHECK_OK(dcpk_journal_describe(&units, in, dcpk_backends[0], subject, &err), label);
+    CHECK_OK(dcpk_journal_describe(&units, in, subject, &err), label);
     out->tensors[1] = tensor;
     out->chunks[2] = chunk;
     out->files[0] = file;

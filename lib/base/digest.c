@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_hash.c - XXH3-128 by xxHash, CRC-32 combination by zlib, zeros by the C library. */
+/* digest.c - CRC-32 by libdeflate, its combination by zlib, XXH3-128 by xxHash. */
+#include "lib/base/digest.h"
+
 #define XXH_STATIC_LINKING_ONLY    /* makes the state's size known, so that it comes from our      \
                                       allocator */
 #include <assert.h>
+#include <libdeflate.h>
 #include <string.h>
 #include <xxhash.h>
 #include <zlib.h>
 
-#include "kernels/cpu/cpu_priv.h"
 #include "lib/base/alloc.h"
 
 struct dcpk_hasher {
     XXH3_state_t state; /* wants 64 byte alignment */
 };
 
-void dcpk_cpu_fill_zero(void *dst, size_t n_bytes)
+uint32_t dcpk_crc32(uint32_t crc, const void *data, size_t n_bytes)
 {
-    if (n_bytes > 0)
-        memset(dst, 0, n_bytes);
+    return n_bytes == 0 ? crc : libdeflate_crc32(crc, data, n_bytes);
 }
 
-uint32_t dcpk_cpu_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes)
+uint32_t dcpk_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes)
 {
     /* zlib takes a signed length and never returns from a negative one. */
     static_assert(sizeof(z_off_t) == sizeof(int64_t), "built with 64-bit file offsets");
@@ -28,31 +29,31 @@ uint32_t dcpk_cpu_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)b_bytes);
 }
 
-dcpk_status dcpk_cpu_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err)
+dcpk_status dcpk_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err)
 {
     struct dcpk_hasher *h = dcpk_alloc_aligned(64, sizeof *h, err);
 
     if (h == NULL)
         return err->status;
     XXH3_INITSTATE(&h->state);
-    dcpk_cpu_hasher_reset(h);
+    dcpk_hasher_reset(h);
     *hasher = h;
     return DCPK_OK;
 }
 
 /* The three calls below report XXH_ERROR for a NULL state only. */
-void dcpk_cpu_hasher_reset(struct dcpk_hasher *hasher)
+void dcpk_hasher_reset(struct dcpk_hasher *hasher)
 {
     (void)XXH3_128bits_reset(&hasher->state);
 }
 
-void dcpk_cpu_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes)
+void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes)
 {
     if (n_bytes > 0)
         (void)XXH3_128bits_update(&hasher->state, data, n_bytes);
 }
 
-void dcpk_cpu_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash)
+void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash)
 {
     XXH128_canonical_t canonical;
 
@@ -61,7 +62,7 @@ void dcpk_cpu_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *
     memcpy(hash->digest, canonical.digest, sizeof hash->digest);
 }
 
-void dcpk_cpu_hasher_free(struct dcpk_hasher *hasher)
+void dcpk_hasher_free(struct dcpk_hasher *hasher)
 {
     dcpk_free(hasher);
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* digest.h - checksums and hashes of bytes: CRC-32 as in zip, XXH3-128. */
+#ifndef DCPK_LIB_BASE_DIGEST_H
+#define DCPK_LIB_BASE_DIGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/* The CRC-32 of zip (ISO 3309, polynomial 0xedb88320) over bytes that follow those of `crc`; start
+ * with 0. */
+uint32_t dcpk_crc32(uint32_t crc, const void *data, size_t n_bytes);
+/* The CRC-32 of a, then b, from those of a and of b alone. b_bytes: at most INT64_MAX. */
+uint32_t dcpk_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes);
+
+/* XXH3-128 in the canonical (big-endian) byte order that prints as xxhsum's 32 hex digits. */
+struct dcpk_hash {
+    uint8_t digest[16];
+};
+
+/* The state of one running hash; for one thread at a time. */
+struct dcpk_hasher;
+/* Owned by the caller: dcpk_hasher_free. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err);
+void dcpk_hasher_reset(struct dcpk_hasher *hasher);
+void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes);
+/* The hash of what came since the last reset; more may follow. */
+void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash);
+void dcpk_hasher_free(struct dcpk_hasher *hasher); /* NULL is a no-op */
+
+#endif
