@@ -23,10 +23,13 @@ static void put_scalar(const struct dcpk_json *node, struct dcpk_json_out *out)
         dcpk_json_put_null(out); /* a fraction, or null */
 }
 
+#define MAX_SOUGHT 64 /* members of an object that are looked for by their keys: one by one */
+
 /* Recursion: the reader refuses what is nested deeper than the emitter goes. */
 static void put(const struct dcpk_json *node, struct dcpk_json_out *out)
 {
     const enum dcpk_json_kind kind = dcpk_json_kind(node);
+    size_t n_sought = 0;
 
     if (kind != DCPK_JSON_ARRAY && kind != DCPK_JSON_OBJECT) {
         put_scalar(node, out);
@@ -38,7 +41,7 @@ static void put(const struct dcpk_json *node, struct dcpk_json_out *out)
         dcpk_json_begin_array(out);
     for (const struct dcpk_json *n = dcpk_json_first(node); n != NULL; n = dcpk_json_next(n)) {
         if (kind == DCPK_JSON_OBJECT) {
-            if (dcpk_json_member(node, dcpk_json_key(n)) != n)
+            if (n_sought++ < MAX_SOUGHT && dcpk_json_member(node, dcpk_json_key(n)) != n)
                 abort(); /* a key twice, or one that is not found */
             dcpk_json_put_key(out, dcpk_json_key(n));
         }

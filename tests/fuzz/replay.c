@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/fuzz/bounded.h"
+
 #define MAX_SEED_BYTES (16u << 20)
 
 /* The name is libFuzzer's. */
@@ -89,6 +91,7 @@ int main(int argc, char **argv)
             n_files++;
         }
     }
-    printf("%zu inputs replayed\n", n_files);
+    printf("%zu inputs replayed, the costliest took %.3f MiB, %.3f s\n", n_files,
+           (double)bounded_most().n_bytes / 1048576, bounded_most().seconds);
     return n_files > 0 ? 0 : 1; /* an empty corpus proves nothing */
 }
