@@ -34,6 +34,7 @@ may_include() {
     lib/exec) echo '^lib/(base|model|ckpt|rules|plan|exec)/' ;;
     formats/torch_dist | formats/zarr) echo "^($ckpt|formats/dcp|formats/megatron|$1)/" ;;
     formats/fsdp_dtensor) echo "^($ckpt|formats/dcp|$1)/" ;;
+    formats/megatron | formats/megatron/buckets) echo "^($ckpt|formats/megatron)/" ;;
     formats/*) echo "^($ckpt|$1)/" ;;
     formats) echo "^($ckpt|formats)/" ;;
     kernels/*) echo "^($device|$1/)" ;;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_gathered.h"
 #include "lib/base/text.h"
 
 #define UNTIE "untie_embeddings_and_output_weights"

@@ -27,4 +27,14 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
  * has one. */
 void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler);
 
+/*
+ * Append the param_groups of one optimizer's state dict, {'optimizer': {'param_groups': [...]}} or,
+ * in fp32 runs, without the outer dict, to model->groups; its loss scaler is kept too.
+ */
+dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                     struct dcpk_error *err);
+
+/* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
+enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
+
 #endif

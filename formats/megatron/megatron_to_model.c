@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
+#include "formats/megatron/buckets/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_parts.h"
 #include "formats/megatron/megatron_rng.h"

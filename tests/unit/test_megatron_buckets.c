@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_buckets.c - DDP buckets replayed: where parameters lie, and what does not fit. */
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_blocks.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/format.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 

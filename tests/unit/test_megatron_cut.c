@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_cut.c - how args and chunks tell the way a model was cut over ranks. */
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_blocks.h"
+#include "formats/megatron/buckets/megatron_cut.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 

@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/model.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 

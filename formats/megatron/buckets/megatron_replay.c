@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_replay.c - the layout of DDP's buffers, replayed from the order of registration. */
+#include "formats/megatron/buckets/megatron_replay.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_gathered.c - optimizer state gathered into one object for each group of ranks
  * (dp_zero_gather_scatter): the tensors in it as buckets. */
+#include "formats/megatron/buckets/megatron_gathered.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_cut.c - args -> how the model was cut over tensor, pipeline, expert and data ranks. */
+#include "formats/megatron/buckets/megatron_cut.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/text.h"
 
 #define MAX_SIZE   (INT64_C(1) << 20) /* of any parallel size or count: products fit 64 bits */

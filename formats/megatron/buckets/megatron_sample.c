@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_sample.c - a replayed layout against the stored weights: the first elements of each
  * parameter. */
+#include "formats/megatron/buckets/megatron_replay.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/model/elem.h"
 
 #define SAMPLE_ELEMS 16   /* of a parameter */

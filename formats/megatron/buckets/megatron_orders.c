@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_orders.c - orders of registration, releases and sizes of buckets, tried until one
  * explains the stored buckets. */
+#include "formats/megatron/buckets/megatron_replay.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "formats/megatron/megatron_buckets.h"
 
 #define MAX_BUCKETINGS 3
 

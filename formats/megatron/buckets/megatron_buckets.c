@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_buckets.c - optimizer state in DDP buckets (dp_reshardable, fully_sharded_bucket_space,
  * dp_zero_gather_scatter) -> model-shaped tensors of the canonical view. */
+#include "formats/megatron/buckets/megatron_buckets.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
+#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/buckets/megatron_replay.h"
+#include "formats/megatron/megatron_state.h"
 #include "lib/base/alloc.h"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_blocks.c - how tensor parallelism cut a weight, read off the chunks it is stored in. */
+#include "formats/megatron/buckets/megatron_blocks.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 
 /* The part of a chunk behind the stacked axes: (offset, extent) on the one axis that is cut. */

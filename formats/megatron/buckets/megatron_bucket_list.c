@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_list.c - the stored DDP buckets: keys taken apart, sizes checked against what
  * Megatron recorded. */
+#include "formats/megatron/buckets/megatron_bucket_list.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_buckets.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/format.h"
 
 /*
  * "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>.gbuf_idx_<b>.dtype_(torch.bfloat16,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_rules.c - a table of releases: how DDP laid parameters into its buckets. */
-#include "formats/megatron/megatron_buckets.h"
+/* megatron_releases.c - a table of releases: how DDP laid parameters into its buckets. */
+#include "formats/megatron/buckets/megatron_releases.h"
 
 /*
  * MC/distributed/param_and_grad_buffer.py of 0.6.0 to 0.16.1 (from 0.19 on

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_cut.h - how args say that the model was cut over ranks. */
+#ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_CUT_H
+#define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_CUT_H
+
+#include "formats/megatron/megatron.h"
+#include "lib/ckpt/registered.h"
+
+/*
+ * When a bucket of the first model chunk is closed; in all others there is one a buffer
+ * (MC/distributed/distributed_data_parallel.py@0.7.0 to main, MT/training.py get_model).
+ */
+struct dcpk_bucketing {
+    int64_t n_elems;   /* it has so many at least; 0: never */
+    int64_t n_buckets; /* not 0: the elements of the rank's parameters by this number, instead */
+};
+
+/*
+ * A model chunk is called by its place in the order in which layers run through them: chunk * pp +
+ * stage. Sizes are at least 1.
+ */
+struct dcpk_cut {
+    int64_t tp, pp, vpp;               /* vpp: model chunks on each pipeline stage */
+    int64_t ep, etp;                   /* of routed experts */
+    int64_t n_slices, n_expert_slices; /* data-parallel ranks that share a bucket */
+    int64_t n_layers, n_experts;       /* n_experts: 0 in a dense model */
+    const int64_t *layer_ends;         /* of chunk c: decoder layers on chunks 0 to c */
+    int64_t norm_chunk, mtp_chunk;     /* with the decoder's final norm; multi-token prediction */
+    struct dcpk_bucketing bucketing;
+    bool has_mtp;
+    bool is_tied;  /* the output layer's weight is the embedding's */
+    unsigned spec; /* enum dcpk_spec, as far as args tell */
+};
+
+/*
+ * Read args (an argparse.Namespace). What cut points to is in `arena`. Errors: DCPK_EUNSUPPORTED
+ * for a layout that cannot be replayed, or when args lack a fact, naming it; DCPK_EFORMAT for
+ * numbers that do not fit together.
+ */
+dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
+                          struct dcpk_cut *cut, struct dcpk_error *err);
+
+/*
+ * The model chunk that holds a parameter. Chunk 0 of all stages holds the first layers, chunk 1 the
+ * next (MC/transformer/transformer_layer.py@0.19.0 get_transformer_layer_offset). Errors:
+ * DCPK_EFORMAT for a layer or expert past those of args.
+ */
+dcpk_status dcpk_cut_find(const struct dcpk_cut *cut, const struct dcpk_registered *reg,
+                          int64_t *chunk, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_replay.h - which parameter lies where in the buckets. */
+#ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_REPLAY_H
+#define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_REPLAY_H
+
+#include "formats/megatron/buckets/megatron_blocks.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
+#include "formats/megatron/buckets/megatron_cut.h"
+#include "formats/megatron/buckets/megatron_releases.h"
+#include "lib/ckpt/model.h"
+
+/* A parameter as the ranks hold it. */
+struct dcpk_slot {
+    uint32_t param;
+    struct dcpk_registered reg;
+    int64_t chunk;       /* of the model, that holds it */
+    bool has_own_bucket; /* word embeddings that stages of a pipeline share */
+    bool is_copy;        /* of an embedding, in a later chunk: in a bucket, but not carried over */
+    bool is_output;      /* the copy is a tied output layer */
+    enum dcpk_dtype dtype;
+    const struct dcpk_blocks *blocks;
+    int64_t n_elems; /* of one rank's part */
+};
+struct dcpk_slot_place {
+    size_t bucket;
+    int64_t first;
+};
+
+struct dcpk_replay {
+    struct dcpk_cut cut;
+    const struct dcpk_replay_rules *rules; /* that fit */
+    struct dcpk_slot *slots;               /* in the order of registration */
+    size_t n_slots;
+    int64_t n_ranks;                /* the larger of tp and etp */
+    bool has_slices_only;           /* chunks do not tell where parameters begin (zarr) */
+    struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
+};
+
+/* Find the slots, in the order of model->params; replay->cut is there. In model->arena. Errors:
+ * DCPK_EUNSUPPORTED, DCPK_EFORMAT naming a parameter that cannot be placed. */
+dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
+                                struct dcpk_error *err);
+
+/*
+ * Fill replay->places by replay->rules, replay->cut.bucketing and the order of replay->slots.
+ * Errors: DCPK_EMISMATCH where that does not come out as the buckets are.
+ */
+dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                             struct dcpk_replay *replay, struct dcpk_error *err);
+
+/*
+ * Replay the layout that DDP gives its buffers (torch_dist.md 5.4, way 1): parameters in reverse
+ * order of registration, by the rules of a release, buckets as large as they are recorded; slices
+ * of data-parallel ranks are cut at each parameter, so that every chunk boundary must be explained.
+ * Gathered buckets have no such boundaries: there the sizes must come out, and the first elements
+ * of parameters must be near their weights. The order, the release and the size of buckets of args
+ * are tried first, then the others. rules: the only ones to try, NULL: all.
+ */
+dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                            const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
+                            struct dcpk_error *err);
+
+/*
+ * Compare the first elements of parameters with what the replay says is their master, of some
+ * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than
+ * rounding can. Says nothing of layouts that only move constants about: the proof of all elements
+ * is lib/exec/prove_masters.h.
+ */
+dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                               const struct dcpk_replay *replay, struct dcpk_error *err);
+
+#endif
