@@ -50,16 +50,6 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_o
                           struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
 
-/*
- * Write a planned output into `folder`: tensors at their places in any order and what the format
- * writes ahead, object payloads, then the format's finish. Files are synced. On failure what was
- * written stays in the partial folder for the caller to abandon. The bytes written do not depend on
- * threads or memory.
- */
-dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
-                              struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
-                              struct dcpk_error *err);
-
 /* XXH3-128 of each view's elements, row-major; hashes: n of them. Many tensors at once, each in row
  * order; views of the same bytes (dcpk_views_fold) are read once. */
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,

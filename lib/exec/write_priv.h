@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_priv.h - a conversion under way: shared by the write_*.c files and exec_convert.c. */
+/* write_priv.h - a conversion under way: shared by the write_*.c files and writing.c. */
 #ifndef DCPK_LIB_EXEC_WRITE_PRIV_H
 #define DCPK_LIB_EXEC_WRITE_PRIV_H
 

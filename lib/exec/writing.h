@@ -10,9 +10,11 @@
 #include "lib/exec/units.h"
 
 /*
- * The steps of dcpk_exec_convert (lib/exec/exec.h): new, payloads, run(0, n), finish, free. Units
- * may be run in any order, in several calls, or elsewhere: what they came to is then set. Each step
- * is called by one thread. After a failure only keep and free may be used.
+ * Writes tensors at their places, in any order, and what the format writes ahead, then the format's
+ * finish. All steps: new, payloads, run(0, n), finish, free. Units may be run in any order, in
+ * several calls, or elsewhere: what they came to is then set. Each step is called by one thread.
+ * After a failure only keep and free may be used: what was written stays in the partial folder,
+ * which the caller abandons. The bytes written do not depend on threads or memory.
  */
 struct dcpk_writing;
 

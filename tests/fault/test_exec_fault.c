@@ -6,6 +6,7 @@
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
+#include "tests/write_all.h"
 
 enum { N_PIECES = 40 };
 
@@ -60,7 +61,7 @@ static dcpk_status convert(struct dcpk_exec *exec, struct dcpk_output *out, stru
     dcpk_status st = dcpk_folder_begin(scratch("out"), DCPK_FOLDER_REPLACE, &folder, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_convert(exec, out, folder, NULL, err);
+        st = write_all(exec, out, folder, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_folder_publish(folder, err);
     if (st != DCPK_OK)

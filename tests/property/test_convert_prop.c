@@ -6,6 +6,7 @@
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
+#include "tests/write_all.h"
 
 enum { MAX_OUT = 8, MAX_BOXES = 40 };
 
@@ -247,7 +248,7 @@ static void check_file(const struct round *r, uint32_t file, const char *label)
     free(want);
 }
 
-/* dcpk_exec_convert by its steps. */
+/* write_all, its second half first. */
 static dcpk_status convert_in_steps(struct dcpk_exec *exec, struct dcpk_output *out,
                                     struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
                                     struct dcpk_error *err)
@@ -276,8 +277,7 @@ static void check_convert(struct round *r, struct dcpk_exec *exec, bool in_steps
     struct dcpk_folder *folder;
 
     CHECK_OK(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_REPLACE, &folder, &err), label);
-    CHECK_OK((in_steps ? convert_in_steps : dcpk_exec_convert)(exec, r->out, folder, &stats, &err),
-             label);
+    CHECK_OK((in_steps ? convert_in_steps : write_all)(exec, r->out, folder, &stats, &err), label);
     CHECK_OK(dcpk_folder_publish(folder, &err), label);
     for (uint32_t f = 0; f < r->out->n_files; f++)
         check_file(r, f, label);

@@ -11,6 +11,7 @@
 #include "lib/model/piece.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
+#include "tests/write_all.h"
 
 enum { UNIT_BYTES = 50 << 10 }; /* small: journals are written several times a run */
 
@@ -182,7 +183,7 @@ static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
     fails_finish = false;
     CHECK_OK(dcpk_exec_new(*ckpt, &options, &exec, &err), "exec");
     CHECK_OK(dcpk_folder_begin(scratch("want"), 0, &folder, &err), "begin");
-    CHECK_OK(dcpk_exec_convert(exec, out, folder, NULL, &err), "convert");
+    CHECK_OK(write_all(exec, out, folder, NULL, &err), "convert");
     CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
     dcpk_exec_free(exec);
     return out;

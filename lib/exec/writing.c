@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_convert.c - writes a planned output: payloads, then units of tensor data in the order of the
+/* writing.c - writes a planned output: payloads, then units of tensor data in the order of the
  * files, then the format's finish. */
 #include <assert.h>
 
@@ -196,20 +196,5 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
         stats->read_bytes += w->elsewhere.read_bytes;
         stats->written_bytes += w->elsewhere.written_bytes;
     }
-    return st;
-}
-
-dcpk_status dcpk_exec_convert(struct dcpk_exec *exec, struct dcpk_output *out,
-                              struct dcpk_folder *folder, struct dcpk_exec_stats *stats,
-                              struct dcpk_error *err)
-{
-    struct dcpk_writing *w = NULL;
-    dcpk_status st = dcpk_writing_new(exec, out, folder, &w, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_writing_run_all(w, err);
-    if (st == DCPK_OK)
-        st = dcpk_writing_finish(w, stats, err);
-    dcpk_writing_free(w);
     return st;
 }
