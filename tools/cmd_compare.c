@@ -86,8 +86,9 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
          "(default: 20; --json has all)"},
         {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
          "count also what only another parallel layout changes (sizes of the mesh, padding of the "
-         "vocabulary, RNG states of other ranks) and what only one of the two keeps (classes in "
-         "args, defaults in parameter groups)"},
+         "vocabulary, RNG states of other ranks), what only one of the two keeps (classes in args, "
+         "defaults in parameter groups) and what the model has no name for: extra states, other "
+         "objects, files beside the tensors"},
         {"vocab-size", 0, DCPK_CLI_LENGTH, &options.vocab_size, "N",
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",

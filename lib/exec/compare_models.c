@@ -142,8 +142,13 @@ static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_model
     dcpk_status st;
 
     if ((master[0] == DCPK_NO_TENSOR) != (master[1] == DCPK_NO_TENSOR) && i != DCPK_NO_TENSOR &&
-        j != DCPK_NO_TENSOR && (is_alone || a->tensors[i].dtype == b->tensors[j].dtype))
-        return pair_tensors(c, a, i, b, j, false, err);
+        j != DCPK_NO_TENSOR && (is_alone || a->tensors[i].dtype == b->tensors[j].dtype)) {
+        st = pair_tensors(c, a, i, b, j, false, err);
+        if (st != DCPK_OK || !c->options->strict)
+            return st;
+        return pair_tensors(c, a, i != weight[0] ? weight[0] : DCPK_NO_TENSOR, b,
+                            j != weight[1] ? weight[1] : DCPK_NO_TENSOR, false, err);
+    }
     st = pair_tensors(c, a, master[0], b, master[1], c->options->weights_only, err);
     /* The twin is the master rounded: a format that does not keep it has lost nothing. */
     return st == DCPK_OK ? pair_tensors(c, a, weight[0], b, weight[1],
@@ -232,31 +237,28 @@ static dcpk_status stored_view(struct dcpk_comparing *c, const struct dcpk_check
     return dcpk_view_stored(ckpt, (uint32_t)(tensor - ckpt->tensors), c->report->arena, view, err);
 }
 
-static dcpk_status pair_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *a,
+                                  const struct dcpk_tensor *b, struct dcpk_error *err)
 {
     struct dcpk_view left, right;
+
+    if ((a != NULL && stored_view(c, c->a, a, &left, err)) ||
+        (b != NULL && stored_view(c, c->b, b, &right, err)))
+        return err->status;
+    return dcpk_comparing_tensor(c, (a != NULL ? a : b)->key, NULL, a != NULL ? &left : NULL,
+                                 b != NULL ? &right : NULL, false, err);
+}
+
+static dcpk_status pair_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+{
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < c->a->n_tensors && st == DCPK_OK; i++) {
-        const struct dcpk_tensor *t = &c->a->tensors[i];
-        const struct dcpk_tensor *u = dcpk_checkpoint_tensor(c->b, t->key);
-
-        st = stored_view(c, c->a, t, &left, err);
-        if (st == DCPK_OK && u != NULL)
-            st = stored_view(c, c->b, u, &right, err);
-        if (st == DCPK_OK)
-            st = dcpk_comparing_tensor(c, t->key, NULL, &left, u == NULL ? NULL : &right, false,
-                                       err);
-    }
-    for (size_t j = 0; j < c->b->n_tensors && st == DCPK_OK; j++) {
-        const struct dcpk_tensor *u = &c->b->tensors[j];
-
-        if (dcpk_checkpoint_tensor(c->a, u->key) != NULL)
-            continue;
-        st = stored_view(c, c->b, u, &right, err);
-        if (st == DCPK_OK)
-            st = dcpk_comparing_tensor(c, u->key, NULL, NULL, &right, false, err);
-    }
+    for (size_t i = 0; i < c->a->n_tensors && st == DCPK_OK; i++)
+        st = dcpk_comparing_stored(c, &c->a->tensors[i],
+                                   dcpk_checkpoint_tensor(c->b, c->a->tensors[i].key), err);
+    for (size_t j = 0; j < c->b->n_tensors && st == DCPK_OK; j++)
+        if (dcpk_checkpoint_tensor(c->a, c->b->tensors[j].key) == NULL)
+            st = dcpk_comparing_stored(c, NULL, &c->b->tensors[j], err);
     return st;
 }
 
@@ -352,7 +354,7 @@ static bool is_past(const struct dcpk_object *object, uint64_t n_bytes)
 
 /* Objects that share a key, by their bytes where these are many; memory of their values is kept for
  * one at a time. */
-static dcpk_status compare_object(struct dcpk_comparing *c, const struct dcpk_object *a,
+dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *a,
                                   const struct dcpk_object *b, struct dcpk_error *err)
 {
     bool same = false;
@@ -392,16 +394,16 @@ static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *e
     return st;
 }
 
-static dcpk_status compare_objects(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     dcpk_status st = compare_common(c, err);
 
     for (size_t i = 0; i < c->a->n_objects && st == DCPK_OK; i++)
-        st = compare_object(c, &c->a->objects[i],
-                            dcpk_checkpoint_object(c->b, c->a->objects[i].key), err);
+        st = dcpk_comparing_object(c, &c->a->objects[i],
+                                   dcpk_checkpoint_object(c->b, c->a->objects[i].key), err);
     for (size_t j = 0; j < c->b->n_objects && st == DCPK_OK; j++)
         if (dcpk_checkpoint_object(c->a, c->b->objects[j].key) == NULL)
-            st = compare_object(c, NULL, &c->b->objects[j], err);
+            st = dcpk_comparing_object(c, NULL, &c->b->objects[j], err);
     return st;
 }
 
@@ -482,7 +484,11 @@ static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *e
 
     if (st == DCPK_OK)
         st = measure_pairs(c, err);
-    return st == DCPK_OK && !c->options->tensors_only ? compare_objects(c, err) : st;
+    if (st == DCPK_OK && !c->options->tensors_only)
+        st = dcpk_comparing_objects(c, err);
+    if (st == DCPK_OK && !c->options->tensors_only && c->options->strict)
+        st = dcpk_comparing_files(c, err);
+    return st;
 }
 
 /*
@@ -514,33 +520,6 @@ static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_model *a, s
     return st == DCPK_OK ? dcpk_comparing_add(c, &c->report->layout, &d, err) : st;
 }
 
-/* What no rule knows is compared under its key, as stored. */
-static dcpk_status pair_unknown(struct dcpk_comparing *c, const struct dcpk_model *model,
-                                struct dcpk_error *err)
-{
-    const bool is_a = model->ckpt == c->a;
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < model->n_unknown && st == DCPK_OK; i++) {
-        const struct dcpk_tensor *mine = &model->ckpt->tensors[model->unknown[i]];
-        const struct dcpk_tensor *other = dcpk_checkpoint_tensor(is_a ? c->b : c->a, mine->key);
-        struct dcpk_view left, right;
-
-        if (!is_a && other != NULL) /* it was paired, or is known, from there */
-            continue;
-        st = stored_view(c, model->ckpt, mine, &left, err);
-        if (st == DCPK_OK && other != NULL)
-            st = stored_view(c, c->b, other, &right, err);
-        if (st == DCPK_OK)
-            st = dcpk_comparing_tensor(c, mine->key, NULL, is_a ? &left : NULL,
-                                       !is_a           ? &left
-                                       : other != NULL ? &right
-                                                       : NULL,
-                                       false, err);
-    }
-    return st;
-}
-
 static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
@@ -559,13 +538,16 @@ static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *
     if (st == DCPK_OK)
         st = pair_models(c, a, b, err);
     if (st == DCPK_OK)
-        st = pair_unknown(c, a, err);
-    if (st == DCPK_OK)
-        st = pair_unknown(c, b, err);
+        st = dcpk_comparing_rest_tensors(c, a, b, err);
     if (st == DCPK_OK)
         st = measure_pairs(c, err);
-    if (st == DCPK_OK && !c->options->tensors_only)
-        st = dcpk_comparing_state(c, a, b, err);
+    if (st != DCPK_OK || c->options->tensors_only)
+        goto out;
+    st = dcpk_comparing_state(c, a, b, err);
+    if (st == DCPK_OK && c->options->strict)
+        st = dcpk_comparing_rest(c, a, b, err);
+    if (st == DCPK_OK && c->options->strict)
+        st = dcpk_comparing_files(c, err);
 out:
     dcpk_model_free(b);
     dcpk_model_free(a);

@@ -66,7 +66,8 @@ struct dcpk_compare_options {
     bool weights_only; /* leave optimizer state out */
     bool tensors_only; /* leave training state (args, scheduler, groups, RNG, ...) out */
     bool as_stored;    /* key by key, not through the model */
-    bool strict;       /* nothing is tolerated but elements, and the layout counts */
+    bool strict;       /* nothing is tolerated but elements, the layout counts, and all that is
+                          stored is compared: extra states, unknown objects, files */
     int64_t vocab_size;   /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
     int64_t bucket_elems; /* of both: told_bucket_elems */
     struct dcpk_exec_options exec;
@@ -104,12 +105,13 @@ struct dcpk_compare_report {
  * Compare a with b. Logically: every parameter by its canonical name, its value (fp32 master, else
  * weight), its weight where both have one beside the master, its moments and other states, its
  * parameter group; args attribute by attribute, scheduler, iteration, checkpoint_version, flops,
- * RNG states. Fields of a group that an optimizer fills in with a default are as if they were
- * there, unless strict. A plain dcp folder on either side, or as_stored: tensors and objects by
- * key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are. report: filled
- * also when the answer is no; release with dcpk_compare_release, also after a failure. Errors:
- * those of reading; DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then
- * weights_only or as_stored); DCPK_EMISMATCH for a vocab_size below args.vocab_size.
+ * RNG states; strict: then everything else, by key. Fields of a group that an optimizer fills in
+ * with a default are as if they were there, unless strict. A plain dcp folder on either side, or
+ * as_stored: tensors and objects by key; objects past DCPK_MOST_LOADED_BYTES are equal only where
+ * their bytes are. report: filled also when the answer is no; release with dcpk_compare_release,
+ * also after a failure. Errors: those of reading; DCPK_EUNSUPPORTED for an optimizer layout that
+ * cannot be read (then weights_only or as_stored); DCPK_EMISMATCH for a vocab_size below
+ * args.vocab_size.
  */
 dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                 const struct dcpk_compare_options *options,

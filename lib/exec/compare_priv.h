@@ -70,4 +70,26 @@ dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
 dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_model *a,
                                  struct dcpk_model *b, struct dcpk_error *err);
 
+/* Plan the comparison of two stored tensors of one key; one may be NULL (compare_models.c). */
+dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *a,
+                                  const struct dcpk_tensor *b, struct dcpk_error *err);
+/* Objects and entries of the common state by key, as stored (compare_models.c). */
+dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err);
+/* One object; of either there may be none. Named by A's key where it has it. */
+dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *a,
+                                  const struct dcpk_object *b, struct dcpk_error *err);
+
+/*
+ * What is stored beyond the view of two models (compare_rest.c). The first plans the comparison of
+ * tensors that no rule knows, and of a strict one all that are not in the view. The second is of a
+ * strict one, once all else is compared: every object and entry of the common state, by key; what
+ * another name told of before is not told again.
+ */
+dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                        const struct dcpk_model *b, struct dcpk_error *err);
+dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, const struct dcpk_model *a,
+                                const struct dcpk_model *b, struct dcpk_error *err);
+/* Files beside the tensors and objects (compare_files.c). */
+dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err);
+
 #endif

@@ -100,6 +100,41 @@ static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
     return st;
 }
 
+/* The entries of a dict whose keys are no text, as a dict; *unnamed NULL: there are none. */
+static dcpk_status take_unnamed(struct dcpk_arena *arena, const struct dcpk_value *dict,
+                                const struct dcpk_value **unnamed, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs;
+    size_t n = 0;
+
+    *unnamed = NULL;
+    for (size_t i = 0; i < dict->n; i++)
+        n += dict->as.pairs[i].key->kind != DCPK_V_STR;
+    pairs = n == 0 ? NULL : dcpk_arena_array(arena, n, sizeof *pairs, err);
+    if (pairs == NULL)
+        return err->status;
+    n = 0;
+    for (size_t i = 0; i < dict->n; i++)
+        if (dict->as.pairs[i].key->kind != DCPK_V_STR)
+            pairs[n++] = dict->as.pairs[i];
+    *unnamed = dcpk_value_dict(arena, pairs, n, err);
+    return err->status;
+}
+
+/* All entries without a name are one value, "prefix[...]". */
+static dcpk_status compare_unnamed(struct dcpk_comparing *c, const char *prefix,
+                                   const struct dcpk_value *a, const struct dcpk_value *b,
+                                   struct dcpk_error *err)
+{
+    char name[512];
+    const struct dcpk_value *x, *y;
+
+    if (take_unnamed(c->report->arena, a, &x, err) || take_unnamed(c->report->arena, b, &y, err))
+        return err->status;
+    snprintf(name, sizeof name, "%s[...]", prefix);
+    return dcpk_comparing_value(c, name, x, y, DCPK_COUNTS, NULL, err);
+}
+
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
                                  const struct dcpk_value *a, const struct dcpk_value *b,
                                  dcpk_weigh *weigh, dcpk_values_equal *equal,
@@ -111,7 +146,9 @@ dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
     if (x == NULL || y == NULL) /* one is missing, or no dict: as a whole */
         return dcpk_comparing_value(c, prefix, a, b, DCPK_COUNTS, equal, err);
     st = compare_entries(c, prefix, x, y, true, weigh, equal, err);
-    return st == DCPK_OK ? compare_entries(c, prefix, x, y, false, weigh, equal, err) : st;
+    if (st == DCPK_OK)
+        st = compare_entries(c, prefix, x, y, false, weigh, equal, err);
+    return st == DCPK_OK ? compare_unnamed(c, prefix, x, y, err) : st;
 }
 
 /* Does the value name a class that is neither Namespace nor a dtype? */
