@@ -3,6 +3,7 @@
  * of each format each is changed once. */
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
@@ -240,7 +241,8 @@ static void close_twins(struct twins *t)
 /* Are they the same, strictly? What cannot be read is not. */
 static bool are_equal(struct twins *t, bool as_stored)
 {
-    const struct dcpk_compare_options options = {.strict = true, .as_stored = as_stored};
+    const struct dcpk_compare_options options = {
+        .strict = true, .as_stored = as_stored, .exec = {.device = dcpk_devices[0]}};
     struct dcpk_compare_report report = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const dcpk_status st = dcpk_compare_models(t->a, t->b, &options, &report, &err);
