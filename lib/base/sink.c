@@ -87,8 +87,7 @@ dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err)
     return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
 
-/* Make the folders around `path`, to last, and count them. The text is changed and put back. */
-static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
+dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err)
 {
     struct stat info;
     dcpk_status st = DCPK_OK;
@@ -112,9 +111,7 @@ static dcpk_status make_parents(char *path, int *n_made, struct dcpk_error *err)
     return st;
 }
 
-/* Remove the folders that make_parents made, the innermost first; one that is not empty stays, with
- * those around it. */
-static void remove_parents(char *path, int n_made)
+void dcpk_parents_remove(char *path, int n_made)
 {
     char *slash;
 
@@ -208,7 +205,7 @@ static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
     dcpk_status st = check_way(folder, err);
 
     if (st == DCPK_OK)
-        st = make_parents(folder->path, &folder->n_parents, err);
+        st = dcpk_parents_make(folder->path, &folder->n_parents, err);
     return st == DCPK_OK ? dcpk_partial_begin(folder, err) : st;
 }
 
@@ -232,7 +229,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         *folder = f;
 out:
     if (st != DCPK_OK) {
-        remove_parents(f->path, f->n_parents);
+        dcpk_parents_remove(f->path, f->n_parents);
         dcpk_folder_free(f);
     }
     return st;
@@ -540,7 +537,7 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
             close(folder->journal_fd);
         folder->journal_fd = -1;
         (void)dcpk_remove_tree(folder->partial, &ignored); /* what stays is called partial */
-        remove_parents(folder->path, folder->n_parents);
+        dcpk_parents_remove(folder->path, folder->n_parents);
     }
     dcpk_folder_free(folder);
 }

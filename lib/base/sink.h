@@ -10,6 +10,15 @@
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
 
+/*
+ * Make the folders around `path` that are not there, each synced into its own; *n_made counts them,
+ * also when a later one fails. The text is changed and put back. Errors: DCPK_EIO.
+ */
+dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err);
+/* Remove n_made folders around `path`, the innermost first; one that is not empty stays, with those
+ * around it. The text is cut. */
+void dcpk_parents_remove(char *path, int n_made);
+
 #define DCPK_PARTIAL_SUFFIX ".dcpkit-partial"
 /*
  * An output folder under construction: everything is written to "<path>.dcpkit-partial" and renamed
