@@ -9,7 +9,7 @@
 /* The row; the variable is a const char *. */
 #define DCPK_CLI_ARGS_FROM(variable)                                                               \
     {                                                                                              \
-        "args-from", 0, DCPK_CLI_FILE, &(variable), "FROM",                                        \
+        "args-from", 0, DCPK_CLI_CHECKPOINT, &(variable), "FROM",                                  \
             "args where a checkpoint has none, or other ones: a JSON object, the run_config.yaml " \
             "of Megatron-Bridge, or a checkpoint (its args, else its run_config.yaml)"             \
     }

@@ -20,12 +20,15 @@
 #include "lib/ckpt/model.h"
 #include "lib/exec/exec.h"
 #include "tools/bar.h"
+#include "tools/confine.h"
 #include "tools/wrap.h"
 
 #define MAX_OPTIONS    64
 #define MAX_COUNT      1000000
 #define MAX_LENGTH     (INT64_C(1) << 60)
 #define HELP_COLUMN    34
+#define NO_SANDBOX     "no-sandbox"
+#define NO_SANDBOX_VAL 1                   /* of getopt_long: no letter, no row */
 #define MAX_FILE_BYTES (UINT64_C(1) << 30) /* of a file that an option names */
 
 int dcpk_cli_usage(const char *command, const char *fmt, ...)
@@ -164,8 +167,11 @@ static void put_option(const struct dcpk_cli_option *option)
 
 static int put_help(const struct dcpk_cli *cli)
 {
-    static const struct dcpk_cli_option help = {"help", 'h',  DCPK_CLI_FLAG,
-                                                NULL,   NULL, "print this and stop"};
+    static const struct dcpk_cli_option added[] = {
+        {NO_SANDBOX, 0, DCPK_CLI_FLAG, NULL, NULL,
+         "do without the sandbox, which keeps this command from all files but those that its "
+         "arguments name, from programs and from the network"},
+        {"help", 'h', DCPK_CLI_FLAG, NULL, NULL, "print this and stop"}};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     printf("usage: dcpkit %s %s\n", cli->name, cli->usage);
@@ -178,7 +184,8 @@ static int put_help(const struct dcpk_cli *cli)
         if (option->kind != DCPK_CLI_HEADING)
             put_option(option);
     }
-    put_option(&help);
+    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
+        put_option(&added[i]);
     printf("\nexample:\n  %s\n", cli->example);
     return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
 }
@@ -255,6 +262,8 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
         *(const char **)option->value = argument;
         return -1;
     case DCPK_CLI_FILE:
+    case DCPK_CLI_OUT_FILE:
+    case DCPK_CLI_CHECKPOINT:
         if (strcmp(argument, "-") == 0)
             return dcpk_cli_usage(cli->name,
                                   "--%s takes the name of a file, '-' is none: it does not stand "
@@ -317,6 +326,7 @@ static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *
                 letters[n++] = ':';
         }
     }
+    longs[n_longs++] = (struct option){.name = NO_SANDBOX, .val = NO_SANDBOX_VAL};
     longs[n_longs] = (struct option){.name = "help", .val = 'h'};
     letters[n++] = 'h';
     letters[n] = '\0';
@@ -383,8 +393,10 @@ static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
 
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)
 {
-    struct option longs[MAX_OPTIONS + 2] = {0};
+    struct option longs[MAX_OPTIONS + 3] = {0};
     char letters[2 * MAX_OPTIONS + 4];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    bool has_sandbox = true;
     int c, code;
 
     if (cli->n_options > MAX_OPTIONS)
@@ -397,6 +409,10 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
 
         if (c == 'h')
             return put_help(cli);
+        if (c == NO_SANDBOX_VAL) {
+            has_sandbox = false;
+            continue;
+        }
         option = c == '?' || c == ':' ? NULL : option_of(cli, c);
         code = option == NULL ? bad_option(cli, c, argv) : take_option(cli, option, optarg);
         if (code >= 0)
@@ -416,6 +432,8 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
                                   "'%s' is a Multi-Storage Client URL: this program reads and "
                                   "writes folders; mount the storage or copy the checkpoint",
                                   (*args)[i]);
+    if (has_sandbox && dcpk_confine(cli, *args, *n_args, &err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
     return -1;
 }
 

@@ -37,19 +37,21 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
 
 /*
  * Options: one table a command, from which both parsing (getopt_long) and --help come. --help
- * itself is added.
+ * and --no-sandbox are added.
  */
 enum dcpk_cli_kind {
-    DCPK_CLI_FLAG,    /* value: bool *, set to true */
-    DCPK_CLI_TEXT,    /* value: const char **, borrowed from argv; the last one counts */
-    DCPK_CLI_FILE,    /* as TEXT: the name of a file to read or write; "-" is refused */
-    DCPK_CLI_LIST,    /* value: struct dcpk_cli_list *, each time one more */
-    DCPK_CLI_COUNT,   /* value: int *, 1 .. 1000000 */
-    DCPK_CLI_LENGTH,  /* value: int64_t *, 1 .. 2^60 */
-    DCPK_CLI_NUMBER,  /* value: double *, 0 or more, finite */
-    DCPK_CLI_HEADING, /* no option: `help` is the title of the rows behind it */
-    DCPK_CLI_MEMORY,  /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of
-                         1024; not below what a run needs */
+    DCPK_CLI_FLAG,       /* value: bool *, set to true */
+    DCPK_CLI_TEXT,       /* value: const char **, borrowed from argv; the last one counts */
+    DCPK_CLI_FILE,       /* as TEXT: the name of a file to read; "-" is refused */
+    DCPK_CLI_OUT_FILE,   /* the same, to write */
+    DCPK_CLI_CHECKPOINT, /* the same, of a folder or file with a checkpoint or args to read */
+    DCPK_CLI_LIST,       /* value: struct dcpk_cli_list *, each time one more */
+    DCPK_CLI_COUNT,      /* value: int *, 1 .. 1000000 */
+    DCPK_CLI_LENGTH,     /* value: int64_t *, 1 .. 2^60 */
+    DCPK_CLI_NUMBER,     /* value: double *, 0 or more, finite */
+    DCPK_CLI_HEADING,    /* no option: `help` is the title of the rows behind it */
+    DCPK_CLI_MEMORY,     /* value: uint64_t *, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of
+                            1024; not below what a run needs */
 };
 #define DCPK_CLI_MAX_LIST 64
 struct dcpk_cli_list {
@@ -111,6 +113,14 @@ struct dcpk_cli_option {
         "json", 0, DCPK_CLI_FLAG, &(variable), NULL, "print one JSON document instead of text"     \
     }
 
+/* What the arguments are, beside checkpoints to read: it decides what the sandbox lets through. */
+enum dcpk_cli_paths {
+    DCPK_CLI_SECOND_IS_OUT = 1, /* the second is OUT, where a checkpoint is written */
+    DCPK_CLI_SECOND_IS_KEY = 2, /* the second is no path */
+    DCPK_CLI_LINKS_IN = 4,      /* files of the first are linked into OUT */
+    DCPK_CLI_LISTS_RUN = 8,     /* all iterations of a run folder are looked at */
+};
+
 struct dcpk_cli {
     const char *name;    /* "inspect" */
     const char *usage;   /* what follows the name: "[options] DIR" */
@@ -119,12 +129,17 @@ struct dcpk_cli {
     size_t n_options;
     const char *example; /* one command line that works */
     int min_args, max_args;
+    unsigned paths;     /* of enum dcpk_cli_paths */
+    const bool *is_dry; /* set by parsing: nothing is written but files of options; NULL: false */
+    const bool *writes_in; /* the same: a file is written into the first, unless an
+ option names another place; NULL: false */
 };
 
 /*
- * Parse argv[1..]. Returns -1 to go on, then *args are the *n_args arguments that are no options
+ * Parse argv[1..] and enter the sandbox that follows from it (tools/confine.h), unless --no-sandbox
+ * is there. Returns -1 to go on, then *args are the *n_args arguments that are no options
  * (borrowed from argv), names of folders and files or what is in them, but none of a store that is
- * no file system; else the exit code to return: 0 after --help, 2 after a message on stderr.
+ * no file system; else the exit code to return: 0 after --help, 2 or 4 after a message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 

@@ -185,7 +185,10 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         sizeof options / sizeof options[0],
         "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
         2,
-        2};
+        2,
+        DCPK_CLI_SECOND_IS_OUT,
+        &a.dry_run,
+        NULL};
     const struct dcpk_format *to;
     char **args;
     int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -224,7 +227,9 @@ static int convert_by_name(const struct named_conversion *named, int argc, char 
                                  .n_options = sizeof options / sizeof options[0],
                                  .example = named->example,
                                  .min_args = 2,
-                                 .max_args = 2};
+                                 .max_args = 2,
+                                 .paths = DCPK_CLI_SECOND_IS_OUT,
+                                 .is_dry = &a.dry_run};
     char **args;
     int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 

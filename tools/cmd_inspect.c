@@ -212,6 +212,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
+        .paths = DCPK_CLI_LISTS_RUN,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;

@@ -86,9 +86,10 @@ int dcpk_cmd_print_json(int argc, char **argv)
     const struct dcpk_voice voice = {.command = NAME};
     const char *output = NULL;
     bool is_dry = false, force = false;
+    const bool writes_in = true; /* the default of --output */
     const char *iteration = NULL;
     const struct dcpk_cli_option rows[] = {
-        {"output", 'o', DCPK_CLI_FILE, &output, "FILE",
+        {"output", 'o', DCPK_CLI_OUT_FILE, &output, "FILE",
          "write the JSON here (default: DIR/" FILE_NAME ")"},
         {"force", 0, DCPK_CLI_FLAG, &force, NULL, "replace a file that exists with other content"},
         {"dry-run", 0, DCPK_CLI_FLAG, &is_dry, NULL, "print only, write no file"},
@@ -104,6 +105,8 @@ int dcpk_cmd_print_json(int argc, char **argv)
         .example = "dcpkit " NAME " -o map.json dumps/param_groups",
         .min_args = 1,
         .max_args = 1,
+        .is_dry = &is_dry,
+        .writes_in = &writes_in,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;

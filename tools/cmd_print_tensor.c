@@ -179,7 +179,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     const struct dcpk_cli_option rows[] = {
         {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
          "every element (default: past 1000 of them the first and last 3 of each axis)"},
-        {"npy", 0, DCPK_CLI_FILE, &r.npy.path, "FILE",
+        {"npy", 0, DCPK_CLI_OUT_FILE, &r.npy.path, "FILE",
          "write the elements to FILE as numpy.save does, instead of printing them; bfloat16 and "
          "float8 as bits that .view(ml_dtypes.bfloat16) names"},
         {"cast", 0, DCPK_CLI_FLAG, &r.npy.widens, NULL,
@@ -204,6 +204,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
                    "'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'",
         .min_args = 2,
         .max_args = 2,
+        .paths = DCPK_CLI_SECOND_IS_KEY,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
     char place[DCPK_RUN_PATH_BYTES];

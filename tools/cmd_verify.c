@@ -277,7 +277,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli_option rows[] = {
-        {"against", 0, DCPK_CLI_TEXT, &v.against, "SRC",
+        {"against", 0, DCPK_CLI_CHECKPOINT, &v.against, "SRC",
          "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "
          "weights against their rounded masters, training state by value"},
         {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
@@ -308,6 +308,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .example = "dcpkit verify checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
+        .writes_in = &v.writes_integrity,
     };
     char **args;
     int n_args;

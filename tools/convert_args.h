@@ -107,7 +107,7 @@ struct dcpk_convert_parsed {
          "against IN as 'verify --against' does; only then is it published"},                      \
         {"hashes",                                                                                 \
          0,                                                                                        \
-         DCPK_CLI_FILE,                                                                            \
+         DCPK_CLI_OUT_FILE,                                                                        \
          &(a).hashes_path,                                                                         \
          "FILE",                                                                                   \
          "read the output back and write the hashes of its tensors, for 'hash --check'"},          \
@@ -130,7 +130,7 @@ struct dcpk_convert_parsed {
          "is there is compared, and complete when it is what would be written"},                   \
         DCPK_CLI_TRACKER((a).tracker), DCPK_CLI_THREADS((a).n_threads),                            \
         DCPK_CLI_MEMORY((a).memory_bytes),                                                         \
-        {"report",         0,      DCPK_CLI_FILE,                                                  \
+        {"report",         0,      DCPK_CLI_OUT_FILE,                                              \
          &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
         DCPK_CLI_JSON((a).json), DCPK_CLI_VOICE((a).voice)
 

@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
 #include "tools/cmd.h"
+#include "tools/confine.h"
 
 #define PREFIX_BYTES 4 /* equal ones at the start: a name that is suggested */
 
@@ -91,6 +92,7 @@ static int put_version(void)
         printf(", %s", dcpk_formats_absent[i]);
     fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)" : "", stdout);
     puts(dcpk_yaml_args_reader == NULL ? ", libyaml (configurations of Megatron-Bridge)" : "");
+    dcpk_confine_print(stdout);
     return finish();
 }
 
@@ -234,6 +236,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     char help[] = "--help";
+    int exit_code;
 
     if (!guard_descriptors())
         return DCPK_EXIT_SYSTEM; /* nowhere to say it */
@@ -250,5 +253,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return put_version();
     dcpk_cli_catch_signals();
-    return run_command(argc - 1, argv + 1);
+    exit_code = run_command(argc - 1, argv + 1);
+    dcpk_confine_end();
+    return exit_code;
 }

@@ -9,6 +9,7 @@
 #   $DCPKIT $MANGLE $SAMPLES $TMP    the program, the damager, the samples (read only), its own folder
 #   $TOOLS                           the folder of scripts
 #   $BOUNDED                         the command that a case of tests/attacks/ runs within
+#   $CAPTIVE                         the library that stands for hostile code (tests/attacks/captive.c)
 #   the functions of helpers.bash
 # Paths of $TMP and $SAMPLES in the output are replaced by these words. Exit 77 of a case: skipped.
 set -euo pipefail

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* confine.c - a command is confined to the files that its arguments name, before it reads any. */
+#include "tools/confine.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/sandbox.h"
+#include "lib/base/sink.h"
+#include "lib/exec/ranks.h"
+#include "tools/run_args.h"
+
+#define CAN_READ      (DCPK_SANDBOX_LIST | DCPK_SANDBOX_READ)
+#define CAN_WRITE     (CAN_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_MAKE | DCPK_SANDBOX_LINK)
+#define CAN_LINK_FROM (CAN_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_LINK)
+#define INNER_LEVELS  3 /* folders in a checkpoint in which links are looked for */
+
+/* What the C library and those beside it read when they are first used, and we of the machine. */
+static const struct {
+    const char *path;
+    unsigned access;
+} system_paths[] = {
+    {"/usr", CAN_READ},
+    {"/lib", CAN_READ},
+    {"/lib64", CAN_READ},
+    {"/nix/store", CAN_READ},
+    {"/etc/ld.so.cache", CAN_READ},
+    {"/etc/localtime", CAN_READ},
+    {"/etc/ssl/openssl.cnf", CAN_READ},
+    {"/etc/pki/tls/openssl.cnf", CAN_READ},
+    {"/etc/crypto-policies", CAN_READ},
+    {"/proc/self", CAN_READ},
+    {"/proc/self/exe", CAN_READ},
+    {"/proc/meminfo", CAN_READ},
+    {"/proc/cpuinfo", CAN_READ},
+    {"/proc/sys", CAN_READ},
+    {"/sys/devices/system", CAN_READ},
+    {"/sys/fs/cgroup", CAN_READ},
+    {"/dev/null", CAN_READ | DCPK_SANDBOX_WRITE},
+    {"/dev/urandom", CAN_READ},
+};
+
+/*
+ * What was made before the sandbox was entered: main removes it at the end, and between the two
+ * stands a command that knows nothing of it. `path` lies in the innermost folder.
+ */
+static struct {
+    char path[PATH_MAX];
+    int n_parents;
+} made;
+
+static dcpk_status allow_system(struct dcpk_sandbox *box, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++)
+        if (dcpk_sandbox_allow(box, system_paths[i].path, system_paths[i].access, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+/* Copy `path` to its last slash; "./" without one. false: it is too long. */
+static bool folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash == NULL ? 2 : (size_t)(slash - path) + 1;
+
+    if (n >= PATH_MAX)
+        return false;
+    memcpy(folder, slash == NULL ? "./" : path, n);
+    folder[n] = '\0';
+    return true;
+}
+
+static dcpk_status allow_around(struct dcpk_sandbox *box, const char *path, unsigned access,
+                                struct dcpk_error *err)
+{
+    char folder[PATH_MAX];
+
+    if (!folder_of(path, folder))
+        return DCPK_OK;
+    return dcpk_sandbox_allow(box, folder, access, err);
+}
+
+/* ---- inputs ---- */
+
+static const char *text_of(const struct dcpk_cli *cli, const char *name)
+{
+    for (size_t i = 0; i < cli->n_options; i++)
+        if (cli->options[i].name != NULL && strcmp(cli->options[i].name, name) == 0)
+            return *(const char **)cli->options[i].value;
+    return NULL;
+}
+
+/* A folder with a checkpoint, or a run with several, of which one is meant. */
+static dcpk_status allow_links(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
+                               const char *path, unsigned access, struct dcpk_error *err)
+{
+    const unsigned n_levels = (cli->paths & DCPK_CLI_LISTS_RUN) != 0 ? 1 : 0;
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* the command itself finds it again */
+    char chosen[DCPK_RUN_PATH_BYTES];
+    struct dcpk_run run;
+    dcpk_status st = dcpk_sandbox_allow_links(box, path, n_levels, access, err);
+
+    if (st != DCPK_OK ||
+        dcpk_choose_iteration(path, text_of(cli, "iteration"), chosen, &ignored) != DCPK_OK ||
+        dcpk_run_find(chosen, &run, &ignored) != DCPK_OK)
+        return st;
+    st = dcpk_sandbox_allow_links(box, run.folder, INNER_LEVELS, access, err);
+    dcpk_run_release(&run);
+    return st;
+}
+
+/* A checkpoint: a folder, an archive, or a folder in one. */
+static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
+                                    const char *path, unsigned access, struct dcpk_error *err)
+{
+    const char *temporary = getenv("TMPDIR");
+    char archive[DCPK_RUN_PATH_BYTES];
+    struct stat info;
+    dcpk_status st;
+
+    if (dcpk_run_split(path, archive) != NULL)
+        path = archive;
+    st = dcpk_sandbox_allow(box, path, access, err);
+    if (st != DCPK_OK || stat(path, &info) != 0)
+        return st;
+    if (S_ISDIR(info.st_mode))
+        return allow_links(box, cli, path, access, err);
+    st = allow_around(box, path, DCPK_SANDBOX_LIST, err); /* it is found there */
+    if (st == DCPK_OK)
+        st = dcpk_sandbox_allow(box, temporary == NULL || *temporary == '\0' ? "/tmp" : temporary,
+                                DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_MAKE, err);
+    return st;
+}
+
+/* ---- outputs ---- */
+
+/* The file that a link at `path` is to lead to is made by writing through the link. */
+static dcpk_status allow_target(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+{
+    char target[PATH_MAX];
+    size_t n_folder;
+    ssize_t n;
+
+    if (!folder_of(path, target))
+        return DCPK_OK;
+    n_folder = strlen(target);
+    n = readlink(path, target + n_folder, sizeof target - 1 - n_folder);
+    if (n <= 0)
+        return DCPK_OK;
+    target[n_folder + (size_t)n] = '\0';
+    return allow_around(box, target + (target[n_folder] == '/' ? n_folder : 0), CAN_WRITE, err);
+}
+
+/* A file that an option names: a new one takes its place, unless what is there is written into. */
+static dcpk_status allow_file(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+{
+    struct stat info;
+    dcpk_status st = dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (lstat(path, &info) != 0 || S_ISREG(info.st_mode))
+        return allow_around(box, path, CAN_WRITE, err);
+    if (stat(path, &info) == 0)
+        return DCPK_OK;
+    return allow_target(box, path, err);
+}
+
+/* Make the folder around `path`, and see to it that it can be removed again. */
+static dcpk_status make_around(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* the command tries again, and tells */
+    char outer[PATH_MAX];
+
+    if (strlen(path) >= sizeof made.path)
+        return DCPK_OK;
+    memcpy(made.path, path, strlen(path) + 1);
+    (void)dcpk_parents_make(made.path, &made.n_parents, &ignored);
+    memcpy(outer, made.path, strlen(path) + 1);
+    for (int i = 0; i <= made.n_parents; i++) {
+        char *slash = strrchr(outer, '/');
+
+        if (slash == NULL)
+            memcpy(outer, ".", 2);
+        else
+            slash[slash == outer] = '\0';
+    }
+    if (made.n_parents == 0)
+        return DCPK_OK;
+    return dcpk_sandbox_allow(box, outer, DCPK_SANDBOX_REMOVE_FOLDER, err);
+}
+
+/* OUT, a run folder, an iteration's folder or an archive; in, which was named with it, is apart. */
+static dcpk_status allow_out(struct dcpk_sandbox *box, const char *in, const char *out,
+                             struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* what is wrong with OUT, the command finds too */
+    char archive[DCPK_RUN_PATH_BYTES];
+    struct dcpk_run run = {0};
+    bool is_archive = false;
+    const char *inside = out;
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_run_split(in, archive) != NULL)
+        in = archive;
+    if (dcpk_run_check_apart(in, out, &ignored) != DCPK_OK ||
+        dcpk_run_is_archive(out, &is_archive, &ignored) != DCPK_OK)
+        return DCPK_OK;
+    if (!is_archive) {
+        if (dcpk_run_target(out, 0, DCPK_TRACKER_SET, &run, &ignored) != DCPK_OK)
+            return DCPK_OK;
+        inside = run.tracker;
+    }
+    if (dcpk_folder_check_apart(inside, in, &ignored) == DCPK_OK) {
+        st = make_around(box, inside, err);
+        if (st == DCPK_OK)
+            st = allow_around(box, inside, CAN_WRITE, err);
+    }
+    dcpk_run_release(&run);
+    return st;
+}
+
+/* ---- the command line ---- */
+
+static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < cli->n_options && st == DCPK_OK; i++) {
+        const struct dcpk_cli_option *option = &cli->options[i];
+        const bool is_file = option->kind == DCPK_CLI_FILE || option->kind == DCPK_CLI_OUT_FILE ||
+                             option->kind == DCPK_CLI_CHECKPOINT;
+        const char *path = is_file ? *(const char **)option->value : NULL;
+
+        if (path == NULL)
+            continue;
+        if (option->kind == DCPK_CLI_OUT_FILE) {
+            st = allow_file(box, path, err);
+        } else if (option->kind == DCPK_CLI_CHECKPOINT) {
+            st = allow_checkpoint(box, cli, path, CAN_READ, err);
+        } else {
+            st = dcpk_sandbox_allow(box, path, CAN_READ, err);
+            if (st == DCPK_OK)
+                st = allow_around(box, path, DCPK_SANDBOX_LIST, err); /* it is found there */
+        }
+    }
+    return st;
+}
+
+static bool has_out_file(const struct dcpk_cli *cli)
+{
+    for (size_t i = 0; i < cli->n_options; i++)
+        if (cli->options[i].kind == DCPK_CLI_OUT_FILE &&
+            *(const char **)cli->options[i].value != NULL)
+            return true;
+    return false;
+}
+
+static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
+                                   char **args, int n_args, struct dcpk_error *err)
+{
+    const bool is_dry = cli->is_dry != NULL && *cli->is_dry;
+    const bool writes_in =
+        cli->writes_in != NULL && *cli->writes_in && !is_dry && !has_out_file(cli);
+    const bool has_out = (cli->paths & DCPK_CLI_SECOND_IS_OUT) != 0 && n_args == 2;
+    const bool links = (cli->paths & DCPK_CLI_LINKS_IN) != 0 && !is_dry;
+    const unsigned access = writes_in ? CAN_WRITE : links ? CAN_LINK_FROM : CAN_READ;
+    dcpk_status st = allow_checkpoint(box, cli, args[0], access, err);
+
+    if (st == DCPK_OK && n_args == 2 && cli->paths == 0)
+        st = allow_checkpoint(box, cli, args[1], CAN_READ, err);
+    if (st == DCPK_OK && has_out && !is_dry)
+        st = allow_out(box, args[0], args[1], err);
+    if (st == DCPK_OK && has_out) /* what is there is compared */
+        st = dcpk_sandbox_allow(box, args[1], CAN_READ, err);
+    if (st == DCPK_OK && has_out)
+        st = allow_around(box, args[1], DCPK_SANDBOX_LIST, err);
+    return st;
+}
+
+dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
+                         struct dcpk_error *err)
+{
+    const unsigned flags =
+        dcpk_ranks_launched() > 1 ? DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS : 0;
+    struct dcpk_sandbox *box = NULL;
+    dcpk_status st = dcpk_sandbox_new(flags, &box, err);
+
+    if (st == DCPK_OK && dcpk_sandbox_has_walls(box)) {
+        if (allow_system(box, err) || allow_options(box, cli, err) ||
+            allow_arguments(box, cli, args, n_args, err))
+            st = err->status;
+    }
+    if (st == DCPK_OK)
+        st = dcpk_sandbox_enter(box, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "making a sandbox (--no-sandbox works without one)");
+    dcpk_sandbox_free(box);
+    return st;
+}
+
+void dcpk_confine_end(void)
+{
+    dcpk_parents_remove(made.path, made.n_parents);
+    made.n_parents = 0;
+}
+
+void dcpk_confine_print(FILE *out)
+{
+    const int abi = dcpk_sandbox_landlock_abi();
+    const bool has_filter = dcpk_sandbox_has_filter();
+
+    fputs("sandbox: ", out);
+    if (abi > 0)
+        fprintf(out, "Landlock ABI %d%s", abi, has_filter ? ", " : "");
+    fputs(has_filter ? "seccomp" : abi > 0 ? "" : "none (the kernel has none)", out);
+    putc('\n', out);
+}
