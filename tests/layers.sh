@@ -111,6 +111,9 @@ check_calls() {
         "${sources[@]}"
     ban 'printf|fprintf|puts|putchar|fputs|perror|exit|_exit|abort' \
         'only tools print and exit' "${product[@]}"
+    mapfile -t others < <(printf '%s\n' "${sources[@]}" | grep '^tools/' | grep -v '^tools/wrap\.c$')
+    ban 'v?f?printf|v?dprintf|puts|fputs|putchar|putc|fputc|fwrite|perror|write|psignal|err|warnx?|error' \
+        'what is printed goes through tools\/wrap.h' "${others[@]}"
     mapfile -t others < <(printf '%s\n' "${product[@]}" | grep -v '^lib/base/alloc\.c$')
     ban 'malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|aligned_alloc' \
         'allocation goes through lib\/base\/alloc.h' "${others[@]}"

@@ -62,6 +62,11 @@ put lib/model/piece.c '    strcpy(a, b);'
 finds "banned function" 'lib/model/piece.c:3: a banned function'
 put lib/model/piece.c '    printf("x");'
 finds "lib prints" 'only tools print and exit'
+put tools/cmd_hash.c '    fprintf(stderr, "%s", key);'
+finds "a tool prints by itself" 'what is printed goes through tools/wrap.h'
+put tools/wrap.c '    fwrite(text, 1, n, to);'
+"$here/layers.sh" "$tree" || failed=1
+reset
 put lib/model/piece.c '    p = malloc(3);'
 finds "malloc" 'allocation goes through'
 put lib/model/piece.c '    pthread_create(&t, NULL, f, NULL);'

@@ -81,7 +81,8 @@ static void draw_bar(const struct dcpk_bar *bar, double part, const char *state)
     } else {
         snprintf(line, sizeof line, "%s %s", bar->label, state);
     }
-    fprintf(stderr, "\r\033[K%.*s", columns, line);
+    dcpk_cli_clear_line(stderr);
+    dcpk_cli_printf(stderr, "%.*s", columns, line);
     fflush(stderr);
 }
 
@@ -122,7 +123,7 @@ static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes
         if (bar->is_terminal)
             draw_bar(bar, (double)done_bytes / (double)total_bytes, state);
         else
-            fprintf(stderr, "dcpkit: %s: %s\n", bar->label, state);
+            dcpk_cli_printf(stderr, "dcpkit: %s: %s\n", bar->label, state);
         bar->next_seconds = now + period(bar);
     }
     return !dcpk_cli_interrupted();
@@ -130,8 +131,10 @@ static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes
 
 static void clear_line(const struct dcpk_bar *bar)
 {
-    if (bar->is_terminal && !bar->is_quiet && bar->has_begun)
-        fputs("\r\033[K", stderr);
+    if (!bar->is_terminal || bar->is_quiet || !bar->has_begun)
+        return;
+    dcpk_cli_clear_line(stderr);
+    fflush(stderr);
 }
 
 static void on_begin(void *context, const char *label)

@@ -106,17 +106,18 @@ static void print_head(const struct dcpk_check_report *r)
     const struct dcpk_verdict *c = r->check;
     char text[128];
 
-    fputs("checkpoint  ", stdout);
+    dcpk_cli_printf(stdout, "checkpoint  ");
     dcpk_cli_put_text(stdout, r->folder);
-    printf("\nloader      %s of %s (%s), %s\n", r->ckpt->format->name,
-           dcpk_release_title(c->release), found_by(c->release_by), run_of(c, text));
-    printf("            %s layers (%s), %s Adam (%s)\n",
-           strcmp(c->impl, "te") == 0 ? "Transformer Engine's" : "local", found_by(c->impl_by),
-           strcmp(c->adam, "te") == 0 ? "Transformer Engine's" : "torch's", found_by(c->adam_by));
+    dcpk_cli_printf(stdout, "\nloader      %s of %s (%s), %s\n", r->ckpt->format->name,
+                    dcpk_release_title(c->release), found_by(c->release_by), run_of(c, text));
+    dcpk_cli_printf(
+        stdout, "            %s layers (%s), %s Adam (%s)\n",
+        strcmp(c->impl, "te") == 0 ? "Transformer Engine's" : "local", found_by(c->impl_by),
+        strcmp(c->adam, "te") == 0 ? "Transformer Engine's" : "torch's", found_by(c->adam_by));
     for (const struct dcpk_note *n = c->assumed; n != NULL; n = n->next)
-        printf("assumed     %s\n", n->text);
+        dcpk_cli_printf(stdout, "assumed     %s\n", n->text);
     for (const struct dcpk_note *n = c->warnings; n != NULL; n = n->next)
-        printf("warning     %s\n", n->text);
+        dcpk_cli_printf(stdout, "warning     %s\n", n->text);
 }
 
 /* By name: the first ones of each purpose, or all. */
@@ -128,13 +129,13 @@ static void print_findings(const struct dcpk_check_report *r)
         for (const struct dcpk_check_finding *f = r->check->findings; f != NULL; f = f->next) {
             if (!is_told(r, f, (enum dcpk_purpose)p) || (n++ >= MOST_LISTED && !r->lists_all))
                 continue;
-            printf("  %-10s  ", dcpk_purpose_name(f->purpose));
+            dcpk_cli_printf(stdout, "  %-10s  ", dcpk_purpose_name(f->purpose));
             dcpk_cli_put_text(stdout, f->key);
-            printf(" %s\n", f->text);
+            dcpk_cli_printf(stdout, " %s\n", f->text);
         }
         if (n > MOST_LISTED && !r->lists_all)
-            printf("  %-10s  %" PRIu64 " more (--all lists them)\n",
-                   dcpk_purpose_name((enum dcpk_purpose)p), n - MOST_LISTED);
+            dcpk_cli_printf(stdout, "  %-10s  %" PRIu64 " more (--all lists them)\n",
+                            dcpk_purpose_name((enum dcpk_purpose)p), n - MOST_LISTED);
     }
 }
 
@@ -148,10 +149,10 @@ static dcpk_status print_releases(const struct dcpk_verdict *check, struct dcpk_
         if (!dcpk_verdict_way(check, (enum dcpk_loads)way, true, &text) || text.status != DCPK_OK)
             continue;
         if (way == DCPK_LOADS || way == DCPK_LOADS_NOT)
-            fputs(way == DCPK_LOADS ? "loads in    " : "not in      ", stdout);
+            dcpk_cli_put_text(stdout, way == DCPK_LOADS ? "loads in    " : "not in      ");
         else
-            printf("loads with  %s in ", dcpk_loads_text((enum dcpk_loads)way));
-        printf("%.*s\n", (int)text.n_bytes, (const char *)text.data);
+            dcpk_cli_printf(stdout, "loads with  %s in ", dcpk_loads_text((enum dcpk_loads)way));
+        dcpk_cli_printf(stdout, "%.*s\n", (int)text.n_bytes, (const char *)text.data);
     }
     dcpk_bytes_status(&text, err);
     dcpk_bytes_release(&text);
@@ -222,9 +223,9 @@ dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verd
     dcpk_verdict_sentence(verdict, &text);
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK) {
-        fputs(head, stdout);
-        fwrite(text.data, 1, text.n_bytes, stdout);
-        putchar('\n');
+        dcpk_cli_put_text(stdout, head);
+        dcpk_cli_put_part(stdout, (const char *)text.data, text.n_bytes);
+        dcpk_cli_printf(stdout, "\n");
     }
     dcpk_bytes_release(&text);
     return st;

@@ -56,15 +56,15 @@ void dcpk_checks_print_rows(const struct dcpk_checks *checks)
     for (size_t i = 0; i < checks->n; i++) {
         const bool is_ok = checks->list[i].status == DCPK_OK;
 
-        printf("%-10s  %-6s  ", checks->list[i].name, is_ok ? "ok" : "FAILED");
+        dcpk_cli_printf(stdout, "%-10s  %-6s  ", checks->list[i].name, is_ok ? "ok" : "FAILED");
         dcpk_cli_put_text(stdout, checks->list[i].text);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     }
 }
 
 dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err)
 {
-    printf("verdict     %s\n", verdict(checks));
+    dcpk_cli_printf(stdout, "verdict     %s\n", verdict(checks));
     return dcpk_cli_flush(err);
 }
 

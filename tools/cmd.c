@@ -35,19 +35,19 @@ int dcpk_cli_usage(const char *command, const char *fmt, ...)
 {
     va_list ap;
 
-    fprintf(stderr, "dcpkit: %s: ", command);
+    dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    dcpk_cli_vprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; see 'dcpkit %s --help'\n", command);
+    dcpk_cli_printf(stderr, "; see 'dcpkit %s --help'\n", command);
     return DCPK_EXIT_USAGE;
 }
 
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
 {
-    fprintf(stderr, "dcpkit: %s: ", command);
+    dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
     dcpk_cli_put_text(stderr, err->text);
-    putc('\n', stderr);
+    dcpk_cli_printf(stderr, "\n");
     return dcpk_exit_code(err->status);
 }
 
@@ -61,9 +61,9 @@ void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "dcpkit: %s: note: ", voice->command);
+    dcpk_cli_printf(stderr, "dcpkit: %s: note: ", voice->command);
     dcpk_cli_put_text(stderr, text);
-    putc('\n', stderr);
+    dcpk_cli_printf(stderr, "\n");
 }
 
 void dcpk_cli_note_msc(const struct dcpk_voice *voice)
@@ -128,8 +128,8 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
     dcpk_status st = dcpk_bytes_status(bytes, err);
 
     if (st == DCPK_OK) {
-        fwrite(bytes->data, 1, bytes->n_bytes, stdout);
-        putchar('\n');
+        dcpk_cli_put_lines(stdout, (const char *)bytes->data, bytes->n_bytes);
+        dcpk_cli_printf(stdout, "\n");
         st = dcpk_cli_flush(err);
     }
     dcpk_bytes_release(bytes);
@@ -143,9 +143,9 @@ static void put_paragraphs(const char *text, size_t at, size_t indent)
 {
     for (const char *end = text; *end != '\0'; text = end + 1) {
         end = text + strcspn(text, "\n");
-        printf("%*s", (int)(at < indent ? indent - at : 0), "");
+        dcpk_cli_printf(stdout, "%*s", (int)(at < indent ? indent - at : 0), "");
         dcpk_cli_put_wrapped(stdout, text, (size_t)(end - text), indent, indent);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
         at = 0;
     }
 }
@@ -159,9 +159,9 @@ static void put_option(const struct dcpk_cli_option *option)
         snprintf(letter, sizeof letter, "-%c,", option->letter);
     snprintf(left, sizeof left, "  %s --%s%s%s", letter, option->name,
              option->argument == NULL ? "" : " ", option->argument == NULL ? "" : option->argument);
-    fputs(left, stdout);
+    dcpk_cli_put_text(stdout, left);
     if (strlen(left) >= HELP_COLUMN)
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     put_paragraphs(option->help, strlen(left) < HELP_COLUMN ? strlen(left) : 0, HELP_COLUMN);
 }
 
@@ -174,19 +174,20 @@ static int put_help(const struct dcpk_cli *cli)
         {"help", 'h', DCPK_CLI_FLAG, NULL, NULL, "print this and stop"}};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    printf("usage: dcpkit %s %s\n", cli->name, cli->usage);
+    dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
     put_paragraphs(cli->summary, 0, 0);
     for (size_t i = 0; i < cli->n_options; i++) {
         const struct dcpk_cli_option *option = &cli->options[i];
 
         if (option->kind == DCPK_CLI_HEADING || i == 0)
-            printf("\n%s:\n", option->kind == DCPK_CLI_HEADING ? option->help : "options");
+            dcpk_cli_printf(stdout, "\n%s:\n",
+                            option->kind == DCPK_CLI_HEADING ? option->help : "options");
         if (option->kind != DCPK_CLI_HEADING)
             put_option(option);
     }
     for (size_t i = 0; i < sizeof added / sizeof *added; i++)
         put_option(&added[i]);
-    printf("\nexample:\n  %s\n", cli->example);
+    dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
     return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
 }
 

@@ -170,7 +170,7 @@ static void list_iterations(const char *path, struct request *r)
         st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
         if (st == DCPK_OK) {
             dcpk_inspect_print_list(path, &r->list);
-            putchar('\n');
+            dcpk_cli_printf(stdout, "\n");
             fflush(stdout);
         }
     }

@@ -20,57 +20,62 @@ static void print_item(const struct dcpk_edit_item *item)
 {
     if (item->removed_by == NULL && strcmp(item->name, item->key) == 0 && item->to == item->dtype)
         return;
-    fputs("  ", stdout);
+    dcpk_cli_printf(stdout, "  ");
     dcpk_cli_put_text(stdout, item->key);
     if (item->removed_by != NULL) {
-        fputs(": removed by '", stdout);
+        dcpk_cli_printf(stdout, ": removed by '");
         dcpk_cli_put_text(stdout, item->removed_by);
-        putchar('\'');
+        dcpk_cli_printf(stdout, "'");
     } else {
         if (strcmp(item->name, item->key) != 0) {
-            fputs(" -> ", stdout);
+            dcpk_cli_printf(stdout, " -> ");
             dcpk_cli_put_text(stdout, item->name);
         }
         if (item->to != item->dtype)
-            printf(": %s -> %s", dcpk_dtype_name(item->dtype), dcpk_dtype_name(item->to));
+            dcpk_cli_printf(stdout, ": %s -> %s", dcpk_dtype_name(item->dtype),
+                            dcpk_dtype_name(item->to));
     }
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 /* "3 tensors written anew, 5 files linked, 0 copied" */
 static void print_data(const struct dcpk_modification *m, bool dry_run)
 {
-    fputs("data        ", stdout);
+    dcpk_cli_printf(stdout, "data        ");
     if (m->target.is_there && !dry_run) {
-        puts("byte for byte as it would be written");
+        dcpk_cli_printf(stdout, "byte for byte as it would be written\n");
         return;
     }
     if (m->is_rewritten)
-        printf("%zu tensors %swritten anew, ", m->out->n_tensors, dry_run ? "to be " : "");
+        dcpk_cli_printf(stdout, "%zu tensors %swritten anew, ", m->out->n_tensors,
+                        dry_run ? "to be " : "");
     if (dry_run)
-        printf("%zu files to be %s\n", m->out->n_kept,
-               m->source.is_archive || m->target.is_archive ? "copied" : "linked");
+        dcpk_cli_printf(stdout, "%zu files to be %s\n", m->out->n_kept,
+                        m->source.is_archive || m->target.is_archive ? "copied" : "linked");
     else
-        printf("%" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked, m->n_copied);
+        dcpk_cli_printf(stdout, "%" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked,
+                        m->n_copied);
 }
 
 static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
 {
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
 
-    printf("%s ", dcpk_deed(&m->target, dry_run, "would write", "wrote"));
+    dcpk_cli_printf(stdout, "%s ", dcpk_deed(&m->target, dry_run, "would write", "wrote"));
     dcpk_cli_put_text(stdout, m->target.folder);
-    printf(" (%s)%s\n", m->ckpt->format->name, dcpk_tracker_words(&m->target, words));
+    dcpk_cli_printf(stdout, " (%s)%s\n", m->ckpt->format->name,
+                    dcpk_tracker_words(&m->target, words));
     for (size_t i = 0; dry_run && i < m->n_items; i++)
         print_item(&m->items[i]);
-    printf("keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
-           m->n_items, m->n_renamed, m->n_removed, m->n_cast);
+    dcpk_cli_printf(stdout,
+                    "keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
+                    m->n_items, m->n_renamed, m->n_removed, m->n_cast);
     print_data(m, dry_run);
     if (dcpk_print_verdict("loads in    ", &m->verdict, err) != DCPK_OK)
         return err->status;
     if (m->resumed_bytes > 0)
-        printf("resumed     %s were written by an earlier run\n",
-               dcpk_cli_short_size(m->resumed_bytes, size));
+        dcpk_cli_printf(stdout, "resumed     %s were written by an earlier run\n",
+                        dcpk_cli_short_size(m->resumed_bytes, size));
     return dcpk_cli_flush(err);
 }
 

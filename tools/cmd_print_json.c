@@ -68,13 +68,13 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
         st = dcpk_state_dict_to_json(dict, 2, &file, err);
     if (st != DCPK_OK)
         goto out;
-    fputs("torch dcp content: ", stdout);
+    dcpk_cli_printf(stdout, "torch dcp content: ");
     st = dcpk_cli_print_bytes(&line, err);
     if (st != DCPK_OK || is_dry)
         goto out;
     st = write_json(path, &file, force, err);
     if (st == DCPK_OK)
-        printf("Saved converted param_to_param_group_map to: %s\n", path);
+        dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
 out:
     dcpk_bytes_release(&line);
     dcpk_bytes_release(&file);

@@ -62,9 +62,8 @@ static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
     (void)context;
     if (dcpk_cli_interrupted())
         return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-    if (fwrite(data, 1, n_bytes, stdout) != n_bytes)
-        return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
-    return DCPK_OK;
+    dcpk_cli_put_lines(stdout, data, n_bytes);
+    return ferror(stdout) ? dcpk_fail(err, DCPK_EIO, "writing to stdout failed") : DCPK_OK;
 }
 
 static void print_head(const struct request *r)
@@ -74,8 +73,8 @@ static void print_head(const struct request *r)
     char text[256];
 
     dcpk_cli_put_text(stdout, r->text);
-    printf("  %s %s\n", dcpk_dtype_name(r->tensor->dtype),
-           dcpk_shape_format(shape, rank, text, sizeof text));
+    dcpk_cli_printf(stdout, "  %s %s\n", dcpk_dtype_name(r->tensor->dtype),
+                    dcpk_shape_format(shape, rank, text, sizeof text));
 }
 
 /* The document around the values, which come out piece by piece: they may be many. */
@@ -114,7 +113,7 @@ static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct
         st = dcpk_tensor_text(exec, &r->view, &r->slice, &options, err);
     if (st != DCPK_OK)
         return st;
-    puts(r->as_json ? ", \"version\": 1}" : "");
+    dcpk_cli_printf(stdout, "%s\n", r->as_json ? ", \"version\": 1}" : "");
     return dcpk_cli_flush(err);
 }
 

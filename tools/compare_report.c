@@ -72,10 +72,10 @@ static void put_where(struct dcpk_bytes *line, const struct dcpk_difference_plac
 /* A paragraph of its own. */
 static void print_line(const struct dcpk_bytes *line, int column)
 {
-    printf("%*s", column, "");
+    dcpk_cli_printf(stdout, "%*s", column, "");
     dcpk_cli_put_wrapped(stdout, (const char *)line->data, line->n_bytes, (size_t)column,
                          (size_t)column + 4);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 static dcpk_status print_difference(const struct dcpk_difference *d, struct dcpk_error *err)
@@ -111,7 +111,7 @@ static dcpk_status print_list(const char *title, const struct dcpk_differences *
 
     if (list->n == 0)
         return DCPK_OK;
-    printf("%s (%" PRIu64 "):\n", title, list->n);
+    dcpk_cli_printf(stdout, "%s (%" PRIu64 "):\n", title, list->n);
     for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next) {
         if (!all && !is_told(d)) {
             n_left++;
@@ -123,10 +123,13 @@ static dcpk_status print_list(const char *title, const struct dcpk_differences *
             return err->status;
     }
     if (most > 0 && n_elements > most)
-        printf("  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)\n",
-               n_elements - most);
+        dcpk_cli_printf(
+            stdout, "  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)\n",
+            n_elements - most);
     if (n_left > 0)
-        printf("  %" PRIu64 " things that only one of the two keeps (--json lists them)\n", n_left);
+        dcpk_cli_printf(stdout,
+                        "  %" PRIu64 " things that only one of the two keeps (--json lists them)\n",
+                        n_left);
     return DCPK_OK;
 }
 
@@ -137,12 +140,12 @@ static void print_parts(const struct dcpk_compare_report *report)
 
         if (part->n_compared == 0 && part->n_different == 0)
             continue;
-        printf("%-10s  %" PRIu64 " compared, %" PRIu64 " differ",
-               dcpk_compare_part_name((enum dcpk_compare_part)p), part->n_compared,
-               part->n_different);
+        dcpk_cli_printf(stdout, "%-10s  %" PRIu64 " compared, %" PRIu64 " differ",
+                        dcpk_compare_part_name((enum dcpk_compare_part)p), part->n_compared,
+                        part->n_different);
         if (part->max_rel > 0)
-            printf(", max rel %.3g", part->max_rel);
-        putchar('\n');
+            dcpk_cli_printf(stdout, ", max rel %.3g", part->max_rel);
+        dcpk_cli_printf(stdout, "\n");
     }
 }
 
@@ -157,15 +160,15 @@ dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_
         return err->status;
     print_parts(report);
     if (report->is_logical)
-        printf("compared    %" PRIu64 " parameters, ", report->n_params);
+        dcpk_cli_printf(stdout, "compared    %" PRIu64 " parameters, ", report->n_params);
     else
-        printf("compared    key by key as stored: ");
-    printf("%" PRIu64 " tensors, %s, %" PRIu64 " values\n", report->n_tensors,
-           dcpk_cli_size(report->tensor_bytes, size), report->n_values);
+        dcpk_cli_printf(stdout, "compared    key by key as stored: ");
+    dcpk_cli_printf(stdout, "%" PRIu64 " tensors, %s, %" PRIu64 " values\n", report->n_tensors,
+                    dcpk_cli_size(report->tensor_bytes, size), report->n_values);
     if (report->equal)
-        puts("verdict     equal");
+        dcpk_cli_printf(stdout, "verdict     equal\n");
     else
-        printf("verdict     DIFFERENT (%" PRIu64 ")\n", report->differences.n);
+        dcpk_cli_printf(stdout, "verdict     DIFFERENT (%" PRIu64 ")\n", report->differences.n);
     return dcpk_cli_flush(err);
 }
 

@@ -314,9 +314,11 @@ void dcpk_confine_print(FILE *out)
     const int abi = dcpk_sandbox_landlock_abi();
     const bool has_filter = dcpk_sandbox_has_filter();
 
-    fputs("sandbox: ", out);
+    dcpk_cli_printf(out, "sandbox: ");
     if (abi > 0)
-        fprintf(out, "Landlock ABI %d%s", abi, has_filter ? ", " : "");
-    fputs(has_filter ? "seccomp" : abi > 0 ? "" : "none (the kernel has none)", out);
-    putc('\n', out);
+        dcpk_cli_printf(out, "Landlock ABI %d%s", abi, has_filter ? ", " : "");
+    dcpk_cli_printf(out, "%s\n",
+                    has_filter ? "seccomp"
+                    : abi > 0  ? ""
+                               : "none (the kernel has none)");
 }

@@ -59,9 +59,9 @@ static dcpk_status print_reason(const struct reason *reason, struct dcpk_error *
     dcpk_bytes_printf(&line, "%s: %s", reason->n > 1 ? ", ..." : "", loss->reason);
     st = dcpk_bytes_status(&line, err);
     if (st == DCPK_OK) {
-        fputs("    ", stdout);
+        dcpk_cli_printf(stdout, "    ");
         dcpk_cli_put_wrapped(stdout, (const char *)line.data, line.n_bytes, 4, 8);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     }
     dcpk_bytes_release(&line);
     return st;
@@ -82,23 +82,25 @@ static dcpk_status print_losses(const struct dcpk_conversion *c, struct dcpk_err
             if (r.list[i].first.is_harmless != (group == 0))
                 continue;
             if (!has_title)
-                printf("  %s\n", titles[group]);
+                dcpk_cli_printf(stdout, "  %s\n", titles[group]);
             has_title = true;
             if (print_reason(&r.list[i], err) != DCPK_OK)
                 return err->status;
         }
     }
     if (r.n_more > 0)
-        printf("  left out   %" PRIu64 " more keys for other reasons (the JSON report has all)\n",
-               r.n_more);
+        dcpk_cli_printf(stdout,
+                        "  left out   %" PRIu64
+                        " more keys for other reasons (the JSON report has all)\n",
+                        r.n_more);
     return DCPK_OK;
 }
 
 static void print_note(const char *text)
 {
-    fputs("  note       ", stdout);
+    dcpk_cli_printf(stdout, "  note       ");
     dcpk_cli_put_wrapped(stdout, text, strlen(text), 13, 13);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 static void print_notes(const struct dcpk_conversion *c)
@@ -116,15 +118,17 @@ static void print_load(const struct dcpk_conversion *c)
     const unsigned needs = c->out->load_needs;
 
     if ((needs & (DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG)) != 0)
-        printf("  to load    add%s%s\n",
-               (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0 ? " --no-load-optim" : "",
-               (needs & DCPK_LOAD_WITHOUT_RNG) != 0 ? " --no-load-rng" : "");
+        dcpk_cli_printf(stdout, "  to load    add%s%s\n",
+                        (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0 ? " --no-load-optim" : "",
+                        (needs & DCPK_LOAD_WITHOUT_RNG) != 0 ? " --no-load-rng" : "");
     if ((needs & DCPK_LOAD_WITH_EP) != 0)
-        printf(
+        dcpk_cli_printf(
+            stdout,
             "  to load    with --expert-model-parallel-size above 1; for a run without, convert\n"
             "             with --target-mesh ep=1\n");
     if ((needs & DCPK_LOAD_WITHOUT_EP) != 0)
-        printf(
+        dcpk_cli_printf(
+            stdout,
             "  to load    with --expert-model-parallel-size 1; for a run with more, convert with\n"
             "             --target-mesh ep=N\n");
 }
@@ -173,10 +177,11 @@ static void print_time(const struct dcpk_conversion *c)
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 
-    printf("  time       %.3f s, %.2f GB/s (read %s, %s %s)\n", c->stats.seconds,
-           (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
-           dcpk_cli_short_size(c->stats.read_bytes, a),
-           c->is_complete ? "equal to what is there:" : "wrote", dcpk_cli_short_size(n_bytes, b));
+    dcpk_cli_printf(stdout, "  time       %.3f s, %.2f GB/s (read %s, %s %s)\n", c->stats.seconds,
+                    (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
+                    dcpk_cli_short_size(c->stats.read_bytes, a),
+                    c->is_complete ? "equal to what is there:" : "wrote",
+                    dcpk_cli_short_size(n_bytes, b));
 }
 
 /* What was written beside the data files. */
@@ -184,11 +189,11 @@ static void print_files(const struct dcpk_conversion *c, const struct dcpk_conve
                         bool dry_run)
 {
     if (!dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
-        printf("  tracker    %s: %s\n", c->target.tracker, c->target.tracker_text);
+        dcpk_cli_printf(stdout, "  tracker    %s: %s\n", c->target.tracker, c->target.tracker_text);
     if (!dry_run && files->hashes != NULL)
-        printf("  hashes     %s\n", files->hashes);
+        dcpk_cli_printf(stdout, "  hashes     %s\n", files->hashes);
     if (files->report != NULL)
-        printf("  report     %s\n", files->report);
+        dcpk_cli_printf(stdout, "  report     %s\n", files->report);
 }
 
 dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
@@ -203,30 +208,35 @@ dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
 
     dcpk_report_count(c, &n);
     dcpk_generation_text(c->ckpt, generation);
-    printf("%s %s%s%s -> %s\n", dcpk_deed(&c->target, dry_run, "would convert", "converted"),
-           c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
-    printf("  from       %s\n  to         %s%s\n", c->source.folder, c->target.folder,
-           dcpk_tracker_words(&c->target, words));
-    printf("  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
-           " pieces, under %" PRIu64 " keys\n",
-           t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,
-           t->n_keys);
-    printf("  objects    %" PRIu64 " keys for %" PRIu64 " items\n", t->n_objects, t->n_payloads);
-    printf("  files      %" PRIu64 " of %s together\n", t->n_files,
-           dcpk_cli_short_size(t->file_bytes, a));
+    dcpk_cli_printf(
+        stdout, "%s %s%s%s -> %s\n", dcpk_deed(&c->target, dry_run, "would convert", "converted"),
+        c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
+    dcpk_cli_printf(stdout, "  from       %s\n  to         %s%s\n", c->source.folder,
+                    c->target.folder, dcpk_tracker_words(&c->target, words));
+    dcpk_cli_printf(stdout,
+                    "  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
+                    " pieces, under %" PRIu64 " keys\n",
+                    t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,
+                    t->n_keys);
+    dcpk_cli_printf(stdout, "  objects    %" PRIu64 " keys for %" PRIu64 " items\n", t->n_objects,
+                    t->n_payloads);
+    dcpk_cli_printf(stdout, "  files      %" PRIu64 " of %s together\n", t->n_files,
+                    dcpk_cli_short_size(t->file_bytes, a));
     if (dry_run)
-        printf("  memory     %s for the plan; --memory bounds the rest\n",
-               dcpk_cli_short_size(t->metadata_bytes, a));
+        dcpk_cli_printf(stdout, "  memory     %s for the plan; --memory bounds the rest\n",
+                        dcpk_cli_short_size(t->metadata_bytes, a));
     else
         print_time(c);
     if (c->resumed_bytes > 0)
-        printf("  resumed    %s were written by an earlier run\n",
-               dcpk_cli_short_size(c->resumed_bytes, a));
-    printf("  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
-           " cast, %" PRIu64 " aliased, %" PRIu64 " left out\n",
-           n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
+        dcpk_cli_printf(stdout, "  resumed    %s were written by an earlier run\n",
+                        dcpk_cli_short_size(c->resumed_bytes, a));
+    dcpk_cli_printf(stdout,
+                    "  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
+                    " cast, %" PRIu64 " aliased, %" PRIu64 " left out\n",
+                    n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
     if (c->proof.n_params > 0)
-        printf("  verified   equal to the input: %s\n", dcpk_proof_text(&c->proof, proof));
+        dcpk_cli_printf(stdout, "  verified   equal to the input: %s\n",
+                        dcpk_proof_text(&c->proof, proof));
     if (dcpk_print_verdict("  loads in   ", &c->verdict, err) != DCPK_OK)
         return err->status;
     print_files(c, files, dry_run);

@@ -26,9 +26,10 @@ dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_jso
         return dcpk_cli_print_bytes(&bytes, err);
     }
     for (size_t i = 0; i < list->n_files; i++) {
-        printf("%s  ", dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
+        dcpk_cli_printf(stdout, "%s  ",
+                        dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
         dcpk_cli_put_text(stdout, list->files[i].name);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     }
     return dcpk_cli_flush(err);
 }
@@ -65,9 +66,9 @@ static void print_difference(void *context, const struct dcpk_file_sum *recorded
                                         : "differs   ";
 
     (void)context;
-    printf("%s  ", what);
+    dcpk_cli_printf(stdout, "%s  ", what);
     dcpk_cli_put_text(stdout, recorded == NULL ? found->name : recorded->name);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 static void put_side(struct dcpk_json_out *j, const char *side, const struct dcpk_file_sum *file)
@@ -104,8 +105,8 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
     if (!as_json) {
         n_different = compare(recorded, found, print_difference, NULL);
         *ok = n_different == 0;
-        printf("verdict     %s: %zu files recorded, %zu found, %zu differ\n", *ok ? "ok" : "NOT ok",
-               recorded->n_files, found->n_files, n_different);
+        dcpk_cli_printf(stdout, "verdict     %s: %zu files recorded, %zu found, %zu differ\n",
+                        *ok ? "ok" : "NOT ok", recorded->n_files, found->n_files, n_different);
         return dcpk_cli_flush(err);
     }
     dcpk_json_out_init(&j, &bytes, 2);

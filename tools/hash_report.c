@@ -23,7 +23,9 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
     } else {
         dcpk_hash_list_put_text(list, &bytes);
         st = dcpk_bytes_status(&bytes, err);
-        if (st == DCPK_OK && fwrite(bytes.data, 1, bytes.n_bytes, stdout) != bytes.n_bytes)
+        if (st == DCPK_OK)
+            dcpk_cli_put_lines(stdout, (const char *)bytes.data, bytes.n_bytes);
+        if (st == DCPK_OK && ferror(stdout))
             st = dcpk_fail_errno(err, errno, "writing to stdout");
         if (st == DCPK_OK)
             st = dcpk_cli_flush(err);
@@ -43,25 +45,27 @@ static void print_side(const char *side, const struct dcpk_hashed *item)
     char shape[256], digits[DCPK_HASH_TEXT_BYTES];
 
     if (item == NULL) {
-        printf("  %s has none\n", side);
+        dcpk_cli_printf(stdout, "  %s has none\n", side);
         return;
     }
-    printf("  %s has ", side);
+    dcpk_cli_printf(stdout, "  %s has ", side);
     if (item->kind == DCPK_HASHED_OBJECT)
-        fputs("an object ", stdout);
+        dcpk_cli_printf(stdout, "an object ");
     else if (item->kind == DCPK_HASHED_TENSOR && item->dtype != DCPK_DTYPE_NONE)
-        printf("%s %s ", dcpk_dtype_name(item->dtype),
-               dcpk_shape_format(item->shape, item->rank, shape, sizeof shape));
-    puts(item->not_covered != NULL ? "without a hash" : dcpk_hash_text(&item->hash, digits));
+        dcpk_cli_printf(stdout, "%s %s ", dcpk_dtype_name(item->dtype),
+                        dcpk_shape_format(item->shape, item->rank, shape, sizeof shape));
+    dcpk_cli_printf(stdout, "%s\n",
+                    item->not_covered != NULL ? "without a hash"
+                                              : dcpk_hash_text(&item->hash, digits));
 }
 
 static void print_difference(void *context, const struct dcpk_hashed *recorded,
                              const struct dcpk_hashed *found)
 {
     (void)context;
-    fputs("differs     ", stdout);
+    dcpk_cli_printf(stdout, "differs     ");
     dcpk_cli_put_text(stdout, name_of(recorded == NULL ? found : recorded));
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
     print_side("FILE", recorded);
     print_side("DIR", found);
 }
@@ -118,14 +122,16 @@ static void print_verdict(const struct dcpk_hash_check *check, size_t n_differen
 {
     const struct dcpk_hash_list *recorded = check->recorded, *found = check->found;
 
-    printf("verdict     %s: ", is_ok(check, n_different) ? "ok" : "NOT ok");
+    dcpk_cli_printf(stdout, "verdict     %s: ", is_ok(check, n_different) ? "ok" : "NOT ok");
     if ((recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
-        printf("%zu tensors recorded, %zu found, %zu differ\n", recorded->n_of[DCPK_HASHED_TENSOR],
-               found->n_of[DCPK_HASHED_TENSOR], n_different);
+        dcpk_cli_printf(stdout, "%zu tensors recorded, %zu found, %zu differ\n",
+                        recorded->n_of[DCPK_HASHED_TENSOR], found->n_of[DCPK_HASHED_TENSOR],
+                        n_different);
     else
-        printf("%zu tensors and %zu objects recorded, %zu and %zu found, %zu differ\n",
-               recorded->n_of[DCPK_HASHED_TENSOR], n_values(recorded),
-               found->n_of[DCPK_HASHED_TENSOR], n_values(found), n_different);
+        dcpk_cli_printf(stdout,
+                        "%zu tensors and %zu objects recorded, %zu and %zu found, %zu differ\n",
+                        recorded->n_of[DCPK_HASHED_TENSOR], n_values(recorded),
+                        found->n_of[DCPK_HASHED_TENSOR], n_values(found), n_different);
 }
 
 static dcpk_status print_check(const struct dcpk_hash_check *check, bool *ok,
@@ -136,17 +142,20 @@ static dcpk_status print_check(const struct dcpk_hash_check *check, bool *ok,
     const size_t n_not_covered = count_not_covered(check);
 
     if (n_different == 0 && !is_whole_same(check))
-        puts("differs     the whole: a dtype, or a shape, of which FILE has the hash alone");
+        dcpk_cli_printf(
+            stdout,
+            "differs     the whole: a dtype, or a shape, of which FILE has the hash alone\n");
     if (check->lost->status != DCPK_OK) {
-        fputs("lost        ", stdout);
+        dcpk_cli_printf(stdout, "lost        ");
         dcpk_cli_put_text(stdout, check->lost->text);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     }
     if (n_not_covered > 0)
-        printf("not covered %zu objects%s: %s\n", n_not_covered,
-               check->found->n_of[DCPK_HASHED_COMMON] > 0 ? ", common state among them" : "",
-               (check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0 ? "FILE records tensors alone"
-                                                                    : "their values have no hash");
+        dcpk_cli_printf(
+            stdout, "not covered %zu objects%s: %s\n", n_not_covered,
+            check->found->n_of[DCPK_HASHED_COMMON] > 0 ? ", common state among them" : "",
+            (check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0 ? "FILE records tensors alone"
+                                                                 : "their values have no hash");
     print_verdict(check, n_different);
     *ok = is_ok(check, n_different);
     return dcpk_cli_flush(err);

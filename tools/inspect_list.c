@@ -21,22 +21,23 @@ void dcpk_inspect_print_list(const char *path, const struct dcpk_run_list *list)
     const int column = name_column(list);
     char size[DCPK_SIZE_TEXT_BYTES];
 
-    printf("iterations   %zu in ", list->n);
+    dcpk_cli_printf(stdout, "iterations   %zu in ", list->n);
     dcpk_cli_put_text(stdout, path);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
     for (size_t i = 0; i < list->n; i++) {
         const struct dcpk_run_entry *entry = &list->entries[i];
 
-        printf("  %-*s  %-12s  %12s  %6" PRIu64 " file%s  %s", column, entry->name,
-               entry->format == NULL ? "-" : entry->format,
-               dcpk_cli_short_size(entry->n_bytes, size), entry->n_files,
-               entry->n_files == 1 ? " " : "s", entry->is_complete ? "complete" : "incomplete");
+        dcpk_cli_printf(stdout, "  %-*s  %-12s  %12s  %6" PRIu64 " file%s  %s", column, entry->name,
+                        entry->format == NULL ? "-" : entry->format,
+                        dcpk_cli_short_size(entry->n_bytes, size), entry->n_files,
+                        entry->n_files == 1 ? " " : "s",
+                        entry->is_complete ? "complete" : "incomplete");
         if (entry->is_named)
-            fputs(", named by the tracker", stdout);
+            dcpk_cli_printf(stdout, ", named by the tracker");
         if (!entry->is_complete)
-            fputs(": ", stdout);
+            dcpk_cli_printf(stdout, ": ");
         dcpk_cli_put_text(stdout, entry->why);
-        putchar('\n');
+        dcpk_cli_printf(stdout, "\n");
     }
 }
 

@@ -25,7 +25,7 @@ void dcpk_inspect_put_key(const char *key, size_t at, size_t indent)
         for (n = n == 0 ? room : n; n > 1 && ((unsigned char)key[n] & 0xc0) == 0x80;)
             n--; /* not inside of a UTF-8 character */
         dcpk_cli_put_part(stdout, key, n);
-        printf("\n%*s", (int)indent, "");
+        dcpk_cli_printf(stdout, "\n%*s", (int)indent, "");
         key += n;
         at = indent;
     }
@@ -82,18 +82,19 @@ static void print_row(const struct dcpk_summary_row *row, const struct columns *
     char shape[256], size[DCPK_SIZE_TEXT_BYTES], count[32];
     size_t width = strlen(row->pattern);
 
-    printf("%*s", MARGIN, "");
+    dcpk_cli_printf(stdout, "%*s", MARGIN, "");
     dcpk_inspect_put_key(row->pattern, MARGIN, DEEPER);
     if (width > c->key) {
-        printf("\n%*s", MARGIN, "");
+        dcpk_cli_printf(stdout, "\n%*s", MARGIN, "");
         width = 0;
     }
-    printf("%*s", (int)(c->key - width), "");
+    dcpk_cli_printf(stdout, "%*s", (int)(c->key - width), "");
     if (c->dtype > 0)
-        printf("  %-*s %-*s", (int)c->dtype, row_dtype(row), (int)c->shape, row_shape(row, shape));
+        dcpk_cli_printf(stdout, "  %-*s %-*s", (int)c->dtype, row_dtype(row), (int)c->shape,
+                        row_shape(row, shape));
     snprintf(count, sizeof count, "x%" PRIu64, row->n_keys);
-    printf("  %-*s %s%s\n", (int)c->n_keys, count, dcpk_cli_short_size(row->n_bytes, size),
-           row->is_alias ? "  alias" : "");
+    dcpk_cli_printf(stdout, "  %-*s %s%s\n", (int)c->n_keys, count,
+                    dcpk_cli_short_size(row->n_bytes, size), row->is_alias ? "  alias" : "");
 }
 
 void dcpk_inspect_print_rows(const char *title, const struct dcpk_summary_row *rows, size_t n)
@@ -101,7 +102,7 @@ void dcpk_inspect_print_rows(const char *title, const struct dcpk_summary_row *r
     const struct columns c = measure(rows, n);
 
     if (n > 0)
-        printf("\n%s:\n", title);
+        dcpk_cli_printf(stdout, "\n%s:\n", title);
     for (size_t i = 0; i < n; i++)
         print_row(&rows[i], &c);
 }

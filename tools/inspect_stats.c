@@ -67,9 +67,9 @@ static void print_numbers(const struct dcpk_stats *s)
 
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (s->n_finite > 0)
-            printf("%*.3g", i == 0 ? 9 : 10, v[i]);
+            dcpk_cli_printf(stdout, "%*.3g", i == 0 ? 9 : 10, v[i]);
         else
-            printf("%*s", i == 0 ? 9 : 10, "-");
+            dcpk_cli_printf(stdout, "%*s", i == 0 ? 9 : 10, "-");
 }
 
 /* Behind the numbers where it fits, which end at column `at`; else whole on a line of its own. */
@@ -77,9 +77,9 @@ static void put_key(const char *key, size_t at)
 {
     const bool fits = at + 2 + strlen(key) <= DCPK_CLI_COLUMNS;
 
-    fputs(fits ? "  " : "\n    ", stdout);
+    dcpk_cli_put_lines(stdout, fits ? "  " : "\n    ", fits ? 2 : 5);
     dcpk_inspect_put_key(key, fits ? at + 2 : 4, 4);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 static void print_table(const struct row *rows, size_t n, const struct dcpk_stats_findings *found)
@@ -87,17 +87,17 @@ static void print_table(const struct row *rows, size_t n, const struct dcpk_stat
     const int nan_columns = digits(found->n_nan, 3), inf_columns = digits(found->n_inf, 3);
     const size_t at = (size_t)(39 + 2 + nan_columns + 2 + inf_columns + 2 + 6);
 
-    printf("%9s%10s%10s%10s  %*s  %*s  %6s  %s\n", "min", "max", "mean", "L2 norm", nan_columns,
-           "NaN", inf_columns, "Inf", "zeros", "tensor");
+    dcpk_cli_printf(stdout, "%9s%10s%10s%10s  %*s  %*s  %6s  %s\n", "min", "max", "mean", "L2 norm",
+                    nan_columns, "NaN", inf_columns, "Inf", "zeros", "tensor");
     for (size_t i = 0; i < n; i++) {
         const struct dcpk_stats *s = rows[i].stats;
 
         print_numbers(s);
         if (s->has_numbers && s->n_elems > 0)
-            printf("  %*" PRIu64 "  %*" PRIu64 "  %5.1f%%", nan_columns, s->n_nan, inf_columns,
-                   s->n_inf, 100.0 * (double)s->n_zero / (double)s->n_elems);
+            dcpk_cli_printf(stdout, "  %*" PRIu64 "  %*" PRIu64 "  %5.1f%%", nan_columns, s->n_nan,
+                            inf_columns, s->n_inf, 100.0 * (double)s->n_zero / (double)s->n_elems);
         else
-            printf("  %*s  %*s  %6s", nan_columns, "-", inf_columns, "-", "-");
+            dcpk_cli_printf(stdout, "  %*s  %*s  %6s", nan_columns, "-", inf_columns, "-", "-");
         put_key(rows[i].key, at);
     }
 }
@@ -119,7 +119,7 @@ static void print_findings(const struct dcpk_stats_findings *found)
         n += snprintf(text + n, sizeof text - (size_t)n,
                       ", %" PRIu64 " of dtypes that have no numbers", found->n_unread);
     dcpk_cli_put_wrapped(stdout, text, (size_t)n, 0, 0);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 dcpk_status dcpk_inspect_print_stats(const struct dcpk_inspection *in, struct dcpk_error *err)
@@ -135,8 +135,9 @@ dcpk_status dcpk_inspect_print_stats(const struct dcpk_inspection *in, struct dc
             rows[n++] = (struct row){&in->stats[t], in->ckpt->tensors[t].key};
     qsort(rows, n, sizeof *rows, compare_rows);
     dcpk_inspect_findings(in, &found);
-    printf("\nstatistics of the finite elements, worst first (not finite, all zero, then by "
-           "magnitude):\n");
+    dcpk_cli_printf(
+        stdout, "\nstatistics of the finite elements, worst first (not finite, all zero, then by "
+                "magnitude):\n");
     print_table(rows, n, &found);
     print_findings(&found);
     dcpk_free(rows);

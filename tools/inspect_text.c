@@ -34,21 +34,21 @@ const size_t dcpk_n_model_facts = sizeof dcpk_model_facts / sizeof *dcpk_model_f
 static void put_size(const char *name, int64_t size)
 {
     if (size > 0)
-        printf(" %s %" PRId64, name, size);
+        dcpk_cli_printf(stdout, " %s %" PRId64, name, size);
 }
 
 static void print_args_layout(const struct dcpk_layout *l)
 {
-    printf("parallel     by args   ");
+    dcpk_cli_printf(stdout, "parallel     by args   ");
     if (l->tp == 0 && l->pp == 0 && l->dp == 0 && l->world == 0)
-        printf(" not known");
+        dcpk_cli_printf(stdout, " not known");
     put_size("tp", l->tp);
     put_size("pp", l->pp);
     put_size("ep", l->ep);
     put_size("cp", l->cp);
     put_size("dp", l->dp);
     put_size("world", l->world);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 static void print_saved_layout(const struct dcpk_saved_layout *l)
@@ -59,21 +59,21 @@ static void print_saved_layout(const struct dcpk_saved_layout *l)
         [DCPK_SHARDING_NONE] = "; no_shard",
     };
 
-    printf("             by chunks ");
+    dcpk_cli_printf(stdout, "             by chunks ");
     if (l->tp == 0 && l->etp == 0 && l->ep == 0 && l->dp == 0)
-        printf(" not known");
+        dcpk_cli_printf(stdout, " not known");
     put_size("tp", l->tp);
     put_size("etp", l->etp);
     put_size("ep", l->ep);
     put_size("dp", l->dp);
     if (l->hsdp > 1)
         put_size("hsdp", l->hsdp);
-    fputs(sharding[l->sharding], stdout);
+    dcpk_cli_put_text(stdout, sharding[l->sharding]);
     if (l->pp > 0)
-        printf("; pp %" PRId64 " by RNG states", l->pp);
+        dcpk_cli_printf(stdout, "; pp %" PRId64 " by RNG states", l->pp);
     if (l->n_ranks > 0)
-        printf("; %" PRId64 " ranks by files", l->n_ranks);
-    putchar('\n');
+        dcpk_cli_printf(stdout, "; %" PRId64 " ranks by files", l->n_ranks);
+    dcpk_cli_printf(stdout, "\n");
 }
 
 /* The value of a fact as text; false when it is not set. */
@@ -109,10 +109,10 @@ static void print_line(const char *label, const char *fmt, ...)
     va_start(args, fmt);
     n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    printf("%-*s", LABEL_COLUMNS, label);
+    dcpk_cli_printf(stdout, "%-*s", LABEL_COLUMNS, label);
     if (n > 0)
         dcpk_cli_put_wrapped(stdout, text, strlen(text), LABEL_COLUMNS, LABEL_COLUMNS);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
 }
 
 /* One fact behind the others; false when it is not known. */
@@ -200,9 +200,9 @@ static void print_contents(const struct dcpk_totals *t)
         const struct dcpk_content_totals *c = &t->by_content[i];
 
         if (c->n_tensors > 0)
-            printf("%*s%-8s %7" PRIu64 " tensors, %12" PRIu64 " elements, %s\n", LABEL_COLUMNS, "",
-                   dcpk_content_name((enum dcpk_content)i), c->n_tensors, c->n_elems,
-                   dcpk_cli_short_size(c->tensor_bytes, size));
+            dcpk_cli_printf(stdout, "%*s%-8s %7" PRIu64 " tensors, %12" PRIu64 " elements, %s\n",
+                            LABEL_COLUMNS, "", dcpk_content_name((enum dcpk_content)i),
+                            c->n_tensors, c->n_elems, dcpk_cli_short_size(c->tensor_bytes, size));
     }
     print_line("objects", "%" PRIu64 " (%" PRIu64 " of them aliases); %s", t->n_objects,
                t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
@@ -214,9 +214,9 @@ static dcpk_status print_head(const struct dcpk_inspection *in, struct dcpk_erro
     char generation[DCPK_GENERATION_TEXT_BYTES];
     dcpk_status st;
 
-    printf("checkpoint   ");
+    dcpk_cli_printf(stdout, "checkpoint   ");
     dcpk_cli_put_text(stdout, in->run->folder);
-    putchar('\n');
+    dcpk_cli_printf(stdout, "\n");
     dcpk_generation_text(in->ckpt, generation);
     print_line("format", "%s%s%s", in->ckpt->format->name, *generation == '\0' ? "" : ", ",
                generation);
@@ -243,7 +243,8 @@ static void print_chunks(const struct dcpk_inspection *in)
 {
     const struct dcpk_checkpoint *ckpt = in->ckpt;
 
-    printf("\nchunks (key, offsets, extents, file, offset in bytes, length in bytes):\n");
+    dcpk_cli_printf(stdout,
+                    "\nchunks (key, offsets, extents, file, offset in bytes, length in bytes):\n");
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
         const bool is_listed = in->chosen == NULL || in->chosen->tensors[t];
@@ -253,10 +254,12 @@ static void print_chunks(const struct dcpk_inspection *in)
             char at[256], extent[256];
 
             dcpk_cli_put_text(stdout, tensor->key);
-            printf("\t%s\t%s\t", dcpk_shape_format(c->span, tensor->rank, at, sizeof at),
-                   dcpk_shape_format(c->span + tensor->rank, tensor->rank, extent, sizeof extent));
+            dcpk_cli_printf(
+                stdout, "\t%s\t%s\t", dcpk_shape_format(c->span, tensor->rank, at, sizeof at),
+                dcpk_shape_format(c->span + tensor->rank, tensor->rank, extent, sizeof extent));
             dcpk_cli_put_text(stdout, dcpk_source_name(ckpt->files[c->place.file]));
-            printf("\t%" PRIu64 "\t%" PRIu64 "\n", c->place.offset_bytes, c->place.n_bytes);
+            dcpk_cli_printf(stdout, "\t%" PRIu64 "\t%" PRIu64 "\n", c->place.offset_bytes,
+                            c->place.n_bytes);
         }
     }
 }

@@ -55,43 +55,51 @@ static int finish(void)
 
 static int put_help(void)
 {
-    puts("usage: dcpkit COMMAND [options] ARGUMENTS\n"
-         "Convert, inspect, hash and verify checkpoints of Megatron, without Python.\n"
-         "\n"
-         "commands:");
+    dcpk_cli_printf(stdout,
+                    "usage: dcpkit COMMAND [options] ARGUMENTS\n"
+                    "Convert, inspect, hash and verify checkpoints of Megatron, without Python.\n"
+                    "\n"
+                    "commands:\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
-        printf("  %-36s%s\n", commands[i].name, commands[i].summary);
-    puts("\n"
-         "options:\n"
-         "  -h, --help                          print this, or with a command its help, as does "
-         "'help'\n"
-         "  -V, --version                       print version, formats and devices\n"
-         "\n"
-         "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
-         "system\n"
-         "\n"
-         "example:\n"
-         "  dcpkit inspect checkpoints/run/iter_0000004");
+        dcpk_cli_printf(stdout, "  %-36s%s\n", commands[i].name, commands[i].summary);
+    dcpk_cli_printf(
+        stdout,
+        "\n"
+        "options:\n"
+        "  -h, --help                          print this, or with a command its help, as does "
+        "'help'\n"
+        "  -V, --version                       print version, formats and devices\n"
+        "\n"
+        "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
+        "system\n"
+        "\n"
+        "example:\n"
+        "  dcpkit inspect checkpoints/run/iter_0000004\n");
     return finish();
 }
 
 static int put_version(void)
 {
-    printf("dcpkit %s\nformats:\n", DCPK_VERSION);
+    dcpk_cli_printf(stdout, "dcpkit %s\nformats:\n", DCPK_VERSION);
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
-        printf("  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
-               dcpk_formats[i]->from_model == NULL ? " (read only)" : "");
-    puts("devices:");
+        dcpk_cli_printf(stdout, "  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
+                        dcpk_formats[i]->from_model == NULL ? " (read only)" : "");
+    dcpk_cli_printf(stdout, "devices:\n");
     for (size_t i = 0; dcpk_devices[i] != NULL; i++)
-        printf("  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);
+        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);
+    if (dcpk_transports[0] != NULL)
+        dcpk_cli_printf(stdout, "transports:\n");
     for (size_t i = 0; dcpk_transports[i] != NULL; i++)
-        printf("%s  %-14s%s\n", i == 0 ? "transports:\n" : "", dcpk_transports[i]->name,
-               dcpk_transports[i]->summary);
-    printf("not built in: %s%s", absent, dcpk_transports[0] == NULL ? ", mpi" : "");
+        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_transports[i]->name,
+                        dcpk_transports[i]->summary);
+    dcpk_cli_printf(stdout, "not built in: %s%s", absent,
+                    dcpk_transports[0] == NULL ? ", mpi" : "");
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
-        printf(", %s", dcpk_formats_absent[i]);
-    fputs(dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)" : "", stdout);
-    puts(dcpk_yaml_args_reader == NULL ? ", libyaml (configurations of Megatron-Bridge)" : "");
+        dcpk_cli_printf(stdout, ", %s", dcpk_formats_absent[i]);
+    dcpk_cli_printf(stdout, "%s%s\n",
+                    dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)" : "",
+                    dcpk_yaml_args_reader == NULL ? ", libyaml (configurations of Megatron-Bridge)"
+                                                  : "");
     dcpk_confine_print(stdout);
     return finish();
 }
@@ -100,19 +108,17 @@ static int unknown_command(const char *name)
 {
     const char *before = "; did you mean ";
 
-    fputs("dcpkit: unknown command '", stderr);
-    dcpk_cli_put_text(stderr, name);
-    putc('\'', stderr);
+    dcpk_cli_printf(stderr, "dcpkit: unknown command '%s'", name);
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const bool is_near = strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
                              dcpk_cli_is_near(name, commands[i].name);
 
         if (!is_near)
             continue;
-        fprintf(stderr, "%s'%s'", before, commands[i].name);
+        dcpk_cli_printf(stderr, "%s'%s'", before, commands[i].name);
         before = ", ";
     }
-    fputs(before[0] == ',' ? "?\n" : "; 'dcpkit --help' lists them\n", stderr);
+    dcpk_cli_printf(stderr, "%s\n", before[0] == ',' ? "?" : "; 'dcpkit --help' lists them");
     return DCPK_EXIT_USAGE;
 }
 
@@ -217,10 +223,11 @@ static int run_command(int argc, char **argv)
     int rank, n;
 
     if (dcpk_ranks_stand_aside(&rank, &n)) { /* torchrun itself reports how rank 0 ends */
-        fprintf(stderr,
-                "dcpkit: %s: rank %d of %d under torchrun has nothing to do, rank 0 does the work "
-                "(DCPKIT_ALONE=1 makes each process work by itself; mpirun and srun share it)\n",
-                argv[0], rank, n);
+        dcpk_cli_printf(
+            stderr,
+            "dcpkit: %s: rank %d of %d under torchrun has nothing to do, rank 0 does the work "
+            "(DCPKIT_ALONE=1 makes each process work by itself; mpirun and srun share it)\n",
+            argv[0], rank, n);
         return DCPK_EXIT_OK;
     }
     for (size_t i = 0; i < N_COMMANDS; i++)
@@ -233,16 +240,21 @@ static int run_command(int argc, char **argv)
  * when it is freed. glibc's own limit rises with the first that is freed. */
 #define OWN_MEMORY_BYTES (512 * 1024)
 
+/* The longest message with all of it escaped. */
+#define LINE_BYTES ((size_t)64 << 10)
+
 int main(int argc, char **argv)
 {
+    static char line[LINE_BYTES]; /* stdio's, until the process ends */
     char help[] = "--help";
     int exit_code;
 
     if (!guard_descriptors())
-        return DCPK_EXIT_SYSTEM; /* nowhere to say it */
+        return DCPK_EXIT_SYSTEM;                /* nowhere to say it */
+    setvbuf(stderr, line, _IOLBF, sizeof line); /* lines of several processes stay whole */
     mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES);
     if (argc < 2) {
-        fputs("dcpkit: a command is missing; 'dcpkit --help' lists them\n", stderr);
+        dcpk_cli_printf(stderr, "dcpkit: a command is missing; 'dcpkit --help' lists them\n");
         return DCPK_EXIT_USAGE;
     }
     if (strcmp(argv[1], "help") == 0 && argc > 2)

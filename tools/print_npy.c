@@ -63,12 +63,12 @@ static dcpk_status print_text(const struct dcpk_npy_request *r, const char *desc
     const int rank = dcpk_slice_shape(r->slice, shape);
     char text[256];
 
-    fputs("wrote ", stdout);
+    dcpk_cli_printf(stdout, "wrote ");
     dcpk_cli_put_text(stdout, r->path);
-    fputs("  ", stdout);
+    dcpk_cli_printf(stdout, "  ");
     dcpk_cli_put_text(stdout, r->text);
-    printf("  %s %s as %s\n", dcpk_dtype_name(r->view->dtype),
-           dcpk_shape_format(shape, rank, text, sizeof text), descr);
+    dcpk_cli_printf(stdout, "  %s %s as %s\n", dcpk_dtype_name(r->view->dtype),
+                    dcpk_shape_format(shape, rank, text, sizeof text), descr);
     return dcpk_cli_flush(err);
 }
 

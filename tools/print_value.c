@@ -47,7 +47,7 @@ static dcpk_status print_text(const char *key, const struct dcpk_value *value,
     struct dcpk_json_out j;
 
     dcpk_cli_put_text(stdout, key);
-    puts("  object");
+    dcpk_cli_printf(stdout, "  object\n");
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_value_to_json(value, &j);
     return dcpk_cli_print_bytes(&bytes, err);

@@ -1,24 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrap.h - text for a terminal: broken between words, without what could play with the terminal. */
+/* wrap.h - all text that is printed: nothing in it plays with the terminal, and long lines break.
+ */
 #ifndef DCPK_TOOLS_WRAP_H
 #define DCPK_TOOLS_WRAP_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+
+/*
+ * What a checkpoint, a path or an argument says may hold anything. These functions are the only way
+ * to stdout and stderr (tests/layers.sh), so that no byte of it reaches a terminal as a control:
+ * those of C0 and C1, what turns the direction of text, and what is no UTF-8 come out as \xNN.
+ */
 
 /* No line of help or of a report is longer, but for a word that is. */
 #define DCPK_CLI_COLUMNS 100
 
 /*
  * Print n_bytes of text as one paragraph behind the `at` columns that stand on its first line; its
- * further lines begin at column `indent`. Blanks stay as they are where no line is broken. Bytes
- * of control characters and what is no UTF-8 come out as \xNN. Prints no newline at the end.
+ * further lines begin at column `indent`. Blanks stay as they are where no line is broken.
+ * Prints no newline at the end.
  */
 void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at, size_t indent);
 
-/* Text in one line, as it is but for what comes out as \xNN, as above. */
+/* Text in one line: a newline in it, too, comes out as \x0a. */
 void dcpk_cli_put_text(FILE *to, const char *text);
 /* The same of its first n_bytes. */
 void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes);
+
+/* The same of text whose newlines are ours: JSON, lines put together before. */
+void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes);
+
+/*
+ * As fprintf, but strings come out as one line (dcpk_cli_put_text), and widths are columns. Knows
+ * the conversions d u x f g c s with '-', '0', width, precision and length.
+ */
+void dcpk_cli_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+/* Of a terminal: back to the line's begin, and empty it. */
+void dcpk_cli_clear_line(FILE *to);
 
 #endif

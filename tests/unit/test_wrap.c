@@ -52,9 +52,46 @@ static void breaks_between_words(void **state)
     }
 }
 
+/* As printf of C17 7.21.6.1, but for what a string may not hold. */
+static void prints_as_printf(void **state)
+{
+    static const char evil[] = "a\x1b\n\xc2\x9b\xe2\x80\xae";
+    char wanted[512], *got = NULL;
+    size_t n_got;
+    FILE *to = open_memstream(&got, &n_got);
+    int n;
+
+    (void)state;
+    CHECK(to != NULL, "stream");
+    n = snprintf(wanted, sizeof wanted,
+                 "%d|%5d|%-5d|%05d|%u|%zu|%ld|%" PRIu64 "|%" PRId64
+                 "|%02x|%*d|%.3g|%*.3g|%.2f|%5.1f%%"
+                 "|%g|%c|%s|%8s|%-8s|%.2s|%.*s|%-*s|%jd|%s\n",
+                 -3, 42, 42, 42, 7u, (size_t)1 << 40, -5L, UINT64_MAX, INT64_MIN, 0xbu, 6, -1, 1e-9,
+                 9, 3.14159, 2.5, 12.34, 0.1, 'x', "text", "right", "left", "cut", 1, "short", 6,
+                 "w", (intmax_t)-9, "end");
+    CHECK(n > 0 && (size_t)n < sizeof wanted, "room");
+    dcpk_cli_printf(to,
+                    "%d|%5d|%-5d|%05d|%u|%zu|%ld|%" PRIu64 "|%" PRId64
+                    "|%02x|%*d|%.3g|%*.3g|%.2f|%5.1f%%"
+                    "|%g|%c|%s|%8s|%-8s|%.2s|%.*s|%-*s|%jd|%s\n",
+                    -3, 42, 42, 42, 7u, (size_t)1 << 40, -5L, UINT64_MAX, INT64_MIN, 0xbu, 6, -1,
+                    1e-9, 9, 3.14159, 2.5, 12.34, 0.1, 'x', "text", "right", "left", "cut", 1,
+                    "short", 6, "w", (intmax_t)-9, "end");
+    dcpk_cli_printf(to, "%s|%10s|%c\n", evil, "\xc3\xa4", '\x1b');
+    dcpk_cli_put_lines(to, "a\n\x1b\nb", 5);
+    fclose(to);
+    CHECK(strncmp(got, wanted, (size_t)n) == 0, got);
+    CHECK_EQ_STR(got + n,
+                 "a\\x1b\\x0a\\xc2\\x9b\\xe2\\x80\\xae|         \xc3\xa4|\\x1b\na\n\\x1b\nb",
+                 "controls");
+    free(got);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(breaks_between_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(breaks_between_words),
+                                       cmocka_unit_test(prints_as_printf)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
