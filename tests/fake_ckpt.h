@@ -396,21 +396,29 @@ static inline dcpk_status fake_finish(struct dcpk_output *out, struct dcpk_folde
     return dcpk_folder_show(folder, "index", err);
 }
 
+static const struct dcpk_format_reader fake_reader = {
+    .locate = fake_locate,
+    .load_object = fake_load_object,
+    .outline_object = fake_load_object,
+    .each_record = fake_each_record,
+};
+
+static const struct dcpk_format_writer fake_writer = {
+    .lay_out = fake_lay_out,
+    .frame = fake_frame,
+    .encode = fake_encode,
+    .write_ahead = fake_write_ahead,
+    .finish = fake_finish,
+};
+
 static const struct dcpk_format fake_format = {
     .name = "fake",
     .summary = "for tests",
     .state_bytes = 1,
     .probe = fake_probe,
     .open = fake_format_open,
-    .locate = fake_locate,
-    .load_object = fake_load_object,
-    .outline_object = fake_load_object,
-    .each_record = fake_each_record,
-    .lay_out = fake_lay_out,
-    .frame = fake_frame,
-    .encode = fake_encode,
-    .write_ahead = fake_write_ahead,
-    .finish = fake_finish,
+    .reader = &fake_reader,
+    .writer = &fake_writer,
 };
 
 /* Open `fake`, which must live as long as the checkpoint. */

@@ -119,6 +119,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
 
     if (st == DCPK_OK)
         st = dcpk_conversion_plan(&c, options, err);
+    if (c.is_unchanged)
+        dcpk_target_args_advise(options->to, err);
     if (c.model != NULL && c.model->args == NULL)
         dcpk_args_from_hint(options->in, c.ckpt, err);
     if (st != DCPK_OK)

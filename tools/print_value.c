@@ -22,9 +22,9 @@ static dcpk_status load(struct dcpk_checkpoint *ckpt, const char *key, struct dc
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
 
     if (is_outlined(object))
-        return ckpt->format->outline_object(ckpt, object, arena, value, err);
+        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
     if (object != NULL)
-        return ckpt->format->load_object(ckpt, object, arena, value, err);
+        return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
     return DCPK_OK;
 }
 

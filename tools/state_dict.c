@@ -175,7 +175,7 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_ob
                               struct builder *b, struct dcpk_error *err)
 {
     const struct dcpk_value *value, *path = path_of(b, object->key);
-    dcpk_status st = ckpt->format->load_object(ckpt, object, b->arena, &value, err);
+    dcpk_status st = dcpk_checkpoint_load_object(ckpt, object, b->arena, &value, err);
 
     if (st == DCPK_OK && path == NULL) {
         const struct dcpk_value *part = dcpk_value_str(b->arena, object->key, err);

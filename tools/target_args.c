@@ -188,3 +188,18 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
     rules->vocab.tp = target->mesh.tp;
     return st;
 }
+
+void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err)
+{
+    static const struct {
+        const char *format, *options;
+    } list[] = {{"torch_dist", "--target-generation, --target-mesh"},
+                {"zarr", "--target-mesh"},
+                {"fsdp_dtensor", "--target-dp"}};
+    const struct dcpk_error old = *err;
+
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        if (strcmp(to->name, list[i].format) == 0)
+            dcpk_fail(err, old.status, "%s; %s or --make-vocab-size-divisible-by write it anew",
+                      old.text, list[i].options);
+}

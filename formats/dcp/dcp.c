@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcp.c - the PyTorch distributed checkpoint folder: the hooks that torch_dist and fsdp_dtensor
+/* dcp.c - the PyTorch distributed checkpoint folder: the tables that torch_dist and fsdp_dtensor
  * share. */
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/pickle.h"
@@ -64,9 +64,9 @@ static dcpk_status check_item(const struct dcpk_tensor *tensor, const struct dcp
     return DCPK_OK;
 }
 
-dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                            const struct dcpk_reader *reader, struct dcpk_extent *where,
-                            struct dcpk_error *err)
+static dcpk_status dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                              const struct dcpk_reader *reader, struct dcpk_extent *where,
+                              struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     struct dcpk_source *source = ckpt->files[chunk->place.file];
@@ -109,9 +109,9 @@ static struct dcpk_item_range object_range(const struct dcpk_checkpoint *ckpt,
                                     .n_bytes = object->place.n_bytes};
 }
 
-dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                 struct dcpk_arena *arena, const struct dcpk_value **value,
-                                 struct dcpk_error *err)
+static dcpk_status dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                   struct dcpk_arena *arena, const struct dcpk_value **value,
+                                   struct dcpk_error *err)
 {
     const struct dcpk_item_range range = object_range(ckpt, object);
     dcpk_status st = dcpk_item_read_value(&range, arena, value, err);
@@ -121,9 +121,9 @@ dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk
     return st;
 }
 
-dcpk_status dcpk_dcp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                    struct dcpk_arena *arena, const struct dcpk_value **value,
-                                    struct dcpk_error *err)
+static dcpk_status dcp_outline_object(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_object *object, struct dcpk_arena *arena,
+                                      const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_item_range range = object_range(ckpt, object);
     dcpk_status st = dcpk_item_read_outline(&range, arena, value, err);
@@ -181,6 +181,16 @@ static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_
     return DCPK_OK;
 }
 
+static dcpk_status encode_value(const struct dcpk_output *out, const struct dcpk_value *value,
+                                struct dcpk_bytes *bytes, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_item_encode(value, "archive", out->pickle_protocol, bytes, err);
+
+    if (st != DCPK_OK)
+        dcpk_context(err, "encoding an object");
+    return st;
+}
+
 static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payload *payload,
                                  struct dcpk_error *err)
 {
@@ -190,7 +200,7 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     if (payload->source != NULL) {
         payload->n_bytes = payload->source->place.n_bytes;
     } else {
-        st = dcpk_dcp_encode(out, payload, &bytes, err);
+        st = encode_value(out, payload->value, &bytes, err);
         payload->n_bytes = bytes.n_bytes;
     }
     dcpk_bytes_release(&bytes);
@@ -255,7 +265,7 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
     return st;
 }
 
-dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
+static dcpk_status dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
     struct measured table[N_MEASURED] = {{.form = {.shape = NULL}}};
     dcpk_status st = DCPK_OK;
@@ -267,8 +277,8 @@ dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
     return st;
 }
 
-dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                           uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
+static dcpk_status dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                             uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
 {
     const struct dcpk_item_form form = chunk_form(&out->tensors[chunk->tensor], chunk);
 
@@ -297,17 +307,12 @@ static dcpk_status carry_over(const struct dcpk_output *out, const struct dcpk_o
     return st == DCPK_OK ? dcpk_bytes_status(bytes, err) : st;
 }
 
-dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
-                            struct dcpk_bytes *bytes, struct dcpk_error *err)
+static dcpk_status dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                              struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (payload->source != NULL)
         return carry_over(out, payload->source, bytes, err);
-    st = dcpk_item_encode(payload->value, "archive", out->pickle_protocol, bytes, err);
-    if (st != DCPK_OK)
-        dcpk_context(err, "encoding an object");
-    return st;
+    return encode_value(out, payload->value, bytes, err);
 }
 
 static dcpk_status count_piece(void *context, const void *data, size_t n_bytes,
@@ -338,8 +343,8 @@ static dcpk_status write_piece(void *context, const void *data, size_t n_bytes,
 }
 
 /* Written twice, the first time to be measured: files are made at their full length. */
-dcpk_status dcpk_dcp_write_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
-                                 struct dcpk_error *err)
+static dcpk_status dcp_write_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
+                                   struct dcpk_error *err)
 {
     struct sequence file = {.sink = NULL};
     uint64_t n_bytes = 0;
@@ -358,15 +363,15 @@ dcpk_status dcpk_dcp_write_ahead(const struct dcpk_output *out, struct dcpk_fold
     return st;
 }
 
-dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                            struct dcpk_error *err)
+static dcpk_status dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                              struct dcpk_error *err)
 {
     (void)out;
     return dcpk_folder_show(folder, METADATA_NAME, err);
 }
 
 /* A data file that no key needs belongs to the tensors all the same. */
-static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+static bool dcp_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
     if (strcmp(name, METADATA_NAME) == 0 || dcpk_ends_with(name, ".distcp"))
         return true;
@@ -376,7 +381,7 @@ static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
     return false;
 }
 
-static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+static dcpk_status dcp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     bool is_folder;
     const dcpk_status st = dcpk_dcp_is_folder(store, &is_folder, err);
@@ -385,7 +390,7 @@ static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error
     return st;
 }
 
-static dcpk_status open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+static dcpk_status dcp_open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     return dcpk_dcp_open(ckpt, ckpt->state, err);
 }
@@ -393,33 +398,47 @@ static dcpk_status open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *e
 /*
  * The class MCoreMetadata is not kept: only core 0.15 can import it. Nor is its mcore_data then
  * where no tensor is flattened: with the plain class it is the mark of releases before 0.15.
+ * Megatron does not look at planner_data.
  */
-static void inherit(struct dcpk_output *out)
+static void dcp_inherit(struct dcpk_output *out)
 {
     const struct dcpk_dcp_info *info = out->source->state;
 
+    if (info->has_planner_data && out->format == &dcpk_format_dcp)
+        dcpk_checkpoint_note(out->source,
+                             "planner_data is written flat: what rebuilds nested dicts from it "
+                             "(dcp_to_torch_save) gives the keys as they are");
     out->omits_planner_data = !info->has_planner_data;
     out->has_mcore_data = info->has_mcore_data && !info->is_mcore_class;
 }
+
+const struct dcpk_format_reader dcpk_dcp_reader = {
+    .locate = dcp_locate,
+    .load_object = dcp_load_object,
+    .outline_object = dcp_outline_object,
+    .each_record = dcpk_dcp_each_record,
+    .is_own = dcp_is_own,
+};
+
+const struct dcpk_format_writer dcpk_dcp_writer = {
+    .lay_out = dcp_lay_out,
+    .frame = dcp_frame,
+    .encode = dcp_encode,
+    .write_ahead = dcp_write_ahead,
+    .finish = dcp_finish,
+};
+
+const struct dcpk_format_editor dcpk_dcp_editor = {.inherit = dcp_inherit};
 
 const struct dcpk_format dcpk_format_dcp = {
     .name = "dcp",
     .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
     .state_bytes = sizeof(struct dcpk_dcp_info),
-    .probe = probe,
-    .open = open_plain,
-    .locate = dcpk_dcp_locate,
-    .load_object = dcpk_dcp_load_object,
     .is_known = dcpk_pickle_is_known,
-    .outline_object = dcpk_dcp_outline_object,
-    .each_record = dcpk_dcp_each_record,
+    .probe = dcp_probe,
+    .open = dcp_open_plain,
     .check_whole = dcpk_dcp_check_whole,
-    .lay_out = dcpk_dcp_lay_out,
-    .frame = dcpk_dcp_frame,
-    .encode = dcpk_dcp_encode,
-    .write_ahead = dcpk_dcp_write_ahead,
-    .finish = dcpk_dcp_finish,
-    .container = &dcpk_format_dcp,
-    .inherit = inherit,
-    .is_own = is_own,
+    .reader = &dcpk_dcp_reader,
+    .writer = &dcpk_dcp_writer,
+    .editor = &dcpk_dcp_editor,
 };

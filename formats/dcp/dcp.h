@@ -6,7 +6,7 @@
 
 #include "lib/ckpt/format.h"
 
-/* What .metadata says beside tensors and objects. A format whose container is dcp keeps it as the
+/* What .metadata says beside tensors and objects. A format on this container keeps it as the
  * checkpoint's state. */
 struct dcpk_dcp_info {
     const char *torch_generation; /* from the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as
@@ -19,34 +19,21 @@ struct dcpk_dcp_info {
 /* Is there a .metadata? */
 dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err);
 
-/* The hooks of struct dcpk_format that every DCP folder shares. dcpk_dcp_open fills ckpt and info.
- */
+/* The open hook's work for every DCP folder: fills ckpt and info. */
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
                           struct dcpk_error *err);
-dcpk_status dcpk_dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                            const struct dcpk_reader *reader, struct dcpk_extent *where,
-                            struct dcpk_error *err);
-dcpk_status dcpk_dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                 struct dcpk_arena *arena, const struct dcpk_value **value,
-                                 struct dcpk_error *err);
-dcpk_status dcpk_dcp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                    struct dcpk_arena *arena, const struct dcpk_value **value,
-                                    struct dcpk_error *err);
+/* Items are torch.save archives in .distcp files, or .pt files. */
+extern const struct dcpk_format_reader dcpk_dcp_reader;
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  dcpk_take_record *take, void *context, struct dcpk_error *err);
-/* Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
- * MiB or more start at a multiple of 4096. */
-dcpk_status dcpk_dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err);
-dcpk_status dcpk_dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                           uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
-dcpk_status dcpk_dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
-                            struct dcpk_bytes *bytes, struct dcpk_error *err);
-/* Write .metadata, hidden (form of torch 2.4 and later, planner_data 1-tuples): every key of every
- * tensor and object. finish shows it. */
-dcpk_status dcpk_dcp_write_ahead(const struct dcpk_output *out, struct dcpk_folder *folder,
-                                 struct dcpk_error *err);
-dcpk_status dcpk_dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                            struct dcpk_error *err);
+/*
+ * Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
+ * MiB or more start at a multiple of 4096. Then .metadata with every key of every tensor and object
+ * (form of torch 2.4 and later, planner_data 1-tuples), written ahead and hidden, shown by finish.
+ */
+extern const struct dcpk_format_writer dcpk_dcp_writer;
+/* Of checkpoints whose state is a dcpk_dcp_info. */
+extern const struct dcpk_format_editor dcpk_dcp_editor;
 
 /*
  * The check_whole hook of a plain folder, whose state is its info: nothing in it is Megatron's

@@ -92,5 +92,8 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
  * file's stem in .pt files. protocol: 2 or 4. */
 dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
                              struct dcpk_bytes *out, struct dcpk_error *err);
+/* That as a file of an output, "<prefix>.pt" (dcpk_output_put_beside). */
+dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
+                                 const struct dcpk_value *value, struct dcpk_error *err);
 
 #endif

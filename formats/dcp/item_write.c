@@ -341,3 +341,21 @@ dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix,
     dcpk_free(storages.tensors);
     return st;
 }
+
+dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const char *name = dcpk_arena_printf(out->arena, err, "%s.pt", prefix);
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st;
+
+    if (name == NULL)
+        return err->status;
+    st = dcpk_item_encode(value, prefix, out->pickle_protocol, &bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_put_beside(out, name, bytes.data, bytes.n_bytes, err);
+    else
+        dcpk_context(err, "encoding '%s'", name);
+    dcpk_bytes_release(&bytes);
+    return st;
+}

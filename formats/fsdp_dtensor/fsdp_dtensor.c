@@ -160,28 +160,24 @@ static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
     return DCPK_OK;
 }
 
+static const struct dcpk_format_mapping mapping = {
+    .has_prefixes = true,
+    .to_model = dcpk_fsdp_to_model,
+    .from_model = dcpk_fsdp_from_model,
+    .request = dcpk_fsdp_request,
+    .match_layout = dcpk_fsdp_match_layout,
+};
+
 const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
-    .changed_by = "--target-dp or --make-vocab-size-divisible-by",
-    .has_prefixes = true,
     .state_bytes = sizeof(struct dcpk_dcp_info),
+    .is_known = dcpk_pickle_is_known,
     .probe = fd_probe,
     .open = fd_open,
-    .locate = dcpk_dcp_locate,
-    .load_object = dcpk_dcp_load_object,
-    .is_known = dcpk_pickle_is_known,
-    .outline_object = dcpk_dcp_outline_object,
-    .each_record = dcpk_dcp_each_record,
     .check_whole = fd_check_whole,
-    .to_model = dcpk_fsdp_to_model,
-    .match_layout = dcpk_fsdp_match_layout,
-    .request = dcpk_fsdp_request,
-    .from_model = dcpk_fsdp_from_model,
-    .lay_out = dcpk_dcp_lay_out,
-    .frame = dcpk_dcp_frame,
-    .encode = dcpk_dcp_encode,
-    .write_ahead = dcpk_dcp_write_ahead,
-    .finish = dcpk_dcp_finish,
-    .container = &dcpk_format_dcp,
+    .reader = &dcpk_dcp_reader,
+    .writer = &dcpk_dcp_writer,
+    .mapping = &mapping,
+    .editor = &dcpk_dcp_editor,
 };

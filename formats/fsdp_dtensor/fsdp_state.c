@@ -53,7 +53,7 @@ static dcpk_status load_shared(struct dcpk_model *model, struct dcpk_map *places
         *value = (const struct dcpk_value *)(uintptr_t)found;
         return DCPK_OK;
     }
-    st = model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+    st = dcpk_checkpoint_load_object(model->ckpt, object, model->arena, value, err);
     if (st == DCPK_OK)
         st = dcpk_map_put(places, key, strlen(key), (uint64_t)(uintptr_t)*value, &existed, &found,
                           err);
@@ -268,7 +268,7 @@ static dcpk_status load_named(struct dcpk_model *model, const char *key, enum ne
     if (object == NULL)
         return DCPK_OK;
     if (need == NEEDED)
-        return model->ckpt->format->load_object(model->ckpt, object, model->arena, value, err);
+        return dcpk_checkpoint_load_object(model->ckpt, object, model->arena, value, err);
     return dcpk_model_load(model, object, value, err);
 }
 

@@ -69,7 +69,7 @@ static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payloa
 
     x->is_carried[i] = true;
     if (!is_as_stored)
-        st = source->format->load_object(source, object, x->out->arena, &value, err);
+        st = dcpk_checkpoint_load_object(source, object, x->out->arena, &value, err);
     if (st == DCPK_OK)
         st = dcpk_output_add_payload(x->out, value, is_as_stored ? object : NULL, payload, err);
     if (dcpk_status_is_content(st)) {

@@ -272,7 +272,7 @@ static dcpk_status read_further(struct dcpk_model *model, const struct dcpk_valu
 dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *common;
-    dcpk_status st = model->ckpt->format->load_common(model->ckpt, model->arena, &common, err);
+    dcpk_status st = dcpk_checkpoint_load_common(model->ckpt, model->arena, &common, err);
 
     if (st != DCPK_OK)
         return st;

@@ -179,7 +179,7 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
         if (st != DCPK_OK)
             dcpk_context(err, "reading '%s'", COMMON_PT);
     } else if (object != NULL) {
-        st = dcpk_dcp_load_object(ckpt, object, arena, &v, err);
+        st = dcpk_checkpoint_load_object(ckpt, object, arena, &v, err);
         v = st == DCPK_OK && v->kind == DCPK_V_LIST ? dcpk_value_at(v, 0) : v;
     }
     if (st != DCPK_OK)
@@ -205,11 +205,6 @@ static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
     return st;
 }
 
-/* What the writer keeps: the common state that finish puts into common.pt; NULL: it is an item. */
-struct writing {
-    const struct dcpk_value *common;
-};
-
 /*
  * common.pt is what every release reads, also those that no longer write it (torch_dist.md 6);
  * generation C has an item instead, and then no release before 0.19 reads the folder.
@@ -230,25 +225,35 @@ static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_va
     return st == DCPK_OK ? dcpk_output_add_object(out, COMMON_STATE, payload, err) : st;
 }
 
+/* common.pt, then metadata.json, which makes the folder a checkpoint: its text is Megatron's
+ * (torch_dist.md 1.2). */
+static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *common,
+                             struct dcpk_error *err)
+{
+    static const char with_item[] = "{\"sharded_backend\": \"torch_dist\", "
+                                    "\"sharded_backend_version\": 1}";
+    static const char with_file[] = "{\"sharded_backend\": \"torch_dist\", "
+                                    "\"sharded_backend_version\": 1, "
+                                    "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+    const char *text = wants_item(out) ? with_item : with_file;
+
+    if (!wants_item(out) && dcpk_item_put_beside(out, "common", common, err) != DCPK_OK)
+        return err->status;
+    return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err);
+}
+
 static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
     const struct dcpk_value *common;
-    dcpk_status st =
-        w == NULL
-            ? err->status
-            : dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err);
 
-    if (st != DCPK_OK)
-        return st;
-    out->state = w;
+    if (dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err))
+        return err->status;
     out->common = common;
     out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (torch_dist.md 2.3) */
-    if (wants_item(out))
-        return put_common_item(out, common, err);
-    w->common = common;
-    return DCPK_OK;
+    if (wants_item(out) && put_common_item(out, common, err) != DCPK_OK)
+        return err->status;
+    return put_files(out, common, err);
 }
 
 /* The file is all that releases before core 0.19 read (torch_dist.md 1.1). */
@@ -256,12 +261,12 @@ static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has
                                    struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    const struct writing *w = loading->out == NULL ? NULL : loading->out->state;
     dcpk_status st = DCPK_OK;
 
-    if (w == NULL)
+    if (loading->out == NULL)
         st = dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err);
-    *has = w == NULL ? kind != DCPK_PATH_NOTHING : w->common != NULL;
+    *has = loading->out == NULL ? kind != DCPK_PATH_NOTHING
+                                : dcpk_output_has_beside(loading->out, COMMON_PT);
     return st;
 }
 
@@ -286,62 +291,23 @@ static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_er
     return st == DCPK_OK ? dcpk_megatron_request(loading, err) : st;
 }
 
-static dcpk_status put_common_file(const struct dcpk_output *out, const struct dcpk_value *common,
-                                   struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st = dcpk_item_encode(common, "common", out->pickle_protocol, &bytes, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_folder_put(folder, COMMON_PT, bytes.data, bytes.n_bytes, err);
-    dcpk_bytes_release(&bytes);
-    if (st != DCPK_OK)
-        dcpk_context(err, "writing '%s'", COMMON_PT);
-    return st;
-}
-
-/* metadata.json is what makes the folder a checkpoint: last of all. Its text is Megatron's
- * (torch_dist.md 1.2). */
-static dcpk_status td_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                             struct dcpk_error *err)
-{
-    static const char with_item[] = "{\"sharded_backend\": \"torch_dist\", "
-                                    "\"sharded_backend_version\": 1}";
-    static const char with_file[] = "{\"sharded_backend\": \"torch_dist\", "
-                                    "\"sharded_backend_version\": 1, "
-                                    "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
-    const struct writing *w = out->state;
-    const char *text = w->common == NULL ? with_item : with_file;
-    dcpk_status st = w->common == NULL ? DCPK_OK : put_common_file(out, w->common, folder, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_dcp_finish(out, folder, err);
-    return st == DCPK_OK
-               ? dcpk_folder_put(folder, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err)
-               : st;
-}
+static const struct dcpk_format_mapping mapping = {
+    .to_model = dcpk_megatron_to_model,
+    .from_model = td_from_model,
+    .request = td_request,
+};
 
 const struct dcpk_format dcpk_format_torch_dist = {
     .name = "torch_dist",
     .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
-    .changed_by = "--target-generation, --target-mesh or --make-vocab-size-divisible-by",
     .state_bytes = sizeof(struct dcpk_dcp_info),
+    .is_known = dcpk_pickle_is_known,
     .probe = td_probe,
     .open = td_open,
-    .locate = dcpk_dcp_locate,
-    .load_object = dcpk_dcp_load_object,
-    .is_known = dcpk_pickle_is_known,
-    .outline_object = dcpk_dcp_outline_object,
-    .each_record = dcpk_dcp_each_record,
     .load_common = td_load_common,
     .check_whole = td_check_whole,
-    .to_model = dcpk_megatron_to_model,
-    .request = td_request,
-    .from_model = td_from_model,
-    .lay_out = dcpk_dcp_lay_out,
-    .frame = dcpk_dcp_frame,
-    .encode = dcpk_dcp_encode,
-    .write_ahead = dcpk_dcp_write_ahead,
-    .finish = td_finish,
-    .container = &dcpk_format_dcp,
+    .reader = &dcpk_dcp_reader,
+    .writer = &dcpk_dcp_writer,
+    .mapping = &mapping,
+    .editor = &dcpk_dcp_editor,
 };

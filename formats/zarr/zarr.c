@@ -51,7 +51,7 @@ static dcpk_status zarr_load_object(struct dcpk_checkpoint *ckpt, const struct d
                                     struct dcpk_error *err)
 {
     const struct dcpk_value *bare = NULL;
-    dcpk_status st = dcpk_dcp_load_object(ckpt, object, arena, &bare, err);
+    dcpk_status st = dcpk_dcp_reader.load_object(ckpt, object, arena, &bare, err);
 
     return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
 }
@@ -61,7 +61,7 @@ static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_value *bare = NULL;
-    dcpk_status st = dcpk_dcp_outline_object(ckpt, object, arena, &bare, err);
+    dcpk_status st = dcpk_dcp_reader.outline_object(ckpt, object, arena, &bare, err);
 
     return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
 }
@@ -192,29 +192,43 @@ static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_
     return st == DCPK_OK ? dcpk_megatron_request(&old, err) : st;
 }
 
+/* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */
+static bool zarr_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* who copies the file runs into it */
+    enum dcpk_path_kind kind;
+
+    return dcpk_store_look(ckpt->store, name, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_FILE;
+}
+
+static const struct dcpk_format_reader reader = {
+    .locate = dcpk_zarr_locate,
+    .decode = dcpk_zarr_decode,
+    .load_object = zarr_load_object,
+    .outline_object = zarr_outline_object,
+    .each_record = dcpk_dcp_each_record,
+    .is_own = zarr_is_own,
+};
+
+static const struct dcpk_format_mapping mapping = {
+    .to_model = zarr_to_model,
+    .from_model = dcpk_zarr_from_model,
+    .request = zarr_request,
+};
+
 const struct dcpk_format dcpk_format_zarr = {
     .name = "zarr",
     .summary = "Megatron's zarr checkpoint (core 0.4 to 0.15)",
-    .changed_by = "--target-mesh or --make-vocab-size-divisible-by",
+    .last_release = "core-0.15",
     .state_bytes = sizeof(struct dcpk_zarr_state),
+    .is_known = dcpk_pickle_is_known,
     .probe = zarr_probe,
     .open = dcpk_zarr_open,
-    .locate = dcpk_zarr_locate,
-    .decode = dcpk_zarr_decode,
-    .last_release = "core-0.15",
-    .load_object = zarr_load_object,
-    .is_known = dcpk_pickle_is_known,
-    .outline_object = zarr_outline_object,
-    .each_record = dcpk_dcp_each_record,
+    .close = dcpk_zarr_close,
     .load_common = zarr_load_common,
     .check_whole = zarr_check_whole,
-    .close = dcpk_zarr_close,
-    .to_model = zarr_to_model,
-    .request = zarr_request,
-    .from_model = dcpk_zarr_from_model,
-    .lay_out = dcpk_zarr_lay_out,
-    .frame = dcpk_zarr_frame,
-    .encode = dcpk_zarr_encode,
-    .finish = dcpk_zarr_finish,
-    .container = &dcpk_zarr_arrays,
+    .reader = &reader,
+    .writer = &dcpk_zarr_writer,
+    .mapping = &mapping,
+    .editor = &dcpk_zarr_editor,
 };

@@ -108,8 +108,8 @@ static dcpk_status keep_object(struct dcpk_output *out, const struct dcpk_object
                       : dcpk_output_keep(out, to, out->source->files[object->place.file], err);
 }
 
-static dcpk_status keep(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
-                        struct dcpk_error *err)
+static dcpk_status zarr_keep(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
+                             struct dcpk_error *err)
 {
     dcpk_status st = check_keys(items, n, err);
 
@@ -122,30 +122,4 @@ static dcpk_status keep(struct dcpk_output *out, const struct dcpk_kept_item *it
     return st;
 }
 
-/* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */
-static bool is_own(const struct dcpk_checkpoint *ckpt, const char *name)
-{
-    struct dcpk_error ignored = DCPK_ERROR_INIT; /* who copies the file runs into it */
-    enum dcpk_path_kind kind;
-
-    return dcpk_store_look(ckpt->store, name, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_FILE;
-}
-
-static dcpk_status lay_out(struct dcpk_output *out, struct dcpk_error *err)
-{
-    for (size_t t = 0; t < out->n_tensors; t++)
-        if (dcpk_zarr_dtype_name(out->tensors[t].dtype) == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': zarr has no dtype for %s",
-                             out->tensors[t].keys[0], dcpk_dtype_name(out->tensors[t].dtype));
-    return dcpk_zarr_lay_out(out, err);
-}
-
-const struct dcpk_format dcpk_zarr_arrays = {
-    .name = "zarr arrays",
-    .summary = "arrays in folders, beside what they are kept with",
-    .lay_out = lay_out,
-    .frame = dcpk_zarr_frame,
-    .finish = dcpk_zarr_finish_arrays,
-    .is_own = is_own,
-    .keep = keep,
-};
+const struct dcpk_format_editor dcpk_zarr_editor = {.keep = zarr_keep};

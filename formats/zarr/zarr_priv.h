@@ -39,21 +39,10 @@ void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);
  */
 bool dcpk_zarr_is_shard(const char *name, size_t n, bool *is_short);
 
-/* What writes a zarr checkpoint of which arrays were changed: struct dcpk_format, `container`. */
-extern const struct dcpk_format dcpk_zarr_arrays;
+extern const struct dcpk_format_writer dcpk_zarr_writer;
+extern const struct dcpk_format_editor dcpk_zarr_editor;
 
-/* The writer's hooks. */
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err);
-dcpk_status dcpk_zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err);
-dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
-dcpk_status dcpk_zarr_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
-                             struct dcpk_bytes *bytes, struct dcpk_error *err);
-/* The .zarray of every tensor. */
-dcpk_status dcpk_zarr_finish_arrays(struct dcpk_output *out, struct dcpk_folder *folder,
-                                    struct dcpk_error *err);
-dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                             struct dcpk_error *err);
 
 #endif

@@ -16,11 +16,6 @@
 #define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh says how to cut */
 #define LEAST_BYTES (UINT64_C(1) << 20)  /* smaller ones only when the rows cannot be cut else */
 
-/* ckpt->state of the writer. */
-struct writing {
-    const struct dcpk_value *common; /* for common.pt */
-};
-
 /* The extents of a tensor's chunks: all of them are whole (cut_evenly, check_grid). */
 static void chunk_shape(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK_MAX_RANK])
 {
@@ -194,7 +189,7 @@ static dcpk_status bare_value(struct dcpk_output *out, const struct dcpk_out_obj
     dcpk_status st = DCPK_OK;
 
     if (payload->source != NULL)
-        st = out->source->format->load_object(out->source, payload->source, out->arena, &list, err);
+        st = dcpk_checkpoint_load_object(out->source, payload->source, out->arena, &list, err);
     if (st == DCPK_OK && dcpk_value_at(list, 0) == NULL)
         st = dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
     *value = st == DCPK_OK ? dcpk_value_at(list, 0) : dcpk_value_none();
@@ -232,21 +227,29 @@ static const char *find_impl(const struct dcpk_model *model)
     return strcmp(name, "local") == 0 ? "local" : "te";
 }
 
+/* metadata.json says what the folder is: last of all. */
+static dcpk_status put_files(struct dcpk_output *out, struct dcpk_error *err)
+{
+    static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
+                               "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+
+    if (dcpk_item_put_beside(out, "common", out->common, err) != DCPK_OK)
+        return err->status;
+    return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err);
+}
+
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    struct writing *w = dcpk_arena_alloc(out->arena, sizeof *w, err);
     dcpk_status st;
 
-    if (w == NULL)
-        return err->status;
     if (out->target.impl == NULL)
         out->target.impl = find_impl(model);
-    st = dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &w->common, err);
+    st = dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &out->common, err);
+    if (st == DCPK_OK)
+        st = put_files(out, err);
     if (st != DCPK_OK)
         return st;
-    out->state = w;
-    out->common = w->common;
     st = choose_keys(out, err);
     if (st == DCPK_OK)
         st = split_objects(out, err);
@@ -276,8 +279,9 @@ static dcpk_status add_file(struct dcpk_output *out, const char *name, uint64_t 
 }
 
 /* "<folder>/shard_0_4.pt": torch.save names the archive after the file, without its ending. */
-dcpk_status dcpk_zarr_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
-                             struct dcpk_bytes *bytes, struct dcpk_error *err)
+static dcpk_status zarr_encode(const struct dcpk_output *out,
+                               const struct dcpk_out_payload *payload, struct dcpk_bytes *bytes,
+                               struct dcpk_error *err)
 {
     const char *name = strrchr(out->files[payload->file].name, '/') + 1;
     const size_t n = strlen(name) - strlen(".pt");
@@ -304,7 +308,7 @@ static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_o
     st = add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0, &payload->file,
                   err);
     if (st == DCPK_OK)
-        st = dcpk_zarr_encode(out, payload, &bytes, err);
+        st = zarr_encode(out, payload, &bytes, err);
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&bytes, err);
     if (st == DCPK_OK) {
@@ -347,10 +351,14 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *c
     return add_file(out, chunk_name(out, chunk, extent, err), chunk->data_bytes, &chunk->file, err);
 }
 
-dcpk_status dcpk_zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
+static dcpk_status zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
+    for (size_t t = 0; t < out->n_tensors; t++)
+        if (dcpk_zarr_dtype_name(out->tensors[t].dtype) == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': zarr has no dtype for %s",
+                             out->tensors[t].keys[0], dcpk_dtype_name(out->tensors[t].dtype));
     for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
         st = place_object(out, &out->objects[i], err);
     for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
@@ -359,8 +367,8 @@ dcpk_status dcpk_zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 }
 
 /* A chunk file is the data and nothing else. */
-dcpk_status dcpk_zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                            uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
+static dcpk_status zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                              uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
 {
     (void)out;
     (void)chunk;
@@ -410,41 +418,18 @@ static dcpk_status put_array(struct dcpk_folder *folder, const struct dcpk_out_t
     return st;
 }
 
-static dcpk_status put_common(const struct dcpk_output *out, struct dcpk_folder *folder,
-                              struct dcpk_error *err)
+static dcpk_status zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
+                               struct dcpk_error *err)
 {
-    const struct writing *w = out->state;
-    struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st = dcpk_item_encode(w->common, "common", out->pickle_protocol, &bytes, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_folder_put(folder, DCPK_ZARR_COMMON_PT, bytes.data, bytes.n_bytes, err);
-    dcpk_bytes_release(&bytes);
-    if (st != DCPK_OK)
-        dcpk_context(err, "writing '%s'", DCPK_ZARR_COMMON_PT);
-    return st;
+    for (size_t t = 0; t < out->n_tensors; t++)
+        if (put_array(folder, &out->tensors[t], err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
 }
 
-dcpk_status dcpk_zarr_finish_arrays(struct dcpk_output *out, struct dcpk_folder *folder,
-                                    struct dcpk_error *err)
-{
-    dcpk_status st = DCPK_OK;
-
-    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++)
-        st = put_array(folder, &out->tensors[t], err);
-    return st;
-}
-
-dcpk_status dcpk_zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,
-                             struct dcpk_error *err)
-{
-    static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
-                               "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
-    dcpk_status st = dcpk_zarr_finish_arrays(out, folder, err);
-
-    if (st == DCPK_OK)
-        st = put_common(out, folder, err);
-    return st == DCPK_OK
-               ? dcpk_folder_put(folder, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err)
-               : st;
-}
+const struct dcpk_format_writer dcpk_zarr_writer = {
+    .lay_out = zarr_lay_out,
+    .frame = zarr_frame,
+    .encode = zarr_encode,
+    .finish = zarr_finish,
+};

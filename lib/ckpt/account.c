@@ -120,7 +120,7 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
 {
     dcpk_status st;
 
-    if (ckpt->format->to_model == NULL)
+    if (ckpt->format->mapping == NULL)
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,
             "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
@@ -130,7 +130,7 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     if (st != DCPK_OK)
         return st;
     (*model)->flags = flags;
-    if (ckpt->format->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
+    if (ckpt->format->mapping->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
         return err->status;
     tell_left_out(*model);
     return find_unknown(*model, err);

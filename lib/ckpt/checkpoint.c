@@ -175,6 +175,30 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(ckpt);
 }
 
+dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
+                                        const struct dcpk_object *object, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err)
+{
+    return ckpt->format->reader->load_object(ckpt, object, arena, value, err);
+}
+
+dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
+                                           const struct dcpk_object *object,
+                                           struct dcpk_arena *arena,
+                                           const struct dcpk_value **value, struct dcpk_error *err)
+{
+    return ckpt->format->reader->outline_object(ckpt, object, arena, value, err);
+}
+
+dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err)
+{
+    *value = NULL;
+    if (ckpt->format->load_common == NULL)
+        return DCPK_OK;
+    return ckpt->format->load_common(ckpt, arena, value, err);
+}
+
 dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_object, size_t index,
                                       const char *reason, struct dcpk_error *err)
 {

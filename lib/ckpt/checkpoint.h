@@ -200,8 +200,20 @@ dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tenso
 const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpoint *ckpt,
                                                        const struct dcpk_chunk *chunk);
 
+/* An object's value, its outline, the common state (*value NULL: there is none): format.h says more
+ * of each. Thread-safe for different arenas. */
+dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
+                                        const struct dcpk_object *object, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
+                                           const struct dcpk_object *object,
+                                           struct dcpk_arena *arena,
+                                           const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err);
+
 struct dcpk_extent;
-/* Where a chunk's elements lie, of a stored one or of a view: format->locate, then the run's part
+/* Where a chunk's elements lie, of a stored one or of a view: reader->locate, then the run's part
  * of it. Thread-safe. */
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                    const struct dcpk_reader *reader, struct dcpk_extent *where,

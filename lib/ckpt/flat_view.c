@@ -172,7 +172,7 @@ static dcpk_status locate_whole(struct dcpk_checkpoint *ckpt, const struct dcpk_
                                 struct dcpk_error *err)
 {
     if (dcpk_checkpoint_chunk_run(ckpt, chunk) == NULL)
-        return ckpt->format->locate(ckpt, chunk, reader, where, err);
+        return ckpt->format->reader->locate(ckpt, chunk, reader, where, err);
     *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file],
                                   .first_bytes = chunk->place.offset_bytes,
                                   .is_row_major = true};
@@ -189,7 +189,7 @@ dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dc
     dcpk_status st;
 
     if (run == NULL)
-        return ckpt->format->locate(ckpt, chunk, reader, where, err);
+        return ckpt->format->reader->locate(ckpt, chunk, reader, where, err);
     st = locate_whole(ckpt, run->of == DCPK_IN_PLACE ? chunk : &ckpt->chunks[run->of], reader,
                       where, err);
     if (st != DCPK_OK)

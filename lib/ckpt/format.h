@@ -20,7 +20,7 @@ struct dcpk_extent {
     bool is_row_major; /* the chunk is one run of bytes from first_bytes */
     bool is_zero;      /* the chunk was left out because all of it is zero: there are no bytes */
     /*
-     * Not 0: the chunk is encoded in the record below; format->decode gives so many bytes, in which
+     * Not 0: the chunk is encoded in the record below; reader->decode gives so many bytes, in which
      * first_bytes and the strides are places.
      */
     uint64_t decoded_bytes;
@@ -42,29 +42,15 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
 /* The most stored bytes of an object that load_object takes into memory. */
 #define DCPK_MOST_LOADED_BYTES ((uint64_t)1 << 30)
 
-struct dcpk_format {
-    const char *name;    /* what --from and --to accept */
-    const char *summary; /* one line of help */
-    /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
-    const char *last_release;
-    /* The options that write a checkpoint of this format anew in the same format, for a message:
-     * "--this or --that". NULL: it is not written. */
-    const char *changed_by;
-    bool has_prefixes;  /* of keys: other ones than its own may be told (told_model_prefix) */
-    size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
-
-    /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.
-     * Errors: DCPK_EIO, DCPK_ENOMEM, where no score would be one. */
-    dcpk_status (*probe)(struct dcpk_store *store, int *score, struct dcpk_error *err);
-    /* Fill ckpt from metadata alone; read no tensor bytes. */
-    dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+/* How the items of a container are read. Formats on one container share it. */
+struct dcpk_format_reader {
     /* Say where a chunk's elements lie. Asked when they are first needed, by several threads, each
      * with its reader (or NULL). */
     dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                           const struct dcpk_reader *reader, struct dcpk_extent *where,
                           struct dcpk_error *err);
     /* Optional, for encoded chunks: decode one whole chunk into out, the decoded_bytes that locate
-     * told. Thread-safe. */
+     * gave. Thread-safe. */
     dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,
                           struct dcpk_error *err);
     /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas.
@@ -83,38 +69,15 @@ struct dcpk_format {
      * check. Thread-safe. */
     dcpk_status (*each_record)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                dcpk_take_record *take, void *context, struct dcpk_error *err);
-    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there
-     * is none. */
-    dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                               const struct dcpk_value **value, struct dcpk_error *err);
-    /*
-     * Optional: is what a checkpoint of this format has beside its tensors and objects there, or
-     * that which its items say was there? Looks at names and metadata alone. Errors: DCPK_EFORMAT
-     * naming what is missing and the sign of it; DCPK_EIO where the system does not say.
-     */
-    dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
-    /* May an object item of this format hold this class, function or call? Anything else is kept
-     * out of what is written, since Python would import or call it on loading. */
-    bool (*is_known)(const char *module, const char *name);
-    /* Optional. Runs exactly once for each state allocated, also after open() failed. */
-    void (*close)(struct dcpk_checkpoint *ckpt);
+    /* Does the entry `name` of the folder belong to its tensors and objects? */
+    bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);
+};
 
-    /* This format's names and leaves -> the canonical view. NULL: cannot be converted from. */
-    dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
-                            struct dcpk_error *err);
-    /* Optional: hand over what loading->loaders ask a checkpoint of this format for, each thing
-     * once (lib/ckpt/request.h). NULL: no loader of it is known. */
-    dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
-    /*
-     * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
-     * registration) what more they show than dcpk_saved_layout_read finds. Sizes that they do not
-     * show stay as they are.
-     */
-    dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
-                                struct dcpk_error *err);
-    /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
-    dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
-                              struct dcpk_error *err);
+/*
+ * How the items of a container are written. Formats on one container share it: files of their own
+ * (common.pt, metadata.json) are the output's, dcpk_output_put_beside.
+ */
+struct dcpk_format_writer {
     /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there
      * already. */
     dcpk_status (*lay_out)(struct dcpk_output *out, struct dcpk_error *err);
@@ -132,28 +95,86 @@ struct dcpk_format {
      */
     dcpk_status (*write_ahead)(const struct dcpk_output *out, struct dcpk_folder *folder,
                                struct dcpk_error *err);
-    /* Write what makes the folder readable, last of all. */
+    /* Write what makes the items readable, behind all data. */
     dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
                           struct dcpk_error *err);
+};
 
+/* What the names and values of a format mean: between it and the canonical view. */
+struct dcpk_format_mapping {
+    bool has_prefixes; /* of keys: other ones than its own may be given (told_model_prefix) */
+    /* This format's names and leaves -> the canonical view. */
+    dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                            struct dcpk_error *err);
+    /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
+    dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
+                              struct dcpk_error *err);
+    /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
+     * (lib/ckpt/request.h). */
+    dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
-     * What writes a checkpoint of this format again when its keys or dtypes are changed
-     * (lib/exec/modify.h): a format without conventions of its own, whose writing hooks above and
-     * the two below count. NULL: it cannot be changed.
+     * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
+     * registration) what more they show than dcpk_saved_layout_read finds. Sizes that they do not
+     * show stay as they are.
      */
-    const struct dcpk_format *container;
-    /* Of a container, optional: the output keeps what the source's metadata says of the release
-     * that wrote it. The source's format has this container. */
+    dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
+                                struct dcpk_error *err);
+};
+
+/*
+ * What writes a checkpoint of this format again when its keys or dtypes are changed
+ * (lib/exec/modify.h), by the format's own writer.
+ */
+struct dcpk_format_editor {
+    /* Optional: the output keeps what the source's metadata says of the release that wrote it. */
     void (*inherit)(struct dcpk_output *out);
-    /* Of a container: does the entry `name` of the folder belong to its tensors and objects, so
-     * that it is not taken over as it is? */
-    bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);
     /*
-     * Of a container that has files for each item: check the new keys, and list the files of the
-     * items that stay as they are (dcpk_output_keep). NULL: items share files.
+     * Where items have files of their own: check the new keys, and list the files of the items that
+     * stay as they are (dcpk_output_keep). NULL: items share files.
      */
     dcpk_status (*keep)(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
                         struct dcpk_error *err);
 };
+
+/* A format: what it is, how a folder of it is opened, and the tables that work on it. */
+struct dcpk_format {
+    const char *name;    /* what --from and --to accept */
+    const char *summary; /* one line of help */
+    /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
+    const char *last_release;
+    size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
+    /* May an object item of this format hold this class, function or call? Anything else is kept
+     * out of what is written, since Python would import or call it on loading. */
+    bool (*is_known)(const char *module, const char *name);
+
+    /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.
+     * Errors: DCPK_EIO, DCPK_ENOMEM, where no score would be one. */
+    dcpk_status (*probe)(struct dcpk_store *store, int *score, struct dcpk_error *err);
+    /* Fill ckpt from metadata alone; read no tensor bytes. */
+    dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    /* Optional. Runs exactly once for each state allocated, also after open() failed. */
+    void (*close)(struct dcpk_checkpoint *ckpt);
+    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there
+     * is none. */
+    dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err);
+    /*
+     * Optional: is what a checkpoint of this format has beside its tensors and objects there, or
+     * that which its items say was there? Looks at names and metadata alone. Errors: DCPK_EFORMAT
+     * naming what is missing and the sign of it; DCPK_EIO where the system does not say.
+     */
+    dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+    const struct dcpk_format_reader *reader;
+    const struct dcpk_format_writer *writer;   /* NULL: it is not written */
+    const struct dcpk_format_mapping *mapping; /* NULL: it cannot be converted */
+    const struct dcpk_format_editor *editor;   /* NULL: its keys cannot be changed */
+};
+
+/* Can a conversion write it? */
+static inline bool dcpk_format_is_target(const struct dcpk_format *format)
+{
+    return format->mapping != NULL && format->mapping->from_model != NULL;
+}
 
 #endif

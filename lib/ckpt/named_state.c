@@ -85,8 +85,8 @@ static dcpk_status load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *
                         struct dcpk_error *err)
 {
     if (object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
-        return ckpt->format->outline_object(ckpt, object, arena, value, err);
-    return ckpt->format->load_object(ckpt, object, arena, value, err);
+        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
+    return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
 }
 
 /* Dots come before all other bytes, so that what is under a name stands together behind it. */
@@ -251,7 +251,7 @@ dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name
     (void)take_part(name, DCPK_COMMON_NAME, strlen(DCPK_COMMON_NAME), &rest);
     if (ckpt->format->load_common == NULL)
         return find_object(ckpt, rest, arena, state, err);
-    st = ckpt->format->load_common(ckpt, arena, &common, err);
+    st = dcpk_checkpoint_load_common(ckpt, arena, &common, err);
     if (st == DCPK_OK && common != NULL)
         walk(common, name, rest, state);
     return st;
@@ -304,7 +304,7 @@ dcpk_status dcpk_named_state_list(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 
     if (ckpt->format->load_common == NULL)
         return list_objects(ckpt, arena, names, err);
-    if (ckpt->format->load_common(ckpt, arena, &common, err) != DCPK_OK)
+    if (dcpk_checkpoint_load_common(ckpt, arena, &common, err) != DCPK_OK)
         return err->status;
     return list_members(common, arena, names, err);
 }

@@ -41,6 +41,7 @@ void dcpk_output_free(struct dcpk_output *out)
     dcpk_free(out->chunks);
     dcpk_free(out->files);
     dcpk_free(out->kept);
+    dcpk_free(out->beside);
     dcpk_arena_free(out->arena);
     dcpk_free(out);
 }
@@ -71,7 +72,7 @@ static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_valu
         arena = dcpk_arena_new(0, err);
         if (arena == NULL)
             return err->status;
-        st = out->source->format->outline_object(out->source, source, arena, &value, err);
+        st = dcpk_checkpoint_outline_object(out->source, source, arena, &value, err);
     }
     if (st == DCPK_OK)
         st = dcpk_value_find_unknown(value, out->format->is_known, &found, &module, &name, err);
@@ -166,6 +167,27 @@ dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct d
     if (st == DCPK_OK)
         out->kept[out->n_kept++] = (struct dcpk_kept_file){.name = name, .source = source};
     return st;
+}
+
+dcpk_status dcpk_output_put_beside(struct dcpk_output *out, const char *name, const void *data,
+                                   size_t n_bytes, struct dcpk_error *err)
+{
+    void *copy = dcpk_arena_alloc(out->arena, n_bytes, err);
+
+    if (copy == NULL ||
+        dcpk_grow(&out->beside, &out->beside_capacity, out->n_beside, sizeof *out->beside, err))
+        return err->status;
+    memcpy(copy, data, n_bytes);
+    out->beside[out->n_beside++] = (struct dcpk_beside_file){name, copy, n_bytes};
+    return DCPK_OK;
+}
+
+bool dcpk_output_has_beside(const struct dcpk_output *out, const char *name)
+{
+    for (size_t i = 0; i < out->n_beside; i++)
+        if (strcmp(out->beside[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const char *key,

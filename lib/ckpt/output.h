@@ -74,6 +74,13 @@ struct dcpk_kept_file {
     struct dcpk_source *source;
 };
 
+/* A small file beside the tensors and objects (common.pt, metadata.json), written last of all. */
+struct dcpk_beside_file {
+    const char *name;
+    const void *data;
+    size_t n_bytes;
+};
+
 /* A tensor or an object of the source that stays, by its new key. */
 struct dcpk_kept_item {
     const char *name;
@@ -122,7 +129,6 @@ struct dcpk_output {
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
-    void *state;                     /* the writer's own, in the arena */
     const struct dcpk_value *common; /* the common state that is kept in a file or an item of its
                                         own, set by from_model; NULL: there is none */
     int pickle_protocol;             /* of object payloads: 2 by default */
@@ -143,6 +149,8 @@ struct dcpk_output {
     size_t n_files, files_capacity;
     struct dcpk_kept_file *kept;
     size_t n_kept, kept_capacity;
+    struct dcpk_beside_file *beside; /* in the order in which they are written */
+    size_t n_beside, beside_capacity;
     struct dcpk_out_event *events, **events_end;
     uint64_t
         identity; /* hash of input and options, for ids that must not depend on time or place */
@@ -176,6 +184,10 @@ const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t pay
 /* name: lives in out->arena or the source's. */
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
                              struct dcpk_error *err);
+/* name: as above; data is copied. */
+dcpk_status dcpk_output_put_beside(struct dcpk_output *out, const char *name, const void *data,
+                                   size_t n_bytes, struct dcpk_error *err);
+bool dcpk_output_has_beside(const struct dcpk_output *out, const char *name);
 /* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of
  * paths, time or threads. */
 uint64_t dcpk_output_identity(const struct dcpk_output *out);

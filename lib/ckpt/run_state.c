@@ -89,7 +89,7 @@ static const struct dcpk_value *load_item(struct dcpk_checkpoint *ckpt, const ch
 
     if (object == NULL)
         return NULL;
-    if (ckpt->format->load_object(ckpt, object, arena, &value, &err) != DCPK_OK) {
+    if (dcpk_checkpoint_load_object(ckpt, object, arena, &value, &err) != DCPK_OK) {
         dcpk_checkpoint_note(ckpt, "'%s' cannot be read: %s", key, err.text);
         return NULL;
     }
@@ -101,9 +101,7 @@ static const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt, struct
     const struct dcpk_value *value = NULL;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    if (ckpt->format->load_common == NULL)
-        return NULL;
-    if (ckpt->format->load_common(ckpt, arena, &value, &err) != DCPK_OK) {
+    if (dcpk_checkpoint_load_common(ckpt, arena, &value, &err) != DCPK_OK) {
         dcpk_checkpoint_note(ckpt, "the common state cannot be read: %s", err.text);
         return NULL;
     }

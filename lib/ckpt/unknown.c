@@ -102,9 +102,9 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     if (arena == NULL)
         return err->status;
     if (object == NULL)
-        st = ckpt->format->load_common(ckpt, arena, &value, err);
+        st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);
     else
-        st = ckpt->format->outline_object(ckpt, object, arena, &value, err);
+        st = dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err);
     if (st == DCPK_OK && value != NULL)
         st = dcpk_value_find_unknown(value, is_known, &found, &module, &name, err);
     if (st == DCPK_OK && found)
@@ -124,7 +124,7 @@ dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_kn
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
     dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
 
-    if (st == DCPK_OK && ckpt->format->load_common != NULL)
+    if (st == DCPK_OK)
         st = check_value(ckpt, NULL, is_known, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
         if (is_alias[ckpt->n_chunks + i])

@@ -25,7 +25,7 @@ struct beside {
 static bool is_compared_elsewhere(const struct dcpk_comparing *c,
                                   const struct dcpk_checkpoint *ckpt, const char *name)
 {
-    if (ckpt->format->container->is_own(ckpt, name) || strcmp(name, "common.pt") == 0)
+    if (ckpt->format->reader->is_own(ckpt, name) || strcmp(name, "common.pt") == 0)
         return true;
     return !c->same_format && strcmp(name, "metadata.json") == 0;
 }

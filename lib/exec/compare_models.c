@@ -270,9 +270,9 @@ static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_ob
     dcpk_status st = arena == NULL ? err->status : DCPK_OK;
 
     if (st == DCPK_OK && a != NULL)
-        st = c->a->format->load_object(c->a, a, arena, &x, err);
+        st = dcpk_checkpoint_load_object(c->a, a, arena, &x, err);
     if (st == DCPK_OK && b != NULL)
-        st = c->b->format->load_object(c->b, b, arena, &y, err);
+        st = dcpk_checkpoint_load_object(c->b, b, arena, &y, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, DCPK_COUNTS, NULL, err);
     dcpk_arena_free(arena);
@@ -361,7 +361,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
     dcpk_status st = DCPK_OK;
 
     if (is_past(a, LARGE_BYTES) && b != NULL && a->place.n_bytes == b->place.n_bytes &&
-        c->a->format->load_object == c->b->format->load_object)
+        c->a->format->reader == c->b->format->reader)
         st = compare_bytes(c, a, b, &same, err);
     if (st != DCPK_OK)
         return st;
@@ -385,9 +385,9 @@ static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *e
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)
         return err->status;
-    st = c->a->format->load_common(c->a, arena, &x, err);
+    st = dcpk_checkpoint_load_common(c->a, arena, &x, err);
     if (st == DCPK_OK)
-        st = c->b->format->load_common(c->b, arena, &y, err);
+        st = dcpk_checkpoint_load_common(c->b, arena, &y, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_dicts(c, "common", x, y, NULL, NULL, err);
     dcpk_arena_free(arena);
@@ -571,7 +571,7 @@ dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoin
     report->layout.end = &report->layout.first;
     a->told_bucket_elems = b->told_bucket_elems = options->bucket_elems;
     report->is_logical =
-        !options->as_stored && a->format->to_model != NULL && b->format->to_model != NULL;
+        !options->as_stored && a->format->mapping != NULL && b->format->mapping != NULL;
     report->arena = dcpk_arena_new(0, err);
     if (report->arena == NULL)
         return err->status;

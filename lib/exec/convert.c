@@ -68,16 +68,16 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
 
     if (st == DCPK_OK)
         st = dcpk_model_check_known(c->model, err);
-    if (st == DCPK_OK && from == c->options->to && !c->model->needs_rewrite &&
-        !changes_something(c->options))
-        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already; %s write it anew",
-                         from->name, from->changed_by);
+    c->is_unchanged = st == DCPK_OK && from == c->options->to && !c->model->needs_rewrite &&
+                      !changes_something(c->options);
+    if (c->is_unchanged)
+        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
     if (st == DCPK_OK)
         st = dcpk_rules_apply(c->model, &c->options->rules, err);
     if (st == DCPK_OK)
         st = name_iteration(c, err);
     if (st == DCPK_OK)
-        st = c->options->to->from_model(c->model, c->out, err);
+        st = c->options->to->mapping->from_model(c->model, c->out, err);
     return st;
 }
 
@@ -144,7 +144,7 @@ static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_err
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "--like-megatron-inspector converts torch_dist only, this is %s",
                          c->ckpt->format->name);
-    st = c->ckpt->format->load_common(c->ckpt, c->out->arena, &common, err);
+    st = dcpk_checkpoint_load_common(c->ckpt, c->out->arena, &common, err);
     if (st == DCPK_OK && common == NULL)
         st = dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
     return st == DCPK_OK ? dcpk_inspector_map(c->out, common, &options, err) : st;
@@ -174,7 +174,7 @@ static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
     struct dcpk_holding holding = {.format = c->out->format};
     dcpk_status st = DCPK_OK;
 
-    if (c->out->format->request != NULL)
+    if (c->out->format->mapping != NULL)
         st = dcpk_holding_of_output(&holding, c->out, err);
     if (st == DCPK_OK)
         st = dcpk_verdict_of_plan(&holding, &options, &c->verdict, err);
@@ -189,7 +189,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     dcpk_status st;
 
     c->options = options;
-    if (options->to->from_model == NULL)
+    if (!dcpk_format_is_target(options->to))
         return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
                          options->to->name);
     st = open_source(c, err);

@@ -101,7 +101,8 @@ static dcpk_status fill_entry(struct dcpk_decoded *d, struct entry *e,
 
     pthread_mutex_unlock(&d->mutex);
     e->data = dcpk_alloc((size_t)where->decoded_bytes, err);
-    st = e->data == NULL ? err->status : d->ckpt->format->decode(d->ckpt, e->chunk, e->data, err);
+    st = e->data == NULL ? err->status
+                         : d->ckpt->format->reader->decode(d->ckpt, e->chunk, e->data, err);
     pthread_mutex_lock(&d->mutex);
     if (st == DCPK_OK) {
         d->used_bytes -= e->charge_bytes - where->decoded_bytes;

@@ -61,7 +61,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_o
     made->progress = options->progress;
     made->ranks = options->ranks;
     made->unit_bytes = options->unit_bytes == 0 ? DCPK_UNIT_BYTES : options->unit_bytes;
-    if (ckpt->format->decode != NULL)
+    if (ckpt->format->reader->decode != NULL)
         decoded_bytes = memory_bytes / 2;
     memory_bytes -= decoded_bytes;
     made->n_located = choose_located(ckpt->n_chunks + ckpt->n_view_chunks, memory_bytes);

@@ -56,7 +56,7 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct dcpk_extent where = {0};
     const uint8_t *data;
-    dcpk_status st = ckpt->format->locate(ckpt, chunk, &worker->reader, &where, err);
+    dcpk_status st = ckpt->format->reader->locate(ckpt, chunk, &worker->reader, &where, err);
 
     if (st == DCPK_OK && where.has_crc32)
         st = check_record(c, worker, &where, err);
@@ -102,10 +102,10 @@ static dcpk_status check_large_object(struct checking *c, struct dcpk_worker *wo
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct object_check o = {.c = c, .worker = worker, .source = ckpt->files[object->place.file]};
     const struct dcpk_value *value;
-    dcpk_status st = ckpt->format->each_record(ckpt, object, check_object_record, &o, err);
+    dcpk_status st = ckpt->format->reader->each_record(ckpt, object, check_object_record, &o, err);
 
     if (st == DCPK_OK)
-        st = ckpt->format->outline_object(ckpt, object, arena, &value, err);
+        st = dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err);
     if (st == DCPK_OK)
         st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes - o.checked_bytes, err);
     return st;
@@ -124,7 +124,7 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
     if (object->place.n_bytes > worker->buffer_bytes) {
         st = check_large_object(c, worker, object, arena, err);
     } else {
-        st = ckpt->format->load_object(ckpt, object, arena, &value, err);
+        st = dcpk_checkpoint_load_object(ckpt, object, arena, &value, err);
         if (st == DCPK_OK)
             st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes, err);
     }

@@ -66,7 +66,7 @@ static dcpk_status hash_loaded(const struct one *o, struct dcpk_arena *arena,
     const struct dcpk_value_hashing hashing = {.most_nodes =
                                                    o->object->place.n_bytes + SHARED_NODES};
     const struct dcpk_value *value;
-    dcpk_status st = ckpt->format->load_object(ckpt, o->object, arena, &value, err);
+    dcpk_status st = dcpk_checkpoint_load_object(ckpt, o->object, arena, &value, err);
 
     return st == DCPK_OK ? dcpk_value_hash(value, &hashing, hash, err) : st;
 }
@@ -82,7 +82,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
                                                .most_nodes =
                                                    o->object->place.n_bytes + SHARED_NODES};
     const struct dcpk_value *value;
-    dcpk_status st = ckpt->format->outline_object(ckpt, o->object, arena, &value, err);
+    dcpk_status st = dcpk_checkpoint_outline_object(ckpt, o->object, arena, &value, err);
 
     if (st == DCPK_OK)
         st = dcpk_value_hash(value, &hashing, hash, err);

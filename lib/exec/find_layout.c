@@ -17,7 +17,7 @@ static dcpk_status match(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout 
     if (st != DCPK_OK)
         return st;
     model->flags = DCPK_MODEL_WEIGHTS_ONLY;
-    st = ckpt->format->to_model(ckpt, model, err);
+    st = ckpt->format->mapping->to_model(ckpt, model, err);
     if (st == DCPK_OK)
         st = dcpk_rules_canonical(model, err);
     if (st == DCPK_OK)
@@ -25,7 +25,7 @@ static dcpk_status match(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout 
     if (st == DCPK_OK)
         st = dcpk_rules_parallel(model, options.impl, err);
     if (st == DCPK_OK)
-        st = ckpt->format->match_layout(model, saved, err);
+        st = ckpt->format->mapping->match_layout(model, saved, err);
     dcpk_model_free(model);
     return st;
 }
@@ -36,7 +36,8 @@ dcpk_status dcpk_find_layout(struct dcpk_checkpoint *ckpt, struct dcpk_saved_lay
     struct dcpk_error why = DCPK_ERROR_INIT;
 
     dcpk_saved_layout_read(ckpt, saved);
-    if (ckpt->format->match_layout == NULL || match(ckpt, saved, &why) != DCPK_ENOMEM)
+    if (ckpt->format->mapping == NULL || ckpt->format->mapping->match_layout == NULL ||
+        match(ckpt, saved, &why) != DCPK_ENOMEM)
         return DCPK_OK;
     *err = why;
     return err->status;

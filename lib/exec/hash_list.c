@@ -167,12 +167,10 @@ static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_lis
     struct dcpk_arena *arena;
     dcpk_status st;
 
-    if (ckpt->format->load_common == NULL)
-        return DCPK_OK;
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)
         return err->status;
-    st = ckpt->format->load_common(ckpt, arena, &value, err);
+    st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);
     if (st == DCPK_OK && value != NULL)
         st = dcpk_value_hash(value, &hashing, &item.hash, err);
     dcpk_arena_free(arena);

@@ -248,7 +248,7 @@ static dcpk_status output_value(struct dcpk_holding *h, const char *key, struct 
         *value = payload->value;
         return payload->value != NULL
                    ? DCPK_OK
-                   : h->ckpt->format->load_object(h->ckpt, payload->source, arena, value, err);
+                   : dcpk_checkpoint_load_object(h->ckpt, payload->source, arena, value, err);
     }
     return DCPK_OK;
 }
@@ -264,16 +264,16 @@ dcpk_status dcpk_holding_value(struct dcpk_holding *h, const char *key, struct d
         return output_value(h, key, arena, value, err);
     if (!dcpk_map_get(map, key, strlen(key), &found))
         return DCPK_OK;
-    return h->ckpt->format->load_object(h->ckpt, &h->ckpt->objects[found], arena, value, err);
+    return dcpk_checkpoint_load_object(h->ckpt, &h->ckpt->objects[found], arena, value, err);
 }
 
 dcpk_status dcpk_holding_common(struct dcpk_holding *h, struct dcpk_arena *arena,
                                 const struct dcpk_value **common, struct dcpk_error *err)
 {
-    *common = h->out == NULL ? NULL : h->out->common;
-    if (h->out != NULL || h->ckpt->format->load_common == NULL)
-        return DCPK_OK;
-    return h->ckpt->format->load_common(h->ckpt, arena, common, err);
+    if (h->out == NULL)
+        return dcpk_checkpoint_load_common(h->ckpt, arena, common, err);
+    *common = h->out->common;
+    return DCPK_OK;
 }
 
 const char *dcpk_holding_name(const struct dcpk_holding *h, size_t tensor)

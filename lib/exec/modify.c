@@ -34,7 +34,7 @@ static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *e
                            &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, options->formats, NULL, &m->ckpt, err);
-    if (st == DCPK_OK && m->ckpt->format->container == NULL)
+    if (st == DCPK_OK && m->ckpt->format->editor == NULL)
         st = dcpk_fail(err, DCPK_EUNSUPPORTED,
                        "'%s' is %s, whose keys are not changed (convert it first)",
                        m->source.folder, m->ckpt->format->name);
@@ -128,9 +128,9 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     m->options = options;
     st = open_source(m, err);
     if (st == DCPK_OK)
-        st = dcpk_output_new(m->ckpt, m->ckpt->format->container, &m->out, err);
-    if (st == DCPK_OK && m->out->format->inherit != NULL)
-        m->out->format->inherit(m->out);
+        st = dcpk_output_new(m->ckpt, m->ckpt->format, &m->out, err);
+    if (st == DCPK_OK && m->out->format->editor->inherit != NULL)
+        m->out->format->editor->inherit(m->out);
     if (st == DCPK_OK)
         st = apply_edits(m, err);
     if (st == DCPK_OK)
@@ -142,9 +142,6 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     if (st != DCPK_OK)
         return st;
     m->out->identity = dcpk_output_identity(m->out);
-    if (m->ckpt->format == m->out->format && !m->out->omits_planner_data)
-        dcpk_checkpoint_note(m->ckpt, "planner_data is written flat: what rebuilds nested dicts "
-                                      "from it (dcp_to_torch_save) gives the keys as they are");
     if (judge(m, err) != DCPK_OK)
         return err->status;
     st = m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
@@ -179,7 +176,7 @@ static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *fo
     dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        if (!m->out->format->is_own(m->ckpt, names[i]))
+        if (!m->ckpt->format->reader->is_own(m->ckpt, names[i]))
             st = copy_beside(m, folder, names[i], err);
     dcpk_free(names);
     return st;
@@ -243,9 +240,9 @@ static dcpk_status finish(const struct making *making, struct dcpk_error *err)
     struct dcpk_output *out = making->m->out;
     dcpk_status st = DCPK_OK;
 
-    if (out->format->write_ahead != NULL)
-        st = out->format->write_ahead(out, making->folder, err);
-    return st == DCPK_OK ? out->format->finish(out, making->folder, err) : st;
+    if (out->format->writer->write_ahead != NULL)
+        st = out->format->writer->write_ahead(out, making->folder, err);
+    return st == DCPK_OK ? out->format->writer->finish(out, making->folder, err) : st;
 }
 
 /* The folder: a new one, one to go on with, or one that is there and to be compared. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* modify.h - a checkpoint with other keys or dtypes in the container it has: rename, remove, cast.
+/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove, cast.
  */
 #ifndef DCPK_LIB_EXEC_MODIFY_H
 #define DCPK_LIB_EXEC_MODIFY_H
@@ -44,7 +44,7 @@ struct dcpk_modification {
  * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
  * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
  * force; DCPK_EIO where there is no room for it (lib/exec/space.h); DCPK_EUNSUPPORTED for a format
- * without container.
+ * whose keys are not changed.
  */
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,

@@ -320,7 +320,7 @@ static dcpk_status keep_apart(struct dcpk_modification *m, struct dcpk_error *er
         if (kept[n++].is_rewritten)
             st = rewrite_apart(m, i, err);
     }
-    return st == DCPK_OK ? m->out->format->keep(m->out, kept, n, err) : st;
+    return st == DCPK_OK ? m->out->format->editor->keep(m->out, kept, n, err) : st;
 }
 
 dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *err)
@@ -328,5 +328,5 @@ dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *e
     if (m->n_items >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu keys, the limit is %" PRIu32, m->n_items,
                          UINT32_MAX - 1);
-    return m->out->format->keep == NULL ? keep_together(m, err) : keep_apart(m, err);
+    return m->out->format->editor->keep == NULL ? keep_together(m, err) : keep_apart(m, err);
 }

@@ -342,8 +342,7 @@ static void compare_rng(struct proof *p)
 static dcpk_status load_extra(const struct dcpk_model *model, size_t i, struct dcpk_arena *arena,
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
-    return model->ckpt->format->load_object(model->ckpt, model->extras[i].object, arena, value,
-                                            err);
+    return dcpk_checkpoint_load_object(model->ckpt, model->extras[i].object, arena, value, err);
 }
 
 /* A module's extra state must be the source's where the format keeps any; fsdp_dtensor does not. */

@@ -64,7 +64,8 @@ dcpk_status dcpk_told_apply(const struct dcpk_told *told, struct dcpk_checkpoint
     ckpt->told_bucket_elems = told->bucket_elems;
     ckpt->told_model_prefix = told->model_prefix;
     ckpt->told_state_prefix = told->state_prefix;
-    if ((told->model_prefix != NULL || told->state_prefix != NULL) && !ckpt->format->has_prefixes)
+    if ((told->model_prefix != NULL || told->state_prefix != NULL) &&
+        (ckpt->format->mapping == NULL || !ckpt->format->mapping->has_prefixes))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' was opened as %s, whose keys have no prefix that could be told",
                          dcpk_store_path(ckpt->store), ckpt->format->name);

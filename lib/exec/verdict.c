@@ -459,7 +459,7 @@ static dcpk_status ask(struct checking *c, const struct dcpk_check_options *opti
             check->arena, err, "no table says what loaders ask for of %s", expected.unknown);
     if (expected.unknown != NULL)
         return check->unknown == NULL ? err->status : DCPK_OK;
-    st = c->holding->format->request(&loading, err);
+    st = c->holding->format->mapping->request(&loading, err);
     return st == DCPK_OK ? find_unclaimed(c, err) : st;
 }
 
@@ -485,7 +485,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
-    if (holding->format->request == NULL)
+    if (holding->format->mapping == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: what loaders of this format ask for is not known",
                          holding->format->name);
@@ -512,7 +512,7 @@ dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
     struct dcpk_error why = DCPK_ERROR_INIT;
     dcpk_status st;
 
-    if (holding->format->request == NULL)
+    if (holding->format->mapping == NULL)
         return DCPK_OK;
     st = dcpk_check_run(holding, options, verdict, &why);
     if (st == DCPK_ENOMEM || st == DCPK_EIO || st == DCPK_ECANCELLED || verdict->arena == NULL) {

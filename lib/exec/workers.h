@@ -37,7 +37,7 @@ struct dcpk_exec {
     pthread_mutex_t locks[DCPK_LOCATED_LOCKS];
 };
 
-/* As format->locate, answered from memory where it can be. Thread-safe. Errors name the key. */
+/* As reader->locate, answered from memory where it can be. Thread-safe. Errors name the key. */
 dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *chunk,
                              const struct dcpk_reader *reader, struct dcpk_extent *where,
                              struct dcpk_error *err);

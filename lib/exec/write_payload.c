@@ -94,7 +94,7 @@ static dcpk_status encode_payload(struct dcpk_writing *w, const struct dcpk_out_
                                   struct run *run, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
-    dcpk_status st = w->out->format->encode(w->out, payload, &bytes, err);
+    dcpk_status st = w->out->format->writer->encode(w->out, payload, &bytes, err);
 
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&bytes, err);

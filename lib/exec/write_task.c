@@ -133,7 +133,8 @@ static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
     st = gather_box(w, worker, chunk, &box, data, err);
     if (st == DCPK_OK) {
         crc32 = dcpk_crc32(0, data, (size_t)chunk->data_bytes);
-        st = w->out->format->frame(w->out, chunk, crc32, item, data + chunk->data_bytes, err);
+        st = w->out->format->writer->frame(w->out, chunk, crc32, item, data + chunk->data_bytes,
+                                           err);
     }
     if (st != DCPK_OK)
         dcpk_context(err, "writing '%s'", tensor->keys[0]);
@@ -192,7 +193,7 @@ dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
     dcpk_status st;
 
     assert((uint64_t)chunk->lead_bytes + chunk->tail_bytes <= worker->buffer_bytes);
-    st = w->out->format->frame(w->out, chunk, crc32, lead, tail, err);
+    st = w->out->format->writer->frame(w->out, chunk, crc32, lead, tail, err);
     if (st == DCPK_OK)
         st = dcpk_write_out(worker, sink, chunk->offset_bytes, lead, chunk->lead_bytes, err);
     if (st == DCPK_OK)

@@ -72,7 +72,7 @@ dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
     w->exec = exec;
     w->out = out;
     w->folder = folder;
-    w->is_ahead = out->format->write_ahead == NULL;
+    w->is_ahead = out->format->writer->write_ahead == NULL;
     pthread_mutex_init(&w->mutex, NULL);
     dcpk_meter_begin(&w->meter, exec, total_bytes(out));
     st = dcpk_units_cut(out, exec->unit_bytes, &w->units, err);
@@ -109,7 +109,7 @@ static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
     if (w->is_ahead || dcpk_ranks_self(w->exec->ranks) != 0)
         return DCPK_OK;
     w->is_ahead = true;
-    return w->out->format->write_ahead(w->out, w->folder, err);
+    return w->out->format->writer->write_ahead(w->out, w->folder, err);
 }
 
 /* What is written ahead is the first task, beside which other threads begin with the units. */
@@ -179,6 +179,19 @@ static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+static dcpk_status write_beside(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < w->out->n_beside; i++) {
+        const struct dcpk_beside_file *file = &w->out->beside[i];
+
+        if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK) {
+            dcpk_context(err, "writing '%s'", file->name);
+            return err->status;
+        }
+    }
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *stats,
                                 struct dcpk_error *err)
 {
@@ -189,7 +202,9 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     if (st == DCPK_OK)
         st = write_ahead(w, err);
     if (st == DCPK_OK)
-        st = w->out->format->finish(w->out, w->folder, err);
+        st = w->out->format->writer->finish(w->out, w->folder, err);
+    if (st == DCPK_OK)
+        st = write_beside(w, err);
     w->meter_ended = true;
     st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
     if (st == DCPK_OK && stats != NULL) {

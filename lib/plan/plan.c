@@ -267,7 +267,7 @@ dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err)
     assert(out->n_chunks == 0);
     st = check_and_cut(out, err);
     if (st == DCPK_OK)
-        st = out->format->lay_out(out, err);
+        st = out->format->writer->lay_out(out, err);
     if (st == DCPK_OK)
         st = check_places(out, err);
     if (st != DCPK_OK)

@@ -367,7 +367,7 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
                 continue;
             }
             has_rerun = true;
-            st = ckpt->format->load_object(ckpt, object, m->out->arena, &value, err);
+            st = dcpk_checkpoint_load_object(ckpt, object, m->out->arena, &value, err);
             if (st == DCPK_OK && dcpk_value_at(value, 0) == NULL)
                 st = dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list", object->key);
             if (st == DCPK_OK)

@@ -131,7 +131,7 @@ static dcpk_status write_chunk(void *context, int worker, uint64_t i, struct dcp
         st = dcpk_fail(err, DCPK_ERANGE, "a frame of %" PRIu32 " bytes",
                        c->lead_bytes + c->tail_bytes);
     if (st == DCPK_OK)
-        st = dcpk_dcp_frame(m->out, c, crc, frame, frame + c->lead_bytes, err);
+        st = dcpk_dcp_writer.frame(m->out, c, crc, frame, frame + c->lead_bytes, err);
     if (st == DCPK_OK)
         st = dcpk_sink_write(sink, c->offset_bytes, frame, c->lead_bytes, err);
     if (st == DCPK_OK)
@@ -172,10 +172,10 @@ static dcpk_status write_metadata(struct dcpk_making *m, struct dcpk_folder *fol
     struct dcpk_source *source;
     char *json = NULL;
     size_t n_bytes;
-    dcpk_status st = dcpk_dcp_write_ahead(m->out, folder, err);
+    dcpk_status st = dcpk_dcp_writer.write_ahead(m->out, folder, err);
 
     if (st == DCPK_OK)
-        st = dcpk_dcp_finish(m->out, folder, err);
+        st = dcpk_dcp_writer.finish(m->out, folder, err);
     if (st == DCPK_OK)
         st = dcpk_store_find(m->golden->store, "metadata.json", &source, err);
     if (st == DCPK_OK)

@@ -156,7 +156,7 @@ dcpk_status dcpk_bench_add_common(struct dcpk_making *m, struct dcpk_folder *fol
 {
     struct dcpk_bytes bytes = {.data = NULL};
     const struct dcpk_value *common = NULL;
-    dcpk_status st = m->golden->format->load_common(m->golden, m->out->arena, &common, err);
+    dcpk_status st = dcpk_checkpoint_load_common(m->golden, m->out->arena, &common, err);
 
     if (st != DCPK_OK)
         return st;

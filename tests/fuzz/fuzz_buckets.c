@@ -184,13 +184,14 @@ static dcpk_status fuzz_outline(struct dcpk_checkpoint *ckpt, const struct dcpk_
     return DCPK_OK;
 }
 
+static const struct dcpk_format_reader reader = {.load_object = fuzz_load,
+                                                 .outline_object = fuzz_outline};
 static const struct dcpk_format format = {.name = "fuzz",
                                           .summary = "the input of this program",
                                           .state_bytes = sizeof(struct listed_state),
                                           .probe = listed_probe,
                                           .open = fuzz_open,
-                                          .load_object = fuzz_load,
-                                          .outline_object = fuzz_outline};
+                                          .reader = &reader};
 
 static void check_bucket(const struct dcpk_checkpoint *ckpt, const struct dcpk_bucket_list *list,
                          const struct dcpk_bucket *b)

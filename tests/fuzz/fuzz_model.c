@@ -67,11 +67,11 @@ static void convert(struct dcpk_checkpoint *ckpt, const struct choice *choice)
     if (st != DCPK_OK)
         abort();
     out->target = choice->target;
-    st = from->to_model(ckpt, model, &err);
+    st = from->mapping->to_model(ckpt, model, &err);
     if (st == DCPK_OK)
         st = dcpk_rules_apply(model, &choice->rules, &err);
     if (st == DCPK_OK)
-        st = to->from_model(model, out, &err);
+        st = to->mapping->from_model(model, out, &err);
     if (st == DCPK_OK)
         st = dcpk_plan_build(out, &err);
     if (st == DCPK_OK)

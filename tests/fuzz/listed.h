@@ -215,11 +215,13 @@ static inline dcpk_status listed_probe(struct dcpk_store *store, int *score, str
     return DCPK_OK;
 }
 
+static const struct dcpk_format_reader listed_reader = {.load_object = listed_load};
+
 /* The checkpoint of such a text, NULL where there is none, of a format whose fields are these. */
 #define LISTED_FORMAT                                                                              \
     .name = "listed", .summary = "the input of a fuzz target",                                     \
     .state_bytes = sizeof(struct listed_state), .probe = listed_probe, .open = listed_open,        \
-    .load_object = listed_load
+    .reader = &listed_reader
 
 static inline struct dcpk_checkpoint *listed_checkpoint(const struct dcpk_format *format,
                                                         const uint8_t *data, size_t n_bytes)

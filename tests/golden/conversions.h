@@ -85,7 +85,7 @@ static inline const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt,
     struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_value *common = NULL;
 
-    CHECK_OK(ckpt->format->load_common(ckpt, arena, &common, &err), "common state");
+    CHECK_OK(dcpk_checkpoint_load_common(ckpt, arena, &common, &err), "common state");
     CHECK(common != NULL, "common state");
     return common;
 }

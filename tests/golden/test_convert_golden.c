@@ -248,7 +248,7 @@ static void joined_rows_are_for_one_rank(void **state)
     CHECK_EQ_INT(model->n_rng, 1, "RNG states");
     model->rng[0].tp = 1;
     CHECK_OK(dcpk_output_new(source, dcpk_format_find("fsdp_dtensor"), &out, &err), "output");
-    CHECK_OK(out->format->from_model(model, out, &err), "from_model");
+    CHECK_OK(out->format->mapping->from_model(model, out, &err), "from_model");
     for (size_t i = 0; i < out->n_objects; i++) {
         const struct dcpk_value *value = out->payloads[out->objects[i].payload].value;
 

@@ -32,7 +32,7 @@ static struct dcpk_model *open_model(const char *name)
     CHECK_OK(dcpk_store_open(path, &store, &err), name);
     CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), name);
     CHECK_OK(dcpk_model_new(ckpt, &model, &err), name);
-    CHECK_OK(ckpt->format->to_model(ckpt, model, &err), name);
+    CHECK_OK(ckpt->format->mapping->to_model(ckpt, model, &err), name);
     return model;
 }
 

@@ -66,7 +66,7 @@ static void rules_cut_as_megatron_did(void **state)
 
         CHECK_OK(dcpk_model_new(ckpt, &model, &err), runs[r].name);
         model->flags = runs[r].optimizer ? 0 : DCPK_MODEL_WEIGHTS_ONLY;
-        CHECK_OK(ckpt->format->to_model(ckpt, model, &err), runs[r].name);
+        CHECK_OK(ckpt->format->mapping->to_model(ckpt, model, &err), runs[r].name);
         CHECK_OK(dcpk_rules_apply(model, &options, &err), runs[r].name);
         CHECK_EQ_INT(model->layout.tp, runs[r].tp, runs[r].name);
         for (size_t i = 0; i < model->n_tensors; i++) {
@@ -135,11 +135,11 @@ static void check_sample(const char *label, const struct dcpk_layout *mesh, unsi
     *n_tensors = *n_cut = 0;
     CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
     model->flags = flags;
-    CHECK_OK(ckpt->format->to_model(ckpt, model, &err), label);
+    CHECK_OK(ckpt->format->mapping->to_model(ckpt, model, &err), label);
     CHECK_OK(dcpk_rules_apply(model, &options, &err), label);
     CHECK_OK(dcpk_output_new(ckpt, ckpt->format, &out, &err), label);
     out->target.mesh = *mesh;
-    CHECK_OK(ckpt->format->from_model(model, out, &err), label);
+    CHECK_OK(ckpt->format->mapping->from_model(model, out, &err), label);
     check_output(out, n_tensors, n_cut);
     dcpk_output_free(out);
     dcpk_model_free(model);

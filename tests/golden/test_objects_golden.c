@@ -121,13 +121,13 @@ static void check_sample(const struct sample *s)
         const struct dcpk_object *o = &ckpt->objects[i];
 
         census.label = o->key;
-        CHECK_OK(ckpt->format->load_object(ckpt, o, arena, &value, &err), o->key);
+        CHECK_OK(dcpk_checkpoint_load_object(ckpt, o, arena, &value, &err), o->key);
         walk(&census, value, 0);
     }
     if (ckpt->format->load_common != NULL) {
         value = NULL;
         census.label = s->folder;
-        CHECK_OK(ckpt->format->load_common(ckpt, arena, &value, &err), s->folder);
+        CHECK_OK(dcpk_checkpoint_load_common(ckpt, arena, &value, &err), s->folder);
         if (value != NULL)
             walk(&census, value, 0);
         CHECK(value != NULL || strcmp(s->format, "fsdp_dtensor") == 0, s->folder);

@@ -298,9 +298,10 @@ static void ask(struct fixture *f, enum dcpk_release release)
         .value = no_value,
         .out = out,
     };
-    const void *common = "a file"; /* of a planned output, whose writer keeps it */
+    struct dcpk_beside_file common = {.name = "common.pt"}; /* of a planned output */
 
-    out->state = &common;
+    out->beside = &common;
+    out->n_beside = 1;
     f->loader = loading.loaders = dcpk_loader(
         release, strcmp(f->impl, "te") == 0 ? DCPK_LOADER_TE : DCPK_LOADER_LOCAL,
         strcmp(f->optimizer, "torch") == 0 ? DCPK_LOADER_TORCH_ADAM : DCPK_LOADER_TE_ADAM);
@@ -310,7 +311,7 @@ static void ask(struct fixture *f, enum dcpk_release release)
     f->unknown = expected.unknown;
     if (f->unknown != NULL)
         return;
-    CHECK_OK(format->request(&loading, &err), f->name);
+    CHECK_OK(format->mapping->request(&loading, &err), f->name);
     qsort(f->got.list, f->got.n, sizeof(struct item), compare_items);
 }
 

@@ -191,9 +191,9 @@ static void check_same_objects(struct dcpk_checkpoint *want, struct dcpk_checkpo
         if (strncmp(key, "common_state/", strlen("common_state/")) == 0)
             continue;
         CHECK(object != NULL, key);
-        CHECK_OK(want->format->load_object(want, original(want, i, rng_by_rank), arena, &a, &err),
+        CHECK_OK(dcpk_checkpoint_load_object(want, original(want, i, rng_by_rank), arena, &a, &err),
                  key);
-        CHECK_OK(got->format->load_object(got, object, arena, &b, &err), key);
+        CHECK_OK(dcpk_checkpoint_load_object(got, object, arena, &b, &err), key);
         CHECK(dcpk_value_equal(a, b), key);
     }
 }

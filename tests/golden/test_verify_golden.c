@@ -28,7 +28,7 @@ static dcpk_status flip_and_finish(struct dcpk_output *out, struct dcpk_folder *
     byte ^= 4;
     CHECK_EQ_INT(pwrite(fd, &byte, 1, at), 1, path);
     close(fd);
-    return dcpk_format_find(out->format->name)->finish(out, folder, err);
+    return dcpk_format_find(out->format->name)->writer->finish(out, folder, err);
 }
 
 /* Give a layer's weight to its neighbour and the other way round, as a wrong rule would. */
@@ -36,7 +36,7 @@ static dcpk_status swap_from_model(const struct dcpk_model *model, struct dcpk_o
                                    struct dcpk_error *err)
 {
     struct dcpk_out_tensor *layers[2] = {NULL, NULL}, kept;
-    dcpk_status st = dcpk_format_find("fsdp_dtensor")->from_model(model, out, err);
+    dcpk_status st = dcpk_format_find("fsdp_dtensor")->mapping->from_model(model, out, err);
 
     if (st != DCPK_OK)
         return st;
@@ -78,6 +78,8 @@ static bool exists(const char *path)
 static void test_damage(void **state)
 {
     struct dcpk_format flips = *dcpk_format_find("fsdp_dtensor"), swaps = flips;
+    struct dcpk_format_writer writer = *flips.writer;
+    struct dcpk_format_mapping mapping = *swaps.mapping;
     const struct {
         const char *label;
         const struct dcpk_format *to;
@@ -89,8 +91,10 @@ static void test_damage(void **state)
     };
 
     (void)state;
-    flips.finish = flip_and_finish;
-    swaps.from_model = swap_from_model;
+    writer.finish = flip_and_finish;
+    mapping.from_model = swap_from_model;
+    flips.writer = &writer;
+    swaps.mapping = &mapping;
     for (size_t i = 0; i < 2; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         const char *out = scratch(cases[i].label);

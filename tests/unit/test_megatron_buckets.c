@@ -248,8 +248,9 @@ static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     return DCPK_OK;
 }
 
+static const struct dcpk_format_reader buckets_reader = {.load_object = load_object};
 static const struct dcpk_format buckets_format = {
-    .name = "buckets", .probe = probe, .open = open_buckets, .load_object = load_object};
+    .name = "buckets", .probe = probe, .open = open_buckets, .reader = &buckets_reader};
 
 /* Common state with these args; dcpk_megatron_to_model asks for it. */
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

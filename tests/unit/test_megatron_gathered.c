@@ -390,13 +390,13 @@ static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
     return DCPK_OK;
 }
 
+static const struct dcpk_format_reader reader = {
+    .locate = locate, .load_object = load_object, .outline_object = load_object};
 static const struct dcpk_format format = {.name = "gathered",
                                           .probe = probe,
                                           .open = open_gathered,
-                                          .locate = locate,
-                                          .load_object = load_object,
-                                          .outline_object = load_object,
-                                          .load_common = load_common};
+                                          .load_common = load_common,
+                                          .reader = &reader};
 
 /* Open a variant and view it; the caller frees both. */
 static dcpk_status view_variant(const struct variant *v, struct dcpk_checkpoint **ckpt,

@@ -272,7 +272,7 @@ static struct dcpk_output *make_output(const int64_t *n_bytes, size_t n_chunks)
     CHECK_OK(dcpk_output_add_payload(out, dcpk_value_none(), NULL, &payload, &err), "output");
     CHECK_OK(dcpk_output_add_object(out, "obj", payload, &err), "output");
     CHECK_OK(dcpk_output_add_object(out, "obj.alias", payload, &err), "output");
-    CHECK_OK(dcpk_dcp_lay_out(out, &err), "output");
+    CHECK_OK(dcpk_dcp_writer.lay_out(out, &err), "output");
     return out;
 }
 

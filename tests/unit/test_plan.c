@@ -204,12 +204,14 @@ static void check_totals(const struct dcpk_output *out, enum dcpk_dtype dtype, c
 static void test_build(void **state)
 {
     static const int64_t shape_1_4_6[] = {1, 4, 6};
+    struct dcpk_format_writer writer = fake_writer;
     struct dcpk_format bent = fake_format;
     struct dcpk_checkpoint *ckpt;
     uint64_t seed = 1;
 
     (void)state;
-    bent.lay_out = bent_lay_out;
+    writer.lay_out = bent_lay_out;
+    bent.writer = &writer;
     fake_add(&fake, DCPK_F32, 2, shape_4_6, 0, &seed);
     fake_add(&fake, DCPK_F32, 3, shape_1_4_6, 0, &seed);
     ckpt = fake_open(&fake, "open");

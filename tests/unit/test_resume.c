@@ -55,6 +55,13 @@ static dcpk_status failing_finish(struct dcpk_output *out, struct dcpk_folder *f
     return fails_finish ? dcpk_fail(err, DCPK_EIO, "finish") : fake_finish(out, folder, err);
 }
 
+static const struct dcpk_format_writer failing_writer = {
+    .lay_out = fake_lay_out,
+    .frame = failing_frame,
+    .encode = fake_encode,
+    .write_ahead = failing_ahead,
+    .finish = failing_finish,
+};
 static struct dcpk_format failing_format;
 
 /* Every tensor as it is, and one payload. */
@@ -65,9 +72,7 @@ static struct dcpk_output *make_output(struct dcpk_checkpoint *ckpt)
     uint32_t payload;
 
     failing_format = fake_format;
-    failing_format.frame = failing_frame;
-    failing_format.write_ahead = failing_ahead;
-    failing_format.finish = failing_finish;
+    failing_format.writer = &failing_writer;
     CHECK_OK(dcpk_output_new(ckpt, &failing_format, &out, &err), "output");
     for (uint32_t t = 0; t < N_TENSORS; t++) {
         struct dcpk_piece *piece = dcpk_arena_array(out->arena, 1, sizeof *piece, &err);

@@ -361,7 +361,7 @@ static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_
     if (object == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "there is no item '%s': sizes of buckets are not recorded", key);
-    st = ckpt->format->load_object(ckpt, object, ckpt->arena, record, err);
+    st = dcpk_checkpoint_load_object(ckpt, object, ckpt->arena, record, err);
     if (st == DCPK_OK)
         *record = dcpk_value_at(*record, 0);
     return st;
