@@ -17,15 +17,15 @@
 /* While it is built: nodes by their path, and the paths by flat key. */
 struct builder {
     struct dcpk_arena *arena;
-    struct dcpk_node *root;
-    struct dcpk_map nodes, paths; /* -> struct dcpk_node *; -> pair of planner_data */
+    struct dcpk_state_node *root;
+    struct dcpk_map nodes, paths; /* -> struct dcpk_state_node *; -> pair of planner_data */
     const struct dcpk_value *planner_data;
     int64_t max_items; /* of a list */
     struct dcpk_bytes
         path; /* scratch: the path so far, one byte of type and a NUL around each component */
 };
 
-static void node_init(struct dcpk_node *node, enum dcpk_node_kind kind)
+static void node_init(struct dcpk_state_node *node, enum dcpk_node_kind kind)
 {
     node->kind = kind;
     node->first = NULL;
@@ -103,11 +103,12 @@ static dcpk_status check_path(const struct builder *b, const struct dcpk_value *
 
 /* The child of `parent` that `part` names, made as `kind` when it is new. b->path is the path up to
  * it. */
-static dcpk_status step(struct builder *b, struct dcpk_node *parent, const struct dcpk_value *part,
-                        enum dcpk_node_kind kind, struct dcpk_node **child, struct dcpk_error *err)
+static dcpk_status step(struct builder *b, struct dcpk_state_node *parent,
+                        const struct dcpk_value *part, enum dcpk_node_kind kind,
+                        struct dcpk_state_node **child, struct dcpk_error *err)
 {
     const bool is_index = part->kind == DCPK_V_INT;
-    struct dcpk_node *node;
+    struct dcpk_state_node *node;
     char *path;
     uint64_t found;
     bool existed;
@@ -126,7 +127,7 @@ static dcpk_status step(struct builder *b, struct dcpk_node *parent, const struc
     if (st != DCPK_OK)
         return st;
     if (dcpk_map_get(&b->nodes, (const char *)b->path.data, b->path.n_bytes, &found)) {
-        *child = (struct dcpk_node *)(uintptr_t)found;
+        *child = (struct dcpk_state_node *)(uintptr_t)found;
         return DCPK_OK;
     }
     node = dcpk_arena_alloc(b->arena, sizeof *node, err);
@@ -149,7 +150,7 @@ static dcpk_status step(struct builder *b, struct dcpk_node *parent, const struc
 static dcpk_status set_element(struct builder *b, const struct dcpk_value *path, const char *key,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
-    struct dcpk_node *node = b->root;
+    struct dcpk_state_node *node = b->root;
     dcpk_status st = check_path(b, path, err);
 
     b->path.n_bytes = 0;

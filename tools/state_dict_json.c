@@ -31,11 +31,11 @@ dcpk_status dcpk_state_dict_rename(struct dcpk_state_dict *dict, const char *rep
                                    struct dcpk_error *err)
 {
     struct dcpk_map seen = {0};
-    struct dcpk_node **link = &dict->root.first;
+    struct dcpk_state_node **link = &dict->root.first;
     dcpk_status st = DCPK_OK;
 
     while (*link != NULL && st == DCPK_OK) {
-        struct dcpk_node *node = *link;
+        struct dcpk_state_node *node = *link;
         char *name = replaced(dict->arena, node->name, replacement, err);
         uint64_t found;
         bool existed = false;
@@ -47,8 +47,8 @@ dcpk_status dcpk_state_dict_rename(struct dcpk_state_dict *dict, const char *rep
         st = dcpk_map_put(&seen, name, strlen(name), (uintptr_t)node, &existed, &found, err);
         node->name = name;
         if (existed) { /* its value goes to the place of the first, the node goes */
-            struct dcpk_node *first = (struct dcpk_node *)(uintptr_t)found;
-            struct dcpk_node *after = first->next;
+            struct dcpk_state_node *first = (struct dcpk_state_node *)(uintptr_t)found;
+            struct dcpk_state_node *after = first->next;
 
             *link = node->next;
             if (after == node)
@@ -202,20 +202,20 @@ static dcpk_status put_value(struct dcpk_json_out *j, const struct dcpk_value *v
     return refuse(v, err);
 }
 
-static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_node *node,
+static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_state_node *node,
                             struct dcpk_arena *arena, struct dcpk_error *err);
 
 /* A list's items arrive in the order of the metadata; holes are None, as torch fills them. */
-static dcpk_status put_list(struct dcpk_json_out *j, const struct dcpk_node *list,
+static dcpk_status put_list(struct dcpk_json_out *j, const struct dcpk_state_node *list,
                             struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const size_t n = (size_t)list->n_items;
-    const struct dcpk_node **items = dcpk_arena_array(arena, n, sizeof *items, err);
+    const struct dcpk_state_node **items = dcpk_arena_array(arena, n, sizeof *items, err);
     dcpk_status st = items == NULL ? err->status : DCPK_OK;
 
     if (st != DCPK_OK)
         return st;
-    for (const struct dcpk_node *c = list->first; c != NULL; c = c->next)
+    for (const struct dcpk_state_node *c = list->first; c != NULL; c = c->next)
         items[c->index] = c;
     dcpk_json_begin_array(j);
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
@@ -230,7 +230,7 @@ static dcpk_status put_list(struct dcpk_json_out *j, const struct dcpk_node *lis
 }
 
 /* Recursion no deeper than DCPK_MAX_PATH. */
-static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_node *node,
+static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_state_node *node,
                             struct dcpk_arena *arena, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -244,7 +244,7 @@ static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_node *nod
     if (node->kind == DCPK_NODE_LIST)
         return put_list(j, node, arena, err);
     dcpk_json_begin_object(j);
-    for (const struct dcpk_node *c = node->first; c != NULL && st == DCPK_OK; c = c->next) {
+    for (const struct dcpk_state_node *c = node->first; c != NULL && st == DCPK_OK; c = c->next) {
         dcpk_json_put_key(j, c->name);
         st = put_node(j, c, arena, err);
     }

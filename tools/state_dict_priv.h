@@ -13,19 +13,19 @@ enum dcpk_node_kind { DCPK_NODE_LEAF, DCPK_NODE_DICT, DCPK_NODE_LIST };
 
 /* A dict or list under construction, or a leaf. Lists keep their items in order of arrival, each
  * with its index. */
-struct dcpk_node {
+struct dcpk_state_node {
     enum dcpk_node_kind kind;
     const char *name; /* in a dict */
     int64_t index;    /* in a list */
     const char *key;  /* a leaf's: the flat key, for messages */
     const struct dcpk_value *value;
-    struct dcpk_node *first, **end, *next;
+    struct dcpk_state_node *first, **end, *next;
     int64_t n_items; /* of a list: 1 + the largest index */
 };
 
 struct dcpk_state_dict {
     struct dcpk_arena *arena;
-    struct dcpk_node root;
+    struct dcpk_state_node root;
 };
 
 #endif

@@ -79,10 +79,10 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
                             const struct dcpk_replay *replay, size_t s, size_t state,
                             uint32_t *index, struct dcpk_error *err)
 {
-    const struct dcpk_slot *slot = &replay->slots[s];
+    const struct dcpk_replay_slot *slot = &replay->slots[s];
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
-    const struct dcpk_slot_place *places = &replay->places[s * (size_t)replay->n_ranks];
+    const struct dcpk_replay_place *places = &replay->places[s * (size_t)replay->n_ranks];
     int64_t *shape =
         dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
     struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};

@@ -10,7 +10,7 @@
 
 static int compare_slots(const void *left, const void *right)
 {
-    const struct dcpk_slot *a = left, *b = right;
+    const struct dcpk_replay_slot *a = left, *b = right;
     const int order = dcpk_registered_compare(&a->reg, &b->reg);
 
     if (order != 0)
@@ -22,7 +22,7 @@ static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
                                struct dcpk_replay *replay, struct dcpk_error *err)
 {
     for (size_t s = 0; s < replay->n_slots; s++) {
-        struct dcpk_slot *slot = &replay->slots[s];
+        struct dcpk_replay_slot *slot = &replay->slots[s];
         const char *name =
             slot->is_output ? "output_layer.weight" : model->params[slot->param].name;
 

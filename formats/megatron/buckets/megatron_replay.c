@@ -42,7 +42,7 @@ static dcpk_status find_blocks(const struct dcpk_checkpoint *ckpt,
 /* The same, found once for all layers and experts of a stored tensor. */
 static dcpk_status find_stored_blocks(struct dcpk_model *model, struct dcpk_blocks **of_tensor,
                                       const struct dcpk_model_tensor *weight, int64_t tp,
-                                      struct dcpk_slot *slot, struct dcpk_error *err)
+                                      struct dcpk_replay_slot *slot, struct dcpk_error *err)
 {
     struct dcpk_blocks **stored = &of_tensor[weight->pieces->src];
     dcpk_status st = DCPK_OK;
@@ -57,7 +57,7 @@ static dcpk_status find_stored_blocks(struct dcpk_model *model, struct dcpk_bloc
 
 /* The chunk that holds a parameter, and how much of it one rank has. */
 static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cut,
-                             struct dcpk_blocks **of_tensor, struct dcpk_slot *slot,
+                             struct dcpk_blocks **of_tensor, struct dcpk_replay_slot *slot,
                              struct dcpk_error *err)
 {
     const struct dcpk_param *param = &model->params[slot->param];
@@ -89,7 +89,7 @@ static void add_copies(const struct dcpk_cut *cut, struct dcpk_replay *replay)
     const size_t n = replay->n_slots;
 
     for (size_t i = 0; i < n; i++) {
-        struct dcpk_slot copy = replay->slots[i];
+        struct dcpk_replay_slot copy = replay->slots[i];
 
         copy.is_copy = true;
         if (copy.reg.section == DCPK_EMBEDDING && cut->has_mtp && cut->mtp_chunk > 0) {
@@ -116,11 +116,11 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
     if (replay->slots == NULL)
         st = err->status;
     for (uint32_t p = 0; p < model->n_params && st == DCPK_OK; p++) {
-        struct dcpk_slot *slot = &replay->slots[replay->n_slots];
+        struct dcpk_replay_slot *slot = &replay->slots[replay->n_slots];
 
         if (model->params[p].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
             continue;
-        *slot = (struct dcpk_slot){.param = p};
+        *slot = (struct dcpk_replay_slot){.param = p};
         if (!dcpk_registered_find(model->params[p].name, replay->cut.spec, &slot->reg))
             st = dcpk_fail(err, DCPK_EUNSUPPORTED,
                            "the place of this parameter in the order of registration is not known");
@@ -158,7 +158,7 @@ struct buffer {
 };
 
 /* Does the buffer hold a part of this parameter? */
-static bool holds(const struct buffer *b, const struct dcpk_slot *slot)
+static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 {
     const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
     const struct dcpk_cut *cut = &b->replay->cut;
@@ -267,7 +267,7 @@ static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
 /* Lay one parameter behind the others. */
 static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
-    const struct dcpk_slot *slot = &b->replay->slots[s];
+    const struct dcpk_replay_slot *slot = &b->replay->slots[s];
     const char *name = b->model->params[slot->param].name;
     const struct dcpk_bucket *bucket;
     dcpk_status st = DCPK_OK;
@@ -288,7 +288,7 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
                          " begins at %" PRId64 " and does not fit",
                          bucket->key, bucket->n_elems, name, slot->n_elems, b->base + b->at);
     b->replay->places[s * (size_t)b->replay->n_ranks + (size_t)b->tp_rank] =
-        (struct dcpk_slot_place){b->bucket, b->base + b->at};
+        (struct dcpk_replay_place){b->bucket, b->base + b->at};
     if (bucket->form == DCPK_SLICED) {
         b->marks[b->n_marks++] = b->at;
         b->marks[b->n_marks++] = end;
@@ -396,7 +396,7 @@ static int64_t find_full(const struct buffer *b)
     if (cut->bucketing.n_buckets == 0)
         return cut->bucketing.n_elems;
     for (size_t s = 0; s < b->replay->n_slots; s++) {
-        const struct dcpk_slot *slot = &b->replay->slots[s];
+        const struct dcpk_replay_slot *slot = &b->replay->slots[s];
 
         if (slot->chunk % cut->pp == 0) /* on the first stage; each rank has as many experts */
             n_elems += slot->reg.expert < 0 ? slot->n_elems * cut->ep : slot->n_elems;
@@ -446,7 +446,7 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
     size_t end;
 
     for (size_t i = 0; i < n_places; i++)
-        replay->places[i] = (struct dcpk_slot_place){NO_BUCKET, 0};
+        replay->places[i] = (struct dcpk_replay_place){NO_BUCKET, 0};
     for (size_t first = 0; first < list->n && st == DCPK_OK; first = end) {
         const struct dcpk_bucket *head = &list->buckets[first];
         struct buffer b = {.model = model, .list = list, .replay = replay, .marks = marks};

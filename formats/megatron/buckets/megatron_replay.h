@@ -10,7 +10,7 @@
 #include "lib/ckpt/model.h"
 
 /* A parameter as the ranks hold it. */
-struct dcpk_slot {
+struct dcpk_replay_slot {
     uint32_t param;
     struct dcpk_registered reg;
     int64_t chunk;       /* of the model, that holds it */
@@ -21,7 +21,7 @@ struct dcpk_slot {
     const struct dcpk_blocks *blocks;
     int64_t n_elems; /* of one rank's part */
 };
-struct dcpk_slot_place {
+struct dcpk_replay_place {
     size_t bucket;
     int64_t first;
 };
@@ -29,11 +29,11 @@ struct dcpk_slot_place {
 struct dcpk_replay {
     struct dcpk_cut cut;
     const struct dcpk_replay_rules *rules; /* that fit */
-    struct dcpk_slot *slots;               /* in the order of registration */
+    struct dcpk_replay_slot *slots;        /* in the order of registration */
     size_t n_slots;
-    int64_t n_ranks;                /* the larger of tp and etp */
-    bool has_slices_only;           /* chunks do not tell where parameters begin (zarr) */
-    struct dcpk_slot_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
+    int64_t n_ranks;                  /* the larger of tp and etp */
+    bool has_slices_only;             /* chunks do not tell where parameters begin (zarr) */
+    struct dcpk_replay_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
 };
 
 /* Find the slots, in the order of model->params; replay->cut is there. In model->arena. Errors:

@@ -59,7 +59,7 @@ static bool holds_index(const struct dcpk_chunk *chunk, int rank, const int64_t 
 }
 
 /* The first elements of what rank r holds of a weight. */
-static dcpk_status read_weight(const struct dcpk_model *model, const struct dcpk_slot *slot,
+static dcpk_status read_weight(const struct dcpk_model *model, const struct dcpk_replay_slot *slot,
                                int64_t r, struct run *run, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
@@ -99,8 +99,8 @@ static bool is_near(double weight, double master)
            (isinf(weight) && fabs(master) > 60000) || fabs(weight - master) <= reach;
 }
 
-static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_slot *slot, int64_t r,
-                           const struct run *weight, const struct run *master,
+static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_replay_slot *slot,
+                           int64_t r, const struct run *weight, const struct run *master,
                            struct dcpk_error *err)
 {
     const int64_t n = weight->n < master->n ? weight->n : master->n;
@@ -124,8 +124,8 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_slo
 }
 
 /* One parameter of one rank, its master in that chunk of the checkpoint, from `first` on. */
-static dcpk_status sample(const struct dcpk_model *model, const struct dcpk_slot *slot, int64_t r,
-                          size_t chunk, int64_t first, struct dcpk_error *err)
+static dcpk_status sample(const struct dcpk_model *model, const struct dcpk_replay_slot *slot,
+                          int64_t r, size_t chunk, int64_t first, struct dcpk_error *err)
 {
     struct run weight = {.n = 0},
                master = {.n = slot->n_elems < SAMPLE_ELEMS ? slot->n_elems : SAMPLE_ELEMS};
@@ -149,8 +149,8 @@ dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk
     if (master == list->n_states)
         return dcpk_fail(err, DCPK_EFORMAT, "the buckets have no 'param', the fp32 masters");
     for (size_t i = 0; i < replay->n_slots * n_ranks && st == DCPK_OK; i += step) {
-        const struct dcpk_slot *slot = &replay->slots[i / n_ranks];
-        const struct dcpk_slot_place *place = &replay->places[i];
+        const struct dcpk_replay_slot *slot = &replay->slots[i / n_ranks];
+        const struct dcpk_replay_place *place = &replay->places[i];
         const int64_t r = (int64_t)(i % n_ranks);
 
         if (r < slot->blocks->n_ranks)
