@@ -28,6 +28,7 @@ struct dcpk_member_list {
     struct dcpk_member *members;
     size_t n, capacity;
     struct dcpk_map by_name;
+    uint64_t kept_bytes; /* of memory for members */
     uint64_t archive_bytes;
     uint64_t unpacked_bytes; /* of the temporary file */
     bool is_unpacked;        /* fd is the temporary file, not the archive */

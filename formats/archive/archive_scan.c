@@ -16,11 +16,15 @@
 #include "lib/base/checked.h"
 #include "lib/base/clock.h"
 
-#define MAX_FOLDERS      64u /* around a file; each is looked at for what makes it a checkpoint */
-#define MAX_READ_BYTES   ((size_t)1 << 20)
-#define MAX_MEMBERS      ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
-#define MAX_RATIO        1000u             /* unpacked to packed; FORMAT.md, "Limits" */
-#define FREE_BYTES       (UINT64_C(64) << 20)
+#define MAX_FOLDERS    64u /* around a file; each is looked at for what makes it a checkpoint */
+#define MAX_READ_BYTES ((size_t)1 << 20)
+#define MAX_MEMBERS    ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
+#define MAX_RATIO      1000u             /* unpacked to packed; FORMAT.md, "Limits" */
+#define FREE_BYTES     (UINT64_C(64) << 20)
+/* What is kept of members, here and in the store: twice the name, and the tables around it. */
+#define MEMBER_BYTES     300u
+#define FREE_KEPT_BYTES  (UINT64_C(32) << 20)
+#define MAX_KEPT         32u /* for each byte of the archive: a tar's header alone has 512 */
 #define PROGRESS_SECONDS 0.1
 
 /* A walk over the archive, of one of the two kinds. */
@@ -127,6 +131,23 @@ static const char *oddity_of(struct archive_entry *entry)
     return "a device, pipe or socket";
 }
 
+/* What is kept of all members so far is bounded by what the archive holds, and not by what it
+ * unpacks to. */
+static dcpk_status check_kept(struct dcpk_member_list *list, size_t n_name, struct dcpk_error *err)
+{
+    uint64_t limit_bytes;
+
+    list->kept_bytes += 2 * (uint64_t)n_name + MEMBER_BYTES;
+    if (!dcpk_mul_u64(list->archive_bytes, MAX_KEPT, &limit_bytes) ||
+        !dcpk_add_u64(limit_bytes, FREE_KEPT_BYTES, &limit_bytes) ||
+        list->kept_bytes <= limit_bytes)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "its names pass the limit of %" PRIu64 " bytes for an archive of %" PRIu64
+                     " at member %zu; if that is right, unpack it and give the folder",
+                     limit_bytes, list->archive_bytes, list->n);
+}
+
 static dcpk_status add_member(struct dcpk_member_list *list, const char *name, const char *oddity,
                               struct dcpk_member **member, struct dcpk_error *err)
 {
@@ -139,6 +160,8 @@ static dcpk_status add_member(struct dcpk_member_list *list, const char *name, c
         return dcpk_fail(err, DCPK_ERANGE, "it has more than %zu members", MAX_MEMBERS);
     if (n_name == 0)
         return dcpk_fail(err, DCPK_EFORMAT, "member %zu has no name", list->n);
+    if (check_kept(list, n_name, err) != DCPK_OK)
+        return err->status;
     if (dcpk_grow(&list->members, &list->capacity, list->n, sizeof *list->members, err) != DCPK_OK)
         return err->status;
     copy = dcpk_arena_strndup(list->arena, name, n_name, err);
@@ -330,6 +353,7 @@ static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *er
     dcpk_map_release(&list->by_name);
     list->by_name = (struct dcpk_map){0};
     list->n = 0;
+    list->kept_bytes = 0;
     dcpk_arena_free(list->arena);
     list->arena = dcpk_arena_new(0, err);
     return list->arena == NULL ? err->status : DCPK_OK;

@@ -67,5 +67,10 @@ if [ -w /dev/full ]; then
 fi
 head -c 150M /dev/zero | gzip -9 >zeros.gz
 head -c 150M /dev/zero >zeros && tar -cf - zeros | gzip -9 | gzip -9 >swells.tar.gz.gz && rm zeros zeros.gz
+# Names of 3856 bytes: 64 MB of memory for what is 200 KB when it is packed, and 37 MB when it is not.
+mkdir names && (cd names && touch {1..8000} && tar -cf ../names.tar --transform="s,^,$(printf '%0240d/' {1..16})," -- *) && rm -r names
+refused "8000 long names" 3 'no checkpoint among the 8000 files' names.tar
+gzip -9 names.tar
+refused "8000 long names, packed" 3 'names pass the limit of [0-9]+ bytes for an archive of [0-9]+' names.tar.gz
 refused "what swells" 3 'unpacks to more than [0-9]+ bytes, 1000 times' swells.tar.gz.gz
 exit 0

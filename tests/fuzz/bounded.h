@@ -16,6 +16,9 @@
 #define BOUNDED_BYTES        ((size_t)64 << 20)
 #define BOUNDED_BYTES_A_BYTE ((size_t)100)
 
+/* Set by a target: what a library takes beside that, whatever the size of the input; else 0. */
+extern size_t bounded_more_bytes;
+
 /* Seconds of processor time, all threads together; a sanitizer takes a multiple of them. */
 #define BOUNDED_SECONDS        1.0
 #define BOUNDED_SECONDS_A_BYTE 2e-6

@@ -25,6 +25,7 @@ static struct {
     bool is_running;
 } input;
 static struct bounded_cost most;
+__attribute__((weak)) size_t bounded_more_bytes;
 
 struct bounded_cost bounded_most(void)
 {
@@ -164,7 +165,7 @@ int __wrap_LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     int answer;
 
     input.n_bytes = n_bytes;
-    input.limit_bytes = BOUNDED_BYTES + BOUNDED_BYTES_A_BYTE * n_bytes;
+    input.limit_bytes = BOUNDED_BYTES + BOUNDED_BYTES_A_BYTE * n_bytes + bounded_more_bytes;
     input.live_bytes = atomic_load(&live_bytes);
     atomic_store(&peak_bytes, input.live_bytes);
     input.is_running = true;

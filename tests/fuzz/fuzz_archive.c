@@ -9,8 +9,12 @@
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
+#include "tests/fuzz/bounded.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+/* The largest window that zstd's decoder makes (zstd --long=27); libarchive sets no other limit. */
+size_t bounded_more_bytes = (size_t)129 << 20;
 
 /* What the store lists it must have; what it has can be read, whole and not past its end. */
 static void read_all(struct dcpk_store *store)
