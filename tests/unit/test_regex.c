@@ -106,7 +106,7 @@ static const struct {
     {"a", "", "a\xff", DCPK_EUNSUPPORTED, "searching the text 'a\xff': UTF-8 error"},
     /* 2^40 ways to fail */
     {"(a+)+$", "", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", DCPK_EUSAGE,
-     "needs more than 10000000 steps or 64 MiB for the text 'aaaa"},
+     "needs more than 10000000 steps or 16 MiB for the text 'aaaa"},
 };
 
 static void test_bad(void **state)
@@ -133,7 +133,7 @@ static void test_memory(void **state)
     (void)state;
     memset(text, 'a', n);
     text[n] = '\0';
-    CHECK_FAILS(replace("^(a|b)*$", "", text, &out, &err), DCPK_EUSAGE, "or 64 MiB", "memory");
+    CHECK_FAILS(replace("^(a|b)*$", "", text, &out, &err), DCPK_EUSAGE, "or 16 MiB", "memory");
     dcpk_bytes_release(&out);
     free(text);
 }
