@@ -2,19 +2,27 @@
 /* bridge_yaml.c - libyaml's document as inert values, bounded in depth and number. */
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "formats/bridge/bridge_priv.h"
 
-#define MAX_DEPTH  64
-#define MAX_VALUES 100000 /* of a configuration; an alias counts as often as it stands there */
+#define MAX_DEPTH   64
+#define MAX_VALUES  100000 /* of a configuration; an alias counts as often as it stands there */
+#define MAX_ANCHORS 1000   /* libyaml looks at all of them for each */
 
 struct reading {
     yaml_document_t document;
     struct dcpk_arena *arena;
     size_t n_values;
+};
+
+/* What stands in a text. */
+struct counts {
+    int depth;
+    size_t n_events, n_anchors;
 };
 
 static dcpk_status bad_syntax(const yaml_parser_t *parser, struct dcpk_error *err)
@@ -167,13 +175,72 @@ static dcpk_status read_node(struct reading *r, int index, int depth,
     return dcpk_fail(err, DCPK_EFORMAT, "YAML: a node of no kind");
 }
 
+/* Count one event of the text. */
+static dcpk_status count_event(const yaml_event_t *event, struct counts *c, struct dcpk_error *err)
+{
+    const size_t line = event->start_mark.line + 1;
+    const yaml_char_t *anchor = NULL;
+
+    if (event->type == YAML_SEQUENCE_START_EVENT)
+        anchor = event->data.sequence_start.anchor;
+    else if (event->type == YAML_MAPPING_START_EVENT)
+        anchor = event->data.mapping_start.anchor;
+    else if (event->type == YAML_SCALAR_EVENT)
+        anchor = event->data.scalar.anchor;
+    c->depth += event->type == YAML_SEQUENCE_START_EVENT || event->type == YAML_MAPPING_START_EVENT;
+    c->depth -= event->type == YAML_SEQUENCE_END_EVENT || event->type == YAML_MAPPING_END_EVENT;
+    c->n_anchors += anchor != NULL;
+    c->n_events++;
+    if (c->depth > MAX_DEPTH)
+        return dcpk_fail(err, DCPK_ERANGE, "YAML, line %zu: nested deeper than %d", line,
+                         MAX_DEPTH);
+    if (c->n_anchors > MAX_ANCHORS)
+        return dcpk_fail(err, DCPK_ERANGE, "YAML, line %zu: more than %d anchors", line,
+                         MAX_ANCHORS);
+    if (c->n_events > 2 * MAX_VALUES)
+        return dcpk_fail(err, DCPK_ERANGE, "YAML, line %zu: it has more than %d values", line,
+                         MAX_VALUES);
+    return DCPK_OK;
+}
+
+/*
+ * The text's depth and numbers are bounded before a document is made of it: libyaml has no limits
+ * of its own, takes hundreds of bytes for one of the text, and quadratic time for anchors.
+ */
+static dcpk_status check_events(const char *text, size_t n_bytes, struct dcpk_error *err)
+{
+    struct counts counts = {0};
+    yaml_parser_t parser;
+    yaml_event_t event;
+    bool is_last = false;
+    dcpk_status st = DCPK_OK;
+
+    if (!yaml_parser_initialize(&parser))
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
+    while (st == DCPK_OK && !is_last) {
+        if (!yaml_parser_parse(&parser, &event)) {
+            st = bad_syntax(&parser, err);
+            break;
+        }
+        /* Only the first document is read. */
+        is_last = event.type == YAML_STREAM_END_EVENT || event.type == YAML_DOCUMENT_END_EVENT;
+        st = count_event(&event, &counts, err);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return st;
+}
+
 dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_arena *arena,
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
     struct reading r = {.arena = arena};
     yaml_parser_t parser;
-    dcpk_status st;
+    dcpk_status st = check_events(text, n_bytes, err);
 
+    if (st != DCPK_OK)
+        return st;
     if (!yaml_parser_initialize(&parser))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
