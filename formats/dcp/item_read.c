@@ -56,7 +56,8 @@ static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
     if (!is_text(dcpk_value_at(pid, 0), "storage") || cls == NULL || cls->kind != DCPK_V_GLOBAL ||
         dcpk_value_as_str(key) == NULL || key->n == 0 || key->n > MAX_KEY_BYTES ||
         strspn(key->as.str, "0123456789") != key->n ||
-        !dcpk_value_as_int(dcpk_value_at(pid, 4), &numel) || numel < 0)
+        dcpk_value_as_str(dcpk_value_at(pid, 3)) == NULL ||
+        !dcpk_value_as_int(dcpk_value_at(pid, 4), &numel) || numel < 0 || pid->n != 5)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "a persistent id that is not ('storage', class, key, location, numel)");
     v = dcpk_arena_alloc(arena, sizeof *v, err);
@@ -167,21 +168,48 @@ static dcpk_status check_bounds(struct dcpk_rebuilt *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Calls of torch._utils; a _rebuild_parameter may be around them. */
-dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
+/* Nothing, a flag, an empty dict or a dtype: no call, no hook, no metadata such as {"neg": True}.
+ */
+static bool is_inert(const struct dcpk_value *v)
+{
+    return v->kind == DCPK_V_NONE || v->kind == DCPK_V_BOOL || v->kind == DCPK_V_INT ||
+           (v->kind == DCPK_V_DICT && v->n == 0) ||
+           (v->kind == DCPK_V_GLOBAL &&
+            dcpk_pickle_is_known(v->as.global.module, v->as.global.name));
+}
+
+/*
+ * The call says all of the tensor: torch would do nothing else to it (a state is set_(), metadata
+ * negates it), and nothing hides in arguments from `at` on, which are not looked at any further.
+ */
+static dcpk_status check_rest(const struct dcpk_value_object *call, size_t at, size_t most,
                               struct dcpk_error *err)
 {
-    const struct dcpk_value *args;
-    bool is_v3;
+    const struct dcpk_value *args = call->args;
+
+    if (call->state != NULL || call->n_items > 0 || call->n_pairs > 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor that is changed behind its %s",
+                         call->name);
+    if (args->n > most)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s with %zu arguments, at most %zu are known",
+                         call->name, args->n, most);
+    for (size_t i = at; i < args->n; i++)
+        if (!is_inert(args->as.items[i]))
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "argument %zu of %s is more than None, a flag, an empty dict or a dtype", i,
+                call->name);
+    return DCPK_OK;
+}
+
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has the
+ * dtype in front of the metadata. torch/_utils.py@2.11.0 */
+static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
+                             struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    const struct dcpk_value *args = call->args;
     dcpk_status st;
 
-    if (dcpk_value_is_object(v, "torch._utils", "_rebuild_parameter"))
-        v = dcpk_value_at(v->as.object->args, 0);
-    is_v3 = dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v3");
-    *is_tensor = is_v3 || dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v2");
-    if (!*is_tensor)
-        return DCPK_OK;
-    args = v->as.object->args;
     memset(r, 0, sizeof *r);
     st = read_storage(dcpk_value_at(args, 0), r, err);
     if (st == DCPK_OK && is_v3)
@@ -194,6 +222,26 @@ dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struc
     if (st == DCPK_OK)
         st = read_shape(dcpk_value_at(args, 2), dcpk_value_at(args, 3), r, err);
     return st == DCPK_OK ? check_bounds(r, err) : st;
+}
+
+/* Calls of torch._utils; a _rebuild_parameter may be around them. */
+dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *outer = v;
+    const bool is_parameter = dcpk_value_is_object(v, "torch._utils", "_rebuild_parameter");
+    bool is_v3;
+
+    if (is_parameter)
+        v = dcpk_value_at(v->as.object->args, 0);
+    is_v3 = dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v3");
+    *is_tensor = is_v3 || dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v2");
+    if (!*is_tensor)
+        return DCPK_OK;
+    if ((is_parameter && check_rest(outer->as.object, 1, 3, err)) ||
+        check_rest(v->as.object, 4, is_v3 ? 8 : 7, err))
+        return err->status;
+    return read_call(v->as.object, is_v3, r, err);
 }
 
 dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct dcpk_rebuilt *r,
@@ -216,13 +264,17 @@ dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct d
 }
 
 /* byteorder is absent (old: little) or "little"; version is there. torch/serialization.py@2.11.0
- * _load. */
+ * _load. With constants.pkl torch.load takes it for TorchScript, whose code it runs
+ * (_is_torchscript_zip). */
 static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *err)
 {
     const struct dcpk_zip_member *order = dcpk_zip_find(zip, "byteorder");
     const uint8_t *data;
     dcpk_status st;
 
+    if (dcpk_zip_find(zip, "constants.pkl") != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a TorchScript archive (it has a constants.pkl): its code is no data");
     if (dcpk_zip_find(zip, "version") == NULL && dcpk_zip_find(zip, ".data/version") == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "an archive without a version record: not torch.save's");

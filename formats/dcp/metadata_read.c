@@ -416,18 +416,37 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
     return DCPK_OK;
 }
 
+/* Also what is taken off again, or in attributes that are not read: torch unpickles all of it. */
+static dcpk_status keep_strange(struct dcpk_checkpoint *ckpt, const struct dcpk_pickle_name *n,
+                                struct dcpk_error *err)
+{
+    if (n->name == NULL)
+        return DCPK_OK;
+    ckpt->strange = *n->name == '\0'
+                        ? "what another call returns"
+                        : dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
+    if (ckpt->strange == NULL)
+        return err->status;
+    dcpk_checkpoint_note(ckpt, ".metadata names '%s', which Python would import or call on loading",
+                         ckpt->strange);
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err)
 {
     struct reading r = {.ckpt = ckpt, .info = info, .packed.ckpt = ckpt};
     const struct dcpk_pickle_consumer consumer = {
         .keys = dcpk_packed_keys, .take = dcpk_packed_take, .context = &r.packed};
-    const struct dcpk_pickle_options options = {.consumer = &consumer};
+    struct dcpk_pickle_name strange = {NULL, NULL};
+    const struct dcpk_pickle_options options = {.consumer = &consumer, .strange = &strange};
     const struct dcpk_value *root = NULL;
     dcpk_status st = dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err);
 
     if (st == DCPK_OK)
         st = read_root(&r, root, err);
+    if (st == DCPK_OK)
+        st = keep_strange(ckpt, &strange, err);
     dcpk_packed_release(&r.packed);
     dcpk_free(r.spans);
     return st;

@@ -52,12 +52,21 @@ struct dcpk_pickle_consumer {
     void *context;
 };
 
+/* A class or function that a pickle names; "" and "": what another call returns, called. */
+struct dcpk_pickle_name {
+    const char *module, *name;
+};
+
 struct dcpk_pickle_options {
     struct dcpk_pickle_limits limits;
     dcpk_pickle_persistent *persistent; /* NULL: BINPERSID is DCPK_EUNSUPPORTED */
     void *context;
     const struct dcpk_pickle_consumer *consumer; /* or NULL; not together with persistent */
     uint64_t base_bytes; /* added to offsets in messages: place of the pickle in its file */
+    /* NULL, or set on success to the first class or function named anywhere in the pickle that is
+     * not known, also where the value does not show it: Python would import it. It lives in the
+     * arena; name is NULL when there is none. */
+    struct dcpk_pickle_name *strange;
 };
 
 /*
@@ -70,7 +79,8 @@ struct dcpk_pickle_options {
  * TUPLE (of ints), collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its
  * own, as torch's state dicts may), builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") ->
  * BYTES, getattr(class, "Inner") -> GLOBAL "Class.Inner". Module names are those of Python 3
- * ("__builtin__" reads as "builtins"). NEWOBJ_EX with keywords becomes a REDUCE of
+ * ("__builtin__" reads as "builtins"). POP of more than a plain value is DCPK_EUNSUPPORTED: Python
+ * has made what it takes off. NEWOBJ_EX with keywords becomes a REDUCE of
  * copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container
  * that holds itself. A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could
  * tell which value counts. Memory: proportional to the pickle's bytes (limits); everything in

@@ -15,7 +15,8 @@ struct known {
  * distributed/checkpoint/{metadata,filesystem, planner}.py, _utils.py, storage.py,
  * _weights_only_unpickler.py; Megatron core_v0.6.0 to 0.19.0 dist_checkpointing/strategies/torch.py
  * and safe_globals.py; pickles of checkpoints that they wrote. "builtins" stands for Python 2's
- * "__builtin__" too.
+ * "__builtin__" too. None of them reaches further than itself: getattr on an object leads to any
+ * function there is, so it is none of them (on a class it is read as the nested class's name).
  */
 static const struct known known[] = {
     {"_codecs", "encode"},
@@ -24,7 +25,6 @@ static const struct known known[] = {
     {"builtins", "bytearray"},
     {"builtins", "bytes"},
     {"builtins", "frozenset"},
-    {"builtins", "getattr"},
     {"builtins", "set"},
     {"collections", "OrderedDict"},
     {"io", "BytesIO"},
@@ -106,6 +106,7 @@ static const struct known known[] = {
     {"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
     {"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
     {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    {"torch.distributed.checkpoint.filesystem", "_StoragePrefix"},
     {"torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
     {"torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"},
     {"torch.distributed.checkpoint.metadata", "Metadata"},
@@ -114,6 +115,7 @@ static const struct known known[] = {
     {"torch.distributed.checkpoint.metadata", "TensorProperties"},
     {"torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
     {"torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"},
+    {"torch.distributed.checkpoint.planner", "BytesIOWriteData"},
     {"torch.distributed.checkpoint.planner", "SavePlan"},
     {"torch.distributed.checkpoint.planner", "TensorWriteData"},
     {"torch.distributed.checkpoint.planner", "WriteItem"},

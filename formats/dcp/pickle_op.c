@@ -183,6 +183,8 @@ static dcpk_status op_mark(struct dcpk_pickle_machine *m, unsigned arg, struct d
     return DCPK_OK;
 }
 
+/* Python has made what is taken off: a call would have run, and nothing in the value would show it.
+ * (CPython writes POP only for containers that hold themselves.) */
 static dcpk_status op_pop(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
 {
     struct dcpk_value **items = NULL;
@@ -190,7 +192,14 @@ static dcpk_status op_pop(struct dcpk_pickle_machine *m, unsigned arg, struct dc
 
     if (arg != TO_THE_MARK && m->n_marks > 0 && m->n_stack == fence(m))
         arg = TO_THE_MARK; /* POP takes a bare MARK off too */
-    return pop_many(m, arg, &items, &n, err);
+    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (items[i]->kind == DCPK_V_GLOBAL || dcpk_node_is_container(items[i]))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "takes a %s off the stack again, which its value does not show",
+                             dcpk_builder_kind_name(items[i]->kind));
+    return DCPK_OK;
 }
 
 static dcpk_status op_dup(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)

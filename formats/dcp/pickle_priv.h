@@ -83,6 +83,7 @@ struct dcpk_builder {
     uint32_t
         at_bytes; /* of the opcode under way, set by the machine; nodes remember it for messages */
     uint64_t base_bytes;                              /* added to offsets in messages */
+    const struct dcpk_global_node *strange;           /* the first that is not known, or NULL */
     struct dcpk_value *none, *no, *yes, *empty_tuple; /* one node each, made when first needed */
     struct dcpk_value
         *recent_ints[DCPK_PICKLE_RECENT_INTS]; /* sizes and offsets repeat: share their nodes */

@@ -87,6 +87,12 @@ static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)
     return st;
 }
 
+static struct dcpk_pickle_name name_of(const struct dcpk_global_node *g)
+{
+    return g == NULL ? (struct dcpk_pickle_name){NULL, NULL}
+                     : (struct dcpk_pickle_name){g->v.as.global.module, g->v.as.global.name};
+}
+
 static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *arena,
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
@@ -107,6 +113,8 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
         st = dcpk_builder_move(&m->build, arena, &root, 1, err);
     if (st == DCPK_OK)
         *value = m->stack[0];
+    if (st == DCPK_OK && m->options->strange != NULL)
+        *m->options->strange = name_of(m->build.strange);
     dcpk_builder_release(&m->build);
     dcpk_memo_release(&m->memo);
     dcpk_pickle_input_release(&m->in);

@@ -344,7 +344,7 @@ dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
                           &existed, &other, err);
     if (st != DCPK_OK)
         return st;
-    if (existed)
+    if (existed || dcpk_map_get(&ckpt->object_by_key, tensor->key, strlen(tensor->key), &other))
         return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", tensor->key);
     ckpt->tensors[ckpt->n_tensors++] = *tensor;
     return DCPK_OK;

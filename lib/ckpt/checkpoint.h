@@ -116,6 +116,9 @@ struct dcpk_checkpoint {
     struct dcpk_map tensor_by_key; /* key -> index */
     struct dcpk_map object_by_key;
     struct dcpk_note *notes, **notes_end;
+    /* A class or function that the metadata names, "os.system", and no release writes: Python would
+     * import it, or call it, on opening the checkpoint. NULL: none. */
+    const char *strange;
     /* Told by the user once it is open, where no file does: elements of the DDP buckets of the run
      * that wrote it. 0: not told. */
     int64_t told_bucket_elems;

@@ -124,6 +124,11 @@ dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_kn
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
     dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
 
+    if (st == DCPK_OK && ckpt->strange != NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "the metadata names '%s', which no release writes; Python would import or "
+                       "call it on loading",
+                       ckpt->strange);
     if (st == DCPK_OK)
         st = check_value(ckpt, NULL, is_known, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {

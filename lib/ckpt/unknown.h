@@ -17,9 +17,9 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
                                     struct dcpk_error *err);
 
 /*
- * Load every object, aliases once, and the common state, and look through them: DCPK_EFORMAT names
- * the first thing that is_known refuses. stopped: asked after each; DCPK_ECANCELLED when it says
- * so.
+ * Load every object, aliases once, and the common state, and look through them and what the
+ * metadata was found to name: DCPK_EFORMAT names the first thing that is_known refuses. stopped:
+ * asked after each; DCPK_ECANCELLED when it says so.
  */
 dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
                               bool (*stopped)(void), struct dcpk_error *err);

@@ -52,4 +52,15 @@ printf '\x80\x02]r\xff\xff\xff\x7f.' | pickle "memo number 2^31 - 1" ''
 printf '\x80\x02j\xff\xff\xff\x7f.' | pickle "a memo number never set" 'byte 2'
 printf '\x80\xff.' | pickle "protocol 255" 'byte 0'
 printf '\x80\x020000.' | pickle "POP of nothing" 'byte 2'
+printf '\x80\x02cposix\nsystem\nX\x0b\0\0\0touch owned\x85R0N.' | pickle "POP of a call" 'takes a object off the stack'
+
+# An attribute that nothing reads: torch unpickles it all the same, so verify names it, and others note it.
+sample $tiny evil
+head -c -2 evil/.metadata >cut
+printf 'X\x04\0\0\0evilcposix\nsystem\nX\x0b\0\0\0touch owned\x85Rsb.' | cat cut - >evil/.metadata
+"$DCPKIT" verify evil >found 2>notes && echo "verify takes a call in an attribute of .metadata"
+grep -q "^pickles  *FAILED.*'posix\.system'" found || cat found
+"$DCPKIT" inspect evil 2>&1 >/dev/null | grep -q "note: \.metadata names 'posix\.system'" || echo "inspect does not note it"
+[ ! -e owned ] || echo "it was called"
+echo "a call in an attribute of .metadata: named"
 exit 0

@@ -117,7 +117,8 @@ static void put_ints(struct dcpk_bytes *b, const int64_t *numbers, int n)
     dcpk_bytes_u8(b, 't');
 }
 
-static void put_tensor(struct dcpk_bytes *b, const struct tensor_case *c)
+/* The call of a tensor up to its flags: four arguments. */
+static void put_call(struct dcpk_bytes *b, const struct tensor_case *c)
 {
     dcpk_bytes_printf(b, "ctorch._utils\n%s\n((", c->call);
     put_text(b, "storage");
@@ -129,6 +130,11 @@ static void put_tensor(struct dcpk_bytes *b, const struct tensor_case *c)
     put_int(b, c->offset);
     put_ints(b, c->shape, c->rank);
     put_ints(b, c->strides, c->rank);
+}
+
+static void put_tensor(struct dcpk_bytes *b, const struct tensor_case *c)
+{
+    put_call(b, c);
     dcpk_bytes_text(b, "\x89"
                        "ccollections\nOrderedDict\n)R");
     if (strcmp(c->storage, "UntypedStorage") == 0)
@@ -161,8 +167,9 @@ static void put_record(struct dcpk_bytes *b, struct dcpk_bytes *directory, const
     dcpk_bytes_text(directory, name);
 }
 
-static void put_archive(struct dcpk_bytes *b, const struct dcpk_bytes *pickle, size_t n_data,
-                        const char *byteorder)
+/* With a record `name`, "a/byteorder" say, that holds `text`; NULL: without. */
+static void put_archive_with(struct dcpk_bytes *b, const struct dcpk_bytes *pickle, size_t n_data,
+                             const char *name, const char *text)
 {
     static const uint8_t counting[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
                                          12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
@@ -172,9 +179,9 @@ static void put_archive(struct dcpk_bytes *b, const struct dcpk_bytes *pickle, s
 
     put_record(b, &directory, "a/data.pkl", pickle->data, pickle->n_bytes);
     put_record(b, &directory, "a/data/0", counting, n_data);
-    if (byteorder != NULL)
-        put_record(b, &directory, "a/byteorder", byteorder, strlen(byteorder));
-    n_records = (uint16_t)(n_records + (byteorder != NULL));
+    if (text != NULL)
+        put_record(b, &directory, name, text, strlen(text));
+    n_records = (uint16_t)(n_records + (text != NULL));
     put_record(b, &directory, "a/version", "3", 1);
     at = b->n_bytes;
     dcpk_bytes_put(b, directory.data, directory.n_bytes);
@@ -185,6 +192,12 @@ static void put_archive(struct dcpk_bytes *b, const struct dcpk_bytes *pickle, s
     dcpk_bytes_u32(b, (uint32_t)at);
     dcpk_bytes_u16(b, 0);
     dcpk_bytes_release(&directory);
+}
+
+static void put_archive(struct dcpk_bytes *b, const struct dcpk_bytes *pickle, size_t n_data,
+                        const char *byteorder)
+{
+    put_archive_with(b, pickle, n_data, "a/byteorder", byteorder);
 }
 
 static struct dcpk_store *make_store(const struct dcpk_bytes *b, struct dcpk_source **source)
@@ -325,6 +338,120 @@ static void reads_odd_tensors_and_refuses_hostile_ones(void **state)
             CHECK_EQ_INT(t.first_bytes - t.record_offset_bytes, c->first_bytes, c->label);
         }
         dcpk_store_close(store);
+        dcpk_bytes_release(&pickle);
+        dcpk_bytes_release(&archive);
+    }
+}
+
+/*
+ * What torch would do to a tensor, or run on the way, beyond the four arguments that say where its
+ * elements lie. Each text stands where the arguments end, or behind the call.
+ */
+static void refuses_what_torch_would_do_besides(void **state)
+{
+#define HOOKS "ccollections\nOrderedDict\n)R"
+#define RUNS  "cos\nsystem\n)R"
+    static const struct {
+        const char *label, *rest, *behind, *text;
+    } cases[] = {
+        {"as torch writes it", "\x89" HOOKS, "", NULL},
+        {"metadata None", "\x89" HOOKS "N", "", NULL},
+        {"a call for a flag", RUNS HOOKS, "", "argument 4 of _rebuild_tensor_v2"},
+        {"hooks", "\x89" RUNS, "", "argument 5 of _rebuild_tensor_v2"},
+        {"negated", "\x89" HOOKS "}U\x03neg\x88s", "", "argument 6 of _rebuild_tensor_v2"},
+        {"more arguments", "\x89" HOOKS "NN", "", "8 arguments, at most 7"},
+        {"a state, which is set_()", "\x89" HOOKS, "}b", "changed behind its _rebuild_tensor_v2"},
+        {"an item", "\x89" HOOKS, "K\x01K\x02s", "changed behind its _rebuild_tensor_v2"},
+        {"taken off again", "\x89" HOOKS, RUNS "0", "takes a object off the stack"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_item_range range = {.n_bytes = 0};
+        const struct dcpk_value *value;
+        struct dcpk_item_tensor t;
+        struct dcpk_store *store;
+
+        dcpk_bytes_put(&pickle, "\x80\x02", 2);
+        put_call(&pickle, &tensor_cases[0]);
+        dcpk_bytes_text(&pickle, cases[i].rest);
+        dcpk_bytes_text(&pickle, "tR");
+        dcpk_bytes_text(&pickle, cases[i].behind);
+        dcpk_bytes_u8(&pickle, '.');
+        put_archive(&archive, &pickle, 24, NULL);
+        store = make_store(&archive, &range.source);
+        range.n_bytes = archive.n_bytes;
+        if (cases[i].text == NULL) {
+            CHECK_OK(dcpk_item_read_tensor(&range, NULL, &t, &err), cases[i].label);
+            CHECK_OK(read_value(range.source, arena, &value, &err), cases[i].label);
+        } else {
+            CHECK_FAILS(dcpk_item_read_tensor(&range, NULL, &t, &err), DCPK_EUNSUPPORTED,
+                        cases[i].text, cases[i].label);
+            err = (struct dcpk_error)DCPK_ERROR_INIT;
+            CHECK_FAILS(read_value(range.source, arena, &value, &err), DCPK_EUNSUPPORTED,
+                        cases[i].text, cases[i].label);
+        }
+        dcpk_store_close(store);
+        dcpk_arena_free(arena);
+        dcpk_bytes_release(&pickle);
+        dcpk_bytes_release(&archive);
+    }
+}
+
+/* torch.load gives an archive with constants.pkl to TorchScript, which runs its code. */
+static void refuses_torchscript(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_value *value;
+    struct dcpk_source *source;
+    struct dcpk_store *store;
+
+    (void)state;
+    dcpk_bytes_put(&pickle, "\x80\x02N.", 4);
+    put_archive_with(&archive, &pickle, 0, "a/constants.pkl", "\x80\x02).");
+    store = make_store(&archive, &source);
+    CHECK_FAILS(read_value(source, arena, &value, &err), DCPK_EUNSUPPORTED, "TorchScript", "value");
+    dcpk_store_close(store);
+    dcpk_arena_free(arena);
+    dcpk_bytes_release(&pickle);
+    dcpk_bytes_release(&archive);
+}
+
+/* torch finds each class that a persistent id names, which imports its module. */
+static void refuses_odd_persistent_ids(void **state)
+{
+    static const struct {
+        const char *label, *rest, *text;
+    } cases[] = {
+        {"as torch writes it", "U\3cpuK\6tQ.", "does not belong to a dense tensor"},
+        {"a name for a location", "cantigravity\ngeohash\nK\6tQ.", "a persistent id that is not"},
+        {"a name behind it", "U\3cpuK\6cantigravity\ngeohash\ntQ.", "a persistent id that is not"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        const struct dcpk_value *value;
+        struct dcpk_source *source;
+        struct dcpk_store *store;
+
+        dcpk_bytes_put(&pickle, "\x80\x02", 2);
+        dcpk_bytes_text(&pickle, "(U\x07storagectorch\nFloatStorage\nU\x01"
+                                 "0");
+        dcpk_bytes_text(&pickle, cases[i].rest);
+        put_archive(&archive, &pickle, 24, NULL);
+        store = make_store(&archive, &source);
+        CHECK_FAILS(read_value(source, arena, &value, &err), DCPK_EUNSUPPORTED, cases[i].text,
+                    cases[i].label);
+        dcpk_store_close(store);
+        dcpk_arena_free(arena);
         dcpk_bytes_release(&pickle);
         dcpk_bytes_release(&archive);
     }
@@ -574,6 +701,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_are_torchs),
         cmocka_unit_test(reads_odd_tensors_and_refuses_hostile_ones),
+        cmocka_unit_test(refuses_what_torch_would_do_besides),
+        cmocka_unit_test(refuses_torchscript),
+        cmocka_unit_test(refuses_odd_persistent_ids),
         cmocka_unit_test(minds_the_byte_order),
         cmocka_unit_test(fills_tensors_of_values),
         cmocka_unit_test(outlines_point_at_tensors),

@@ -127,6 +127,18 @@ static const struct {
     {"pop below a MARK", "4e2885742e", DCPK_EFORMAT, "needs 1 values on the stack, finds 0", {0}},
     {"TUPLE without MARK", "4e742e", DCPK_EFORMAT, "needs a MARK", {0}},
     {"POP of nothing", "302e", DCPK_EFORMAT, "needs 1 values", {0}},
+    {"POP of a call",
+     "4b01636f730a73797374656d0a4b018552302e",
+     DCPK_EUNSUPPORTED,
+     "takes a object off the stack again",
+     {0}},
+    {"POP of a name", "4b01636f730a73797374656d0a302e", DCPK_EUNSUPPORTED, "takes a name off", {0}},
+    {"POP of a list", "4b015d302e", DCPK_EUNSUPPORTED, "takes a list off", {0}},
+    {"POP_MARK of a call",
+     "4b012829636f730a73797374656d0a2952312e",
+     DCPK_EUNSUPPORTED,
+     "takes a tuple off",
+     {0}},
     {"append to an int", "4b014b02612e", DCPK_EUNSUPPORTED, "cannot be done to a int", {0}},
     {"append to a tuple", "294b02612e", DCPK_EUNSUPPORTED, "cannot be done to a tuple", {0}},
     {"pairs of three", "7d284b014b024b03752e", DCPK_EFORMAT, "3 values are no pairs", {0}},
@@ -286,26 +298,64 @@ static void bombs_stay_small(void **state)
     dcpk_bytes_text(&p, ".");
     CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "tuples");
     p.n_bytes = 0;
-    dcpk_bytes_text(&p, "c_codecs\nencode\nq\x01X\x40\x42\x0f");
+    dcpk_bytes_text(&p, "(c_codecs\nencode\nq\x01X\x40\x42\x0f");
     dcpk_bytes_u8(&p, 0); /* one text of 1000000 bytes, encoded 20000 times */
     for (int i = 0; i < 1000000; i++)
         dcpk_bytes_u8(&p, 'a');
     dcpk_bytes_text(&p, "q\x02U\x06latin1q\x03");
     for (int i = 0; i < 20000; i++)
         dcpk_bytes_text(&p, "h\x01h\x02h\x03\x86R0");
-    dcpk_bytes_text(&p, "000N.");
+    dcpk_bytes_text(&p, "t.");
     CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "encode");
     p.n_bytes = 0;
-    dcpk_bytes_text(&p, "cbuiltins\nset\nq\x01](");
+    dcpk_bytes_text(&p, "(cbuiltins\nset\nq\x01](");
     for (int i = 0; i < 100000; i++)
         dcpk_bytes_text(&p, "N");
     dcpk_bytes_text(&p, "eq\x02");
     for (int i = 0; i < 20000; i++)
-        dcpk_bytes_text(&p, "h\x01h\x02\x85R0");
-    dcpk_bytes_text(&p, "00N.");
+        dcpk_bytes_text(&p, "h\x01h\x02\x85R");
+    dcpk_bytes_text(&p, "t.");
     CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "sets");
     dcpk_bytes_release(&p);
     dcpk_arena_free(arena);
+}
+
+/* The first name that Python would import and no checkpoint holds, wherever it stands. */
+static void names_what_is_strange(void **state)
+{
+    static const struct {
+        const char *label, *pickle, *module, *name;
+    } cases[] = {
+        {"none", "ccollections\nOrderedDict\n)R.", NULL, NULL},
+        {"a call", "]cos\nsystem\n(tRa.", "os", "system"},
+        {"a name", "]ccollections\nOrderedDict\nacos\nsystem\na.", "os", "system"},
+        {"a nested class", "cbuiltins\ngetattr\n(ccollections\nOrderedDict\nU\1xtR.", "collections",
+         "OrderedDict.x"},
+        {"an attribute of an object", "cbuiltins\ngetattr\n(cargparse\nNamespace\n)\x81U\1xtR.",
+         "builtins", "getattr"},
+        {"a call of a call", "cargparse\nNamespace\n)R)R.", "", ""},
+        {"in a set made by a call", "cbuiltins\nset\n(]ca\nb\natR.", "a", "b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_pickle_name strange = {"unset", "unset"};
+        const struct dcpk_pickle_options options = {.strange = &strange};
+        const struct dcpk_value *v = NULL;
+
+        CHECK_OK(
+            dcpk_pickle_read(cases[i].pickle, strlen(cases[i].pickle), &options, arena, &v, &err),
+            cases[i].label);
+        if (cases[i].name == NULL) {
+            CHECK(strange.name == NULL, cases[i].label);
+        } else {
+            CHECK_EQ_STR(strange.module, cases[i].module, cases[i].label);
+            CHECK_EQ_STR(strange.name, cases[i].name, cases[i].label);
+        }
+        dcpk_arena_free(arena);
+    }
 }
 
 static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
@@ -374,6 +424,7 @@ int main(void)
         cmocka_unit_test(offsets_count_from_the_file),
         cmocka_unit_test(finds_double_keys_in_large_dicts),
         cmocka_unit_test(bombs_stay_small),
+        cmocka_unit_test(names_what_is_strange),
         cmocka_unit_test(resolves_persistent_ids),
         cmocka_unit_test(knows_its_classes),
     };
