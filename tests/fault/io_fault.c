@@ -44,6 +44,26 @@ static enum outcome fail_with(int code)
     return FAILS;
 }
 
+/*
+ * How much of a write or copy of n bytes to fd fits when the kind is "full"; 0: nothing, and errno
+ * says so. What goes to stdout and stderr is not on that disk.
+ */
+static size_t room_for(const char *name, int fd, size_t n)
+{
+    uint64_t before, left;
+
+    if (fault.report == NULL || strcmp(fault.kind, "full") != 0 || fd <= STDERR_FILENO || n == 0)
+        return n;
+    before = __atomic_fetch_add(&fault.report->n_calls, n, __ATOMIC_RELAXED);
+    left = before < fault.nth ? fault.nth - before : 0;
+    if (n <= left)
+        return n;
+    __atomic_add_fetch(&fault.report->n_struck, 1, __ATOMIC_RELAXED);
+    snprintf(fault.report->name, sizeof fault.report->name, "%s", name);
+    errno = ENOSPC;
+    return left;
+}
+
 /* What becomes of the call `name` by `caller`, in which `what` can be wrong beside EIO; sets errno
  * if it fails. */
 static enum outcome strike_from(const char *name, unsigned what, const void *caller)
@@ -53,7 +73,7 @@ static enum outcome strike_from(const char *name, unsigned what, const void *cal
                part = strcmp(kind, "short") == 0, torn = strcmp(kind, "tear") == 0,
                flipped = strcmp(kind, "flip") == 0, room = full || strcmp(kind, "killroom") == 0;
 
-    if (fault.report == NULL || (room && !(what & TAKES_ROOM)) ||
+    if (fault.report == NULL || strcmp(kind, "full") == 0 || (room && !(what & TAKES_ROOM)) ||
         ((part || torn) && !(what & IN_PARTS)) || (again && !(what & REPEATED)) ||
         (flipped && !(what & IS_LONG)) || !fault_strikes(&fault, name, caller))
         return GOES_ON;
@@ -96,15 +116,19 @@ static void find(void *real, const char *name)
         return strike(#name, what) == FAILS ? -1 : real arguments;                                 \
     }
 
-/* The same for calls that move `n` bytes, which may be fewer. */
-#define WRAP_PARTS(name, what, parameters, arguments)                                              \
+/* The same for calls that move `n` bytes, which may be fewer, to `to` (-1: they only read). */
+#define WRAP_PARTS(name, what, to, parameters, arguments)                                          \
     ssize_t name parameters                                                                        \
     {                                                                                              \
         ssize_t(*real) parameters;                                                                 \
         const enum outcome outcome = strike(#name, what);                                          \
+        const size_t wanted = n;                                                                   \
         ssize_t done;                                                                              \
                                                                                                    \
         find(&real, #name);                                                                        \
+        n = room_for(#name, to, n);                                                                \
+        if (n == 0 && wanted > 0)                                                                  \
+            return -1;                                                                             \
         if (outcome == FAILS)                                                                      \
             return -1;                                                                             \
         if ((outcome == IS_SHORT || outcome == IS_TORN) && n > 1)                                  \
@@ -115,14 +139,14 @@ static void find(void *real, const char *name)
         return done;                                                                               \
     }
 
-WRAP_PARTS(read, REPEATED | IN_PARTS, (int fd, void *data, size_t n), (fd, data, n))
-WRAP_PARTS(pread, REPEATED | IN_PARTS, (int fd, void *data, size_t n, off_t at), (fd, data, n, at))
-WRAP_PARTS(write, TAKES_ROOM | REPEATED | IN_PARTS, (int fd, const void *data, size_t n),
+WRAP_PARTS(read, REPEATED | IN_PARTS, -1, (int fd, void *data, size_t n), (fd, data, n))
+WRAP_PARTS(pread, REPEATED | IN_PARTS, -1, (int fd, void *data, size_t n, off_t at),
+           (fd, data, n, at))
+WRAP_PARTS(write, TAKES_ROOM | REPEATED | IN_PARTS, fd, (int fd, const void *data, size_t n),
            (fd, data, n))
-WRAP_PARTS(copy_file_range, TAKES_ROOM | REPEATED | IN_PARTS,
+WRAP_PARTS(copy_file_range, TAKES_ROOM | REPEATED | IN_PARTS, to,
            (int from, off_t *from_at, int to, off_t *to_at, size_t n, unsigned flags),
            (from, from_at, to, to_at, n, flags))
-WRAP(fallocate, TAKES_ROOM | REPEATED, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 WRAP(ftruncate, TAKES_ROOM | REPEATED, (int fd, off_t n), (fd, n))
 WRAP(fsync, TAKES_ROOM | REPEATED, (int fd), (fd))
 WRAP(fdatasync, TAKES_ROOM | REPEATED, (int fd), (fd))
@@ -147,15 +171,31 @@ WRAP(fstat64, 0, (int fd, struct stat64 *info), (fd, info))
 WRAP(fstatat64, 0, (int folder, const char *path, struct stat64 *info, int flags),
      (folder, path, info, flags))
 
+int fallocate(int fd, int mode, off_t at, off_t n)
+{
+    int (*real)(int, int, off_t, off_t);
+
+    find(&real, "fallocate");
+    if (strike("fallocate", TAKES_ROOM | REPEATED) == FAILS)
+        return -1;
+    if (fault.report != NULL && strcmp(fault.kind, "full") == 0) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return real(fd, mode, at, n);
+}
+
 /* The one of these whose data may be wrong. */
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
 {
     const unsigned wrong = TAKES_ROOM | REPEATED | IN_PARTS | (n >= LONG_BYTES ? IS_LONG : 0);
     const enum outcome outcome = strike("pwrite", wrong);
     const bool in_parts = (outcome == IS_SHORT || outcome == IS_TORN) && n > 1;
+    const size_t wanted = n;
     ssize_t done;
 
-    if (outcome == FAILS)
+    n = room_for("pwrite", fd, n);
+    if (outcome == FAILS || (n == 0 && wanted > 0))
         return -1;
     done = syscall(SYS_pwrite64, fd, data, in_parts ? n / 2 : n, at);
     if (outcome == IS_FLIPPED) {

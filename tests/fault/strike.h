@@ -95,9 +95,9 @@ static inline void strike_check_message(const char *said, const char *reason, co
 
 static inline const char *strike_reason(const char *kind)
 {
-    return strcmp(kind, "enospc") == 0  ? strerror(ENOSPC)
-           : strcmp(kind, "nomem") == 0 ? "emory"
-                                        : strerror(EIO);
+    if (strcmp(kind, "enospc") == 0 || strcmp(kind, "full") == 0)
+        return strerror(ENOSPC);
+    return strcmp(kind, "nomem") == 0 ? "emory" : strerror(EIO);
 }
 
 #endif

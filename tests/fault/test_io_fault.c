@@ -8,11 +8,13 @@
  * command with --force does it all, and so it does with --resume as well.
  *
  * By default some points of each command, so that this takes seconds; DCPK_FAULT_POINTS=N: N of
- * them, 0: all.
+ * them, 0: all; of a disk that fills up: a point every 12 KB at the most.
  */
 #include "tests/fault/strike.h"
 
 #define DEFAULT_POINTS 12
+#define NAMED_POINTS   2 /* of each system call by its name */
+#define FULL_STEP      12000
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 
 static const struct scene scenes[] = {
@@ -77,7 +79,7 @@ static void check_result(const struct scene *scene, const struct expected *e, co
     const bool killed = result->exit_code < 0;
 
     CHECK(tree_of(scratch("in")) == e->input, label);
-    CHECK(!killed || (strcmp(kind, "kill") == 0 && result->exit_code == -SIGKILL), label);
+    CHECK(!killed || (strncmp(kind, "kill", 4) == 0 && result->exit_code == -SIGKILL), label);
     CHECK(killed || result->exit_code == 0 || result->exit_code == 4, label);
     see_units(scene, e, killed, got);
     scene_check_prints(e, got, label);
@@ -142,19 +144,25 @@ static void strike_at(const struct scene *scene, const struct expected *e, const
         check_again(scene, e, scene->resumes && nth % 2 == 0, label);
 }
 
-/* Points are spread evenly, the first and the last call among them. */
+/* `most` points (0: all) of n_calls, spread evenly, the first and the last call among them. */
+static void strike_points(const struct scene *scene, const struct expected *e, const char *kind,
+                          uint64_t n_calls, uint64_t most)
+{
+    const uint64_t n = most == 0 || most > n_calls ? n_calls : most;
+
+    for (uint64_t i = 0; i < n; i++)
+        strike_at(scene, e, kind, 1 + i * (n_calls - 1) / (n > 1 ? n - 1 : 1));
+}
+
 static void strike_scene(const struct scene *scene, const char *kind)
 {
-    const uint64_t wanted = scene_number("DCPK_FAULT_POINTS", DEFAULT_POINTS);
     struct expected e;
-    uint64_t n_calls, n;
+    uint64_t n_calls;
 
     watch(scene, kind, &e, &n_calls);
     /* the library was preloaded, and counts */
     CHECK(n_calls >= 10 || scene->units[0] == NULL, scene->label);
-    n = wanted == 0 || wanted > n_calls ? n_calls : wanted;
-    for (uint64_t i = 0; i < n; i++)
-        strike_at(scene, &e, kind, 1 + i * (n_calls - 1) / (n > 1 ? n - 1 : 1));
+    strike_points(scene, &e, kind, n_calls, scene_number("DCPK_FAULT_POINTS", DEFAULT_POINTS));
 }
 
 static void strike_all(const char *kind)
@@ -183,6 +191,77 @@ static void test_kill(void **state)
 {
     (void)state;
     strike_all("kill");
+}
+
+/* System calls on the way of an output, the rare ones too, and a scene that makes one of the names.
+ */
+static const struct {
+    const char *names[4];
+    size_t scene;
+} named_calls[] = {
+    {{"open", "openat"}, 0},  {{"read"}, 4},
+    {{"pread"}, 0},           {{"pwrite"}, 0},
+    {{"mkdir"}, 0},           {{"mkdirat"}, 1},
+    {{"linkat"}, 5},          {{"rename", "renameat", "renameat2"}, 0},
+    {{"unlinkat"}, 0},        {{"fsync"}, 0},
+    {{"ftruncate"}, 4},       {{"fallocate"}, 0},
+    {{"close"}, 0},           {{"fstat64"}, 0},
+    {{"copy_file_range"}, 5}, {{"lstat64", "fstatat64", "stat64"}, 0},
+};
+#define N_NAMED (sizeof named_calls / sizeof *named_calls)
+
+/* Returns how many calls of that name there were. */
+static uint64_t kill_at(const struct scene *scene, const char *name, uint64_t most)
+{
+    struct expected e;
+    uint64_t n_calls;
+    char kind[40];
+
+    snprintf(kind, sizeof kind, "kill@%s", name);
+    watch(scene, kind, &e, &n_calls);
+    strike_points(scene, &e, kind, n_calls, most);
+    return n_calls;
+}
+
+/* (The journal's fdatasync: test_cut_short.) */
+static void test_kill_by_name(void **state)
+{
+    const uint64_t wanted = scene_number("DCPK_FAULT_POINTS", NAMED_POINTS);
+    const bool all = getenv("DCPK_FAULT_POINTS") != NULL; /* every scene, not that one alone */
+
+    (void)state;
+    for (size_t s = 0; s < N_SCENES; s++) {
+        if (scenes[s].units[0] != NULL)
+            scene_make_input(&scenes[s]);
+        for (size_t c = 0; c < N_NAMED && scenes[s].units[0] != NULL; c++) {
+            const bool is_its_scene = named_calls[c].scene == s;
+            uint64_t n_calls = 0;
+
+            for (size_t i = 0; named_calls[c].names[i] != NULL && (all || is_its_scene); i++)
+                n_calls += kill_at(&scenes[s], named_calls[c].names[i], wanted);
+            CHECK(n_calls > 0 || !is_its_scene, named_calls[c].names[0]);
+        }
+    }
+}
+
+/* A disk that fills up in the middle of a write, wherever that is. */
+static void test_full(void **state)
+{
+    const uint64_t wanted = scene_number("DCPK_FAULT_POINTS", DEFAULT_POINTS);
+
+    (void)state;
+    for (size_t s = 0; s < N_SCENES; s++) {
+        struct expected e;
+        uint64_t n_bytes, most;
+
+        if (scenes[s].units[0] == NULL)
+            continue;
+        scene_make_input(&scenes[s]);
+        watch(&scenes[s], "full", &e, &n_bytes);
+        most = n_bytes / FULL_STEP + 1;
+        strike_points(&scenes[s], &e, "full", n_bytes - 1,
+                      wanted == 0 || wanted > most ? most : wanted);
+    }
 }
 
 static void test_no_memory(void **state)
@@ -222,6 +301,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_space, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(test_input_output_error, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(test_kill, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_kill_by_name, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(test_full, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(test_no_memory, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(test_no_fault, strike_setup, strike_teardown),
     };
