@@ -6,8 +6,9 @@
 
 #include "lib/rules/expect_priv.h"
 
-#define MAX_KINDS  64
-#define MAX_LAYERS 100000 /* of a model; args come from a file */
+#define MAX_KINDS   64
+#define MAX_LAYERS  20000   /* of a model; args come from a file */
+#define MAX_EXPERTS 1000000 /* of all layers together, each of which is asked for by name */
 
 /* Is layer `number` one of those that a frequency or a list of zeros and ones picks? */
 static bool picks(const struct dcpk_value *list, int64_t number)
@@ -195,7 +196,8 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
     struct dcpk_arch arch = {.attrs = attrs, .arena = arena, .expected = expected};
     struct layers layers = {.arch = &arch};
     const char *pattern = hybrid_pattern(&arch);
-    int64_t n_layers = dcpk_arch_int(&arch, "num_layers", 0), n_more;
+    int64_t n_layers = dcpk_arch_int(&arch, "num_layers", 0);
+    const int64_t n_mtp = dcpk_arch_int(&arch, "mtp_num_layers", 0);
     dcpk_status st;
 
     *expected = (struct dcpk_expected){.is_hybrid = pattern != NULL};
@@ -205,14 +207,15 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
         st = dcpk_arch_unknown(&arch, err, "a hybrid model without its pattern of layers");
     if (st != DCPK_OK)
         return st;
-    n_more = 2 * dcpk_arch_int(&arch, "mtp_num_layers", 0) + 1;
     if (pattern != NULL)
         n_layers = 2 * (int64_t)strlen(pattern);
-    if (n_layers > MAX_LAYERS || n_more > MAX_LAYERS)
+    if (n_layers > MAX_LAYERS || n_mtp > MAX_LAYERS)
         return dcpk_arch_unknown(&arch, err, "a model of more than %d layers", MAX_LAYERS);
+    if (expected->n_experts > MAX_EXPERTS / (n_layers + n_mtp + 1))
+        return dcpk_arch_unknown(&arch, err, "a model of more than %d experts", MAX_EXPERTS);
     arch.kinds = dcpk_arena_array(arena, MAX_KINDS, sizeof *arch.kinds, err);
     layers.list =
-        dcpk_arena_array(arena, (size_t)(n_layers + n_more) + 1, sizeof *layers.list, err);
+        dcpk_arena_array(arena, (size_t)(n_layers + 2 * n_mtp) + 2, sizeof *layers.list, err);
     if (arch.kinds == NULL || layers.list == NULL)
         return err->status;
     expected->n_decoder_layers = n_layers;
