@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -43,8 +44,13 @@ int dcpk_cli_usage(const char *command, const char *fmt, ...)
     return DCPK_EXIT_USAGE;
 }
 
+/* Of this alone nobody is to be told: 'dcpkit hash RUN | head' has what it wants. */
+#define NO_READER "writing to stdout: its reader has gone"
+
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
 {
+    if (strcmp(err->text, NO_READER) == 0)
+        return dcpk_exit_code(err->status);
     dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
     dcpk_cli_put_text(stderr, err->text);
     dcpk_cli_printf(stderr, "\n");
@@ -103,13 +109,25 @@ const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
     return text;
 }
 
+/* Is stdout a pipe that nobody reads any more? */
+static bool has_no_reader(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 dcpk_status dcpk_cli_flush(struct dcpk_error *err)
 {
-    if (fflush(stdout) != 0)
-        return dcpk_fail_errno(err, errno, "writing to stdout");
-    if (ferror(stdout))
+    const int code = fflush(stdout) == 0 ? 0 : errno;
+
+    if (code == 0 && !ferror(stdout))
+        return DCPK_OK;
+    if (has_no_reader())
+        return dcpk_fail(err, DCPK_EIO, NO_READER);
+    if (code == 0) /* it was an earlier write */
         return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
-    return DCPK_OK;
+    return dcpk_fail_errno(err, code, "writing to stdout");
 }
 
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)
@@ -117,9 +135,7 @@ dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)
     const int flags = fcntl(STDOUT_FILENO, F_GETFL);
 
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
-        return dcpk_fail(err, DCPK_EIO,
-                         "stdout is closed: what was done could not be printed (--quiet prints "
-                         "nothing)");
+        return dcpk_fail(err, DCPK_EIO, "stdout is closed: what was done could not be printed");
     return DCPK_OK;
 }
 
@@ -464,6 +480,7 @@ void dcpk_cli_catch_signals(void)
             sigaction(numbers[i], &action, NULL);
     }
     signal(SIGXFSZ, SIG_IGN); /* past the limit on files a write fails, and that is told */
+    signal(SIGPIPE, SIG_IGN); /* the same without a reader; of messages it is no matter */
 }
 
 bool dcpk_cli_interrupted(void)

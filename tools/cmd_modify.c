@@ -135,6 +135,7 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_modification m = {0};
     struct dcpk_bar bar;
+    bool is_there;
     dcpk_status st;
 
     options->exec.progress = dcpk_bar_begin(&bar, "writing", voice);
@@ -147,6 +148,7 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
         dcpk_warn_verdict(voice, &m.verdict);
     if (st == DCPK_OK && !dry_run)
         st = dcpk_modification_run(&m, &err);
+    is_there = st == DCPK_OK && !dry_run;
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         dcpk_cli_notes(voice, m.ckpt);
@@ -160,6 +162,8 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
         st = print(&m, dry_run, &err);
     if (st == DCPK_OK)
         dcpk_note_tracker(voice, &m.target);
+    else if (is_there)
+        dcpk_context(&err, "'%s' is in place, and then", m.target.folder);
     dcpk_modification_free(&m);
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
 }

@@ -45,10 +45,20 @@ static dcpk_status write_json(const char *path, const struct dcpk_bytes *json, b
         return err->status;
     if (there.kind == DCPK_PATH_FILE && holds(path, json))
         return DCPK_OK;
-    if (there.kind != DCPK_PATH_NOTHING && !force)
+    if (there.kind == DCPK_PATH_FILE && !force)
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' exists with other content; --force replaces it",
                          path);
     return dcpk_file_write(path, DCPK_FILE_INTO, json->data, json->n_bytes, err);
+}
+
+/* In DIR the file has its own name, or it could be one of the checkpoint's. */
+static dcpk_status check_output(const char *dir, const char *output, struct dcpk_error *err)
+{
+    const char *slash = strrchr(output, '/');
+
+    if (strcmp(slash == NULL ? output : slash + 1, FILE_NAME) == 0)
+        return DCPK_OK;
+    return dcpk_run_check_apart(dir, output, err);
 }
 
 /* The one line of all content, then the file with the group map's key names. */
@@ -73,12 +83,16 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
     if (st != DCPK_OK || is_dry)
         goto out;
     st = write_json(path, &file, force, err);
-    if (st == DCPK_OK)
-        dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
+    if (st != DCPK_OK)
+        goto out;
+    dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
+    st = dcpk_cli_flush(err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s' is in place, and then", path);
 out:
     dcpk_bytes_release(&line);
     dcpk_bytes_release(&file);
-    return st == DCPK_OK ? dcpk_cli_flush(err) : st;
+    return st;
 }
 
 int dcpk_cmd_print_json(int argc, char **argv)
@@ -127,6 +141,8 @@ int dcpk_cmd_print_json(int argc, char **argv)
     if (st == DCPK_OK && run.is_archive && output == NULL && !is_dry)
         st = dcpk_fail(&err, DCPK_EUSAGE,
                        "'%s' is in an archive: --output says where to write the JSON", run.folder);
+    if (st == DCPK_OK && output != NULL && !is_dry)
+        st = check_output(place, output, &err);
     if (st == DCPK_OK) {
         arena = dcpk_arena_new(0, &err);
         st = arena == NULL ? err.status : DCPK_OK;

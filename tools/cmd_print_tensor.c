@@ -63,7 +63,7 @@ static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
     if (dcpk_cli_interrupted())
         return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     dcpk_cli_put_lines(stdout, data, n_bytes);
-    return ferror(stdout) ? dcpk_fail(err, DCPK_EIO, "writing to stdout failed") : DCPK_OK;
+    return ferror(stdout) ? dcpk_cli_flush(err) : DCPK_OK;
 }
 
 static void print_head(const struct request *r)
@@ -164,6 +164,8 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
     dcpk_status st =
         arena == NULL ? err->status : dcpk_cli_open(path, format, &r->voice, &ckpt, NULL, err);
 
+    if (st == DCPK_OK && r->npy.path != NULL) /* the checkpoint is never touched */
+        st = dcpk_run_check_apart(path, r->npy.path, err);
     if (st == DCPK_OK)
         st = print_key(ckpt, r, arena, err);
     dcpk_checkpoint_close(ckpt);

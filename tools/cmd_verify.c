@@ -2,7 +2,6 @@
 /* cmd_verify.c - dcpkit verify: is a checkpoint whole; is it a true conversion of another. */
 #include <inttypes.h>
 
-#include "formats/dcp/pickle.h"
 #include "kernels/kernels.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
@@ -25,7 +24,7 @@ struct verify {
     const char *args_path;      /* --args-from */
     const char *format;
     bool as_json, weights_only;
-    bool writes_integrity, force;
+    bool writes_integrity, force, has_written;
     int64_t vocab_size;
     struct dcpk_told_args told; /* of SRC */
     struct dcpk_voice voice;
@@ -38,9 +37,11 @@ struct verify {
 static void check_pickles(struct verify *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st =
-        dcpk_check_values(v->ckpt, dcpk_pickle_is_known, dcpk_cli_interrupted, &err);
+    struct dcpk_bar bar;
+    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "reading objects", &v->voice);
+    const dcpk_status st = dcpk_check_values(v->ckpt, v->ckpt->format->is_known, &progress, &err);
 
+    dcpk_bar_end(&bar);
     dcpk_checks_add(&v->checks, "pickles", st, &err,
                     "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
 }
@@ -111,6 +112,7 @@ static void write_integrity(struct verify *v)
     st = dcpk_ranks_agree(v->options.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
+    v->has_written = st == DCPK_OK;
     dcpk_checks_add(&v->checks, "written", st, &err,
                     "'" DCPK_INTEGRITY_NAME "', with the SHA-256 of %zu files", n_files);
 }
@@ -208,6 +210,8 @@ static int check(struct verify *v)
     st = v->as_json ? dcpk_checks_print_json(&v->checks, v->ckpt->format->name,
                                              v->source == NULL ? NULL : &v->proof, &err)
                     : dcpk_checks_print(&v->checks, &err);
+    if (st != DCPK_OK && v->has_written)
+        dcpk_context(&err, "'" DCPK_INTEGRITY_NAME "' is in place, and then");
     return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
 }
 
@@ -217,7 +221,9 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     bool is_there = false;
     dcpk_status st = DCPK_OK;
 
-    if (v->writes_integrity)
+    if (v->writes_integrity && dcpk_ranks_self(v->options.ranks) == 0)
+        st = dcpk_cli_check_stdout(err);
+    if (st == DCPK_OK && v->writes_integrity)
         st = dcpk_exec_may_add_integrity(v->ckpt, &is_there, err);
     if (st == DCPK_OK && is_there && !v->force)
         st = dcpk_fail(err, DCPK_EUSAGE,

@@ -2,7 +2,6 @@
 /* hash_report.c - hashes as text and JSON, and the answer of hash --check. */
 #include "tools/hash_report.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "lib/base/hex.h"
@@ -25,8 +24,6 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
         st = dcpk_bytes_status(&bytes, err);
         if (st == DCPK_OK)
             dcpk_cli_put_lines(stdout, (const char *)bytes.data, bytes.n_bytes);
-        if (st == DCPK_OK && ferror(stdout))
-            st = dcpk_fail_errno(err, errno, "writing to stdout");
         if (st == DCPK_OK)
             st = dcpk_cli_flush(err);
     }

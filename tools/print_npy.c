@@ -76,8 +76,10 @@ dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request
                            bool as_json, struct dcpk_error *err)
 {
     const char *descr = dcpk_npy_descr(request->view->dtype, request->widens ? DCPK_NPY_WIDEN : 0);
-    dcpk_status st = write_file(exec, request, err);
+    dcpk_status st = dcpk_cli_check_stdout(err);
 
+    if (st == DCPK_OK)
+        st = write_file(exec, request, err);
     if (st != DCPK_OK)
         return st;
     if (strncmp(descr, "|V", 2) == 0)
@@ -85,5 +87,8 @@ dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request
                       "numpy has no %s: numpy.load(FILE).view(ml_dtypes.%s) reads the file, or "
                       "write float32 with --cast",
                       dcpk_dtype_name(request->view->dtype), dcpk_dtype_name(request->view->dtype));
-    return as_json ? print_json(request, descr, err) : print_text(request, descr, err);
+    st = as_json ? print_json(request, descr, err) : print_text(request, descr, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s' is in place, and then", request->path);
+    return st;
 }

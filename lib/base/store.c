@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,6 +96,21 @@ static bool leaves_folder(const char *name)
     return false;
 }
 
+/* Is it longer than the system takes, as a whole or in a part? No file can be there then. */
+static bool is_too_long(const char *name)
+{
+    if (strlen(name) >= PATH_MAX)
+        return true;
+    for (const char *part = name; *part != '\0'; part += *part == '/') {
+        const size_t n = strcspn(part, "/");
+
+        if (n > NAME_MAX)
+            return true;
+        part += n;
+    }
+    return false;
+}
+
 /* Make a source and enter it; the caller holds the lock and knows that the name is new. */
 static dcpk_status add_source(struct dcpk_store *store, const char *name, uint64_t n_bytes,
                               struct dcpk_source **out, struct dcpk_error *err)
@@ -137,7 +153,7 @@ static dcpk_status look_locked(const struct dcpk_store *store, const char *name,
 {
     const struct dcpk_source *known = known_source(store, name);
 
-    if (known == NULL && store->ops->look != NULL)
+    if (known == NULL && store->ops->look != NULL && !is_too_long(name))
         return store->ops->look(store, name, path, err);
     path->kind = known == NULL ? DCPK_PATH_NOTHING : DCPK_PATH_FILE;
     path->n_bytes = known == NULL ? 0 : known->n_bytes;
@@ -171,6 +187,10 @@ static dcpk_status find_locked(struct dcpk_store *store, const char *name,
         *source = known;
         return DCPK_OK;
     }
+    if (is_too_long(name))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "file name '%.60s...' in '%s' has %zu bytes, more than any file's", name,
+                         store->path, strlen(name));
     if (look_locked(store, name, &path, err) != DCPK_OK)
         return err->status;
     if (path.kind == DCPK_PATH_NOTHING)

@@ -57,7 +57,8 @@ dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcp
 /*
  * The source called `name` (a relative path). The same pointer for the same name.
  * Errors: DCPK_EFORMAT when the name is empty, absolute, holds a ".." component or a NUL ("leaves
- * the folder"); DCPK_EIO when there is no such plain file or its size cannot be read.
+ * the folder"), or is longer than a file's can be; DCPK_EIO when there is no such plain file or its
+ * size cannot be read.
  */
 dcpk_status dcpk_store_find(struct dcpk_store *store, const char *name, struct dcpk_source **source,
                             struct dcpk_error *err);

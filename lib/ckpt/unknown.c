@@ -119,8 +119,9 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
 }
 
 dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
-                              bool (*stopped)(void), struct dcpk_error *err)
+                              const struct dcpk_progress *progress, struct dcpk_error *err)
 {
+    uint64_t done_bytes = 0, total_bytes = 0;
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
     dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
 
@@ -129,14 +130,18 @@ dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_kn
                        "the metadata names '%s', which no release writes; Python would import or "
                        "call it on loading",
                        ckpt->strange);
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        total_bytes += ckpt->objects[i].place.n_bytes;
     if (st == DCPK_OK)
         st = check_value(ckpt, NULL, is_known, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+        done_bytes += ckpt->objects[i].place.n_bytes;
         if (is_alias[ckpt->n_chunks + i])
             continue;
         st = check_value(ckpt, &ckpt->objects[i], is_known, err);
-        if (st == DCPK_OK && stopped())
-            st = dcpk_fail(err, DCPK_ECANCELLED, "interrupted");
+        if (st == DCPK_OK && progress->update != NULL &&
+            !progress->update(progress->context, done_bytes, total_bytes))
+            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     }
     dcpk_free(is_alias);
     return st;

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_CKPT_UNKNOWN_H
 #define DCPK_LIB_CKPT_UNKNOWN_H
 
+#include "lib/base/progress.h"
 #include "lib/ckpt/checkpoint.h"
 
 /*
@@ -18,10 +19,10 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
 
 /*
  * Load every object, aliases once, and the common state, and look through them and what the
- * metadata was found to name: DCPK_EFORMAT names the first thing that is_known refuses. stopped:
- * asked after each; DCPK_ECANCELLED when it says so.
+ * metadata was found to name: DCPK_EFORMAT names the first thing that is_known refuses. Errors:
+ * DCPK_ECANCELLED when progress says so; those of reading.
  */
 dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
-                              bool (*stopped)(void), struct dcpk_error *err);
+                              const struct dcpk_progress *progress, struct dcpk_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/ckpt/places.h"
+#include "lib/ckpt/unknown.h"
 #include "lib/exec/hash_list.h"
 #include "lib/exec/prove.h"
 
@@ -43,7 +44,8 @@ static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_fol
     return st;
 }
 
-/* What `dcpkit verify --against` asks. */
+/* What `dcpkit verify --against` asks: is it whole, are its pickles known and its bytes right, does
+ * it hold the same? */
 static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
                          struct dcpk_exec *exec, struct dcpk_error *err)
 {
@@ -56,6 +58,12 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
 
     if (st == DCPK_OK)
         st = dcpk_check_places(ours, err);
+    if (st == DCPK_OK && ours->format->check_whole != NULL)
+        st = ours->format->check_whole(ours, err);
+    if (st == DCPK_OK) {
+        dcpk_progress_begin(&options.exec.progress, "reading objects back");
+        st = dcpk_check_values(ours, ours->format->is_known, &options.exec.progress, err);
+    }
     if (st == DCPK_OK) {
         dcpk_progress_begin(&options.exec.progress, "reading back");
         st = dcpk_exec_check_items(exec, NULL, err);

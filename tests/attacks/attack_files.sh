@@ -21,6 +21,12 @@ evil && ln -sf __0_0.distcp evil/__0_0.distcp
 attack "a link to itself" 4 "__0_0\.distcp.*symbolic links" evil
 evil && ln -sf . evil/deep && "$MANGLE" replace evil/.metadata '\x0c__0_0.distcp' '\x0cdeep/../a/bc' 1
 attack "a climb through a link" 3 "'deep/\.\./a/bc' leaves" evil
+long=$(printf '%0300d' 0)
+evil && "$MANGLE" replace evil/.metadata '\x8c\x0c__0_0.distcp' "X\\x2c\\x01\\x00\\x00$long" 1
+attack "a name of 300 bytes" 3 "file name '0000.* has 300 bytes" evil
+long=$(printf '0123456789/%.0s' {1..400})
+evil && "$MANGLE" replace evil/.metadata '\x8c\x0c__0_0.distcp' "X\\x30\\x11\\x00\\x00$long" 1
+attack "a path of 4400 bytes" 3 "file name '0123.* has 4400 bytes" evil
 evil && : >evil/__0_0.distcp
 attack "an empty data file" 3 "__0_0\.distcp" evil
 evil && truncate -s 4294967295 evil/.metadata

@@ -27,6 +27,7 @@ all() {
         "check --all --finite" print-torch-dcp-in-json "print-torch-dcp-in-json --dry-run" "verify --integrity"; do
         # shellcheck disable=SC2086 # words
         says $command "$in"
+        # shellcheck disable=SC2086
         [ "$command" = "${command#print}" ] && says $command --json "$in"
     done
     for command in "" --strict --as-stored --weights-only; do

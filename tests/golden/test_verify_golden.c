@@ -55,6 +55,28 @@ static dcpk_status swap_from_model(const struct dcpk_model *model, struct dcpk_o
     return DCPK_OK;
 }
 
+/* Hide a call among the objects, as a hole in what is written would. */
+static dcpk_status call_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                   struct dcpk_error *err)
+{
+    static const struct dcpk_value command = {.kind = DCPK_V_STR, .n = 4, .as.str = "true"};
+    static const struct dcpk_value *const items[] = {&command};
+    static const struct dcpk_value args = {.kind = DCPK_V_TUPLE, .n = 1, .as.items = items};
+    static const struct dcpk_value_object object = {
+        .module = "os", .name = "system", .is_reduce = true, .args = &args};
+    static const struct dcpk_value call = {.kind = DCPK_V_OBJECT, .as.object = &object};
+    const dcpk_status st = dcpk_format_find("fsdp_dtensor")->mapping->from_model(model, out, err);
+    bool is_hidden = false;
+
+    for (size_t i = 0; i < out->n_payloads && st == DCPK_OK && !is_hidden; i++) {
+        is_hidden = out->payloads[i].value != NULL && out->payloads[i].value->kind == DCPK_V_INT;
+        if (is_hidden)
+            out->payloads[i].value = &call;
+    }
+    CHECK(st != DCPK_OK || is_hidden, "an object");
+    return st;
+}
+
 static dcpk_status convert(const struct dcpk_format *to, unsigned flags, const char *out,
                            struct dcpk_error *err)
 {
@@ -77,9 +99,9 @@ static bool exists(const char *path)
 
 static void test_damage(void **state)
 {
-    struct dcpk_format flips = *dcpk_format_find("fsdp_dtensor"), swaps = flips;
+    struct dcpk_format flips = *dcpk_format_find("fsdp_dtensor"), swaps = flips, calls = flips;
     struct dcpk_format_writer writer = *flips.writer;
-    struct dcpk_format_mapping mapping = *swaps.mapping;
+    struct dcpk_format_mapping mapping = *swaps.mapping, calling = mapping;
     const struct {
         const char *label;
         const struct dcpk_format *to;
@@ -88,14 +110,17 @@ static void test_damage(void **state)
     } cases[] = {
         {"flipped", &flips, DCPK_EFORMAT, "nothing is published): checking '"},
         {"swapped", &swaps, DCPK_EMISMATCH, "'decoder.layers.0.mlp.linear_fc2.weight'"},
+        {"calling", &calls, DCPK_EFORMAT, "'os.system' is no class or function"},
     };
 
     (void)state;
     writer.finish = flip_and_finish;
     mapping.from_model = swap_from_model;
+    calling.from_model = call_from_model;
     flips.writer = &writer;
     swaps.mapping = &mapping;
-    for (size_t i = 0; i < 2; i++) {
+    calls.mapping = &calling;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         const char *out = scratch(cases[i].label);
 
@@ -133,8 +158,9 @@ static bool on_update(void *context, uint64_t done_bytes, uint64_t total_bytes)
 /* What a signal does: whichever stage it meets, nothing is published. */
 static void test_stop(void **state)
 {
-    static const char *const stages[] = {"checking the input", "converting", "reading back",
-                                         "comparing",          "hashing",    "hashing files"};
+    static const char *const stages[] = {"checking the input", "converting", "reading objects back",
+                                         "reading back",       "comparing",  "hashing",
+                                         "hashing files"};
 
     (void)state;
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
