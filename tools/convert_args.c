@@ -101,6 +101,22 @@ static enum dcpk_swiglu swiglu_of(const struct dcpk_convert_args *a)
     return a->no_swiglu ? DCPK_SWIGLU_OFF : DCPK_SWIGLU_AUTO;
 }
 
+static void map_like_inspector(const struct dcpk_convert_args *a,
+                               struct dcpk_convert_options *options,
+                               struct dcpk_convert_parsed *parsed)
+{
+    const struct dcpk_rule_options *rules = &options->rules;
+
+    parsed->inspector =
+        (struct dcpk_fsdp_inspector_options){.swiglu = rules->swiglu == DCPK_SWIGLU_ON,
+                                             .swiglu_modules = rules->swiglu_modules,
+                                             .n_swiglu_modules = rules->n_swiglu_modules,
+                                             .rename_mtp = a->rename_mtp,
+                                             .has_group_map = rules->group_map != NULL};
+    options->mapping = &dcpk_fsdp_inspector;
+    options->mapping_options = &parsed->inspector;
+}
+
 dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
                                     const char *out, struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
@@ -122,9 +138,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         (a->resume ? DCPK_CONVERT_RESUME : 0u) | (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
         (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
         (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
-        (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u) |
-        (a->like_inspector ? DCPK_CONVERT_LIKE_INSPECTOR : 0u) |
-        (a->rename_mtp ? DCPK_CONVERT_RENAME_MTP : 0u);
+        (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
     if (st == DCPK_OK)
@@ -154,6 +168,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         options->rules.group_map = parsed->map;
         options->rules.group_map_bytes = parsed->map_bytes;
     }
+    if (st == DCPK_OK && a->like_inspector)
+        map_like_inspector(a, options, parsed);
     return st;
 }
 

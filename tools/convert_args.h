@@ -3,6 +3,7 @@
 #ifndef DCPK_TOOLS_CONVERT_ARGS_H
 #define DCPK_TOOLS_CONVERT_ARGS_H
 
+#include "formats/fsdp_dtensor/fsdp_inspector.h"
 #include "lib/exec/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
@@ -35,6 +36,7 @@ struct dcpk_convert_parsed {
     char *map; /* the parameter group map's file */
     size_t map_bytes;
     struct dcpk_args_from args_from;
+    struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
 #define DCPK_CONVERT_OPTIONS(a)                                                                    \

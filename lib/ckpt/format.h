@@ -109,6 +109,11 @@ struct dcpk_format_mapping {
     /* The canonical view -> output keys, pieces and objects of this format. NULL: read only. */
     dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
                               struct dcpk_error *err);
+    /*
+     * Instead of all others, for a mapping beside a format's own: the keys of out->source become
+     * the output's one by one, as another tool does it. options: the mapping's own, given with it.
+     */
+    dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
      * (lib/ckpt/request.h). */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);

@@ -9,7 +9,6 @@
 #include "lib/exec/convert_check.h"
 #include "lib/exec/space.h"
 #include "lib/exec/target.h"
-#include "lib/rules/inspector.h"
 
 /* What no file of the source says. */
 static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -124,32 +123,6 @@ static dcpk_status check_not_empty(const struct dcpk_conversion *c, struct dcpk_
                      c->ckpt->n_tensors);
 }
 
-static dcpk_status map_like_inspector(struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    const struct dcpk_inspector_options options = {
-        .swiglu = c->options->rules.swiglu == DCPK_SWIGLU_ON,
-        .swiglu_modules = c->options->rules.swiglu_modules,
-        .n_swiglu_modules = c->options->rules.n_swiglu_modules,
-        .model_prefix = c->options->model_prefix,
-        .state_prefix = c->options->state_prefix,
-        .rename_mtp = (c->options->flags & DCPK_CONVERT_RENAME_MTP) != 0,
-        .has_group_map = c->options->rules.group_map != NULL,
-    };
-    const struct dcpk_value *common = NULL;
-    dcpk_status st = DCPK_OK;
-
-    /* It leaves RNG out, and groups that fit no loader (conversion.md section 4, T1). */
-    c->out->load_needs = DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG;
-    if (c->ckpt->format->load_common == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "--like-megatron-inspector converts torch_dist only, this is %s",
-                         c->ckpt->format->name);
-    st = dcpk_checkpoint_load_common(c->ckpt, c->out->arena, &common, err);
-    if (st == DCPK_OK && common == NULL)
-        st = dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
-    return st == DCPK_OK ? dcpk_inspector_map(c->out, common, &options, err) : st;
-}
-
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
 static int64_t find_iteration(const struct dcpk_conversion *c)
 {
@@ -185,7 +158,6 @@ static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
-    const bool like_inspector = (options->flags & DCPK_CONVERT_LIKE_INSPECTOR) != 0;
     dcpk_status st;
 
     c->options = options;
@@ -203,7 +175,10 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     c->out->state_prefix = options->state_prefix;
     c->out->target = options->target;
     c->out->target.impl = impl_name(options->rules.impl);
-    st = like_inspector ? map_like_inspector(c, err) : map_through_model(c, err);
+    if (options->mapping != NULL)
+        st = options->mapping->from_keys(c->out, options->mapping_options, err);
+    else
+        st = map_through_model(c, err);
     if (st != DCPK_OK) {
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;

@@ -17,16 +17,12 @@
 enum dcpk_convert_flags {
     DCPK_CONVERT_FORCE = 1,        /* replace an output that exists */
     DCPK_CONVERT_WEIGHTS_ONLY = 2, /* leave the optimizer out */
-    DCPK_CONVERT_LIKE_INSPECTOR =
-        4,                       /* key for key as Megatron's Python tool (lib/rules/inspector.h) */
-    DCPK_CONVERT_RENAME_MTP = 8, /* that tool's --rename-mtp-keys */
-    DCPK_CONVERT_CHECK_INPUT =
-        16, /* check every checksum of the source first, which reads it twice */
+    DCPK_CONVERT_CHECK_INPUT = 4,  /* check every checksum of the source first: reads it twice */
     /* Read the output back before it is published (lib/exec/convert_check.h), and */
-    DCPK_CONVERT_VERIFY = 32,     /* prove it against the source; */
-    DCPK_CONVERT_HASHES = 64,     /* hash its tensors; */
-    DCPK_CONVERT_INTEGRITY = 128, /* add Megatron's integrity.json. */
-    DCPK_CONVERT_RESUME = 256,    /* Go on where an earlier run was cut short, if there was one. */
+    DCPK_CONVERT_VERIFY = 8,     /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 16,    /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 32, /* add Megatron's integrity.json. */
+    DCPK_CONVERT_RESUME = 64,    /* Go on where an earlier run was cut short, if there was one. */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -35,6 +31,9 @@ struct dcpk_convert_options {
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     const char *from;                         /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
+    /* Maps the source's keys (from_keys), with these options of its own; NULL: the view does. */
+    const struct dcpk_format_mapping *mapping;
+    const void *mapping_options;
     struct dcpk_exec_options exec; /* with ranks: the processes that share the work, which all plan
                                       and run */
     struct dcpk_rule_options rules;
@@ -55,7 +54,7 @@ struct dcpk_conversion {
     const struct dcpk_convert_options *options;
     struct dcpk_run source, target;
     struct dcpk_checkpoint *ckpt;
-    struct dcpk_model *model; /* NULL under LIKE_INSPECTOR */
+    struct dcpk_model *model; /* NULL where `mapping` took its place */
     bool is_unchanged;        /* planning failed: the source is what was asked for already */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspector.c - the Python tool's rules, R0 to R16 of conversion.md 2.2, and the traps that it
+/* fsdp_inspector.c - the Python tool's rules, R0 to R16 of conversion.md 2.2, and the traps that it
  * falls into. */
-#include "lib/rules/inspector.h"
+#include "formats/fsdp_dtensor/fsdp_inspector.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/ckpt/format.h"
 
 #define OPTIMIZER_STATE "optimizer.state."
 #define EXPERTS         ".experts.experts."
@@ -16,7 +15,7 @@
 
 struct mapper {
     struct dcpk_output *out;
-    const struct dcpk_inspector_options *options;
+    const struct dcpk_fsdp_inspector_options *options;
     bool rename_mtp;
     uint64_t visits_left; /* see flatten */
 };
@@ -73,11 +72,11 @@ static const char *new_name(struct mapper *m, const char *key, struct dcpk_error
     const char *prefix;
 
     if (!dcpk_starts_with(key, OPTIMIZER_STATE) || (dot = strchr(state, '.')) == NULL) {
-        prefix = m->options->model_prefix != NULL ? m->options->model_prefix : "model.module";
+        prefix = m->out->model_prefix != NULL ? m->out->model_prefix : "model.module";
         return dcpk_arena_printf(m->out->arena, err, "%s.%s", prefix, key);
     }
-    prefix = m->options->state_prefix != NULL ? m->options->state_prefix
-                                              : "optimizer.state.module.module.module";
+    prefix = m->out->state_prefix != NULL ? m->out->state_prefix
+                                          : "optimizer.state.module.module.module";
     return dcpk_arena_printf(m->out->arena, err, "%s.%s.%.*s", prefix, dot + 1, (int)(dot - state),
                              state);
 }
@@ -148,7 +147,7 @@ static bool matches_pattern(const char *name, const char *before, bool number_be
 
 static bool is_swiglu(const struct mapper *m, const char *name)
 {
-    const struct dcpk_inspector_options *o = m->options;
+    const struct dcpk_fsdp_inspector_options *o = m->options;
 
     if (!matches_pattern(name, ".mlp.linear_fc1.", false, "", false) &&
         !matches_pattern(name, ".mlp.experts.linear_fc1.", false, "", true) &&
@@ -400,29 +399,48 @@ static bool detects_mtp(const struct dcpk_checkpoint *ckpt)
     return false;
 }
 
-dcpk_status dcpk_inspector_map(struct dcpk_output *out, const struct dcpk_value *common,
-                               const struct dcpk_inspector_options *options, struct dcpk_error *err)
+static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const struct dcpk_value **common, struct dcpk_error *err)
 {
-    struct mapper m = {out, options, options->rename_mtp || detects_mtp(out->source), MAX_VISITS};
-    dcpk_status st = DCPK_OK;
+    if (ckpt->format->load_common == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "--like-megatron-inspector converts torch_dist only, this is %s",
+                         ckpt->format->name);
+    if (dcpk_checkpoint_load_common(ckpt, arena, common, err) != DCPK_OK)
+        return err->status;
+    return *common != NULL ? DCPK_OK : dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
+}
 
+static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *options,
+                                       struct dcpk_error *err)
+{
+    const struct dcpk_fsdp_inspector_options *o = options;
+    struct mapper m = {out, o, o->rename_mtp || detects_mtp(out->source), MAX_VISITS};
+    const struct dcpk_value *common = NULL;
+
+    /* It leaves RNG out, and groups that fit no loader (conversion.md section 4, T1). */
+    out->load_needs = DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG;
+    if (load_common(out->source, out->arena, &common, err) != DCPK_OK)
+        return err->status;
     if (dcpk_checkpoint_object(out->source, "common_state/shard_0_1") != NULL)
         return refuse(err, "common_state/shard_0_1",
                       "the Python tool cannot convert what core 0.19 and later write");
-    if (options->has_group_map && would_write_groups(common))
+    if (o->has_group_map && would_write_groups(common))
         return refuse(err, "optimizer",
                       "the Python tool misnames the groups of several optimizers");
     out->pickle_protocol = 4; /* R16 */
-    for (uint32_t t = 0; t < out->source->n_tensors && st == DCPK_OK; t++)
-        st = map_tensor(&m, t, err);
-    if (st == DCPK_OK)
-        st = map_objects(&m, err);
-    if (st == DCPK_OK)
-        st = flatten(&m, "", common, err);
-    if (st == DCPK_OK && dcpk_value_get(common, "checkpoint_version") == NULL) { /* R15 */
+    for (uint32_t t = 0; t < out->source->n_tensors; t++)
+        if (map_tensor(&m, t, err) != DCPK_OK)
+            return err->status;
+    if (map_objects(&m, err) || flatten(&m, "", common, err))
+        return err->status;
+    if (dcpk_value_get(common, "checkpoint_version") == NULL) { /* R15 */
         const struct dcpk_value *three = dcpk_value_float(out->arena, 3.0, err);
 
-        st = three == NULL ? err->status : add_value(&m, "checkpoint_version", three, err);
+        if (three == NULL || add_value(&m, "checkpoint_version", three, err) != DCPK_OK)
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
+
+const struct dcpk_format_mapping dcpk_fsdp_inspector = {.from_keys = inspector_from_keys};
