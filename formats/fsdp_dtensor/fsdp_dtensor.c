@@ -166,6 +166,7 @@ static const struct dcpk_format_mapping mapping = {
     .from_model = dcpk_fsdp_from_model,
     .request = dcpk_fsdp_request,
     .match_layout = dcpk_fsdp_match_layout,
+    .optimizer_layout = dcpk_fsdp_optimizer_layout,
 };
 
 const struct dcpk_format dcpk_format_fsdp_dtensor = {

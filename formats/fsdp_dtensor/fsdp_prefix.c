@@ -109,6 +109,21 @@ dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_p
     return st;
 }
 
+const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_value *common)
+{
+    (void)common;
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *key = ckpt->tensors[t].key, *state = strrchr(key, '.');
+
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && state != NULL &&
+            (dcpk_starts_with(key, FD_STATE) || is_state(key)) &&
+            dcpk_fsdp_role(state + 1) != DCPK_MASTER)
+            return "fsdp_dtensor";
+    }
+    return "none";
+}
+
 /* A key of torch_dist that has lost its metadata.json has a state's name before the parameter's. */
 static bool is_stacked_state(const char *text, const char *name)
 {

@@ -437,6 +437,6 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     doubt_masters(&r);
     dcpk_model_read_layout(model);
     model->rows_tp = r.has_parts ? 1 : model->layout.tp;
-    model->optimizer_layout = model->has_optimizer ? "fsdp_dtensor" : "none";
+    model->optimizer_layout = dcpk_fsdp_optimizer_layout(ckpt, NULL);
     return model->rows_tp > 1 ? dcpk_parts_unite(model, model->rows_tp, err) : DCPK_OK;
 }

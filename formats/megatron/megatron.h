@@ -42,6 +42,10 @@ dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wa
 dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                    struct dcpk_error *err);
 
+/* The optimizer_layout hook of these formats. */
+const char *dcpk_megatron_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                           const struct dcpk_value *common);
+
 /*
  * The from_model hook's work for these formats (conversion.md section 6): stacked and joined
  * tensors, RNG states and empty _extra_state objects go into `out` (keys of objects as

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_gathered.h"
 #include "lib/base/text.h"
 
 #define UNTIE "untie_embeddings_and_output_weights"
@@ -169,45 +168,6 @@ static void read_layout(struct dcpk_model *model)
         model->is_fp32 = !bf16 && !fp16;
 }
 
-/* What the common state calls the optimizer's layout, or the first one's of several; NULL: nothing.
- */
-static const char *layout_name(const struct dcpk_model *model, const struct dcpk_value *common)
-{
-    const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
-    const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
-    const char *name =
-        dcpk_value_as_str(dcpk_value_get(model->content, "distrib_optim_sharding_type"));
-
-    return name != NULL ? name
-                        : dcpk_value_as_str(dcpk_value_get(first != NULL ? first : optimizer,
-                                                           "param_state_sharding_type"));
-}
-
-/* What the common state and the keys say of the optimizer's layout (torch_dist.md section 5). */
-static const char *optimizer_layout(const struct dcpk_model *model, const struct dcpk_value *common)
-{
-    const char *name = layout_name(model, common);
-    bool has_state = false;
-
-    for (size_t t = 0; t < model->ckpt->n_tensors; t++) {
-        const struct dcpk_tensor *tensor = &model->ckpt->tensors[t];
-        struct dcpk_megatron_key parts;
-
-        if (dcpk_checkpoint_tensor_left_out(model->ckpt, t) != NULL)
-            continue;
-        if (dcpk_starts_with(dcpk_megatron_skip_chained(tensor->key), "optimizer.distributed."))
-            return name != NULL ? name : "bucket space";
-        if (!dcpk_megatron_split_key(tensor->key, &parts))
-            continue;
-        has_state = true;
-        if (dcpk_megatron_is_flattened(model->ckpt, tensor))
-            return "fully_sharded_model_space";
-    }
-    if (!has_state)
-        return dcpk_gathered_is_there(model->ckpt) ? "dp_zero_gather_scatter" : "none";
-    return name != NULL ? name : "not distributed";
-}
-
 /*
  * The word embedding that stages of a pipeline share, tied or for multi-token prediction, has a DDP
  * bucket of its own (MC/optimizer/distrib_optimizer.py@0.19.0 _does_param_require_new_bucket).
@@ -289,7 +249,7 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
     model->scheduler = dcpk_value_get(common, "opt_param_scheduler");
     model->content = dcpk_value_get(common, "content_metadata");
     read_layout(model);
-    model->optimizer_layout = optimizer_layout(model, common);
+    model->optimizer_layout = dcpk_megatron_optimizer_layout(model->ckpt, common);
     model->needs_sample = is_shift_possible(model);
     if (dcpk_value_get(common, "rerun_state_machine") != NULL)
         dcpk_model_omit(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);

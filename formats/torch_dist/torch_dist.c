@@ -295,6 +295,7 @@ static const struct dcpk_format_mapping mapping = {
     .to_model = dcpk_megatron_to_model,
     .from_model = td_from_model,
     .request = td_request,
+    .optimizer_layout = dcpk_megatron_optimizer_layout,
 };
 
 const struct dcpk_format dcpk_format_torch_dist = {

@@ -214,6 +214,7 @@ static const struct dcpk_format_mapping mapping = {
     .to_model = zarr_to_model,
     .from_model = dcpk_zarr_from_model,
     .request = zarr_request,
+    .optimizer_layout = dcpk_megatron_optimizer_layout,
 };
 
 const struct dcpk_format dcpk_format_zarr = {

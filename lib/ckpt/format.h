@@ -124,6 +124,14 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
                                 struct dcpk_error *err);
+    /*
+     * How the optimizer's state is kept, by keys that are not left out and by the common state
+     * (NULL: there is none): Megatron's name for it ("fully_reshardable", ...), "fsdp_dtensor",
+     * "model-shaped" (whole, of an optimizer that is not distributed), "none" or "unknown". What
+     * `inspect` shows and to_model goes by.
+     */
+    const char *(*optimizer_layout)(const struct dcpk_checkpoint *ckpt,
+                                    const struct dcpk_value *common);
 };
 
 /*

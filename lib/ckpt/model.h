@@ -122,8 +122,7 @@ struct dcpk_model {
     struct dcpk_extra *extras;
     size_t n_extras, extras_capacity;
     struct dcpk_layout layout;
-    const char
-        *optimizer_layout; /* "fully_reshardable", "dp_reshardable", "fsdp_dtensor", ...; "none" */
+    const char *optimizer_layout; /* format.h, the hook of that name; "none" until to_model */
     /*
      * The source has the rows of projections that are joined of parts (Mamba's in_proj) in the
      * order of so many tensor-parallel ranks; 0 or 1: in that of one, as the view always has

@@ -17,7 +17,7 @@ struct dcpk_run_state {
     const struct dcpk_value *iteration; /* INT or NULL */
     const struct dcpk_value *version;   /* checkpoint_version, or NULL */
     struct dcpk_layout layout;          /* 0: not known */
-    const char *optimizer_layout;       /* "fully_reshardable", ...; "none", "unknown" */
+    const char *optimizer_layout;       /* of the format's mapping; "unknown": it has none */
     const char *const *names;           /* of the state (lib/ckpt/named_state.h); NULL-terminated */
 };
 void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

@@ -62,17 +62,6 @@ static bool is_gathered(const struct dcpk_object *object, int64_t *chained, int6
     return n_head > 0 && strcmp(object->key + n_head, ENDING) == 0;
 }
 
-bool dcpk_gathered_is_there(const struct dcpk_checkpoint *ckpt)
-{
-    int64_t unused;
-
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        if (is_gathered(&ckpt->objects[i], &unused, &unused) &&
-            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
-            return true;
-    return false;
-}
-
 /* The objects, sorted; owned by the caller. */
 static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
                                 size_t *n, struct dcpk_error *err)

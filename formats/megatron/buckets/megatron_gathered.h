@@ -9,7 +9,6 @@
  * The buckets of dp_zero_gather_scatter (torch_dist.md 5.5), one object a group of ranks; their
  * states become tensors inside it (dcpk_checkpoint_add_inner). list->n 0 when there are none.
  */
-bool dcpk_gathered_is_there(const struct dcpk_checkpoint *ckpt);
 dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
                                     struct dcpk_error *err);
 
