@@ -12,6 +12,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 
+#define FREE_VALUE_BYTES (UINT64_C(512) << 10)
+
 static int compare_members(const void *a, const void *b)
 {
     return strcmp(((const struct dcpk_member *)a)->name, ((const struct dcpk_member *)b)->name);
@@ -106,6 +108,17 @@ static dcpk_status fill_store(const struct dcpk_member_list *list, const char *f
     return DCPK_OK;
 }
 
+/*
+ * What is packed may be a thousand times as large as what packs it, and a pickle as a value 65
+ * times as large as it is: text and pickles are as large as the archive at most, and what is small
+ * passes.
+ */
+static void limit_values(const struct dcpk_member_list *list, struct dcpk_store *store)
+{
+    if (list->is_unpacked)
+        dcpk_store_limit_values(store, FREE_VALUE_BYTES + list->archive_bytes);
+}
+
 static dcpk_status add_note(const struct dcpk_member_list *list, struct dcpk_store *store,
                             struct dcpk_error *err)
 {
@@ -157,10 +170,12 @@ static dcpk_status open_store(struct dcpk_member_list *list, struct dcpk_run *ru
         st = fill_store(list, folder, s, err);
     if (st == DCPK_OK)
         st = add_note(list, s, err);
-    if (st == DCPK_OK)
+    if (st == DCPK_OK) {
+        limit_values(list, s);
         *store = s;
-    else
+    } else {
         dcpk_store_close(s);
+    }
     dcpk_free(folder);
     return st;
 }

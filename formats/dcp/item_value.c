@@ -309,6 +309,7 @@ dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcp
                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
+    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
     uint8_t *data = NULL;
     dcpk_status st = DCPK_OK;
 
@@ -316,9 +317,9 @@ dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcp
         st =
             dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")",
                       n_bytes, file_bytes);
-    else if (n_bytes > DCPK_MOST_LOADED_BYTES)
+    else if (n_bytes > limit_bytes)
         st = dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes,
-                       DCPK_MOST_LOADED_BYTES);
+                       limit_bytes);
     if (st == DCPK_OK)
         st = look_first(range, err);
     if (st != DCPK_OK)
@@ -344,7 +345,7 @@ dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct d
     dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
 
     if (st == DCPK_OK)
-        st = build_value(&f, MAX_OUTLINE_BYTES, value, err);
+        st = build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err);
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
         tell_range(range, err);

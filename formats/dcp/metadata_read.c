@@ -432,6 +432,19 @@ static dcpk_status keep_strange(struct dcpk_checkpoint *ckpt, const struct dcpk_
     return DCPK_OK;
 }
 
+/* It is read as a stream, into an eighth of the memory that another pickle may take for a byte. */
+static dcpk_status check_bytes(const struct dcpk_source *source, struct dcpk_error *err)
+{
+    const uint64_t limit_bytes = 8 * dcpk_source_value_limit(source, UINT64_MAX / 8);
+
+    if (dcpk_source_bytes(source) <= limit_bytes)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "%" PRIu64 " bytes; the limit for an archive of this size is %" PRIu64
+                     "; if that is right, unpack it and give the folder",
+                     dcpk_source_bytes(source), limit_bytes);
+}
+
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err)
 {
@@ -441,8 +454,10 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     struct dcpk_pickle_name strange = {NULL, NULL};
     const struct dcpk_pickle_options options = {.consumer = &consumer, .strange = &strange};
     const struct dcpk_value *root = NULL;
-    dcpk_status st = dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err);
+    dcpk_status st = check_bytes(source, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err);
     if (st == DCPK_OK)
         st = read_root(&r, root, err);
     if (st == DCPK_OK)

@@ -82,6 +82,18 @@ const char *dcpk_store_note(const struct dcpk_store *store)
     return store->note;
 }
 
+void dcpk_store_limit_values(struct dcpk_store *store, uint64_t n_bytes)
+{
+    store->value_bytes = n_bytes;
+}
+
+uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limit_bytes)
+{
+    const uint64_t value_bytes = source->store->value_bytes;
+
+    return value_bytes != 0 && value_bytes < limit_bytes ? value_bytes : limit_bytes;
+}
+
 /* Does the relative path `name` climb out of its folder, or name none? */
 static bool leaves_folder(const char *name)
 {
@@ -299,6 +311,7 @@ dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, 
 {
     char *text;
 
+    limit_bytes = dcpk_source_value_limit(source, limit_bytes);
     if (source->n_bytes > limit_bytes || source->n_bytes >= SIZE_MAX)
         return dcpk_fail(err, DCPK_ERANGE,
                          "'%s' in '%s' has %" PRIu64 " bytes, the limit is %" PRIu64, source->name,

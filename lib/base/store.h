@@ -46,6 +46,13 @@ dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uin
 dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
 const char *dcpk_store_note(const struct dcpk_store *store);
 
+/*
+ * Sources that lie packed may be much larger than what holds them: text and pickles of at most
+ * so many bytes a source are taken into memory. Called before the first of them is read; a store
+ * without it has no such limit.
+ */
+void dcpk_store_limit_values(struct dcpk_store *store, uint64_t n_bytes);
+
 void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */
@@ -79,6 +86,8 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
 
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
+/* limit_bytes, or less where the store limits what becomes values. */
+uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limit_bytes);
 /* Step through the sources found so far, in any order: the one behind `source`, NULL: the first.
  * Not while others are being found. */
 const struct dcpk_source *dcpk_store_next(const struct dcpk_store *store,
@@ -114,7 +123,7 @@ void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint6
                         enum dcpk_advice advice);
 
 /* The whole source with a NUL behind it; owned: dcpk_free. DCPK_ERANGE when larger than
- * limit_bytes. */
+ * limit_bytes, or what the store allows for values. */
 dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, char **data,
                               size_t *n_bytes, struct dcpk_error *err);
 

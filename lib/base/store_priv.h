@@ -48,8 +48,9 @@ struct dcpk_source {
 struct dcpk_store {
     const struct dcpk_store_ops *ops;
     char *path;
-    char *note; /* owned, or NULL */
-    int fd;     /* of the folder or the one file; -1: memory */
+    char *note;           /* owned, or NULL */
+    uint64_t value_bytes; /* limit of what becomes values of one source; 0: none */
+    int fd;               /* of the folder or the one file; -1: memory */
     pthread_mutex_t lock;
     pthread_cond_t idle;     /* a source lost its last reader: its descriptor may be closed */
     struct dcpk_map by_name; /* -> pointer to the source; keys are the sources' names */

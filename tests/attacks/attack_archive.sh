@@ -65,6 +65,10 @@ if [ -w /dev/full ]; then
         refused "no space to unpack" 4 'unpacking to a temporary file' one.tar.gz
     )
 fi
+mkdir bomb && sample $tiny bomb/iter_0000001
+head -c 20000000 /dev/zero | tr '\0' ']' >bomb/iter_0000001/.metadata
+tar -czf bomb.tar.gz -C bomb iter_0000001 && rm -r bomb
+refused "20 MB of lists as .metadata" 3 "'\.metadata': 20000000 bytes; the limit for an archive of this size is [0-9]+" bomb.tar.gz
 head -c 150M /dev/zero | gzip -9 >zeros.gz
 head -c 150M /dev/zero >zeros && tar -cf - zeros | gzip -9 | gzip -9 >swells.tar.gz.gz && rm zeros zeros.gz
 # Names of 3856 bytes: 64 MB of memory for what is 200 KB when it is packed, and 37 MB when it is not.
