@@ -2,6 +2,7 @@
 /* expect.c - the layers that args make, each of its kind. */
 #include "lib/rules/expect.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "lib/rules/expect_priv.h"
@@ -85,6 +86,7 @@ static dcpk_status add_layer(struct layers *layers, enum dcpk_section section, i
 {
     struct dcpk_expected_layer *layer = &layers->list[layers->n];
 
+    assert(layers->n < layers->capacity);
     *layer = (struct dcpk_expected_layer){.section = section,
                                           .number = number,
                                           .inner = inner,
@@ -134,16 +136,23 @@ static dcpk_status add_hybrid(struct layers *layers, const char *pattern, struct
     return st;
 }
 
-/* Multi-token prediction: each a wrapper around a layer like the decoder's last. */
+/* Layers of multi-token prediction that are stored. */
+static int64_t count_mtp(const struct dcpk_arch *arch)
+{
+    if (!dcpk_arch_given(arch, "mtp_num_layers"))
+        return 0;
+    return dcpk_arch_given(arch, "mtp_use_repeated_layer")
+               ? 1
+               : dcpk_arch_int(arch, "mtp_num_layers", 0);
+}
+
+/* Each a wrapper around a layer like the decoder's last. */
 static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_error *err)
 {
     const struct dcpk_arch *arch = layers->arch;
-    const bool repeats = dcpk_arch_given(arch, "mtp_use_repeated_layer");
-    const int64_t n = repeats ? 1 : dcpk_arch_int(arch, "mtp_num_layers", 0);
+    const int64_t n = count_mtp(arch);
     dcpk_status st = DCPK_OK;
 
-    if (!dcpk_arch_given(arch, "mtp_num_layers"))
-        return DCPK_OK;
     for (int64_t i = 0; i < n && st == DCPK_OK; i++) {
         st = add_layer(layers, DCPK_MTP_LAYERS, i, -1, HAS_MTP, err);
         if (st == DCPK_OK)
@@ -197,7 +206,7 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
     struct layers layers = {.arch = &arch};
     const char *pattern = hybrid_pattern(&arch);
     int64_t n_layers = dcpk_arch_int(&arch, "num_layers", 0);
-    const int64_t n_mtp = dcpk_arch_int(&arch, "mtp_num_layers", 0);
+    const int64_t n_mtp = count_mtp(&arch);
     dcpk_status st;
 
     *expected = (struct dcpk_expected){.is_hybrid = pattern != NULL};
@@ -213,9 +222,9 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
         return dcpk_arch_unknown(&arch, err, "a model of more than %d layers", MAX_LAYERS);
     if (expected->n_experts > MAX_EXPERTS / (n_layers + n_mtp + 1))
         return dcpk_arch_unknown(&arch, err, "a model of more than %d experts", MAX_EXPERTS);
+    layers.capacity = (size_t)(n_layers + 2 * n_mtp) + 1; /* with the embedding */
     arch.kinds = dcpk_arena_array(arena, MAX_KINDS, sizeof *arch.kinds, err);
-    layers.list =
-        dcpk_arena_array(arena, (size_t)(n_layers + 2 * n_mtp) + 2, sizeof *layers.list, err);
+    layers.list = dcpk_arena_array(arena, layers.capacity, sizeof *layers.list, err);
     if (arch.kinds == NULL || layers.list == NULL)
         return err->status;
     expected->n_decoder_layers = n_layers;
