@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/formats.h"
@@ -128,6 +129,13 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err)
     if (code == 0) /* it was an earlier write */
         return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
     return dcpk_fail_errno(err, code, "writing to stdout");
+}
+
+void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt)
+{
+    const mode_t before = umask(0);
+
+    (void)umask(before | dcpk_store_hidden(ckpt->store));
 }
 
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)

@@ -176,6 +176,8 @@ const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
 /* Can something be printed at all? Asked before work whose result is told at its end. */
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
+/* What is made from now on is read by no more people than the checkpoint is (umask). */
+void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
 /* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error
  * that dcpk_cli_fail does not print, unless something was done before, as a context tells. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);

@@ -133,6 +133,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
         dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
     if (st == DCPK_OK && leads)
         dcpk_warn_verdict(&a->voice, &c.verdict);
+    if (st == DCPK_OK)
+        dcpk_cli_keep_private(c.ckpt);
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
     dcpk_bar_end(bar);

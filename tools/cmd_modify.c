@@ -146,6 +146,8 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
         st = dcpk_modification_plan(&m, options, &err);
     if (st == DCPK_OK)
         dcpk_warn_verdict(voice, &m.verdict);
+    if (st == DCPK_OK)
+        dcpk_cli_keep_private(m.ckpt);
     if (st == DCPK_OK && !dry_run)
         st = dcpk_modification_run(&m, &err);
     is_there = st == DCPK_OK && !dry_run;

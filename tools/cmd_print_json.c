@@ -144,6 +144,7 @@ int dcpk_cmd_print_json(int argc, char **argv)
     if (st == DCPK_OK && output != NULL && !is_dry)
         st = check_output(place, output, &err);
     if (st == DCPK_OK) {
+        dcpk_cli_keep_private(ckpt);
         arena = dcpk_arena_new(0, &err);
         st = arena == NULL ? err.status : DCPK_OK;
     }

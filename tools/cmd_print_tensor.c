@@ -167,6 +167,8 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
     if (st == DCPK_OK && r->npy.path != NULL) /* the checkpoint is never touched */
         st = dcpk_run_check_apart(path, r->npy.path, err);
     if (st == DCPK_OK)
+        dcpk_cli_keep_private(ckpt);
+    if (st == DCPK_OK)
         st = print_key(ckpt, r, arena, err);
     dcpk_checkpoint_close(ckpt);
     dcpk_arena_free(arena);

@@ -84,6 +84,19 @@ dcpk_status dcpk_store_list(struct dcpk_store *store, char ***names, size_t *n,
 dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, char ***names,
                                size_t *n, struct dcpk_error *err);
 
+/*
+ * Permission bits, for umask, of the classes of users (group 070, others 007) that may not read all
+ * of it: the folder, the sources found so far, what lies directly in it; or the archive. Links
+ * count as what they lead to, but for those of the function below. 0 for memory.
+ */
+unsigned dcpk_store_hidden(struct dcpk_store *store);
+/*
+ * Is `name` a link to a file that some may not read who may enter the store's folder? Who made the
+ * folder need not be who may read the file: a stranger's link can lead to what only the user of
+ * this process sees.
+ */
+bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name);
+
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
 /* limit_bytes, or less where the store limits what becomes values. */

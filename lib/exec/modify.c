@@ -163,6 +163,13 @@ static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *
                              is_integrity ? "its checksums no longer hold" : "it is no plain file");
         return DCPK_OK;
     }
+    if (dcpk_store_leads_to_private(m->ckpt->store, name)) {
+        dcpk_checkpoint_note(m->ckpt,
+                             "'%s' is not carried over: it is a link to what fewer may read than "
+                             "the checkpoint",
+                             name);
+        return DCPK_OK;
+    }
     if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
     return dcpk_folder_copy(folder, name, source, err);

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# private.sh - what is made of a checkpoint is read by no more people than that is; links in it are followed, but not to
+# what fewer may read; a folder of links, and one that a link leads to, work as any other.
+umask 022
+sample torch_dist_b_dense_tp2pp2 in # 0644 in 0755
+# modes PATH: of a folder and its files, each once.
+modes() { find "$1" -printf '%y %m\n' | sort -u | tr '\n' ';'; }
+# made LABEL IN: the modes of what each command makes of IN, and of an archive.
+made() {
+    rm -rf out*
+    "$DCPKIT" convert --quiet --to zarr "$2" out && echo "$1, zarr: $(modes out/iter_0000004)"
+    "$DCPKIT" convert --quiet --report out.report --to fsdp_dtensor "$2" out.tar &&
+        echo "$1, archive and report: $(stat -c %a out.tar out.report | tr '\n' ' ')"
+    "$DCPKIT" modify-state-dict --quiet --op 'cast ^output_layer.weight float32' "$2" out.cast &&
+        echo "$1, cast: $(modes out.cast/iter_0000004)"
+    "$DCPKIT" print-tensor --cast --npy out.npy "$2" output_layer.weight >said &&
+        echo "$1, npy: $(stat -c %a out.npy)"
+}
+made plain in
+chmod 600 in/iter_0000004/__0_0.distcp && made "one file of 600" in
+chmod 640 in/iter_0000004/__0_0.distcp && made "one file of 640" in
+chmod 644 in/iter_0000004/__0_0.distcp && chmod 700 in/iter_0000004 && made "a folder of 700" in
+chmod 755 in/iter_0000004
+tar -cf in.tar -C in iter_0000004 && chmod 600 in.tar && made "an archive of 600" in.tar
+gzip -k in.tar && chmod 640 in.tar.gz && made "a packed archive of 640" in.tar.gz
+(umask 077 && made "umask 077" in)
+
+# Links to the files, as caches and staging folders have them: everything comes along.
+mkdir -p cache/blobs cache/snapshots/iter_0000004
+for file in in/iter_0000004/*; do
+    cp "$file" "cache/blobs/${file##*/}.blob"
+    ln -s "../../blobs/${file##*/}.blob" "cache/snapshots/iter_0000004/${file##*/}"
+done
+cp in/iter_0000004/.metadata cache/blobs/m && ln -s ../../blobs/m cache/snapshots/iter_0000004/.metadata
+echo '{}' >cache/blobs/t && ln -s ../../blobs/t cache/snapshots/iter_0000004/tokenizer.json
+ln -s cache/snapshots/iter_0000004 reached
+for from in cache/snapshots/iter_0000004 reached; do
+    rm -rf out
+    "$DCPKIT" modify-state-dict --quiet --op 'rename ^output_layer head' $from out/iter_0000004 || echo "exit $?"
+    find out/iter_0000004 | sort | tr '\n' ' ' && modes out/iter_0000004 && echo
+    "$DCPKIT" convert --quiet --to zarr $from out2 || echo "exit $?"
+    rm -rf out2
+done
+# ... to data that only this user reads as well
+chmod 600 cache/blobs/* && made "a cache of 600" cache/snapshots/iter_0000004
+chmod 644 cache/blobs/*
+
+# A link to what fewer may read, in a folder of others: named, and left behind.
+echo secret >secret && mkdir -m 700 closed && echo secret >closed/vocab.json && chmod 600 secret
+ln -s ../../secret in/iter_0000004/notes.txt
+ln -s ../../secret in/iter_0000004/run_config.yaml
+ln -s ../../closed in/iter_0000004/tokenizer
+for out in out out.tar; do
+    rm -rf out out.tar
+    "$DCPKIT" modify-state-dict --op 'rename ^output_layer head' in $out 2>&1 | grep note
+    grep -rl secret out* || stat -c "$out of modify: %a" $out
+    rm -rf out out.tar
+    "$DCPKIT" convert --to fsdp_dtensor in $out >said 2>&1
+    grep -c 'not carried over: it is a link' said
+    grep -rl secret out* || stat -c "$out of convert: %a" $out
+done
