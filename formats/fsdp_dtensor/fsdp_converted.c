@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/fsdp_dtensor/fsdp_mla.h"
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/parts.h"
 
 #define MAX_EXPERTS (1 << 16)
 
@@ -121,133 +120,38 @@ static dcpk_status add_experts(struct dcpk_fsdp_reader *r, uint32_t source, cons
                                struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
+    const int rank = model->ckpt->tensors[source].rank;
+    const int64_t n_experts = rank < 2 ? 0 : model->ckpt->tensors[source].shape[0];
     const char *rest = at + strlen(".experts.experts.");
-    dcpk_status st = DCPK_OK;
 
-    if (stored->rank < 2 || stored->shape[0] > MAX_EXPERTS)
+    if (rank < 2 || n_experts > MAX_EXPERTS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "not of the form [experts, ...]");
-    for (int64_t e = 0; e < stored->shape[0] && st == DCPK_OK; e++) {
+    for (int64_t e = 0; e < n_experts; e++) {
+        const struct dcpk_sources slice = {.tensor = &source, .n = 1, .at = &e, .n_lead = 1};
         struct dcpk_model_tensor one = *tensor;
-        struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
         const char *expert = dcpk_arena_printf(model->arena, err, "%.*s.experts.%s%" PRId64,
                                                (int)(at - name), name, rest, e);
-        struct dcpk_box from, to;
 
-        if (piece == NULL || expert == NULL)
+        if (expert == NULL || dcpk_rows_read(model, &slice, &one, err) ||
+            dcpk_fsdp_add_named(model, &one, expert, err))
             return err->status;
-        dcpk_box_whole(stored->shape, stored->rank, &from);
-        from.offset[0] = e;
-        from.extent[0] = 1;
-        one.rank = stored->rank - 1;
-        one.shape = stored->shape + 1;
-        dcpk_box_whole(one.shape, one.rank, &to);
-        st = dcpk_piece_make(model->arena, source, &from, &to, piece, err);
-        one.pieces = piece;
-        one.n_pieces = 1;
-        if (st == DCPK_OK)
-            st = dcpk_fsdp_add_named(model, &one, expert, err);
-    }
-    return st;
-}
-
-/* Where ".<part>" begins in "X.in_proj.weight.<part>", "X.conv1d.bias.<part>"; NULL: nowhere. */
-static const char *find_part(const char *name, bool *is_conv)
-{
-    static const char *const ends[] = {".in_proj.weight.", ".conv1d.weight.", ".conv1d.bias."};
-
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const char *at = strstr(name, ends[i]);
-
-        if (at == NULL)
-            continue;
-        *is_conv = i > 0;
-        return at + strlen(ends[i]) - 1;
-    }
-    return NULL;
-}
-
-/* The stored parts of one parameter in the order of its rows. */
-struct stored_parts {
-    uint32_t tensor[DCPK_MAX_PARTS];
-    size_t n;
-};
-
-/* Those that `kinds` name, if all are there; else n is 0. */
-static dcpk_status find_parts(const struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_key *parts,
-                              size_t whole_bytes, const struct dcpk_part_kind *kinds,
-                              struct stored_parts *found, struct dcpk_error *err)
-{
-    const struct dcpk_checkpoint *ckpt = r->model->ckpt;
-
-    for (found->n = 0; kinds[found->n].name != NULL; found->n++) {
-        const char *key =
-            dcpk_arena_printf(r->model->arena, err, "%s%.*s.%s%s", parts->prefix, (int)whole_bytes,
-                              parts->name, kinds[found->n].name, parts->end);
-        const struct dcpk_tensor *part = key == NULL ? NULL : dcpk_checkpoint_tensor(ckpt, key);
-
-        if (key == NULL)
-            return err->status;
-        if (part == NULL) {
-            found->n = 0;
-            return DCPK_OK;
-        }
-        found->tensor[found->n] = (uint32_t)(part - ckpt->tensors);
     }
     return DCPK_OK;
 }
 
-/* The parts, one behind the other, as one tensor. */
-static dcpk_status join_parts(struct dcpk_fsdp_reader *r, const struct stored_parts *parts,
-                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
-{
-    const struct dcpk_tensor *tensors = r->model->ckpt->tensors;
-    const struct dcpk_tensor *first = &tensors[parts->tensor[0]];
-    struct dcpk_piece *pieces = dcpk_arena_array(r->model->arena, parts->n, sizeof *pieces, err);
-    int64_t *shape = dcpk_arena_array(r->model->arena, (size_t)first->rank + 1, sizeof *shape, err);
-    int64_t n_rows = 0;
-    dcpk_status st = pieces == NULL || shape == NULL ? err->status : DCPK_OK;
-
-    for (size_t i = 0; i < parts->n && st == DCPK_OK; i++) {
-        const struct dcpk_tensor *part = &tensors[parts->tensor[i]];
-
-        if (part->rank == 0 || part->dtype != first->dtype ||
-            !dcpk_shape_equal(part->shape + 1, part->rank - 1, first->shape + 1, first->rank - 1) ||
-            part->shape[0] > INT64_MAX - n_rows)
-            return dcpk_fail(err, DCPK_EFORMAT, "'%s' and '%s' differ in more than their rows",
-                             first->key, part->key);
-        st = dcpk_fsdp_make_piece(r->model, parts->tensor[i], n_rows, &pieces[i], err);
-        n_rows += part->shape[0];
-    }
-    if (st != DCPK_OK)
-        return st;
-    memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
-    shape[0] = n_rows;
-    tensor->shape = shape;
-    tensor->pieces = pieces;
-    tensor->n_pieces = parts->n;
-    return DCPK_OK;
-}
-
-/* The first part brings the others; what lacks one stays unknown. */
-static dcpk_status add_parts(struct dcpk_fsdp_reader *r, uint32_t source,
-                             const struct dcpk_fsdp_key *key, size_t whole_bytes, bool is_conv,
+/* "X.in_proj.weight.<part>": the first part brings the others; what lacks one stays unknown. */
+static dcpk_status add_parts(struct dcpk_fsdp_reader *r, const char *key_name,
+                             const struct dcpk_found_parts *found,
                              const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
-    struct stored_parts parts = {.n = 0};
+    const struct dcpk_sources sources = {.tensor = found->tensor, .n = found->n};
     struct dcpk_model_tensor whole = *tensor;
-    const char *name = dcpk_arena_strndup(r->model->arena, key->name, whole_bytes, err);
-    dcpk_status st = name == NULL ? err->status : DCPK_OK;
+    const char *name = dcpk_arena_strndup(r->model->arena, key_name, found->whole_bytes, err);
 
-    for (size_t l = 0; l < DCPK_N_PART_LAYOUTS && parts.n == 0 && st == DCPK_OK; l++)
-        st = find_parts(r, key, whole_bytes,
-                        is_conv ? dcpk_part_layouts[l].conv : dcpk_part_layouts[l].proj, &parts,
-                        err);
-    if (st != DCPK_OK || parts.n == 0 || parts.tensor[0] != source)
-        return st;
     r->has_parts = true;
-    st = join_parts(r, &parts, &whole, err);
-    return st == DCPK_OK ? dcpk_fsdp_add_named(r->model, &whole, name, err) : st;
+    if (name == NULL || dcpk_rows_read(r->model, &sources, &whole, err))
+        return err->status;
+    return dcpk_fsdp_add_named(r->model, &whole, name, err);
 }
 
 dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
@@ -256,15 +160,18 @@ dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
                                     struct dcpk_error *err)
 {
     const char *experts = strstr(parts->name, ".experts.experts.");
-    bool is_conv;
-    const char *part = find_part(parts->name, &is_conv);
+    const struct dcpk_part_key key = {parts->prefix, parts->name, parts->end};
+    struct dcpk_found_parts found;
 
-    *is_done = experts != NULL || part != NULL;
+    *is_done = true;
     if (experts != NULL)
         return add_experts(r, source, parts->name, experts, tensor, err);
-    if (part != NULL)
-        return add_parts(r, source, parts, (size_t)(part - parts->name), is_conv, tensor, err);
-    return DCPK_OK;
+    if (dcpk_parts_find(r->model, source, &key, &found, err))
+        return err->status;
+    *is_done = parts->name[found.whole_bytes] != '\0';
+    if (!*is_done || found.n == 0 || found.tensor[0] != source)
+        return DCPK_OK;
+    return add_parts(r, parts->name, &found, tensor, err);
 }
 
 /* ---- training state ---- */

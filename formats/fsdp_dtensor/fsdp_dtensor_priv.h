@@ -47,9 +47,6 @@ struct dcpk_fsdp_key {
 /* Add a tensor of the parameter `name`: its role, state, dtype, shape and pieces are set. */
 dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
                                 const char *name, struct dcpk_error *err);
-/* A piece that is all of stored tensor `source`, its first row at at_row. */
-dcpk_status dcpk_fsdp_make_piece(struct dcpk_model *model, uint32_t source, int64_t at_row,
-                                 struct dcpk_piece *piece, struct dcpk_error *err);
 /* "exp_avg", ...; DCPK_STATE for what is none of them. */
 enum dcpk_role dcpk_fsdp_role(const char *state);
 

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_mla.h"
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/parts.h"
+
+#define MAX_NAMES 2 /* of the rows of one parameter: two halves */
 
 /* What the whole output shares. */
 struct writer {
@@ -41,16 +42,13 @@ static dcpk_status keys_begin(struct writer *w, size_t capacity, struct keys *ke
     return keys->list == NULL ? err->status : DCPK_OK;
 }
 
-/* Both halves of a gated parameter, or the one whole one. */
-static const char *const half_suffix[] = {"_w", "_v"};
-
-/*
- * Keys of one tensor under all spellings: prefix + spelling + suffix + end.
- */
+/* Keys of one part's tensor under all spellings. */
 static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, const char *prefix,
-                              const char *suffix, const char *end, struct keys *keys,
+                              const char *part, const char *end, struct keys *keys,
                               struct dcpk_error *err)
 {
+    const char *suffix = dcpk_fsdp_part_end(part);
+
     for (size_t i = 0; i < p->n_spellings; i++) {
         const char *const parts[] = {prefix, p->spellings[i], suffix, end};
         const char *key = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
@@ -79,63 +77,76 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
     return dcpk_output_add_tensor(w->out, tensor, err);
 }
 
-/* A projection of several parts gets the rows of the target's ranks. */
-static dcpk_status order_rows(struct writer *w, const struct dcpk_param *p,
-                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+/*
+ * What is stored of a parameter: halves of a gated one apart, but for v2 (fsdp_dtensor.md 5.1);
+ * other parts together, in the order of the target's ranks; what has none as it is.
+ */
+static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,
+                               struct dcpk_split *split, struct dcpk_error *err)
 {
-    struct dcpk_part parts[DCPK_MAX_PARTS];
-    struct dcpk_parts_held held = {.parts = parts, .tp = w->tp};
-    dcpk_status st = w->tp > 1 ? dcpk_parts_of(w->model, p, parts, &held.n, err) : DCPK_OK;
+    static const struct dcpk_stored whole = {.name = ""};
+    struct dcpk_split parts = {.n = 0};
+    struct dcpk_stored *ranked;
+    bool is_apart;
 
-    if (st != DCPK_OK || held.n == 0)
-        return st;
-    st = dcpk_parts_reorder(w->out->arena, &held, DCPK_PARTS_BY_RANK, tensor, tensor, err);
-    if (st != DCPK_OK)
+    *split = (struct dcpk_split){&whole, 1};
+    if ((p->parts != NULL || w->tp > 1) && dcpk_parts_of(w->model, p, w->out->arena, &parts, err))
+        return err->status;
+    is_apart = parts.n > 0 && *dcpk_fsdp_part_end(parts.list[0].name) != '\0';
+    if (is_apart && !w->is_v2)
+        *split = parts;
+    if (is_apart || parts.n == 0)
+        return DCPK_OK;
+    ranked = dcpk_arena_alloc(w->out->arena, sizeof *ranked, err);
+    if (ranked == NULL)
+        return err->status;
+    if (dcpk_rows_by_rank(w->out->arena, &parts, w->tp, ranked, err)) {
         dcpk_context(err, "'%s'", p->name);
-    return st;
-}
-
-/* How many tensors a parameter is: v2 keeps a gated one whole. */
-static int n_parts_of(const struct writer *w, const struct dcpk_param *p)
-{
-    return p->is_gated && !w->is_v2 ? 2 : 1;
-}
-
-/* One tensor of a parameter; a gated one in two halves of rows (fsdp_dtensor.md 5.1). */
-static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p,
-                                    const struct dcpk_model_tensor *tensor, const char *prefix,
-                                    const char *end, struct dcpk_error *err)
-{
-    const int n_parts = n_parts_of(w, p);
-    const bool is_cut = n_parts == 2;
-
-    if (is_cut && (tensor->rank == 0 || tensor->shape[0] % 2 != 0))
-        return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no two equal halves of rows", p->name);
-    for (int part = 0; part < n_parts; part++) {
-        struct dcpk_model_tensor rows = *tensor;
-        struct dcpk_out_tensor out;
-        struct keys keys;
-        dcpk_status st = keys_begin(w, p->n_spellings, &keys, err);
-
-        if (st == DCPK_OK)
-            st = order_rows(w, p, &rows, err);
-        if (st == DCPK_OK)
-            st = spell_keys(w, p, prefix, is_cut ? half_suffix[part] : "", end, &keys, err);
-        if (st == DCPK_OK && is_cut)
-            st = dcpk_model_rows(w->out->arena, tensor, part * (tensor->shape[0] / 2),
-                                 tensor->shape[0] / 2, &rows, err);
-        out = whole_tensor(&rows);
-        if (st == DCPK_OK)
-            st = dcpk_fsdp_shards_cut(&w->shards, tensor->param,
-                                      !is_cut     ? DCPK_FSDP_WHOLE
-                                      : part == 0 ? DCPK_FSDP_GATE
-                                                  : DCPK_FSDP_UP,
-                                      w->out->arena, &out, err);
-        if (st == DCPK_OK)
-            st = add_keyed(w, &out, &keys, err);
-        if (st != DCPK_OK)
-            return st;
+        return err->status;
     }
+    *split = (struct dcpk_split){ranked, 1};
+    return DCPK_OK;
+}
+
+/* What is written of a parameter: under which names which rows, and between what. */
+struct stored_param {
+    const struct dcpk_param *param;
+    const char *prefix, *end;
+    struct dcpk_split split;
+};
+
+/* The rows of one tensor that lie under one name. */
+static dcpk_status param_add_rows(struct writer *w, const struct stored_param *e,
+                                  const struct dcpk_model_tensor *tensor,
+                                  const struct dcpk_stored *stored, struct dcpk_error *err)
+{
+    const bool is_part = stored->n_rows == 1; /* else all rows, perhaps in the order of ranks */
+    struct dcpk_model_tensor rows;
+    struct dcpk_out_tensor out;
+    struct keys keys;
+
+    if (keys_begin(w, e->param->n_spellings, &keys, err) ||
+        spell_keys(w, e->param, e->prefix, stored->name, e->end, &keys, err) ||
+        dcpk_rows_take(w->out->arena, tensor, stored, &rows, err))
+        return err->status;
+    out = whole_tensor(&rows);
+    if (dcpk_fsdp_shards_cut(&w->shards, tensor->param, is_part ? stored->rows : NULL,
+                             w->out->arena, &out, err))
+        return err->status;
+    return add_keyed(w, &out, &keys, err);
+}
+
+/* One tensor of a parameter, which is stored as its weight is. */
+static dcpk_status add_param_tensor(struct writer *w, const struct stored_param *e,
+                                    const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    if (dcpk_rows_fit(&e->split, tensor, err)) {
+        dcpk_context(err, "'%s'", e->param->name);
+        return err->status;
+    }
+    for (size_t i = 0; i < e->split.n; i++)
+        if (param_add_rows(w, e, tensor, &e->split.list[i], err))
+            return err->status;
     return DCPK_OK;
 }
 
@@ -143,13 +154,14 @@ static dcpk_status add_param_tensor(struct writer *w, const struct dcpk_param *p
 static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, const char *end,
                               struct keys *keys, struct dcpk_error *err)
 {
-    const int n_parts = n_parts_of(w, p);
-    dcpk_status st = DCPK_OK;
+    struct dcpk_split split;
 
-    for (int part = 0; part < n_parts && st == DCPK_OK; part++)
-        st = spell_keys(w, p, w->state_prefix, n_parts == 2 ? half_suffix[part] : "", end, keys,
-                        err);
-    return st;
+    if (param_split(w, p, &split, err))
+        return err->status;
+    for (size_t i = 0; i < split.n; i++)
+        if (spell_keys(w, p, w->state_prefix, split.list[i].name, end, keys, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Another state than Adam's moments (momentum_buffer): never cut (fsdp_dtensor.md 5.1). */
@@ -159,7 +171,8 @@ static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
     struct dcpk_out_tensor out = whole_tensor(tensor);
     const char *end = dcpk_arena_printf(w->out->arena, err, ".%s", tensor->state);
     struct keys keys;
-    dcpk_status st = end == NULL ? err->status : keys_begin(w, 2 * p->n_spellings, &keys, err);
+    dcpk_status st =
+        end == NULL ? err->status : keys_begin(w, MAX_NAMES * p->n_spellings, &keys, err);
 
     if (st == DCPK_OK)
         st = uncut_keys(w, p, end, &keys, err);
@@ -186,24 +199,31 @@ static void tell_replaced(struct writer *w, const struct dcpk_param *p)
 
 static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error *err)
 {
+    static const struct {
+        enum dcpk_role role;
+        const char *end;
+    } moments[] = {{DCPK_EXP_AVG, ".exp_avg"}, {DCPK_EXP_AVG_SQ, ".exp_avg_sq"}};
     const struct dcpk_model *m = w->model;
     const struct dcpk_param *p = &m->params[param];
     const struct dcpk_model_tensor *value = dcpk_model_value(m, p);
-    dcpk_status st;
+    struct stored_param e = {.param = p, .prefix = w->model_prefix, .end = ""};
 
     assert(value != NULL); /* the rules see to it */
     tell_replaced(w, p);
-    st = add_param_tensor(w, p, value, w->model_prefix, "", err);
-    if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR)
-        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG]], w->state_prefix,
-                              ".exp_avg", err);
-    if (st == DCPK_OK && p->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR)
-        st = add_param_tensor(w, p, &m->tensors[p->tensor[DCPK_EXP_AVG_SQ]], w->state_prefix,
-                              ".exp_avg_sq", err);
-    for (uint32_t t = p->tensor[DCPK_STATE]; st == DCPK_OK && t != DCPK_NO_TENSOR;
-         t = m->tensors[t].next_state)
-        st = add_other_state(w, p, &m->tensors[t], err);
-    return st;
+    if (param_split(w, p, &e.split, err) || add_param_tensor(w, &e, value, err))
+        return err->status;
+    e.prefix = w->state_prefix;
+    for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++) {
+        const uint32_t t = p->tensor[moments[i].role];
+
+        e.end = moments[i].end;
+        if (t != DCPK_NO_TENSOR && add_param_tensor(w, &e, &m->tensors[t], err))
+            return err->status;
+    }
+    for (uint32_t t = p->tensor[DCPK_STATE]; t != DCPK_NO_TENSOR; t = m->tensors[t].next_state)
+        if (add_other_state(w, p, &m->tensors[t], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /*
@@ -228,7 +248,7 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
         return DCPK_OK;
     }
     for (size_t i = 0; i < m->n_params; i++)
-        capacity += m->params[i].group == group ? 2 * m->params[i].n_spellings : 0;
+        capacity += m->params[i].group == group ? MAX_NAMES * m->params[i].n_spellings : 0;
     if (capacity == 0)
         return DCPK_OK;
     st = literal == NULL ? err->status : keys_begin(w, capacity, &keys, err);

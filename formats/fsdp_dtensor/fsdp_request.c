@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/request.h"
@@ -158,7 +159,8 @@ static void put_name(struct asking *a, const char *prefix, const struct spelling
  * MLP's alone (5.1). */
 static uint32_t splitting(const struct asking *a, const struct spelling *s)
 {
-    if ((s->param->flags & DCPK_EXPECTED_GATED) == 0 || !a->loading->model->is_swiglu || a->is_v2)
+    if (s->param->parts.n == 0 || *dcpk_fsdp_part_end(s->param->parts.list[0].name) == '\0' ||
+        !a->loading->model->is_swiglu || a->is_v2)
         return 0;
     return dcpk_starts_with(s->param->te, "mlp.linear_fc1.") ? DCPK_ALL_LOADERS
                                                              : SINCE(DCPK_CORE_0_16);
@@ -169,32 +171,31 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
                               const char *end, const struct dcpk_request *like,
                               struct dcpk_error *err)
 {
-    static const char *const halves[] = {"_w", "_v"};
     const uint32_t split = s->loaders & splitting(a, s), whole = s->loaders & ~split;
+    const struct dcpk_split *parts = &s->param->parts;
     struct dcpk_request request = *like;
-    int64_t half[DCPK_EXPECTED_RANK];
+    int64_t shape[DCPK_EXPECTED_RANK];
     size_t n_bytes;
-    dcpk_status st = DCPK_OK;
 
     put_name(a, prefix, s);
     n_bytes = a->key.n_bytes;
     dcpk_bytes_text(&a->key, end);
     request.loaders = whole;
-    if (whole != 0)
-        st = take(a, &request, err);
+    if (whole != 0 && take(a, &request, err))
+        return err->status;
     request.loaders = split;
-    if (request.rank > 0) { /* a step is a scalar, under both names */
-        memcpy(half, s->param->shape, sizeof half);
-        half[0] /= 2;
-        request.shape = half;
-    }
-    for (int i = 0; i < 2 && split != 0 && st == DCPK_OK; i++) {
+    memcpy(shape, s->param->shape, sizeof shape);
+    if (request.rank > 0) /* a step is a scalar, under both names */
+        request.shape = shape;
+    for (size_t i = 0; i < parts->n && split != 0; i++) {
         a->key.n_bytes = n_bytes;
-        dcpk_bytes_text(&a->key, halves[i]);
+        dcpk_bytes_text(&a->key, dcpk_fsdp_part_end(parts->list[i].name));
         dcpk_bytes_text(&a->key, end);
-        st = take(a, &request, err);
+        shape[0] = parts->list[i].rows[0].n_rows;
+        if (take(a, &request, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status ask_state(struct asking *a, const struct spelling *s, struct dcpk_error *err)

@@ -32,10 +32,10 @@ struct selection {
     int64_t owner_ep; /* not 0: also whose file each chunk is in, ep being so many */
 };
 
-/* A part of a parameter and the stored tensor that it is. */
+/* Rows of a parameter and the stored tensor that they are. */
 struct part {
     uint32_t param;
-    enum dcpk_fsdp_part which;
+    struct dcpk_rows rows;
     uint32_t stored;
 };
 
@@ -71,7 +71,7 @@ static bool owner_fits(const struct dcpk_fsdp_shards *shards, const struct part 
     const struct dcpk_param *p = &shards->model->params[part->param];
     const int64_t rank = rank_of(ckpt, chunk), tp = shards->tp;
     const int64_t n_rows = tensor->shape[0] / (p->tp_axis == 0 ? tp : 1); /* of one block */
-    const int64_t row = chunk->span[0] % n_rows + (part->which == DCPK_FSDP_UP ? n_rows : 0);
+    const int64_t row = chunk->span[0] % n_rows + part->rows.row / (p->tp_axis == 0 ? tp : 1);
     const int64_t ep_rank = dcpk_fsdp_ep_rank(&shards->params[shards->at[part->param]]);
     int64_t shard = 0;
 
@@ -110,7 +110,7 @@ static bool part_fits(struct dcpk_fsdp_shards *shards, const struct part *part)
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     bool fits =
         arena != NULL &&
-        dcpk_fsdp_shards_cut(shards, part->param, part->which, arena, &made, &err) == DCPK_OK &&
+        dcpk_fsdp_shards_cut(shards, part->param, &part->rows, arena, &made, &err) == DCPK_OK &&
         made.n_spans == tensor->n_chunks;
 
     for (size_t i = 0; i < made.n_spans && fits; i++)
@@ -119,28 +119,34 @@ static bool part_fits(struct dcpk_fsdp_shards *shards, const struct part *part)
     return fits;
 }
 
-/* A gated one in two halves, another one whole; what is put together otherwise shows nothing. */
-static size_t find_parts(const struct dcpk_model *model, uint32_t param, struct part parts[2])
+/* Each part of a gated one, another one whole; what is put together otherwise shows nothing. */
+static size_t find_parts(const struct dcpk_model *model, uint32_t param,
+                         struct part parts[DCPK_MAX_PARTS])
 {
     const struct dcpk_param *p = &model->params[param];
     const struct dcpk_model_tensor *value = dcpk_model_value(model, p);
+    const size_t n = value->n_pieces;
 
-    if (p->is_gated && value->n_pieces == 2) {
-        parts[0] = (struct part){param, DCPK_FSDP_GATE, value->pieces[0].src};
-        parts[1] = (struct part){param, DCPK_FSDP_UP, value->pieces[1].src};
-        return 2;
-    }
-    if (value->n_pieces != 1 || value->pieces[0].src >= model->ckpt->n_tensors)
+    if (n != 1 && (int64_t)n != dcpk_parts_count(p))
         return 0;
-    parts[0] = (struct part){param, DCPK_FSDP_WHOLE, value->pieces[0].src};
-    return 1;
+    for (size_t i = 0; i < n; i++) {
+        struct dcpk_box to;
+
+        if (value->pieces[i].src >= model->ckpt->n_tensors)
+            return 0;
+        dcpk_piece_to(&value->pieces[i], &to);
+        parts[i] = (struct part){.param = param, .stored = value->pieces[i].src};
+        if (to.rank > 0)
+            parts[i].rows = (struct dcpk_rows){to.offset[0], to.extent[0]};
+    }
+    return n;
 }
 
 static bool all_fit(struct dcpk_fsdp_shards *shards, const struct selection *which)
 {
     for (uint32_t i = 0; i < shards->model->n_params; i++) {
         const struct dcpk_param *p = &shards->model->params[i];
-        struct part parts[2];
+        struct part parts[DCPK_MAX_PARTS];
         size_t n;
 
         if (p->unit == DCPK_NO_UNIT || p->place == DCPK_NO_PLACE ||

@@ -52,7 +52,7 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
                                const int64_t **shape, struct dcpk_error *err)
 {
     const int axis = p->tp_axis;
-    const int64_t n_blocks = p->is_gated ? 2 * s->tp : s->tp;
+    const int64_t n_blocks = dcpk_parts_count(p) * s->tp;
     int64_t *local;
 
     if (axis == DCPK_TP_UNKNOWN)
@@ -212,7 +212,7 @@ static int64_t clip_cuts(int64_t *cut, int64_t n_shards, int64_t low, int64_t n_
 }
 
 dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,
-                                 enum dcpk_fsdp_part part, struct dcpk_arena *arena,
+                                 const struct dcpk_rows *rows, struct dcpk_arena *arena,
                                  struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
     const int axis = shards->model->params[param].tp_axis;
@@ -223,7 +223,7 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
         {.kind = DCPK_UNEVEN, .axis = 0, .cut = shards->cut}};
     const struct dcpk_fsdp_param *flat;
     const int64_t **spans;
-    int64_t n_rows;
+    struct dcpk_rows held; /* of a rank of tensor parallelism, part behind part */
     dcpk_status st;
 
     if (shards->n == 0 || shards->at[param] == SIZE_MAX)
@@ -232,12 +232,16 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
     if (tensor->rank != flat->rank)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has %d axes, its optimizer state %d",
                          flat->name, flat->rank, tensor->rank);
-    n_rows = part == DCPK_FSDP_WHOLE ? flat->shape[0] : flat->shape[0] / 2;
+    held = (struct dcpk_rows){0, flat->shape[0]};
+    if (rows != NULL) {
+        const int64_t tp = axis == 0 ? shards->tp : 1;
+
+        held = (struct dcpk_rows){rows->row / tp, rows->n_rows / tp};
+    }
     st = dcpk_fsdp_rows(flat, &shards->places[shards->at[param]], shards->cut, err);
     if (st != DCPK_OK)
         return st;
-    mesh.size[1] =
-        clip_cuts(shards->cut, flat->n_shards, part == DCPK_FSDP_UP ? n_rows : 0, n_rows);
+    mesh.size[1] = clip_cuts(shards->cut, flat->n_shards, held.row, held.n_rows);
     if (mesh.size[1] == 0) /* a tensor without rows */
         return DCPK_OK;
     st = dcpk_placement_chunks(&mesh, placement, tensor->shape, tensor->rank, arena, &spans,

@@ -4,12 +4,9 @@
 #ifndef DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
 #define DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
 
-#include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
+#include "lib/ckpt/parts.h"
 #include "lib/model/fsdp_layout.h"
-
-/* Which part of a parameter a tensor holds. */
-enum dcpk_fsdp_part { DCPK_FSDP_GATE, DCPK_FSDP_UP, DCPK_FSDP_WHOLE };
 
 /* Zero it before use; release it in any case. */
 struct dcpk_fsdp_shards {
@@ -35,13 +32,13 @@ void dcpk_fsdp_shards_release(struct dcpk_fsdp_shards *shards);
 int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat);
 
 /*
- * Set tensor->spans: `part` of parameter `param`, one box for each rank of FSDP and block of tensor
- * parallelism that holds a row of it (fsdp_dtensor.md section 8). Leaves it alone when there is no
- * layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would be cut
+ * Set tensor->spans: `rows` of parameter `param` (NULL: all), one box for each rank of FSDP and
+ * block of tensor parallelism that holds a row of it (fsdp_dtensor.md section 8). Leaves it alone
+ * when there is no layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would be cut
  * (lib/model/fsdp_layout.h).
  */
 dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,
-                                 enum dcpk_fsdp_part part, struct dcpk_arena *arena,
+                                 const struct dcpk_rows *rows, struct dcpk_arena *arena,
                                  struct dcpk_out_tensor *tensor, struct dcpk_error *err);
 
 #endif

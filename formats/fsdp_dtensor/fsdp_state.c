@@ -7,7 +7,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_mla.h"
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/rng_states.h"
@@ -202,13 +202,13 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
 static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t params[2], size_t *n,
                                struct dcpk_error *err)
 {
-    const size_t n_bytes = strlen(name);
-    dcpk_status st = dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err);
+    const int half = dcpk_fsdp_half(name);
 
-    if (st != DCPK_OK || *n > 0 || n_bytes < 3 || name[n_bytes - 2] != '_' ||
-        strchr("wv", name[n_bytes - 1]) == NULL)
-        return st;
-    name[n_bytes - 2] = '\0';
+    if (dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err))
+        return err->status;
+    if (*n > 0 || half < 0)
+        return DCPK_OK;
+    name[strlen(name) - strlen(dcpk_fsdp_halves[half].name)] = '\0';
     return dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err);
 }
 

@@ -4,9 +4,8 @@
 
 #include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_mla.h"
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/parts.h"
 
 enum dcpk_role dcpk_fsdp_role(const char *state)
 {
@@ -63,80 +62,40 @@ static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
     return dcpk_fsdp_split_numbered(arena, parts, err);
 }
 
-/* The last letter of "linear_fc1.weight_w" or "linear_fc1.weight7_v" when the name is a SwiGLU
- * half, else 0. */
-static char half_of(const char *name)
+/* Both halves' tensors, gate and up. */
+static dcpk_status find_halves(const struct dcpk_model *model, const struct dcpk_fsdp_key *parts,
+                               struct dcpk_found_parts *halves, struct dcpk_error *err)
 {
-    const size_t n = strlen(name);
+    const struct dcpk_part_key key = {parts->prefix, parts->name, parts->end};
+    const size_t head_bytes = strlen(parts->name) - strlen(dcpk_fsdp_halves[0].name);
 
-    if (n < 2 || name[n - 2] != '_' || (name[n - 1] != 'w' && name[n - 1] != 'v') ||
-        strstr(name, "linear_fc1.") == NULL)
-        return 0;
-    return name[n - 1];
-}
-
-/* The other half's tensor, UINT32_MAX when it is missing. */
-static dcpk_status find_half(struct dcpk_model *model, const struct dcpk_fsdp_key *parts, char half,
-                             uint32_t *tensor, struct dcpk_error *err)
-{
-    const size_t n = strlen(parts->name) - 1;
-    char *key = dcpk_arena_printf(model->arena, err, "%s%.*s%c%s", parts->prefix, (int)n,
-                                  parts->name, half, parts->end);
-    const struct dcpk_tensor *found = key == NULL ? NULL : dcpk_checkpoint_tensor(model->ckpt, key);
-
-    if (key == NULL)
+    if (dcpk_parts_look_up(model, &key, head_bytes, dcpk_fsdp_halves, halves, err))
         return err->status;
-    if (found == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "the other SwiGLU half '%s' is missing", key);
-    *tensor = (uint32_t)(found - model->ckpt->tensors);
+    if (halves->n == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "the other SwiGLU half '%s' is missing",
+                         halves->missing);
     return DCPK_OK;
-}
-
-dcpk_status dcpk_fsdp_make_piece(struct dcpk_model *model, uint32_t source, int64_t at_row,
-                                 struct dcpk_piece *piece, struct dcpk_error *err)
-{
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct dcpk_box from, to;
-
-    dcpk_box_whole(stored->shape, stored->rank, &from);
-    to = from;
-    if (stored->rank > 0)
-        to.offset[0] = at_row;
-    return dcpk_piece_make(model->arena, source, &from, &to, piece, err);
 }
 
 /* Join gate and up rows. The moments and weights are cut, every other state stands whole under both
  * names (5.1). */
-static dcpk_status add_halves(struct dcpk_model *model, uint32_t gate,
-                              const struct dcpk_fsdp_key *parts, struct dcpk_model_tensor *tensor,
-                              struct dcpk_error *err)
+static dcpk_status read_halves(struct dcpk_model *model, const struct dcpk_fsdp_key *parts,
+                               struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *w = &model->ckpt->tensors[gate], *v;
-    struct dcpk_piece *pieces = dcpk_arena_array(model->arena, 2, sizeof *pieces, err);
-    int64_t *shape = dcpk_arena_array(model->arena, (size_t)w->rank + 1, sizeof *shape, err);
-    uint32_t up;
-    dcpk_status st;
+    struct dcpk_found_parts halves;
+    const struct dcpk_sources sources = {.tensor = halves.tensor, .n = 2};
+    const struct dcpk_tensor *w, *v;
 
-    if (pieces == NULL || shape == NULL)
+    if (find_halves(model, parts, &halves, err))
         return err->status;
-    st = find_half(model, parts, 'v', &up, err);
-    if (st != DCPK_OK)
-        return st;
-    v = &model->ckpt->tensors[up];
+    w = &model->ckpt->tensors[halves.tensor[0]];
+    v = &model->ckpt->tensors[halves.tensor[1]];
     if (w->rank == 0 || w->dtype != v->dtype ||
         !dcpk_shape_equal(w->shape, w->rank, v->shape, v->rank) || w->shape[0] > INT64_MAX / 2)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the SwiGLU halves '%s' and '%s' differ in shape or dtype", w->key,
                          v->key);
-    memcpy(shape, w->shape, (size_t)w->rank * sizeof *shape);
-    shape[0] *= 2;
-    st = dcpk_fsdp_make_piece(model, gate, 0, &pieces[0], err);
-    if (st == DCPK_OK)
-        st = dcpk_fsdp_make_piece(model, up, w->shape[0], &pieces[1], err);
-    tensor->shape = shape;
-    tensor->pieces = pieces;
-    tensor->n_pieces = 2;
-    return st;
+    return dcpk_rows_read(model, &sources, tensor, err);
 }
 
 /*
@@ -166,12 +125,13 @@ static dcpk_status is_cut(const struct dcpk_fsdp_reader *r, const struct dcpk_fs
 static dcpk_status skip_up(struct dcpk_model *model, const struct dcpk_fsdp_key *parts,
                            uint32_t source, bool cut, struct dcpk_error *err)
 {
-    uint32_t gate;
-    dcpk_status st = find_half(model, parts, 'w', &gate, err);
+    struct dcpk_found_parts halves;
 
-    if (st == DCPK_OK && !cut)
+    if (find_halves(model, parts, &halves, err))
+        return err->status;
+    if (!cut)
         dcpk_model_carry(model, model->ckpt->tensors[source].key);
-    return st;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
@@ -192,7 +152,7 @@ static dcpk_status mark_gated(struct dcpk_model *model, const char *name, struct
     dcpk_status st = dcpk_model_param(model, name, &param, err);
 
     if (st == DCPK_OK)
-        model->params[param].is_gated = true;
+        model->params[param].parts = dcpk_gate_up;
     return st;
 }
 
@@ -202,33 +162,27 @@ static dcpk_status add_tensor(struct dcpk_fsdp_reader *r, uint32_t source,
                               struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct dcpk_model_tensor tensor = {.role = parts->role,
-                                       .state = parts->state,
-                                       .dtype = stored->dtype,
-                                       .rank = stored->rank,
-                                       .shape = stored->shape};
-    struct dcpk_piece *piece;
+    const struct dcpk_sources sources = {.tensor = &source, .n = 1};
+    struct dcpk_model_tensor tensor = {.role = parts->role, .state = parts->state};
     bool is_done = false;
-    dcpk_status st;
 
     model->has_optimizer |= parts->role != DCPK_WEIGHT && parts->role != DCPK_MASTER;
     if (parts->role == DCPK_STEP) /* goes into the group's fields */
-        dcpk_model_carry(model, stored->key);
-    if (half_of(parts->name) != 0 && mark_gated(model, name, err) != DCPK_OK)
+        dcpk_model_carry(model, model->ckpt->tensors[source].key);
+    if (dcpk_fsdp_half(parts->name) >= 0 && mark_gated(model, name, err))
         return err->status;
     if (halves) {
-        st = add_halves(model, source, parts, &tensor, err);
-        return st == DCPK_OK ? dcpk_fsdp_add_named(model, &tensor, name, err) : st;
+        if (read_halves(model, parts, &tensor, err))
+            return err->status;
+        return dcpk_fsdp_add_named(model, &tensor, name, err);
     }
-    st = dcpk_fsdp_add_converted(r, source, parts, &tensor, &is_done, err);
-    if (st != DCPK_OK || is_done)
-        return st;
-    piece = dcpk_arena_alloc(model->arena, sizeof *piece, err);
-    st = piece == NULL ? err->status : dcpk_fsdp_make_piece(model, source, 0, piece, err);
-    tensor.pieces = piece;
-    tensor.n_pieces = 1;
-    return st == DCPK_OK ? dcpk_fsdp_add_named(model, &tensor, name, err) : st;
+    if (dcpk_fsdp_add_converted(r, source, parts, &tensor, &is_done, err))
+        return err->status;
+    if (is_done)
+        return DCPK_OK;
+    if (dcpk_rows_read(model, &sources, &tensor, err))
+        return err->status;
+    return dcpk_fsdp_add_named(model, &tensor, name, err);
 }
 
 /*
@@ -278,7 +232,7 @@ static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struc
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
     struct dcpk_fsdp_key parts;
     const char *name;
-    char half;
+    int half;
     bool cut = false;
     dcpk_status st = split_key(r, stored->key, &parts, err);
 
@@ -290,13 +244,13 @@ static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struc
         dcpk_model_omit(model, stored->key, unwanted(r, parts.role));
         return DCPK_OK;
     }
-    half = half_of(parts.name);
-    if (half == 0)
+    half = dcpk_fsdp_half(parts.name);
+    if (half < 0)
         return add_tensor(r, source, &parts, parts.name, false, err);
     st = is_cut(r, &parts, stored, &cut, err);
     if (st != DCPK_OK)
         return st;
-    if (half == 'v')
+    if (half > 0)
         return skip_up(model, &parts, source, cut, err);
     name = dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
     return name == NULL ? err->status : add_tensor(r, source, &parts, name, cut, err);
@@ -308,13 +262,14 @@ static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcp
 {
     struct dcpk_model *model = r->model;
     const char *names[2] = {p->name, NULL};
+    const char *end = p->parts == NULL ? "" : dcpk_fsdp_part_end(p->parts[0].name);
     dcpk_status st = dcpk_fsdp_fused_name(model->arena, p->name, &names[1], err);
 
     *has = p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR;
     for (size_t i = 0; i < 2 && names[i] != NULL && st == DCPK_OK; i++) {
         const char *key =
             dcpk_arena_printf(model->arena, err, "%s%s%s%s.exp_avg", r->prefixes.state,
-                              r->prefixes.has_q ? FD_Q_LOW : "", names[i], p->is_gated ? "_w" : "");
+                              r->prefixes.has_q ? FD_Q_LOW : "", names[i], end);
 
         st = key == NULL ? err->status : DCPK_OK;
         *has |= key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;

@@ -136,14 +136,14 @@ static dcpk_status add_stacked(struct writer *w, const struct dcpk_slot *slot,
     return st == DCPK_OK ? dcpk_output_add_tensor(w->out, out, err) : st;
 }
 
-/* "<key>.<part>" for every key. */
-static dcpk_status part_keys(struct writer *w, const struct dcpk_part *part,
-                             struct dcpk_out_tensor *out, struct dcpk_error *err)
+/* "<key>.<name>" for every key. */
+static dcpk_status part_keys(struct writer *w, const char *name, struct dcpk_out_tensor *out,
+                             struct dcpk_error *err)
 {
     const char **keys = dcpk_arena_array(w->out->arena, out->n_keys, sizeof *keys, err);
 
     for (size_t k = 0; keys != NULL && k < out->n_keys; k++) {
-        keys[k] = dcpk_arena_printf(w->out->arena, err, "%s.%s", out->keys[k], part->name);
+        keys[k] = dcpk_arena_printf(w->out->arena, err, "%s.%s", out->keys[k], name);
         if (keys[k] == NULL)
             return err->status;
     }
@@ -151,56 +151,60 @@ static dcpk_status part_keys(struct writer *w, const struct dcpk_part *part,
     return keys == NULL ? err->status : DCPK_OK;
 }
 
-/* Write each part of the members' tensors on its own: its rows of all of them. */
-static dcpk_status add_parts(struct writer *w, const struct dcpk_slot *slot,
-                             const struct dcpk_model_tensor *members,
-                             const struct dcpk_out_tensor *out, struct dcpk_error *err)
+/* Write the rows of all members that lie under one name. members: behind them is room for as many.
+ */
+static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
+                                 const struct dcpk_stored *stored,
+                                 struct dcpk_model_tensor *members, struct dcpk_out_tensor out,
+                                 struct dcpk_error *err)
 {
     const int64_t n_members = slot->n_layers * slot->n_experts;
-    struct dcpk_model_tensor *rows = dcpk_alloc_array((size_t)n_members, sizeof *rows, err);
-    dcpk_status st = rows == NULL ? err->status : DCPK_OK;
-    int64_t row = 0, n_rows = 0;
+    struct dcpk_model_tensor *rows = members + n_members;
 
-    for (size_t i = 0; i < slot->n_parts; i++)
-        n_rows += slot->parts[i].n_rows;
-    if (st == DCPK_OK && (members[0].rank == 0 || members[0].shape[0] != n_rows))
-        st =
-            dcpk_fail(err, DCPK_EMISMATCH, "'%s': its %s has not the %" PRId64 " rows of its parts",
-                      slot->keys[0], dcpk_role_name(members[0].role), n_rows);
-    for (size_t i = 0; i < slot->n_parts && st == DCPK_OK; i++) {
-        const struct dcpk_part *part = &slot->parts[i];
-        struct dcpk_out_tensor stored = *out;
-
-        for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
-            st = dcpk_model_rows(w->out->arena, &members[m], row, part->n_rows, &rows[m], err);
-        if (st == DCPK_OK)
-            st = part_keys(w, part, &stored, err);
-        if (st == DCPK_OK)
-            st = add_stacked(w, slot, rows, &stored, err);
-        row += part->n_rows;
-    }
-    dcpk_free(rows);
-    return st;
+    for (int64_t m = 0; m < n_members; m++)
+        if (dcpk_rows_take(w->out->arena, &members[m], stored, &rows[m], err))
+            return err->status;
+    if (*stored->name != '\0' && part_keys(w, stored->name, &out, err))
+        return err->status;
+    return add_stacked(w, slot, rows, &out, err);
 }
 
-/* Write one tensor of a slot: tensors[m] is that of member m. */
-static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
-                              const uint32_t *tensors, struct dcpk_out_tensor *out,
-                              struct dcpk_error *err)
+/* Write one tensor of a slot: tensors[m] is that of member m; members: room for two tensors each.
+ */
+static dcpk_status slot_add_members(struct writer *w, const struct dcpk_slot *slot,
+                                    const uint32_t *tensors, struct dcpk_model_tensor *members,
+                                    const struct dcpk_out_tensor *out, struct dcpk_error *err)
 {
     const int64_t n_members = slot->n_layers * slot->n_experts;
-    struct dcpk_model_tensor *members = dcpk_alloc_array((size_t)n_members, sizeof *members, err);
-    dcpk_status st = members == NULL ? err->status : DCPK_OK;
 
-    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++) {
+    for (int64_t m = 0; m < n_members; m++) {
         members[m] = w->model->tensors[tensors[m]];
         if (!dcpk_model_same_shape(&members[0], &members[m]))
-            st = dcpk_fail(err, DCPK_EMISMATCH, "'%s': the %s of layers or experts differ in shape",
-                           slot->keys[0], dcpk_role_name(members[m].role));
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "'%s': the %s of layers or experts differ in shape", slot->keys[0],
+                             dcpk_role_name(members[m].role));
     }
-    if (st == DCPK_OK)
-        st = slot->n_parts > 0 ? add_parts(w, slot, members, out, err)
-                               : add_stacked(w, slot, members, out, err);
+    if (dcpk_rows_fit(&slot->split, &members[0], err)) {
+        dcpk_context(err, "'%s'", slot->keys[0]);
+        return err->status;
+    }
+    for (size_t i = 0; i < slot->split.n; i++)
+        if (slot_add_rows(w, slot, &slot->split.list[i], members, *out, err))
+            return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
+                              const uint32_t *tensors, const struct dcpk_out_tensor *out,
+                              struct dcpk_error *err)
+{
+    const size_t n_members = (size_t)(slot->n_layers * slot->n_experts);
+    struct dcpk_model_tensor *members = dcpk_alloc_array(2 * n_members, sizeof *members, err);
+    dcpk_status st;
+
+    if (members == NULL)
+        return err->status;
+    st = slot_add_members(w, slot, tensors, members, out, err);
     dcpk_free(members);
     return st;
 }

@@ -191,21 +191,21 @@ static dcpk_status ask_spelled(struct asking *a, struct spelling *s, struct dcpk
     const struct dcpk_expected_param *p = s->param;
     int64_t shape[MAX_RANK];
     int n_axes = 0;
-    dcpk_status st = DCPK_OK;
 
     if (is_stacked(a))
         shape[n_axes++] = m->n_decoder_layers;
     if (is_expert(p))
         shape[n_axes++] = m->n_experts;
     memcpy(shape + n_axes, p->shape, (size_t)p->rank * sizeof *shape);
-    if (p->n_parts == 0)
+    if (!dcpk_slots_are_apart(&p->parts))
         return ask_tensors(a, s, shape, n_axes + p->rank, err);
-    for (size_t i = 0; i < p->n_parts && st == DCPK_OK; i++) {
-        s->part = p->parts[i].name;
-        shape[n_axes] = p->parts[i].n_rows;
-        st = ask_tensors(a, s, shape, n_axes + p->rank, err);
+    for (size_t i = 0; i < p->parts.n; i++) {
+        s->part = p->parts.list[i].name;
+        shape[n_axes] = p->parts.list[i].rows[0].n_rows;
+        if (ask_tensors(a, s, shape, n_axes + p->rank, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Mamba's convolution keeps the name of the module that it was (megatron_slots.c). */

@@ -361,27 +361,27 @@ static dcpk_status check_slots(const struct dcpk_model *model, const struct dcpk
     return DCPK_OK;
 }
 
-/* The parts of each slot: those of its first member, which looks like the others. */
-static dcpk_status find_parts(const struct finding *f, struct dcpk_slots *slots,
-                              struct dcpk_error *err)
+bool dcpk_slots_are_apart(const struct dcpk_split *parts)
 {
-    dcpk_status st = DCPK_OK;
+    return parts->n > 0 && strcmp(parts->list[0].name, dcpk_gate_up[0].name) != 0;
+}
 
-    for (size_t i = 0; i < slots->n && st == DCPK_OK; i++) {
+/* What is stored of each slot: the parts of its first member, which looks like the others. */
+static dcpk_status slots_split(const struct finding *f, struct dcpk_slots *slots,
+                               struct dcpk_error *err)
+{
+    static const struct dcpk_stored whole = {.name = ""};
+
+    for (size_t i = 0; i < slots->n; i++) {
         struct dcpk_slot *slot = &slots->list[i];
-        struct dcpk_part found[DCPK_MAX_PARTS], *parts;
+        const struct dcpk_param *first = &f->model->params[slot->members[0]];
 
-        st = dcpk_parts_of(f->model, &f->model->params[slot->members[0]], found, &slot->n_parts,
-                           err);
-        if (st != DCPK_OK || slot->n_parts == 0)
-            continue;
-        parts = dcpk_arena_array(f->out->arena, slot->n_parts, sizeof *parts, err);
-        if (parts == NULL)
+        if (dcpk_parts_of(f->model, first, f->out->arena, &slot->split, err))
             return err->status;
-        memcpy(parts, found, slot->n_parts * sizeof *parts);
-        slot->parts = parts;
+        if (!dcpk_slots_are_apart(&slot->split))
+            slot->split = (struct dcpk_split){&whole, 1};
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status find_with(struct finding *f, bool stacked, struct dcpk_slots *slots,
@@ -461,7 +461,7 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
     if (st == DCPK_OK)
         st = check_slots(model, slots, err);
     if (st == DCPK_OK)
-        st = find_parts(&f, slots, err);
+        st = slots_split(&f, slots, err);
     dcpk_map_release(&f.slot_by_key);
     dcpk_free(f.places);
     return st;

@@ -4,8 +4,8 @@
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 
-#include "formats/megatron/megatron_parts.h"
 #include "lib/ckpt/output.h"
+#include "lib/ckpt/parts.h"
 
 #define DCPK_MAX_STACKED   2 /* a layer axis and an expert axis */
 #define DCPK_MAX_SLOT_KEYS 2
@@ -22,8 +22,7 @@ struct dcpk_slot {
     bool has_layers, has_experts; /* the stacked axes, in this order, before the parameter's own */
     int64_t n_layers, n_experts;  /* 1 where the axis is not there */
     uint32_t *members;
-    const struct dcpk_part *parts; /* stored as "<key>.<part>" each; NULL: whole */
-    size_t n_parts;
+    struct dcpk_split split; /* stored as "<key>.<name>" each; "": all as "<key>" */
 };
 
 /* All slots, in the order of the model's parameters. What they point to is in the output's arena;
@@ -48,6 +47,12 @@ static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
  */
 dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_output *out,
                             struct dcpk_slots *slots, struct dcpk_error *err);
+
+/*
+ * Have the parts of a parameter keys of their own? Those of projections do; gate and up rows are
+ * one tensor, of which each is stored in chunks of its own (torch_dist.md 4.4).
+ */
+bool dcpk_slots_are_apart(const struct dcpk_split *parts);
 
 /* What a model's layers are: HYBRID with mixers, MLA with multi-latent attention, or neither. */
 enum dcpk_slots_kinds { DCPK_SLOTS_DECODER = 1, DCPK_SLOTS_MLA = 2, DCPK_SLOTS_HYBRID = 4 };

@@ -16,7 +16,7 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
                                 int64_t *n_blocks, struct dcpk_error *err)
 {
     const int n_lead = stored->n_lead;
-    const int64_t of_params = mesh->tp > 0 ? mesh->tp : 1;
+    const int64_t of_params = mesh->tp > 0 ? mesh->tp : 1, n_parts = dcpk_parts_count(param);
     const int64_t tp = param->expert >= 0 && mesh->etp > 0 ? mesh->etp : of_params;
 
     if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
@@ -24,8 +24,8 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
             err, DCPK_EUNSUPPORTED,
             "no rule says how tensor parallelism cuts '%s': leave --target-mesh out, or give tp=1",
             param->name);
-    *axis = param->is_gated ? n_lead : param->tp_axis < 0 ? -1 : n_lead + param->tp_axis;
-    *n_blocks = *axis < 0 ? 1 : param->is_gated ? 2 * tp : tp;
+    *axis = n_parts > 1 ? n_lead : param->tp_axis < 0 ? -1 : n_lead + param->tp_axis;
+    *n_blocks = *axis < 0 ? 1 : n_parts * tp;
     if (*axis >= stored->rank || (*axis >= 0 && stored->shape[*axis] % *n_blocks != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s': %" PRId64 " %s do not divide into %" PRId64

@@ -9,12 +9,12 @@
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_buckets.h"
 #include "formats/megatron/megatron_flattened.h"
-#include "formats/megatron/megatron_parts.h"
 #include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/alias.h"
+#include "lib/ckpt/parts.h"
 
 /* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */
 #define MAX_SLICES (1 << 20)
@@ -82,58 +82,33 @@ enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
 }
 
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
-static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_parts *sources,
+static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_found_parts *found,
                              const char *name, const struct dcpk_stacking *s, const int64_t *lead,
-                             struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+                             struct dcpk_model_tensor tensor, struct dcpk_error *err)
 {
-    struct dcpk_piece *pieces = dcpk_arena_array(model->arena, sources->n, sizeof *pieces, err);
+    const struct dcpk_sources sources = {found->tensor, found->n, lead, s->n_axes};
     const char *live =
         dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
-    struct dcpk_box from, to;
-    int64_t row = 0;
-    dcpk_status st = pieces == NULL || live == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < sources->n && st == DCPK_OK; i++) {
-        const struct dcpk_tensor *stored = &model->ckpt->tensors[sources->tensor[i]];
-
-        dcpk_box_whole(stored->shape, stored->rank, &from);
-        dcpk_box_whole(stored->shape + s->n_axes, tensor->rank, &to);
-        if (tensor->rank > 0) {
-            to.offset[0] = row;
-            row += to.extent[0];
-        }
-        for (int a = 0; a < s->n_axes; a++) {
-            from.offset[a] = lead[a];
-            from.extent[a] = 1;
-        }
-        st = dcpk_piece_make(model->arena, sources->tensor[i], &from, &to, &pieces[i], err);
-    }
-    if (st == DCPK_OK)
-        st = dcpk_model_param(model, live, &tensor->param, err);
-    if (st != DCPK_OK)
-        return st;
-    tensor->pieces = pieces;
-    tensor->n_pieces = sources->n;
-    return dcpk_model_add(model, tensor, err);
+    if (live == NULL || dcpk_rows_read(model, &sources, &tensor, err) ||
+        dcpk_model_param(model, live, &tensor.param, err))
+        return err->status;
+    return dcpk_model_add(model, &tensor, err);
 }
 
 /* Add stored tensors: themselves, or their slices along the stacked axes. `name`: their key without
  * optimizer prefix. */
-static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_parts *sources,
+static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_found_parts *found,
                               const char *name, enum dcpk_role role, const char *state,
                               struct dcpk_error *err)
 {
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[sources->tensor[0]];
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[found->tensor[0]];
     int64_t lead[2] = {0, 0}, count[2] = {1, 1};
-    struct dcpk_model_tensor tensor = {.role = role, .state = state, .dtype = stored->dtype};
+    const struct dcpk_model_tensor tensor = {.role = role, .state = state};
     struct dcpk_stacking s;
-    dcpk_status st = dcpk_stacking_find(name, stored->rank, &s, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_megatron_parts_join(model->ckpt, sources, s.n_axes, &tensor.shape, err);
-    if (st != DCPK_OK)
-        return st;
-    tensor.rank = stored->rank - s.n_axes;
+    if (dcpk_stacking_find(name, stored->rank, &s, err))
+        return err->status;
     for (int a = 0; a < s.n_axes; a++)
         count[a] = stored->shape[a];
     if (count[0] > MAX_SLICES || count[1] > MAX_SLICES || count[0] * count[1] > MAX_SLICES)
@@ -142,13 +117,9 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_parts 
                          " layers and experts, the limit is %d",
                          stored->key, count[0], count[1], MAX_SLICES);
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
-        for (lead[1] = 0; lead[1] < count[1]; lead[1]++) {
-            struct dcpk_model_tensor slice = tensor;
-
-            st = add_slice(model, sources, name, &s, lead, &slice, err);
-            if (st != DCPK_OK)
-                return st;
-        }
+        for (lead[1] = 0; lead[1] < count[1]; lead[1]++)
+            if (add_slice(model, found, name, &s, lead, tensor, err))
+                return err->status;
     return DCPK_OK;
 }
 
@@ -188,7 +159,7 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
 }
 
 /* All stored tensors of a state in their model's shape. */
-static dcpk_status find_states(struct dcpk_model *model, struct dcpk_parts *sources,
+static dcpk_status find_states(struct dcpk_model *model, struct dcpk_found_parts *sources,
                                struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -213,7 +184,7 @@ static bool is_master_in_doubt(const struct dcpk_model *model)
 }
 
 /* key: of all parts together. */
-static dcpk_status add_state(struct dcpk_model *model, struct dcpk_parts *sources,
+static dcpk_status add_state(struct dcpk_model *model, struct dcpk_found_parts *sources,
                              const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
@@ -281,7 +252,8 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
 {
     const char *key = model->ckpt->tensors[source].key, *name;
     struct dcpk_megatron_key parts;
-    struct dcpk_parts sources;
+    const struct dcpk_part_key whole = {.prefix = "", .name = key, .tail = ""};
+    struct dcpk_found_parts sources;
     bool is_second;
     dcpk_status st;
 
@@ -300,9 +272,16 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
         dcpk_model_carry(model, key);
     if (st != DCPK_OK || is_second)
         return st;
-    st = dcpk_megatron_parts_find(model->ckpt, source, &sources, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_parts_find(model, source, &whole, &sources, err))
+        return err->status;
+    if (sources.n == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a part of a projection whose parts are not those of Mamba or Gated "
+                         "DeltaNet, or not all there");
+    if (sources.tensor[0] != source) { /* it comes with the first one */
+        sources.tensor[0] = source;
+        sources.n = 0;
+    }
     name = dcpk_arena_strndup(model->arena, key, sources.whole_bytes, err);
     if (name == NULL)
         return err->status;

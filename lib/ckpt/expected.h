@@ -7,7 +7,6 @@
 #include "lib/ckpt/registered.h"
 
 enum dcpk_expected_flags {
-    DCPK_EXPECTED_GATED = 1,     /* rows are gate then up */
     DCPK_EXPECTED_BUFFER = 2,    /* not trained */
     DCPK_EXPECTED_EXPERT = 4,    /* one of each routed expert */
     DCPK_EXPECTED_VOCAB = 8,     /* rows are the padded vocabulary */
@@ -27,8 +26,7 @@ struct dcpk_expected_param {
     unsigned flags;
     int rank;
     int64_t shape[DCPK_EXPECTED_RANK]; /* of the whole parameter */
-    const struct dcpk_part *parts;     /* of which its rows consist; NULL: one */
-    size_t n_parts;
+    struct dcpk_split parts;           /* of its rows; n 0: they are all of one kind */
 };
 
 /* A module that keeps extra state: as te and local above. */

@@ -6,6 +6,8 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/piece.h"
 
+struct dcpk_part_kind;
+
 /* What a tensor is to its parameter. */
 enum dcpk_role {
     DCPK_WEIGHT, /* the parameter in the model's dtype, or a persistent buffer */
@@ -49,7 +51,12 @@ struct dcpk_param {
      * ("mlp.experts.linear_fc1.weight7") and fused norms; see lib/rules/names.h.
      */
     const char *name;
-    bool is_gated;  /* rows are gate then up (SwiGLU fc1) */
+    /*
+     * What its rows are, where a format or the rules say that they are not all of one kind:
+     * dcpk_gate_up of a SwiGLU fc1. NULL: of one kind, or as dcpk_parts_of (parts.h) reads them
+     * off the module. How formats store them: rows.h.
+     */
+    const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
     /* How ranks hold it; set by lib/rules/parallel.h. */
     int tp_axis; /* the axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule says
@@ -210,24 +217,6 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
-
-/* Rows [row, row + n_rows) of a tensor. */
-struct dcpk_rows {
-    int64_t row, n_rows;
-};
-
-/*
- * Blocks of rows of a tensor, one behind the other, as a tensor of their own; its shape and pieces
- * are made in `arena`. taken may be `tensor`. The rows must be there (asserted).
- */
-dcpk_status dcpk_model_take_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
-                                 const struct dcpk_rows *blocks, size_t n_blocks,
-                                 struct dcpk_model_tensor *taken, struct dcpk_error *err);
-
-/* One such block: rank > 0, row + n_rows <= shape[0] (asserted). */
-dcpk_status dcpk_model_rows(struct dcpk_arena *arena, const struct dcpk_model_tensor *tensor,
-                            int64_t row, int64_t n_rows, struct dcpk_model_tensor *rows,
-                            struct dcpk_error *err);
 
 /* Put what the checkpoint was told of args (told_args) over *args, which may be NULL; in `arena`.
  */

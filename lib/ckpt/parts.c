@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.c - which rows of a projection are which part, and the order in which ranks hold them. */
+/* parts.c - which rows of a parameter are which part. */
 #include "lib/ckpt/parts.h"
 
 #include <inttypes.h>
@@ -10,6 +10,9 @@
 #define INNER DCPK_PART_INNER
 #define STATE DCPK_PART_STATE
 #define HEADS DCPK_PART_HEADS
+
+const struct dcpk_part_kind dcpk_gate_up[] = {
+    {"gate", DCPK_PART_HALF}, {"up", DCPK_PART_HALF}, {NULL, DCPK_PART_HALF}};
 
 /*
  * The order and the sizes of the parts. Sources: ssm/mamba_mixer.py@0.12.0 to main;
@@ -61,7 +64,7 @@ static size_t find_module(const char *name, bool *is_conv)
 /* What the shapes of a module say; -1: it lacks the parameter that would. */
 struct module {
     int64_t proj_rows, conv_rows;
-    int64_t size[3]; /* by enum dcpk_part_size */
+    int64_t size[DCPK_N_PART_SIZES];
 };
 
 /* The length of an axis of the module's parameter `rest`; -1: there is none. */
@@ -102,137 +105,134 @@ static dcpk_status read_module(const struct dcpk_model *model, const char *name,
     return DCPK_OK;
 }
 
-/* The parts of one projection; *n is 0 when their sizes do not add up to its rows. */
-static void size_parts(const struct module *m, const struct dcpk_part_kind *layout, int64_t n_rows,
-                       struct dcpk_part *parts, size_t *n)
+dcpk_status dcpk_parts_size(struct dcpk_arena *arena, const struct dcpk_part_kind *kinds,
+                            const int64_t size[DCPK_N_PART_SIZES], struct dcpk_split *parts,
+                            struct dcpk_error *err)
 {
-    for (*n = 0; layout[*n].name != NULL; ++*n) {
-        const int64_t rows = m->size[layout[*n].size];
+    const char *names[DCPK_MAX_PARTS];
+    int64_t n_rows[DCPK_MAX_PARTS];
+    size_t n = 0;
+
+    for (; kinds[n].name != NULL; n++) {
+        names[n] = kinds[n].name;
+        n_rows[n] = size[kinds[n].size];
+    }
+    return dcpk_rows_behind(arena, names, n_rows, n, parts, err);
+}
+
+/* Do the sizes of the parts add up to n_rows? */
+static bool adds_up(const struct module *m, const struct dcpk_part_kind *kinds, int64_t n_rows)
+{
+    for (; kinds->name != NULL; kinds++) {
+        const int64_t rows = m->size[kinds->size];
 
         if (rows < 0 || rows > n_rows)
-            break;
-        parts[*n] = (struct dcpk_part){layout[*n].name, rows};
+            return false;
         n_rows -= rows;
     }
-    if (layout[*n].name != NULL || n_rows != 0)
-        *n = 0;
+    return n_rows == 0;
 }
 
 /* The layout of a module that has the parameter which marks it and whose rows add up. */
 static dcpk_status size_module(const struct dcpk_model *model, const char *name, bool is_conv,
-                               struct dcpk_part *parts, size_t *n, struct dcpk_error *err)
+                               struct dcpk_arena *arena, struct dcpk_split *parts,
+                               struct dcpk_error *err)
 {
     struct module m;
-    dcpk_status st = read_module(model, name, &m, err);
 
-    *n = 0;
-    for (size_t i = 0; i < DCPK_N_PART_LAYOUTS && *n == 0 && st == DCPK_OK; i++) {
+    if (read_module(model, name, &m, err))
+        return err->status;
+    for (size_t i = 0; i < DCPK_N_PART_LAYOUTS; i++) {
+        const struct dcpk_part_layout *layout = &dcpk_part_layouts[i];
         int64_t mark;
 
-        st = read_axis(model, name, dcpk_part_layouts[i].mark, 0, &mark, err);
-        if (st != DCPK_OK || mark < 0)
+        if (read_axis(model, name, layout->mark, 0, &mark, err))
+            return err->status;
+        if (mark < 0 || !adds_up(&m, layout->proj, m.proj_rows))
             continue;
-        size_parts(&m, dcpk_part_layouts[i].proj, m.proj_rows, parts, n);
-        if (*n > 0 && is_conv)
-            size_parts(&m, dcpk_part_layouts[i].conv, m.conv_rows, parts, n);
+        if (!is_conv)
+            return dcpk_parts_size(arena, layout->proj, m.size, parts, err);
+        if (adds_up(&m, layout->conv, m.conv_rows))
+            return dcpk_parts_size(arena, layout->conv, m.size, parts, err);
     }
-    return st;
+    return DCPK_OK;
+}
+
+int64_t dcpk_parts_count(const struct dcpk_param *param)
+{
+    int64_t n = 0;
+
+    while (param->parts != NULL && param->parts[n].name != NULL)
+        n++;
+    return n > 0 ? n : 1;
+}
+
+/* The parts that the parameter itself is known to have. */
+static dcpk_status size_known(const struct dcpk_model *model, const struct dcpk_param *param,
+                              struct dcpk_arena *arena, struct dcpk_split *parts,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
+    int64_t size[DCPK_N_PART_SIZES] = {0};
+
+    if (value == NULL || value->rank == 0 || value->shape[0] % 2 != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no two equal halves of rows", param->name);
+    size[DCPK_PART_HALF] = value->shape[0] / 2;
+    return dcpk_parts_size(arena, param->parts, size, parts, err);
 }
 
 dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_param *param,
-                          struct dcpk_part parts[DCPK_MAX_PARTS], size_t *n, struct dcpk_error *err)
+                          struct dcpk_arena *arena, struct dcpk_split *parts,
+                          struct dcpk_error *err)
 {
     bool is_conv = false;
     const size_t n_bytes = find_module(param->name, &is_conv);
     const char *module;
-    dcpk_status st;
 
-    *n = 0;
+    *parts = (struct dcpk_split){.n = 0};
+    if (param->parts != NULL)
+        return size_known(model, param, arena, parts, err);
     if (n_bytes == 0)
         return DCPK_OK;
-    module = dcpk_arena_strndup(model->arena, param->name, n_bytes, err);
-    st = module == NULL ? err->status : size_module(model, module, is_conv, parts, n, err);
-    if (st == DCPK_OK && *n == 0)
-        st = dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "'%s': its rows are not those of Mamba or Gated DeltaNet, whose parts are known",
-            param->name);
-    return st;
-}
-
-/*
- * Rows by part, then by rank, or by rank, then by part:
- *
- *     of one    z z z z x x x x        by rank    z z x x z z x x
- *     rank      0 0 1 1 0 0 1 1        rank       0 0 0 0 1 1 1 1
- *
- * Each order as blocks of rows of the other.
- */
-static void list_blocks(const struct dcpk_parts_held *held, enum dcpk_parts_order order,
-                        int64_t n_rows, struct dcpk_rows *blocks)
-{
-    int64_t first = 0; /* row of the part, in the order of one */
-
-    for (size_t p = 0; p < held->n; p++) {
-        const int64_t n_held = held->parts[p].n_rows / held->tp;
-
-        for (int64_t r = 0; r < held->tp; r++) {
-            const int64_t of_one = first + r * n_held;
-            const int64_t by_rank = (r * n_rows + first) / held->tp;
-
-            if (order == DCPK_PARTS_OF_ONE)
-                blocks[(int64_t)p * held->tp + r] = (struct dcpk_rows){by_rank, n_held};
-            else
-                blocks[r * (int64_t)held->n + (int64_t)p] = (struct dcpk_rows){of_one, n_held};
-        }
-        first += held->parts[p].n_rows;
-    }
-}
-
-dcpk_status dcpk_parts_reorder(struct dcpk_arena *arena, const struct dcpk_parts_held *held,
-                               enum dcpk_parts_order order, const struct dcpk_model_tensor *tensor,
-                               struct dcpk_model_tensor *reordered, struct dcpk_error *err)
-{
-    struct dcpk_rows *blocks;
-    int64_t n_rows = 0;
-
-    for (size_t p = 0; p < held->n; p++) {
-        if (held->parts[p].n_rows % held->tp != 0)
-            return dcpk_fail(err, DCPK_EMISMATCH,
-                             "the %" PRId64 " rows of its part '%s' do not divide by %" PRId64
-                             " tensor-parallel ranks",
-                             held->parts[p].n_rows, held->parts[p].name, held->tp);
-        n_rows += held->parts[p].n_rows;
-    }
-    if (tensor->rank == 0 || tensor->shape[0] != n_rows)
-        return dcpk_fail(err, DCPK_EMISMATCH, "its %s has not the %" PRId64 " rows of its parts",
-                         dcpk_role_name(tensor->role), n_rows);
-    blocks = dcpk_arena_array(arena, held->n * (size_t)held->tp, sizeof *blocks, err);
-    if (blocks == NULL)
+    module = dcpk_arena_strndup(arena, param->name, n_bytes, err);
+    if (module == NULL || size_module(model, module, is_conv, arena, parts, err))
         return err->status;
-    list_blocks(held, order, n_rows, blocks);
-    return dcpk_model_take_rows(arena, tensor, blocks, held->n * (size_t)held->tp, reordered, err);
+    if (parts->n > 0)
+        return DCPK_OK;
+    return dcpk_fail(
+        err, DCPK_EUNSUPPORTED,
+        "'%s': its rows are not those of Mamba or Gated DeltaNet, whose parts are known",
+        param->name);
+}
+
+/* One tensor of a projection, from the order of tp ranks into that of one. */
+static dcpk_status unite(struct dcpk_model *model, const struct dcpk_split *parts, int64_t tp,
+                         struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_stored ranked;
+    const struct dcpk_split by_rank = {&ranked, 1};
+
+    if (dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err) ||
+        dcpk_rows_fit(parts, tensor, err))
+        return err->status;
+    return dcpk_rows_join(model->arena, &by_rank, tensor, tensor, err);
 }
 
 dcpk_status dcpk_parts_unite(struct dcpk_model *model, int64_t tp, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (uint32_t t = 0; t < model->n_tensors && st == DCPK_OK; t++) {
+    for (uint32_t t = 0; t < model->n_tensors; t++) {
         struct dcpk_model_tensor *tensor = &model->tensors[t];
         const struct dcpk_param *param = &model->params[tensor->param];
-        struct dcpk_part parts[DCPK_MAX_PARTS];
-        struct dcpk_parts_held held = {.parts = parts, .tp = tp};
+        struct dcpk_split parts;
 
-        if (tensor->rank == 0) /* torch AdamW's step */
+        if (tensor->rank == 0 || param->parts != NULL) /* torch AdamW's step; gate and up */
             continue;
-        st = dcpk_parts_of(model, param, parts, &held.n, err);
-        if (st == DCPK_OK && held.n > 0) {
-            st = dcpk_parts_reorder(model->arena, &held, DCPK_PARTS_OF_ONE, tensor, tensor, err);
-            if (st != DCPK_OK)
-                dcpk_context(err, "'%s', held by %" PRId64 " tensor-parallel ranks", param->name,
-                             tp);
+        if (dcpk_parts_of(model, param, model->arena, &parts, err))
+            return err->status;
+        if (parts.n > 0 && unite(model, &parts, tp, tensor, err)) {
+            dcpk_context(err, "'%s', held by %" PRId64 " tensor-parallel ranks", param->name, tp);
+            return err->status;
         }
     }
-    return st;
+    return DCPK_OK;
 }

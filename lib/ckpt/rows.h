@@ -5,6 +5,11 @@
 
 #include "lib/ckpt/model.h"
 
+/* Rows [row, row + n_rows) of a tensor: of its axis 0, in elements. */
+struct dcpk_rows {
+    int64_t row, n_rows;
+};
+
 /*
  * Rows of a parameter that one tensor holds: blocks of them, in the order in which that tensor has
  * them. Borrowed: an arena's, or constant.

@@ -126,7 +126,8 @@ static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_err
 static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *from,
                               struct dcpk_error *err)
 {
-    to->is_gated = to->is_gated || from->is_gated;
+    if (to->parts == NULL)
+        to->parts = from->parts;
     to->is_buffer = to->is_buffer || from->is_buffer;
     if (from->group == DCPK_NO_GROUP)
         return DCPK_OK;

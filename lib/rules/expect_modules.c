@@ -10,13 +10,13 @@
 enum joined { UNJOINED, GDN_PROJ, GDN_CONV, MAMBA_PROJ, MAMBA_CONV };
 
 enum {
-    GATED = DCPK_EXPECTED_GATED,
     BUFFER = DCPK_EXPECTED_BUFFER,
     EXPERT = DCPK_EXPECTED_EXPERT,
     VOCAB = DCPK_EXPECTED_VOCAB,
     TE_ONLY = DCPK_EXPECTED_TE_ONLY,
     OLD_MTP = DCPK_EXPECTED_OLD_MTP,
-    EXTRA = 32 /* the module keeps extra state */
+    EXTRA = 32, /* the module keeps extra state */
+    GATED = 64  /* rows are gate then up where the model is gated */
 };
 
 /*
@@ -151,18 +151,20 @@ static dcpk_status add_parts(struct dcpk_arch *arch, enum joined joined,
 {
     const struct joint *joint = &joints[joined];
     const struct dcpk_part_layout *layout = &dcpk_part_layouts[joint->layout];
-    const struct dcpk_part_kind *part = joint->is_conv ? layout->conv : layout->proj;
-    struct dcpk_part *parts;
+    int64_t size[DCPK_N_PART_SIZES] = {0};
 
-    if (joined == UNJOINED)
-        return DCPK_OK;
-    parts = dcpk_arena_array(arch->arena, DCPK_MAX_PARTS, sizeof *parts, err);
-    if (parts == NULL)
-        return err->status;
-    for (; part->name != NULL; part++)
-        parts[p->n_parts++] = (struct dcpk_part){part->name, arch->size[joint->sizes[part->size]]};
-    p->parts = parts;
-    return DCPK_OK;
+    for (size_t i = 0; i < N_OF(joint->sizes); i++)
+        size[i] = arch->size[joint->sizes[i]];
+    return dcpk_parts_size(arch->arena, joint->is_conv ? layout->conv : layout->proj, size,
+                           &p->parts, err);
+}
+
+static dcpk_status add_halves(struct dcpk_arch *arch, struct dcpk_expected_param *p,
+                              struct dcpk_error *err)
+{
+    const int64_t size[DCPK_N_PART_SIZES] = {[DCPK_PART_HALF] = p->shape[0] / 2};
+
+    return dcpk_parts_size(arch->arena, dcpk_gate_up, size, &p->parts, err);
 }
 
 /* A parameter to be added: its name is name and leaf together. */
@@ -186,9 +188,7 @@ static dcpk_status add_param(struct dcpk_arch *arch, const struct adding *a,
 {
     struct dcpk_expected_param *p = &kind->params[kind->n_params++];
 
-    p->flags = a->flags & ~(unsigned)EXTRA;
-    if ((arch->common & WITH_GATE) == 0)
-        p->flags &= ~(unsigned)GATED;
+    p->flags = a->flags & ~(unsigned)(EXTRA | GATED);
     p->te = join(arch, a->name, a->leaf, err);
     p->local = a->local == NULL ? p->te : join(arch, a->local, a->leaf, err);
     if (p->te == NULL || p->local == NULL)
@@ -200,7 +200,9 @@ static dcpk_status add_param(struct dcpk_arch *arch, const struct adding *a,
                 DCPK_OK)
             return err->status;
     }
-    return add_parts(arch, a->joined, p, err);
+    if ((a->flags & GATED) != 0 && (arch->common & WITH_GATE) != 0)
+        return add_halves(arch, p, err);
+    return a->joined == UNJOINED ? DCPK_OK : add_parts(arch, a->joined, p, err);
 }
 
 /* A module that keeps extra state, by its name with a dot behind it. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/ckpt/parts.h"
 #include "lib/rules/rules.h"
 
 /*
@@ -132,7 +133,7 @@ static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p, c
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' is stored in two halves, but was not to be split", p->name);
     if (!w->is_given && w->has_args && !w->args_say) {
-        p->is_gated = false;
+        p->parts = NULL;
         dcpk_checkpoint_note_once(model->ckpt, "fc1 is stored in two halves, but args say "
                                                "swiglu=False: it is taken for one matrix");
     }
@@ -146,7 +147,7 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
 
     if (find_module(model, w, p->name, &in_modules, err) != DCPK_OK)
         return err->status;
-    if (p->is_gated)
+    if (p->parts != NULL)
         return gate_halves(model, p, w, in_modules, err);
     if (!w->is_given && !w->has_args)
         return dcpk_fail(err, DCPK_EUSAGE,
@@ -157,8 +158,9 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
                          "'%s' lies in none of the modules that are to be split, but args say "
                          "swiglu=True: a loader asks for its halves",
                          p->name);
-    p->is_gated = w->on && in_modules;
-    return !w->on || p->is_gated ? check_rows(model, p, tensor, p->is_gated, err) : DCPK_OK;
+    if (w->on && in_modules)
+        p->parts = dcpk_gate_up;
+    return !w->on || in_modules ? check_rows(model, p, tensor, w->on, err) : DCPK_OK;
 }
 
 dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,

@@ -143,7 +143,7 @@ static void a_contradicting_swiglu_switch_is_refused(void **state)
     options.swiglu = DCPK_SWIGLU_ON;
     CHECK_OK(dcpk_rules_apply(model, &options, &err), "on");
     for (size_t i = 0; i < model->n_params; i++)
-        CHECK_EQ_INT(model->params[i].is_gated,
+        CHECK_EQ_INT(model->params[i].parts != NULL,
                      strstr(model->params[i].name, "linear_fc1.weight") != NULL,
                      model->params[i].name);
     close_model(model);

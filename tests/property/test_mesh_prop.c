@@ -33,7 +33,7 @@ static void add(struct round *r, const char *name, int rank, int64_t rows, int64
     t.shape = shape;
     CHECK_OK(dcpk_model_param(r->model, name, &t.param, &err), r->label);
     CHECK_OK(dcpk_model_add(r->model, &t, &err), r->label);
-    r->model->params[t.param].is_gated = is_gated;
+    r->model->params[t.param].parts = is_gated ? dcpk_gate_up : NULL;
 }
 
 static void add_layer(struct round *r, int64_t layer)
@@ -117,9 +117,8 @@ static void blocks_are_what_ranks_hold(void **state)
             const struct dcpk_model_tensor *t = &r.model->tensors[i];
             const struct dcpk_param *p = &r.model->params[t->param];
             const int n_lead = (int)fake_below(&r.seed, 3);
-            int64_t shape[4] = {3, 5}, n_blocks = p->tp_axis < 0 ? 1
-                                                  : p->is_gated  ? 2 * r.tp
-                                                                 : r.tp;
+            const int64_t n_parts = p->parts != NULL ? 2 : 1;
+            int64_t shape[4] = {3, 5}, n_blocks = p->tp_axis < 0 ? 1 : n_parts * r.tp;
             const struct dcpk_stacked_shape stored = {shape, n_lead + t->rank, n_lead};
             struct dcpk_span_list list;
 
@@ -146,10 +145,10 @@ static int64_t count_elems(const struct dcpk_out_tensor *t)
     return n_elems;
 }
 
-/* One part of a parameter: covered, and in at most as many boxes as there are ranks. A cut row is
- * an error that names it. */
+/* One part of a parameter (NULL: all): covered, and in at most as many boxes as there are ranks. A
+ * cut row is an error that names it. */
 static bool check_part(struct round *r, struct dcpk_fsdp_shards *shards,
-                       const struct dcpk_model_tensor *t, enum dcpk_fsdp_part part)
+                       const struct dcpk_model_tensor *t, const struct dcpk_rows *part)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_out_tensor out = {.rank = t->rank};
@@ -157,8 +156,8 @@ static bool check_part(struct round *r, struct dcpk_fsdp_shards *shards,
     int64_t shape[2] = {t->shape[0], t->shape[1]},
             n_ranks = (p->expert >= 0 ? r->dp / r->ep : r->dp) * r->tp;
 
-    if (part != DCPK_FSDP_WHOLE)
-        shape[0] /= 2;
+    if (part != NULL)
+        shape[0] = part->n_rows;
     out.shape = shape;
     if (dcpk_fsdp_shards_cut(shards, t->param, part, r->model->arena, &out, &err) != DCPK_OK) {
         CHECK(strstr(err.text, "fsdp-layout: row of '") != NULL &&
@@ -196,11 +195,14 @@ static void flat_slices_cover_every_parameter(void **state)
         CHECK_OK(dcpk_fsdp_shards_find(r.model, out, &shards, &err), r.label);
         for (size_t i = 0; i < r.model->n_tensors; i++) {
             const struct dcpk_model_tensor *t = &r.model->tensors[i];
-            const bool is_gated = r.model->params[t->param].is_gated;
+            const struct dcpk_param *p = &r.model->params[t->param];
+            struct dcpk_split parts;
 
-            good = check_part(&r, &shards, t, is_gated ? DCPK_FSDP_GATE : DCPK_FSDP_WHOLE) && good;
-            if (is_gated)
-                good = check_part(&r, &shards, t, DCPK_FSDP_UP) && good;
+            CHECK_OK(dcpk_parts_of(r.model, p, r.model->arena, &parts, &err), r.label);
+            for (size_t k = 0; k < parts.n; k++)
+                good = check_part(&r, &shards, t, parts.list[k].rows) && good;
+            if (parts.n == 0)
+                good = check_part(&r, &shards, t, NULL) && good;
         }
         n_whole += good;
         dcpk_fsdp_shards_release(&shards);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_parts.c - the parts of Mamba's and Gated DeltaNet's projections, and the order of ranks. */
+/* test_parts.c - the parts of Mamba's and Gated DeltaNet's projections. */
 #include "lib/ckpt/parts.h"
 #include "tests/check.h"
 
@@ -61,7 +61,10 @@ static void sizes_follow_from_the_shapes(void **state)
         const char *label;
         struct shaped shaped;
         size_t ask;
-        struct dcpk_part parts[DCPK_MAX_PARTS + 1];
+        struct {
+            const char *name;
+            int64_t n_rows;
+        } parts[DCPK_MAX_PARTS + 1];
     } cases[] = {
         {"Mamba",
          {.params = {MAMBA("conv1d_")}},
@@ -92,18 +95,51 @@ static void sizes_follow_from_the_shapes(void **state)
         const char *label = cases[i].label;
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_model *model = make_model(&cases[i].shaped, label);
-        struct dcpk_part parts[DCPK_MAX_PARTS];
-        size_t n, want = 0;
+        struct dcpk_split parts;
+        size_t want = 0;
+        int64_t row = 0;
 
-        CHECK_OK(dcpk_parts_of(model, &model->params[cases[i].ask], parts, &n, &err), label);
+        CHECK_OK(dcpk_parts_of(model, &model->params[cases[i].ask], model->arena, &parts, &err),
+                 label);
         for (; cases[i].parts[want].name != NULL; want++) {
-            CHECK(want < n, label);
-            CHECK_EQ_STR(parts[want].name, cases[i].parts[want].name, label);
-            CHECK_EQ_INT(parts[want].n_rows, cases[i].parts[want].n_rows, label);
+            CHECK(want < parts.n, label);
+            CHECK_EQ_STR(parts.list[want].name, cases[i].parts[want].name, label);
+            CHECK_EQ_INT(parts.list[want].n_rows, 1, label);
+            CHECK_EQ_INT(parts.list[want].rows->row, row, label);
+            CHECK_EQ_INT(parts.list[want].rows->n_rows, cases[i].parts[want].n_rows, label);
+            row += cases[i].parts[want].n_rows;
         }
-        CHECK_EQ_INT(n, want, label);
+        CHECK_EQ_INT(parts.n, want, label);
         dcpk_model_free(model);
     }
+}
+
+/* What a format or the rules say of a parameter: two equal halves of its rows. */
+static void gate_and_up_are_halves(void **state)
+{
+    static const struct shaped even = {.params = {{"decoder.layers.0.mlp.linear_fc1.bias", 6}}},
+                               odd = {.params = {{"decoder.layers.0.mlp.linear_fc1.bias", 7}}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_model *model = make_model(&even, "even"), *other = make_model(&odd, "odd");
+    struct dcpk_split parts;
+
+    (void)state;
+    CHECK_OK(dcpk_parts_of(model, model->params, model->arena, &parts, &err), "nobody says so");
+    CHECK_EQ_INT(parts.n, 0, "nobody says so");
+    CHECK_EQ_INT(dcpk_parts_count(model->params), 1, "nobody says so");
+    model->params->parts = other->params->parts = dcpk_gate_up;
+    CHECK_OK(dcpk_parts_of(model, model->params, model->arena, &parts, &err), "even");
+    CHECK_EQ_INT(parts.n, 2, "even");
+    CHECK_EQ_INT(dcpk_parts_count(model->params), 2, "even");
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_EQ_STR(parts.list[i].name, i == 0 ? "gate" : "up", "name");
+        CHECK_EQ_INT(parts.list[i].rows->row, 3 * (int64_t)i, "first row");
+        CHECK_EQ_INT(parts.list[i].rows->n_rows, 3, "rows");
+    }
+    CHECK_FAILS(dcpk_parts_of(other, other->params, other->arena, &parts, &err), DCPK_EMISMATCH,
+                "no two equal halves", "odd");
+    dcpk_model_free(model);
+    dcpk_model_free(other);
 }
 
 static void shapes_that_do_not_fit_are_refused(void **state)
@@ -130,104 +166,12 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_model *model = make_model(&cases[i].shaped, cases[i].label);
-        struct dcpk_part parts[DCPK_MAX_PARTS];
-        size_t n;
+        struct dcpk_split parts;
 
-        CHECK_FAILS(dcpk_parts_of(model, &model->params[0], parts, &n, &err), DCPK_EUNSUPPORTED,
-                    cases[i].text, cases[i].label);
+        CHECK_FAILS(dcpk_parts_of(model, &model->params[0], model->arena, &parts, &err),
+                    DCPK_EUNSUPPORTED, cases[i].text, cases[i].label);
         dcpk_model_free(model);
     }
-}
-
-/* The source's row that each row of a tensor comes from. */
-static void rows_of(const struct dcpk_model_tensor *tensor, int64_t *rows)
-{
-    for (size_t i = 0; i < tensor->n_pieces; i++) {
-        struct dcpk_box from, to;
-
-        dcpk_piece_from(&tensor->pieces[i], &from);
-        dcpk_piece_to(&tensor->pieces[i], &to);
-        for (int64_t r = 0; r < from.extent[0]; r++)
-            rows[to.offset[0] + r] = from.offset[0] + r;
-    }
-}
-
-/* Rows 0 .. 7 of a tensor of shape (8, 3), in pieces of 5 and 3 rows. */
-static void make_tensor(struct dcpk_arena *arena, struct dcpk_model_tensor *tensor)
-{
-    static const int64_t shape[] = {8, 3};
-    static const int64_t rows[] = {0, 5, 8};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_piece *pieces = dcpk_arena_array(arena, 2, sizeof *pieces, &err);
-
-    assert_non_null(pieces);
-    *tensor = (struct dcpk_model_tensor){
-        .dtype = DCPK_F32, .rank = 2, .shape = shape, .pieces = pieces, .n_pieces = 2};
-    for (size_t i = 0; i < 2; i++) {
-        const struct dcpk_box box = {
-            .rank = 2, .offset = {rows[i], 0}, .extent = {rows[i + 1] - rows[i], 3}};
-
-        CHECK_OK(dcpk_piece_make(arena, 0, &box, &box, &pieces[i], &err), "piece");
-    }
-}
-
-/* Two ranks hold half of each part: parts of 4, 2 and 2 rows. */
-static void ranks_hold_a_block_of_every_part(void **state)
-{
-    static const struct dcpk_part parts[] = {{"z", 4}, {"B", 2}, {"dt", 2}};
-    static const struct {
-        int64_t tp;
-        enum dcpk_parts_order order;
-        int64_t rows[8];
-    } cases[] = {
-        {2, DCPK_PARTS_BY_RANK, {0, 1, 4, 6, 2, 3, 5, 7}},
-        {2, DCPK_PARTS_OF_ONE, {0, 1, 4, 5, 2, 6, 3, 7}},
-        {1, DCPK_PARTS_BY_RANK, {0, 1, 2, 3, 4, 5, 6, 7}},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct dcpk_parts_held held = {parts, 3, cases[i].tp};
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-        struct dcpk_model_tensor tensor;
-        int64_t rows[8];
-
-        assert_non_null(arena);
-        make_tensor(arena, &tensor);
-        CHECK_OK(dcpk_parts_reorder(arena, &held, cases[i].order, &tensor, &tensor, &err), "");
-        CHECK_EQ_INT(tensor.shape[0], 8, "rows");
-        CHECK_EQ_INT(tensor.shape[1], 3, "columns");
-        rows_of(&tensor, rows);
-        assert_memory_equal(rows, cases[i].rows, sizeof rows);
-        CHECK_OK(dcpk_parts_reorder(arena, &held,
-                                    cases[i].order == DCPK_PARTS_OF_ONE ? DCPK_PARTS_BY_RANK
-                                                                        : DCPK_PARTS_OF_ONE,
-                                    &tensor, &tensor, &err),
-                 "back");
-        rows_of(&tensor, rows);
-        for (int64_t r = 0; r < 8; r++)
-            CHECK_EQ_INT(rows[r], r, "back");
-        dcpk_arena_free(arena);
-    }
-}
-
-static void parts_that_ranks_cannot_hold_are_refused(void **state)
-{
-    static const struct dcpk_part parts[] = {{"z", 4}, {"dt", 4}}, few[] = {{"z", 4}, {"dt", 2}};
-    const struct dcpk_parts_held three = {parts, 2, 3}, short_of = {few, 2, 2};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-    struct dcpk_model_tensor tensor;
-
-    (void)state;
-    assert_non_null(arena);
-    make_tensor(arena, &tensor);
-    CHECK_FAILS(dcpk_parts_reorder(arena, &three, DCPK_PARTS_OF_ONE, &tensor, &tensor, &err),
-                DCPK_EMISMATCH, "its part 'z' do not divide by 3", "three ranks");
-    CHECK_FAILS(dcpk_parts_reorder(arena, &short_of, DCPK_PARTS_OF_ONE, &tensor, &tensor, &err),
-                DCPK_EMISMATCH, "has not the 6 rows", "other rows");
-    dcpk_arena_free(arena);
 }
 
 int main(void)
@@ -235,8 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_follow_from_the_shapes),
         cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-        cmocka_unit_test(ranks_hold_a_block_of_every_part),
-        cmocka_unit_test(parts_that_ranks_cannot_hold_are_refused),
+        cmocka_unit_test(gate_and_up_are_halves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rules.c - whether an fc1 is gate and up rows, by args and by its rows. */
+#include "lib/ckpt/parts.h"
 #include "lib/rules/rules.h"
 #include "tests/check.h"
 
@@ -72,7 +73,7 @@ static void rows_prove_the_switch_where_layers_are_alike(void **state)
         else
             CHECK_OK(dcpk_rules_gate(model, &options, &err), cases[i].label);
         if (cases[i].refused == NULL)
-            CHECK(model->params[0].is_gated, cases[i].label);
+            CHECK(model->params[0].parts == dcpk_gate_up, cases[i].label);
         dcpk_model_free(model);
     }
 }
@@ -155,14 +156,14 @@ static void modules_must_fit_the_model_and_args(void **state)
                                   &t.param, &err),
                  cases[i].label);
         CHECK_OK(dcpk_model_add(model, &t, &err), cases[i].label);
-        model->params[0].is_gated = cases[i].is_halved;
+        model->params[0].parts = cases[i].is_halved ? dcpk_gate_up : NULL;
         if (cases[i].refused != NULL) {
             CHECK_FAILS(dcpk_rules_gate(model, &options, &err), DCPK_EMISMATCH, cases[i].refused,
                         cases[i].label);
         } else {
             CHECK_OK(dcpk_rules_gate(model, &options, &err), cases[i].label);
-            CHECK_EQ_INT(model->params[0].is_gated, cases[i].decoder, cases[i].label);
-            CHECK_EQ_INT(model->params[1].is_gated, cases[i].vision, cases[i].label);
+            CHECK_EQ_INT(model->params[0].parts != NULL, cases[i].decoder, cases[i].label);
+            CHECK_EQ_INT(model->params[1].parts != NULL, cases[i].vision, cases[i].label);
         }
         dcpk_model_free(model);
     }

@@ -83,15 +83,15 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
     blocks->axis = seen.axis - n_lead;
     blocks->n_ranks = tp;
     blocks->n_parts = is_gated ? 2 : 1;
-    blocks->ends[0] = stored->shape[seen.axis] / blocks->n_parts;
-    blocks->ends[1] = stored->shape[seen.axis];
+    blocks->part[0].n_rows = blocks->part[1].n_rows = stored->shape[seen.axis] / blocks->n_parts;
+    blocks->part[1].row = blocks->part[0].n_rows;
     return DCPK_OK;
 }
 
 dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blocks *part,
                                struct dcpk_error *err)
 {
-    const int64_t first = blocks->ends[blocks->n_parts - 1];
+    const struct dcpk_rows last = blocks->part[blocks->n_parts - 1];
 
     if (blocks->axis > 0 || part->axis != blocks->axis || part->n_ranks != blocks->n_ranks ||
         blocks->n_parts + part->n_parts > DCPK_MAX_PARTS)
@@ -99,19 +99,21 @@ dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blo
                          "its parts are not cut alike by tensor parallelism");
     if (blocks->axis < 0) /* the parameter as it is */
         return DCPK_OK;
-    for (int i = 0; i < part->n_parts; i++)
-        blocks->ends[blocks->n_parts++] = first + part->ends[i];
+    for (int i = 0; i < part->n_parts; i++) {
+        blocks->part[blocks->n_parts] = part->part[i];
+        blocks->part[blocks->n_parts++].row += last.row + last.n_rows;
+    }
     return DCPK_OK;
 }
 
 void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int rank, int64_t r,
                      int part, struct dcpk_box *box)
 {
-    const int64_t first = part > 0 ? blocks->ends[part - 1] : 0;
+    const struct dcpk_rows held = dcpk_rows_of_rank(blocks->part[part], blocks->n_ranks, r);
 
     dcpk_box_whole(shape, rank, box);
     if (blocks->axis < 0)
         return;
-    box->extent[blocks->axis] = (blocks->ends[part] - first) / blocks->n_ranks;
-    box->offset[blocks->axis] = first + r * box->extent[blocks->axis];
+    box->offset[blocks->axis] = held.row;
+    box->extent[blocks->axis] = held.n_rows;
 }

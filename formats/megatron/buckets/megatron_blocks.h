@@ -3,18 +3,19 @@
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BLOCKS_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BLOCKS_H
 
-#include "formats/megatron/megatron_parts.h"
+#include "lib/ckpt/parts.h"
 
 /*
  * A parameter is made of parts, rows of it one behind the other, each cut into as many blocks as
- * there are ranks: a rank holds its block of every part in that order. Most have one part; a gated
- * fc1 has the gate and the up rows (torch_dist.md 4.4), megatron_parts.h has the others.
+ * there are ranks: a rank holds its block of every part in that order (dcpk_rows_of_rank). Most
+ * have one part; a gated fc1 has the gate and the up rows (torch_dist.md 4.4), parts.h has the
+ * others.
  */
 struct dcpk_blocks {
     int axis;        /* that is cut, -1: every rank holds all of it */
     int64_t n_ranks; /* that hold different blocks; 1 when axis is -1 */
     int n_parts;
-    int64_t ends[DCPK_MAX_PARTS]; /* of the parts, on that axis */
+    struct dcpk_rows part[DCPK_MAX_PARTS]; /* on that axis, which may be that of columns */
 };
 
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_megatron_parts.c - the parts of Mamba's and Gated DeltaNet's projections, by names. */
-#include "formats/megatron/megatron_parts.h"
+/* test_parts_find.c - the parts of Mamba's and Gated DeltaNet's projections, by names. */
+#include "lib/ckpt/parts.h"
 #include "tests/check.h"
 
 #define MAX_TENSORS 10
@@ -13,10 +13,12 @@ struct fake {
     struct dcpk_tensor tensors[MAX_TENSORS];
     int64_t shapes[MAX_TENSORS][3];
     struct dcpk_checkpoint ckpt;
+    struct dcpk_model *model;
 };
 
 static void fake_release(struct fake *fake)
 {
+    dcpk_model_free(fake->model);
     dcpk_map_release(&fake->ckpt.tensor_by_key);
     dcpk_arena_free(fake->ckpt.arena);
 }
@@ -28,6 +30,7 @@ static void fake_make(struct fake *fake, const char *const *keys, const char *la
     memset(fake, 0, sizeof *fake);
     fake->ckpt.arena = dcpk_arena_new(0, &err);
     CHECK(fake->ckpt.arena != NULL, label);
+    CHECK_OK(dcpk_model_new(&fake->ckpt, &fake->model, &err), label);
     fake->ckpt.tensors = fake->tensors;
     for (size_t i = 0; i < MAX_TENSORS && keys[i] != NULL; i++) {
         bool existed;
@@ -45,7 +48,16 @@ static void fake_make(struct fake *fake, const char *const *keys, const char *la
     }
 }
 
-/* The order of the parts is that of megatron/core/ssm at the tags that megatron_parts.c names. */
+/* Ask for the parts that key `ask` belongs to. */
+static void find(struct fake *fake, size_t ask, struct dcpk_found_parts *found)
+{
+    const struct dcpk_part_key key = {.prefix = "", .name = fake->tensors[ask].key, .tail = ""};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    CHECK_OK(dcpk_parts_find(fake->model, (uint32_t)ask, &key, found, &err), key.name);
+}
+
+/* The order of the parts is that of megatron/core/ssm at the tags that parts.c names. */
 static void parts_are_found_in_order(void **state)
 {
     static const struct {
@@ -64,8 +76,8 @@ static void parts_are_found_in_order(void **state)
         {{M "in_proj.weight.dt", M "in_proj.weight.x", M "in_proj.weight.B", M "in_proj.weight.C",
           M "in_proj.weight.z"},
          1,
-         0,
-         1,
+         5,
+         4,
          0,
          M "in_proj.weight"},
         {{O M "conv1d.bias.C", O M "conv1d.bias.B", O M "conv1d.bias.x", M "conv1d.bias.x"},
@@ -94,53 +106,79 @@ static void parts_are_found_in_order(void **state)
          1,
          0,
          G "conv1d.weight"},
-        {{M "in_proj.weight"}, 0, 1, 0, 0, M "in_proj.weight"},
-        {{M "in_proj.layer_norm_weight"}, 0, 1, 0, 0, M "in_proj.layer_norm_weight"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *label = cases[i].keys[cases[i].ask];
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_parts parts;
+        struct dcpk_found_parts found;
         struct fake fake;
 
         fake_make(&fake, cases[i].keys, label);
-        CHECK_OK(dcpk_megatron_parts_find(&fake.ckpt, (uint32_t)cases[i].ask, &parts, &err), label);
-        CHECK_EQ_INT(parts.n, cases[i].n, label);
-        CHECK_EQ_INT(parts.tensor[0], cases[i].first, label);
-        if (parts.n > 0)
-            CHECK_EQ_INT(parts.tensor[parts.n - 1], cases[i].last, label);
-        CHECK_EQ_INT(parts.whole_bytes, strlen(cases[i].whole), label);
-        CHECK(strncmp(label, cases[i].whole, parts.whole_bytes) == 0, label);
+        find(&fake, cases[i].ask, &found);
+        CHECK_EQ_INT(found.n, cases[i].n, label);
+        CHECK_EQ_INT(found.tensor[0], cases[i].first, label);
+        CHECK_EQ_INT(found.tensor[found.n - 1], cases[i].last, label);
+        CHECK_EQ_INT(found.whole_bytes, strlen(cases[i].whole), label);
+        CHECK(strncmp(label, cases[i].whole, found.whole_bytes) == 0, label);
         fake_release(&fake);
     }
 }
 
-static void other_parts_are_refused(void **state)
+/* Between a prefix and an end, as Megatron-FSDP's optimizer keys have the name. */
+static void the_name_stands_inside_the_key(void **state)
+{
+    static const char *const keys[MAX_TENSORS] = {"o.conv1d.bias.C.exp_avg",
+                                                  "o.conv1d.bias.B.exp_avg",
+                                                  "o.conv1d.bias.x.exp_avg", "o.conv1d.bias.x"};
+    struct dcpk_part_key key = {.prefix = "o", .name = ".conv1d.bias.B", .tail = ".exp_avg"};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_found_parts found;
+    struct fake fake;
+
+    (void)state;
+    fake_make(&fake, keys, "keys");
+    CHECK_OK(dcpk_parts_find(fake.model, 1, &key, &found, &err), "find");
+    CHECK_EQ_INT(found.n, 3, "parts");
+    CHECK_EQ_INT(found.tensor[0], 2, "x");
+    CHECK_EQ_INT(found.tensor[2], 0, "C");
+    key.tail = ".exp_avg_sq";
+    CHECK_OK(dcpk_parts_find(fake.model, 1, &key, &found, &err), "find");
+    CHECK_EQ_INT(found.n, 0, "another end");
+    CHECK(strstr(found.missing, "exp_avg_sq") != NULL, "which is missing");
+    fake_release(&fake);
+}
+
+static void other_names_are_no_parts(void **state)
 {
     static const struct {
         const char *keys[MAX_TENSORS];
+        bool is_whole;
         const char *label;
     } cases[] = {
+        {{M "in_proj.weight"}, true, "the whole"},
+        {{M "in_proj.layer_norm_weight"}, true, "a norm"},
         {{M "in_proj.weight.z", M "in_proj.weight.x", M "in_proj.weight.B", M "in_proj.weight.C"},
+         false,
          "one is missing"},
         {{M "in_proj.weight.k_0", M "in_proj.weight.z", M "in_proj.weight.x", M "in_proj.weight.B",
           M "in_proj.weight.C", M "in_proj.weight.dt"},
+         false,
          "one too many"},
-        {{M "conv1d.weight.z", M "conv1d.weight.x"}, "another module's"},
-        {{M "conv1d.weight."}, "no name"},
+        {{M "conv1d.weight.z", M "conv1d.weight.x"}, false, "another module's"},
+        {{M "conv1d.weight."}, false, "no name"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_parts parts;
+        struct dcpk_found_parts found;
         struct fake fake;
 
         fake_make(&fake, cases[i].keys, cases[i].label);
-        CHECK_FAILS(dcpk_megatron_parts_find(&fake.ckpt, 0, &parts, &err), DCPK_EUNSUPPORTED,
-                    "not those of Mamba or Gated DeltaNet", cases[i].label);
+        find(&fake, 0, &found);
+        CHECK_EQ_INT(found.whole_bytes == strlen(cases[i].keys[0]), cases[i].is_whole,
+                     cases[i].label);
+        CHECK_EQ_INT(found.n, cases[i].is_whole ? 1 : 0, cases[i].label);
         fake_release(&fake);
     }
 }
@@ -150,25 +188,36 @@ static void rows_add_up(void **state)
 {
     static const char *const keys[MAX_TENSORS] = {M "conv1d.weight.x", M "conv1d.weight.B",
                                                   M "conv1d.weight.C"};
+    const uint32_t tensors[] = {0, 1, 2};
+    const int64_t at[] = {1};
+    struct dcpk_sources sources = {tensors, 3, at, 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_parts parts;
-    const int64_t *shape;
+    struct dcpk_model_tensor whole = {.role = DCPK_WEIGHT};
+    struct dcpk_box from, to;
     struct fake fake;
 
     (void)state;
     fake_make(&fake, keys, "conv");
-    CHECK_OK(dcpk_megatron_parts_find(&fake.ckpt, 0, &parts, &err), "conv");
-    CHECK_OK(dcpk_megatron_parts_join(&fake.ckpt, &parts, 1, &shape, &err), "stacked");
-    CHECK_EQ_INT(shape[0], 1 + 2 + 3, "rows");
-    CHECK_EQ_INT(shape[1], 5, "columns");
-    CHECK_FAILS(dcpk_megatron_parts_join(&fake.ckpt, &parts, 0, &shape, &err), DCPK_EFORMAT,
+    CHECK_OK(dcpk_rows_read(fake.model, &sources, &whole, &err), "stacked");
+    CHECK_EQ_INT(whole.rank, 2, "axes");
+    CHECK_EQ_INT(whole.shape[0], 1 + 2 + 3, "rows");
+    CHECK_EQ_INT(whole.shape[1], 5, "columns");
+    CHECK_EQ_INT(whole.n_pieces, 3, "pieces");
+    dcpk_piece_from(&whole.pieces[2], &from);
+    dcpk_piece_to(&whole.pieces[2], &to);
+    CHECK_EQ_INT(from.offset[0], 1, "its layer");
+    CHECK_EQ_INT(from.extent[1], 3, "its rows");
+    CHECK_EQ_INT(to.offset[0], 1 + 2, "behind the others");
+    sources.n_lead = 0;
+    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
                 "differ in dtype or shape", "columns differ");
+    sources.n_lead = 1;
     fake.tensors[2].dtype = DCPK_BF16;
-    CHECK_FAILS(dcpk_megatron_parts_join(&fake.ckpt, &parts, 1, &shape, &err), DCPK_EFORMAT,
+    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
                 M "conv1d.weight.C", "dtype");
     fake.tensors[2].dtype = DCPK_F32;
     fake.shapes[2][1] = INT64_MAX;
-    CHECK_FAILS(dcpk_megatron_parts_join(&fake.ckpt, &parts, 1, &shape, &err), DCPK_EFORMAT,
+    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
                 M "conv1d.weight.C", "too many rows");
     fake_release(&fake);
 }
@@ -177,7 +226,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_found_in_order),
-        cmocka_unit_test(other_parts_are_refused),
+        cmocka_unit_test(the_name_stands_inside_the_key),
+        cmocka_unit_test(other_names_are_no_parts),
         cmocka_unit_test(rows_add_up),
     };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fsdp_mla.c - the fused down-projection of multi-latent attention: its rows and its names are
- * those of FusedMLASelfAttention and handle_mla_down_proj_in_state_dict of Megatron main. */
-#include "formats/fsdp_dtensor/fsdp_mla.h"
+/* test_fsdp_rows.c - the fused down-projection of multi-latent attention: its rows and its names
+ * are those of FusedMLASelfAttention and handle_mla_down_proj_in_state_dict of Megatron main. */
+#include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "tests/check.h"
 
 #define A "decoder.layers.0.self_attention."
@@ -157,9 +157,31 @@ static void groups_are_found_by_live_names(void **state)
     dcpk_model_free(model);
 }
 
+/* The names of SwiGLU halves: split_swiglu_linear_fc1 of megatron/core/transformer/
+ * fsdp_dtensor_checkpoint.py. */
+static void halves_have_their_ends(void **state)
+{
+    static const struct {
+        const char *name;
+        int half;
+    } cases[] = {{"mlp.linear_fc1.weight_w", 0},
+                 {"mlp.experts.linear_fc1.weight7_v", 1},
+                 {"mlp.linear_fc1.weight", -1},
+                 {"mlp.linear_fc2.weight_w", -1},
+                 {"mlp.linear_fc1._v", 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        CHECK_EQ_INT(dcpk_fsdp_half(cases[i].name), cases[i].half, cases[i].name);
+    CHECK_EQ_STR(dcpk_fsdp_part_end("gate"), "_w", "gate");
+    CHECK_EQ_STR(dcpk_fsdp_part_end("up"), "_v", "up");
+    CHECK_EQ_STR(dcpk_fsdp_part_end("z"), "", "Mamba's parts are one tensor");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_have_their_ends),
         cmocka_unit_test(rows_are_the_querys_then_the_others),
         cmocka_unit_test(what_args_do_not_tell_is_refused),
         cmocka_unit_test(ranks_are_told_apart),

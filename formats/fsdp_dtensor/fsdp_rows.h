@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_mla.h - the fused down-projection of multi-latent attention (--mla-down-proj-fusion). */
-#ifndef DCPK_FORMATS_FSDP_MLA_H
-#define DCPK_FORMATS_FSDP_MLA_H
+/* fsdp_rows.h - what Megatron-FSDP calls which rows: SwiGLU halves, and the fused down-projection
+ * of multi-latent attention (--mla-down-proj-fusion). */
+#ifndef DCPK_FORMATS_FSDP_ROWS_H
+#define DCPK_FORMATS_FSDP_ROWS_H
 
-#include "lib/ckpt/model.h"
+#include "lib/ckpt/parts.h"
+
+/* Gate and up as Megatron-FSDP calls them, behind the parameter's name: "_w" and "_v"
+ * (fsdp_dtensor.md 5.1). */
+extern const struct dcpk_part_kind dcpk_fsdp_halves[];
+/* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other parts.
+ */
+const char *dcpk_fsdp_part_end(const char *part);
+/* Which half a parameter's name ends in: 0 or 1, -1: in none. */
+int dcpk_fsdp_half(const char *name);
 
 /*
  * One live parameter: the rows of the query's projection, and those of the keys' and values' behind
@@ -24,7 +34,7 @@ dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *n
                                    uint32_t params[2], size_t *n, struct dcpk_error *err);
 /*
  * Add the two parameters that a fused tensor joins. Errors: DCPK_EUNSUPPORTED when args do not say
- * where it is to be cut, or tell of tensor parallelism.
+ * where it is to be cut; DCPK_EMISMATCH when its parts do not divide by their number of ranks.
  */
 dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
                                   const char *name, struct dcpk_error *err);
