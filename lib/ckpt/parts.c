@@ -212,8 +212,8 @@ static dcpk_status unite(struct dcpk_model *model, const struct dcpk_split *part
     struct dcpk_stored ranked;
     const struct dcpk_split by_rank = {&ranked, 1};
 
-    if (dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err) ||
-        dcpk_rows_fit(parts, tensor, err))
+    if (dcpk_rows_fit(parts, tensor, err) ||
+        dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err))
         return err->status;
     return dcpk_rows_join(model->arena, &by_rank, tensor, tensor, err);
 }

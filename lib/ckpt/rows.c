@@ -25,6 +25,7 @@ dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,
     return DCPK_OK;
 }
 
+/* *n_blocks: of at least one row, so that what ranks hold is never more than the rows there are. */
 static dcpk_status check_ranks(const struct dcpk_split *split, int64_t tp, size_t *n_blocks,
                                struct dcpk_error *err)
 {
@@ -32,15 +33,29 @@ static dcpk_status check_ranks(const struct dcpk_split *split, int64_t tp, size_
     for (size_t i = 0; i < split->n; i++) {
         const struct dcpk_stored *part = &split->list[i];
 
-        *n_blocks += part->n_rows;
-        for (size_t b = 0; b < part->n_rows; b++)
+        for (size_t b = 0; b < part->n_rows; b++) {
             if (part->rows[b].n_rows % tp != 0)
                 return dcpk_fail(err, DCPK_EMISMATCH,
                                  "the %" PRId64 " rows of its part '%s' do not divide by %" PRId64
                                  " tensor-parallel ranks",
                                  part->rows[b].n_rows, part->name, tp);
+            *n_blocks += part->rows[b].n_rows > 0;
+        }
     }
     return DCPK_OK;
+}
+
+/* What rank r holds, in the order of the split. Returns how many blocks that is. */
+static size_t list_held(const struct dcpk_split *split, int64_t tp, int64_t r,
+                        struct dcpk_rows *rows)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < split->n; i++)
+        for (size_t b = 0; b < split->list[i].n_rows; b++)
+            if (split->list[i].rows[b].n_rows > 0)
+                rows[n++] = dcpk_rows_of_rank(split->list[i].rows[b], tp, r);
+    return n;
 }
 
 /*
@@ -60,10 +75,8 @@ dcpk_status dcpk_rows_by_rank(struct dcpk_arena *arena, const struct dcpk_split 
     rows = dcpk_arena_array(arena, n_blocks * (size_t)tp, sizeof *rows, err);
     if (rows == NULL)
         return err->status;
-    for (int64_t r = 0; r < tp; r++)
-        for (size_t i = 0; i < split->n; i++)
-            for (size_t b = 0; b < split->list[i].n_rows; b++)
-                rows[n++] = dcpk_rows_of_rank(split->list[i].rows[b], tp, r);
+    for (int64_t r = 0; r < tp && n_blocks > 0; r++)
+        n += list_held(split, tp, r, rows + n);
     *ranked = (struct dcpk_stored){"", rows, n};
     return DCPK_OK;
 }

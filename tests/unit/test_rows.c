@@ -89,7 +89,7 @@ static void ranks_hold_a_block_of_every_part(void **state)
 
 static void parts_that_ranks_cannot_hold_are_refused(void **state)
 {
-    static const int64_t n_rows[] = {4, 2, 2}, few[] = {2, 2, 2};
+    static const int64_t n_rows[] = {4, 2, 2}, few[] = {2, 2, 2}, none[3] = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_model_tensor tensor;
@@ -104,6 +104,10 @@ static void parts_that_ranks_cannot_hold_are_refused(void **state)
                 "its part 'z' do not divide by 3", "three ranks");
     CHECK_FAILS(dcpk_rows_by_rank(arena, &parts, 4, &ranked, &err), DCPK_EMISMATCH,
                 "its part 'B' do not divide by 4", "four ranks");
+    make_parts(arena, none, &parts);
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    CHECK_OK(dcpk_rows_by_rank(arena, &parts, INT64_MAX, &ranked, &err), "no rows");
+    CHECK_EQ_INT(ranked.n_rows, 0, "what has no rows costs nothing, whatever args say");
     make_parts(arena, few, &parts);
     CHECK_FAILS(dcpk_rows_fit(&parts, &tensor, &err), DCPK_EMISMATCH, "has not the 6 rows",
                 "other rows");
