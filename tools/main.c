@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "formats/formats.h"
@@ -217,9 +218,25 @@ static bool guard_descriptors(void)
     return true;
 }
 
+/* With fewer nothing can be converted, and what was begun could not be deleted. */
+#define LEAST_DESCRIPTORS 32
+
+static bool check_descriptors(struct dcpk_error *err)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= LEAST_DESCRIPTORS)
+        return true;
+    dcpk_fail(err, DCPK_EIO,
+              "this process may have %ju files open at once (ulimit -n), %d are needed",
+              (uintmax_t)limit.rlim_cur, LEAST_DESCRIPTORS);
+    return false;
+}
+
 /* argv[0] is the command's name. */
 static int run_command(int argc, char **argv)
 {
+    struct dcpk_error err = DCPK_ERROR_INIT;
     int rank, n;
 
     if (dcpk_ranks_stand_aside(&rank, &n)) { /* torchrun itself reports how rank 0 ends */
@@ -230,6 +247,8 @@ static int run_command(int argc, char **argv)
             argv[0], rank, n);
         return DCPK_EXIT_OK;
     }
+    if (!check_descriptors(&err))
+        return dcpk_cli_fail(argv[0], &err);
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[0], commands[i].name) == 0)
             return (commands[i].run != NULL ? run_alone : run_shared)(&commands[i], argc, argv);

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
@@ -19,6 +20,7 @@ dcpk_status dcpk_store_new(const struct dcpk_store_ops *ops, const char *path, i
                            struct dcpk_store **store, struct dcpk_error *err)
 {
     struct dcpk_store *s = dcpk_alloc(sizeof *s, err);
+    struct rlimit limit;
 
     if (s == NULL)
         return err->status;
@@ -30,6 +32,9 @@ dcpk_status dcpk_store_new(const struct dcpk_store_ops *ops, const char *path, i
     memcpy(s->path, path, strlen(path) + 1);
     s->ops = ops;
     s->fd = fd;
+    s->most_open = DCPK_STORE_MAX_OPEN;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < s->most_open)
+        s->most_open = limit.rlim_cur < 4 ? 1 : (size_t)limit.rlim_cur / 2;
     pthread_mutex_init(&s->lock, NULL); /* cannot fail with default attributes */
     pthread_cond_init(&s->idle, NULL);
     *store = s;

@@ -59,7 +59,7 @@ static dcpk_status open_locked(struct dcpk_source *source, struct dcpk_error *er
     struct dcpk_store *store = source->store;
 
     while (source->fd < 0) {
-        if (store->n_open < DCPK_STORE_MAX_OPEN) {
+        if (store->n_open < store->most_open) {
             /* O_NONBLOCK: had a pipe taken the file's place, opening it would wait for a writer */
             source->fd =
                 openat(store->fd, source->name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

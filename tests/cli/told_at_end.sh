@@ -58,3 +58,16 @@ ls w/out
 rm -rf w/out
 "$DCPKIT" convert --progress --to zarr in w/out 2>&4 >said || echo "exit $?"
 ls w/out
+
+# Too few descriptors, or files that may not grow: told, and nothing is left.
+for n in 8 16 24 31 32 40; do
+    rm -rf w/out
+    (ulimit -n $n && "$DCPKIT" convert --quiet --to zarr in w/out 2>err) || {
+        [ "$?" = 4 ] && [ "$(wc -l <err)" = 1 ] && [ -z "$(ls -A w)" ] || echo "$n descriptors: $(cat err) $(ls -A w w/out)"
+    }
+done
+(ulimit -n 31 && "$DCPKIT" hash in 2>&1)
+echo "31 descriptors: exit $?"
+rm -rf w/out
+(ulimit -f 100 && "$DCPKIT" convert --quiet --to fsdp_dtensor in w/out 2>err)
+echo "files of 100 KiB: exit $?, $(grep -c 'File too large' err) message, left: $(ls -A w)"
