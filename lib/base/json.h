@@ -66,7 +66,8 @@ void dcpk_json_begin_object(struct dcpk_json_out *j);
 void dcpk_json_end_object(struct dcpk_json_out *j); /* "{}" when empty */
 void dcpk_json_begin_array(struct dcpk_json_out *j);
 void dcpk_json_end_array(struct dcpk_json_out *j);
-void dcpk_json_put_key(struct dcpk_json_out *j, const char *key);
+void dcpk_json_put_key(struct dcpk_json_out *j, const char *key); /* NUL-terminated */
+void dcpk_json_put_key_text(struct dcpk_json_out *j, const char *key, size_t n);
 void dcpk_json_put_text(struct dcpk_json_out *j, const char *text, size_t n);
 void dcpk_json_put_string(struct dcpk_json_out *j, const char *text); /* NUL-terminated */
 void dcpk_json_put_int(struct dcpk_json_out *j, int64_t v);

@@ -138,6 +138,16 @@ static bool is_plain(uint8_t c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
+/* The next character. Lone surrogates, which Python's texts may hold, are told apart as its json
+ * does. */
+static uint32_t next_char(const uint8_t *text, size_t n, size_t *n_used)
+{
+    if (n < 3 || text[0] != 0xed || (text[1] & 0xe0) != 0xa0 || (text[2] & 0xc0) != 0x80)
+        return dcpk_utf8_decode(text, n, n_used);
+    *n_used = 3;
+    return 0xd000 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
+}
+
 static void put_quoted(struct dcpk_bytes *out, const char *chars, size_t n)
 {
     const uint8_t *text = (const uint8_t *)chars;
@@ -149,18 +159,23 @@ static void put_quoted(struct dcpk_bytes *out, const char *chars, size_t n)
             used++;
         dcpk_bytes_put(out, text + i, used);
         if (used == 0)
-            put_escaped(out, dcpk_utf8_decode(text + i, n - i, &used));
+            put_escaped(out, next_char(text + i, n - i, &used));
     }
     dcpk_bytes_u8(out, '"');
 }
 
-void dcpk_json_put_key(struct dcpk_json_out *j, const char *key)
+void dcpk_json_put_key_text(struct dcpk_json_out *j, const char *key, size_t n)
 {
     assert(j->depth > 0 && !j->after_key);
     separate(j);
-    put_quoted(j->out, key, strlen(key));
+    put_quoted(j->out, key, n);
     dcpk_bytes_text(j->out, ": ");
     j->after_key = true;
+}
+
+void dcpk_json_put_key(struct dcpk_json_out *j, const char *key)
+{
+    dcpk_json_put_key_text(j, key, strlen(key));
 }
 
 void dcpk_json_put_text(struct dcpk_json_out *j, const char *text, size_t n)
