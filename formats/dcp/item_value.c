@@ -263,6 +263,12 @@ static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
 
     if (st == DCPK_OK && n_storages > 0)
         st = fill_tensors(f, v, err);
+    if (st == DCPK_OK && n_storages > 0 &&
+        dcpk_value_unfolded(v) > dcpk_unfold_limit(f->zip->n_bytes))
+        st = dcpk_fail(err, DCPK_ERANGE,
+                       "its tensors are shared so often that they unfold to more than %d times its "
+                       "bytes",
+                       DCPK_UNFOLD_A_BYTE * 8);
     if (st == DCPK_OK)
         *value = v;
     return st;

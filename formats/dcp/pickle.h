@@ -83,8 +83,8 @@ struct dcpk_pickle_options {
  * has made what it takes off. NEWOBJ_EX with keywords becomes a REDUCE of
  * copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container
  * that holds itself. A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could
- * tell which value counts. Memory: proportional to the pickle's bytes (limits); everything in
- * `arena`.
+ * tell which value counts. A value that unfolds past dcpk_unfold_limit of the pickle's bytes is
+ * DCPK_ERANGE. Memory: proportional to the pickle's bytes (limits); everything in `arena`.
  */
 dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
                              const struct dcpk_pickle_options *options, struct dcpk_arena *arena,

@@ -48,6 +48,7 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
     b->max_depth = limits->max_depth == 0 ? 200 : limits->max_depth;
     if (b->max_depth > DCPK_PICKLE_MAX_DEPTH)
         b->max_depth = DCPK_PICKLE_MAX_DEPTH;
+    b->max_unfolded = dcpk_unfold_limit(n_bytes);
     return DCPK_OK;
 }
 

@@ -13,8 +13,16 @@
 
 struct dcpk_check_frame {
     struct dcpk_node *node;
-    size_t next;    /* child to look at */
-    uint16_t below; /* height of the children seen so far */
+    size_t next;       /* child to look at */
+    uint64_t unfolded; /* what the walk had met before it */
+    uint16_t below;    /* height of the children seen so far */
+};
+
+struct dcpk_check {
+    const struct dcpk_builder *build;
+    struct dcpk_check_frame *frames;
+    size_t n_frames;
+    uint64_t unfolded; /* what the walk has met, shared nodes each time */
 };
 
 static size_t n_children(const struct dcpk_value *v)
@@ -114,6 +122,20 @@ static dcpk_status raise_height(const struct dcpk_builder *b, struct dcpk_check_
     return frame->below < b->max_depth ? DCPK_OK : too_deep(b, frame->node, err);
 }
 
+/* The walk has met nodes of so much unfolded size, below the container `node`. */
+static dcpk_status add_unfolded(struct dcpk_check *c, const struct dcpk_node *node,
+                                uint64_t unfolded, struct dcpk_error *err)
+{
+    c->unfolded += unfolded; /* both are at most 2^32 */
+    if (c->unfolded <= c->build->max_unfolded)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "the %s made at byte %" PRIu64 " shares its parts so often that it unfolds to "
+                     "more than %" PRIu32 " values, the limit of a pickle of its length",
+                     dcpk_builder_kind_name(node->v.kind), c->build->base_bytes + node->at_bytes,
+                     c->build->max_unfolded);
+}
+
 /* A tuple without containers, as most sizes are: it needs no frame of its own. */
 static bool is_flat(const struct dcpk_value *v)
 {
@@ -124,70 +146,86 @@ static bool is_flat(const struct dcpk_value *v)
     return flat;
 }
 
-/* Look at the next child of the top frame; *n_frames grows when it has to be walked first. */
-static dcpk_status visit(const struct dcpk_builder *b, struct dcpk_check_frame *frames,
-                         size_t *n_frames, struct dcpk_error *err)
+static void measure_flat(struct dcpk_node *node)
 {
-    struct dcpk_check_frame *top = &frames[*n_frames - 1];
+    uint64_t unfolded = dcpk_value_unfolded_node(&node->v);
+
+    for (size_t i = 0; i < node->v.n; i++)
+        unfolded += dcpk_value_unfolded_node(node->v.as.items[i]);
+    node->unfolded = unfolded < UINT32_MAX ? (uint32_t)unfolded : UINT32_MAX;
+    node->height = 1;
+}
+
+/* Walk the children of a container before going on with what is around it. */
+static dcpk_status enter(struct dcpk_check *c, struct dcpk_node *node, struct dcpk_error *err)
+{
+    if (c->n_frames == c->build->max_depth)
+        return too_deep(c->build, node, err);
+    node->height = GRAY;
+    c->frames[c->n_frames++] = (struct dcpk_check_frame){.node = node, .unfolded = c->unfolded};
+    return add_unfolded(c, node, dcpk_value_unfolded_node(&node->v), err);
+}
+
+/* Look at the next child of the top frame; there are more frames then when it has to be walked
+ * first. */
+static dcpk_status visit(struct dcpk_check *c, struct dcpk_error *err)
+{
+    struct dcpk_check_frame *top = &c->frames[c->n_frames - 1];
     const struct dcpk_value *v = child(&top->node->v, top->next++);
     struct dcpk_node *node;
 
-    if (v == NULL || !dcpk_node_is_container(v))
+    if (v == NULL)
         return DCPK_OK;
+    if (!dcpk_node_is_container(v))
+        return add_unfolded(c, top->node, dcpk_value_unfolded_node(v), err);
     node = dcpk_node_of(v);
     if (node->height == GRAY)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the %s made at byte %" PRIu64 " holds itself",
-                         dcpk_builder_kind_name(v->kind), b->base_bytes + node->at_bytes);
-    if (node->height == 0) {
-        if (*n_frames == b->max_depth)
-            return too_deep(b, node, err);
-        if (is_flat(v)) {
-            node->height = 1;
-            return raise_height(b, top, 1, err);
-        }
-        node->height = GRAY;
-        frames[(*n_frames)++] = (struct dcpk_check_frame){.node = node};
-        return DCPK_OK;
-    }
-    return raise_height(b, top, node->height, err);
+                         dcpk_builder_kind_name(v->kind), c->build->base_bytes + node->at_bytes);
+    if (node->height == 0 && !is_flat(v))
+        return enter(c, node, err);
+    if (node->height == 0)
+        measure_flat(node);
+    if (add_unfolded(c, top->node, node->unfolded, err) != DCPK_OK)
+        return err->status;
+    return raise_height(c->build, top, node->height, err);
 }
 
 /* All children of the top frame are walked: its height is known, and raises the one around it. */
-static dcpk_status leave(const struct dcpk_builder *b, struct dcpk_check_frame *frames,
-                         size_t *n_frames, struct dcpk_error *err)
+static dcpk_status leave(struct dcpk_check *c, struct dcpk_error *err)
 {
-    const struct dcpk_check_frame top = frames[--*n_frames];
+    const struct dcpk_check_frame top = c->frames[--c->n_frames];
 
     top.node->height = (uint16_t)(top.below + 1);
-    if (*n_frames > 0 && raise_height(b, &frames[*n_frames - 1], top.node->height, err) != DCPK_OK)
+    top.node->unfolded = (uint32_t)(c->unfolded - top.unfolded);
+    if (c->n_frames > 0 &&
+        raise_height(c->build, &c->frames[c->n_frames - 1], top.node->height, err) != DCPK_OK)
         return err->status;
     if (top.node->v.kind == DCPK_V_DICT)
-        return check_keys(b, top.node, err);
+        return check_keys(c->build, top.node, err);
     return DCPK_OK;
 }
 
 dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *v,
                                struct dcpk_error *err)
 {
-    struct dcpk_check_frame *frames;
-    size_t n_frames = 1;
-    dcpk_status st = DCPK_OK;
+    struct dcpk_check c = {.build = b};
+    dcpk_status st;
 
     if (!dcpk_node_is_container(v) || dcpk_node_of(v)->height != 0)
         return DCPK_OK;
     if (b->frames == NULL)
         b->frames = dcpk_alloc_array(b->max_depth, sizeof *b->frames, err);
-    frames = b->frames;
-    if (frames == NULL)
+    c.frames = b->frames;
+    if (c.frames == NULL)
         return err->status;
-    frames[0] = (struct dcpk_check_frame){.node = dcpk_node_of(v)};
-    dcpk_node_of(v)->height = GRAY;
-    while (st == DCPK_OK && n_frames > 0) {
-        const struct dcpk_check_frame *top = &frames[n_frames - 1];
+    st = enter(&c, dcpk_node_of(v), err);
+    while (st == DCPK_OK && c.n_frames > 0) {
+        const struct dcpk_check_frame *top = &c.frames[c.n_frames - 1];
         if (top->next < n_children(&top->node->v))
-            st = visit(b, frames, &n_frames, err);
+            st = visit(&c, err);
         else
-            st = leave(b, frames, &n_frames, err);
+            st = leave(&c, err);
     }
     return st;
 }

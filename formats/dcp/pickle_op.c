@@ -275,7 +275,7 @@ static dcpk_status offer(struct dcpk_pickle_machine *m, struct dcpk_value *to,
     for (size_t i = 0; i < *n && st == DCPK_OK; i++)
         st = dcpk_builder_check(&m->build, batch.items[i], err);
     if (st == DCPK_OK)
-        st = c->take(c->context, &batch, &((struct dcpk_growing_node *)to)->run, &n_taken, err);
+        st = c->take(c->context, &batch, &dcpk_node_of(to)->run, &n_taken, err);
     assert(n_taken <= *n);
     *items += n_taken;
     *n -= n_taken;

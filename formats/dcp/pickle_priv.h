@@ -16,6 +16,7 @@ enum dcpk_node_flags {
     DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no
                               struct dcpk_node */
     DCPK_NODE_ORDERED = 2, /* a DICT that is a collections.OrderedDict: it may have attributes */
+    DCPK_NODE_IN_SET = 4,  /* a SET shares its items */
 };
 
 /* The nodes of TUPLE, LIST, SET, DICT and OBJECT, so that the final check can colour them. */
@@ -24,11 +25,12 @@ struct dcpk_node {
     uint32_t at_bytes; /* of the opcode that made it */
     uint16_t height;   /* 0: not seen yet, GRAY: being walked, else levels below and with it */
     uint16_t flags;
+    uint32_t unfolded; /* dcpk_value_unfolded of it, once its height is known */
+    uint32_t run;      /* what a consumer took of a LIST or DICT, 0: nothing */
 };
 struct dcpk_growing_node { /* LIST, SET, DICT */
     struct dcpk_node node;
     size_t capacity; /* items or pairs that the array has room for */
-    uint32_t run;    /* what a consumer took of it, 0: nothing */
 };
 struct dcpk_growing_object {
     struct dcpk_value_object object;
@@ -80,6 +82,7 @@ struct dcpk_builder {
     struct dcpk_check_frame *frames; /* of the check, max_depth of them; NULL: not needed yet */
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;
+    uint32_t max_unfolded;
     uint32_t
         at_bytes; /* of the opcode under way, set by the machine; nodes remember it for messages */
     uint64_t base_bytes;                              /* added to offsets in messages */
@@ -198,9 +201,9 @@ dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to
                                    struct dcpk_value *state, struct dcpk_error *err);
 
 /*
- * Refuse cycles, trees deeper than the limit and dicts with a key twice, in what can be reached
- * from v. Each container is looked at once, whatever the number of calls, and cannot change any
- * more after that. Linear.
+ * Refuse cycles, trees deeper than the limit or larger unfolded than theirs, and dicts with a key
+ * twice, in what can be reached from v. Each container is looked at once, whatever the number of
+ * calls, and cannot change any more after that. Linear.
  */
 dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *v,
                                struct dcpk_error *err);

@@ -178,5 +178,5 @@ uint32_t dcpk_pickle_run(const struct dcpk_value *v)
 {
     if (v == NULL || (v->kind != DCPK_V_LIST && v->kind != DCPK_V_DICT) || dcpk_node_is_foreign(v))
         return 0;
-    return ((const struct dcpk_growing_node *)v)->run;
+    return dcpk_node_of(v)->run;
 }

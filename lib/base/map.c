@@ -39,6 +39,11 @@ static uint64_t draw_secret(void)
     return words[0] ^ words[1];
 }
 
+uint64_t dcpk_map_hash(const void *data, size_t n, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, n, draw_secret() ^ seed);
+}
+
 static uint32_t hash_of(const struct dcpk_map *map, const char *key, size_t n)
 {
     return (uint32_t)XXH3_64bits_withSeed(key, n, map->secret);

@@ -38,6 +38,8 @@ dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_e
  */
 dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64_t value,
                          bool *existed, uint64_t *found, struct dcpk_error *err);
+/* The hash of n bytes with the key of this process, for other tables; seed: any number. */
+uint64_t dcpk_map_hash(const void *data, size_t n, uint64_t seed);
 bool dcpk_map_get(const struct dcpk_map *map, const char *key, size_t n, uint64_t *value);
 
 #endif

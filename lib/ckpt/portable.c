@@ -10,30 +10,22 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/layout.h"
 
-/* Values may share nodes: a walk is bounded by visits, not by nodes. */
-#define MAX_VISITS 10000000
+enum tensors { NO_TENSORS, WITH_TENSORS };
 
-struct walk {
-    uint64_t visits_left;
-    bool takes_tensors;
-};
-
-static bool is_portable(const struct dcpk_value *v, struct walk *w)
+static bool is_portable(const struct dcpk_value *v, enum tensors tensors)
 {
-    if (w->visits_left == 0)
-        return false;
-    w->visits_left--;
     switch (v->kind) {
     case DCPK_V_TUPLE:
     case DCPK_V_LIST:
     case DCPK_V_SET:
         for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(v->as.items[i], w))
+            if (!is_portable(v->as.items[i], tensors))
                 return false;
         return true;
     case DCPK_V_DICT:
         for (size_t i = 0; i < v->n; i++)
-            if (!is_portable(v->as.pairs[i].key, w) || !is_portable(v->as.pairs[i].value, w))
+            if (!is_portable(v->as.pairs[i].key, tensors) ||
+                !is_portable(v->as.pairs[i].value, tensors))
                 return false;
         return true;
     case DCPK_V_GLOBAL:
@@ -41,9 +33,9 @@ static bool is_portable(const struct dcpk_value *v, struct walk *w)
                dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
     case DCPK_V_OBJECT:
         return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
-               is_portable(dcpk_value_attrs(v), w);
+               is_portable(dcpk_value_attrs(v), tensors);
     case DCPK_V_TENSOR:
-        return w->takes_tensors;
+        return tensors == WITH_TENSORS;
     case DCPK_V_NONE:
     case DCPK_V_BOOL:
     case DCPK_V_INT:
@@ -58,9 +50,7 @@ static bool is_portable(const struct dcpk_value *v, struct walk *w)
 
 bool dcpk_value_is_portable(const struct dcpk_value *v)
 {
-    struct walk walk = {.visits_left = MAX_VISITS, .takes_tensors = true};
-
-    return is_portable(v, &walk);
+    return is_portable(v, WITH_TENSORS);
 }
 
 static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
@@ -141,7 +131,6 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
     struct dcpk_value_pair *kept;
-    struct walk walk = {.visits_left = MAX_VISITS};
     size_t n = 0;
 
     if (attrs == NULL)
@@ -158,7 +147,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
 
         if (is_set(pair->key, set, n_set))
             continue;
-        if (name != NULL && is_portable(v, &walk)) {
+        if (name != NULL && is_portable(v, NO_TENSORS)) {
             kept[n++] = *pair;
             continue;
         }

@@ -12,8 +12,7 @@
  * for a pickle of it would run somebody's code when it is loaded; an iteration that is no integer;
  * and of the scheduler what is no single value under a plain name, the whole where it is no dict:
  * formats that keep each setting by itself would take it apart. Each is named as dropped. Extra
- * states are looked at when they are taken over (dcpk_output_add_payload). Errors: DCPK_ENOMEM;
- * DCPK_ERANGE for values that unfold without end.
+ * states are looked at when they are taken over (dcpk_output_add_payload). Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_model_drop_strange(struct dcpk_model *model, struct dcpk_error *err);
 

@@ -6,13 +6,10 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/places.h"
 
-#define MAX_NODES 10000000
-
 /* Values still to be looked at; a stack on the heap, because its depth follows the input. */
 struct todo {
     const struct dcpk_value **values;
     size_t n, capacity;
-    uint64_t n_pushed;
     dcpk_status status; /* sticky */
 };
 
@@ -20,11 +17,7 @@ static void push(struct todo *todo, const struct dcpk_value *value, struct dcpk_
 {
     if (value == NULL || todo->status != DCPK_OK)
         return;
-    if (++todo->n_pushed > MAX_NODES)
-        todo->status = dcpk_fail(err, DCPK_ERANGE, "the value has more than %d nodes", MAX_NODES);
-    else
-        todo->status =
-            dcpk_grow(&todo->values, &todo->capacity, todo->n, sizeof *todo->values, err);
+    todo->status = dcpk_grow(&todo->values, &todo->capacity, todo->n, sizeof *todo->values, err);
     if (todo->status == DCPK_OK)
         todo->values[todo->n++] = value;
 }

@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.c - making, looking up and comparing inert values. */
+/* value.c - making, looking up and measuring inert values. */
 #include "lib/ckpt/value.h"
 
 #include <assert.h>
 #include <string.h>
-
-#include "lib/base/alloc.h"
-#include "lib/base/map.h"
-
-/* A shared node counts each time a walk meets it, so a few hundred bytes can unfold into 2^200
- * nodes. */
-#define MAX_VISITS 10000000
-#define MAX_DEPTH                                                                                  \
-    1000 /* the pickle reader stops at 200; guards the C stack against hand-made trees */
-#define N_PROVEN   1024 /* pairs remembered as equal: makes the usual shared nodes cost once */
-#define SCAN_ITEMS 16   /* up to here a linear search beats a hash table */
 
 static struct dcpk_value *make(struct dcpk_arena *arena, enum dcpk_value_kind kind,
                                struct dcpk_error *err)
@@ -218,207 +207,57 @@ const char *dcpk_value_as_str(const struct dcpk_value *v)
     return v != NULL && v->kind == DCPK_V_STR ? v->as.str : NULL;
 }
 
-/* ---- comparing ---- */
+/* ---- measuring ---- */
 
-struct proven {
-    const struct dcpk_value *a, *b;
-};
+#define CONTENT_BYTES 8 /* count as much as a node */
 
-struct comparison {
-    uint64_t visits_left;
-    struct proven proven[N_PROVEN]; /* a cache: a pair that is pushed out is only compared again */
-};
-
-static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
-                 int depth);
-
-static struct proven *proven_slot(struct comparison *c, const struct dcpk_value *a,
-                                  const struct dcpk_value *b)
+uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v)
 {
-    const uint64_t mixed = ((uint64_t)(uintptr_t)a ^ (uint64_t)(uintptr_t)b << 21) >> 3;
+    uint64_t n_bytes = 0;
 
-    return &c->proven[mixed * UINT64_C(0x9e3779b97f4a7c15) >> 54];
+    if (v->kind == DCPK_V_STR || v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
+        n_bytes = v->n;
+    else if (v->kind == DCPK_V_TENSOR && (v->as.tensor->data != NULL || v->as.tensor->is_row_major))
+        n_bytes = v->as.tensor->n_bytes; /* a strided one of an outline is not read */
+    else if (v->kind == DCPK_V_GLOBAL)
+        n_bytes = strlen(v->as.global.module) + strlen(v->as.global.name);
+    else if (v->kind == DCPK_V_OBJECT)
+        n_bytes = strlen(v->as.object->module) + strlen(v->as.object->name);
+    return 1 + n_bytes / CONTENT_BYTES;
 }
 
-static bool same_bytes(const void *a, const void *b, size_t n)
+static uint64_t unfolded_items(const struct dcpk_value *const *items, size_t n)
 {
-    return n == 0 || memcmp(a, b, n) == 0;
-}
+    uint64_t sum = 0;
 
-static bool same_float(double a, double b)
-{
-    return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0;
-}
-
-static bool same_tensor(const struct dcpk_value_tensor *a, const struct dcpk_value_tensor *b)
-{
-    return a->dtype == b->dtype && a->rank == b->rank && a->n_bytes == b->n_bytes &&
-           same_bytes(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) &&
-           same_bytes(a->data, b->data, (size_t)a->n_bytes);
-}
-
-static bool same_items(struct comparison *c, const struct dcpk_value *const *a,
-                       const struct dcpk_value *const *b, size_t n, int depth)
-{
     for (size_t i = 0; i < n; i++)
-        if (!same(c, a[i], b[i], depth))
-            return false;
-    return true;
+        sum += dcpk_value_unfolded(items[i]);
+    return sum;
 }
 
-/* Members of a SET are its keys; they have no value. */
-static const struct dcpk_value *key_of(const struct dcpk_value *v, size_t i)
+static uint64_t unfolded_pairs(const struct dcpk_value_pair *pairs, size_t n)
 {
-    return v->kind == DCPK_V_DICT ? v->as.pairs[i].key : v->as.items[i];
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += dcpk_value_unfolded(pairs[i].key) + dcpk_value_unfolded(pairs[i].value);
+    return sum;
 }
 
-static bool same_member(struct comparison *c, const struct dcpk_value *a, size_t i,
-                        const struct dcpk_value *b, size_t k, int depth)
+uint64_t dcpk_value_unfolded(const struct dcpk_value *v)
 {
-    return a->kind != DCPK_V_DICT || same(c, a->as.pairs[i].value, b->as.pairs[k].value, depth);
-}
+    const struct dcpk_value_object *o;
 
-/* Index b's text keys from `from` on. Without memory the map stays short and the scan below
- * decides. */
-static void index_texts(struct dcpk_map *map, const struct dcpk_value *b, size_t from)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    bool existed;
-    uint64_t found;
-
-    if (b->n - from <= SCAN_ITEMS)
-        return;
-    for (size_t k = from; k < b->n; k++) {
-        const struct dcpk_value *key = key_of(b, k);
-        if (key->kind == DCPK_V_STR &&
-            dcpk_map_put(map, key->as.str, key->n, k, &existed, &found, &err) != DCPK_OK)
-            return;
-    }
-}
-
-/* The unused member of b with this key, or b->n. */
-static size_t find_member(struct comparison *c, const struct dcpk_map *map, const bool *used,
-                          const struct dcpk_value *key, const struct dcpk_value *b, size_t from,
-                          int depth)
-{
-    uint64_t found;
-
-    if (key->kind == DCPK_V_STR && dcpk_map_get(map, key->as.str, key->n, &found) && !used[found])
-        return (size_t)found;
-    for (size_t k = from; k < b->n; k++)
-        if (!used[k] && same(c, key, key_of(b, k), depth))
-            return k;
-    return b->n;
-}
-
-/* Members in any order: first as far as the order agrees, then each one by search. */
-static bool same_members(struct comparison *c, const struct dcpk_value *a,
-                         const struct dcpk_value *b, int depth)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_map map = {0};
-    size_t from = 0;
-    bool *used = NULL;
-    bool equal = true;
-
-    while (from < a->n && same(c, key_of(a, from), key_of(b, from), depth)) {
-        if (!same_member(c, a, from, b, from, depth))
-            return false;
-        from++;
-    }
-    if (from == a->n)
-        return true;
-    used = dcpk_alloc_array(b->n, sizeof *used, &err);
-    if (used == NULL)
-        return false;
-    index_texts(&map, b, from);
-    for (size_t i = from; equal && i < a->n; i++) {
-        const size_t k = find_member(c, &map, used, key_of(a, i), b, from, depth);
-        equal = k < b->n && same_member(c, a, i, b, k, depth);
-        if (equal)
-            used[k] = true;
-    }
-    dcpk_map_release(&map);
-    dcpk_free(used);
-    return equal;
-}
-
-static bool same_object(struct comparison *c, const struct dcpk_value_object *a,
-                        const struct dcpk_value_object *b, int depth)
-{
-    if (strcmp(a->module, b->module) != 0 || strcmp(a->name, b->name) != 0 ||
-        a->is_reduce != b->is_reduce || a->n_items != b->n_items || a->n_pairs != b->n_pairs ||
-        (a->state == NULL) != (b->state == NULL))
-        return false;
-    if (!same(c, a->args, b->args, depth) || !same_items(c, a->items, b->items, a->n_items, depth))
-        return false;
-    for (size_t i = 0; i < a->n_pairs; i++)
-        if (!same(c, a->pairs[i].key, b->pairs[i].key, depth) ||
-            !same(c, a->pairs[i].value, b->pairs[i].value, depth))
-            return false;
-    return a->state == NULL || same(c, a->state, b->state, depth);
-}
-
-static bool same_container(struct comparison *c, const struct dcpk_value *a,
-                           const struct dcpk_value *b, int depth)
-{
-    struct proven *slot = proven_slot(c, a, b);
-    bool equal;
-
-    if (slot->a == a && slot->b == b)
-        return true;
-    if (a->kind == DCPK_V_OBJECT)
-        equal = same_object(c, a->as.object, b->as.object, depth);
-    else if (a->n != b->n)
-        equal = false;
-    else if (a->kind == DCPK_V_DICT || a->kind == DCPK_V_SET)
-        equal = same_members(c, a, b, depth);
-    else
-        equal = same_items(c, a->as.items, b->as.items, a->n, depth);
-    if (equal)
-        *slot = (struct proven){a, b};
-    return equal;
-}
-
-static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
-                 int depth)
-{
-    if (a == b)
-        return true;
-    if (a->kind != b->kind || depth >= MAX_DEPTH || c->visits_left == 0)
-        return false;
-    c->visits_left--;
-    switch (a->kind) {
-    case DCPK_V_NONE:
-        return true;
-    case DCPK_V_BOOL:
-        return a->as.b == b->as.b;
-    case DCPK_V_INT:
-        return a->as.i == b->as.i;
-    case DCPK_V_FLOAT:
-        return same_float(a->as.f, b->as.f);
-    case DCPK_V_BIGINT:
-    case DCPK_V_STR:
-    case DCPK_V_BYTES:
-        return a->n == b->n && same_bytes(a->as.str, b->as.str, a->n);
-    case DCPK_V_TENSOR:
-        return same_tensor(a->as.tensor, b->as.tensor);
-    case DCPK_V_GLOBAL:
-        return strcmp(a->as.global.module, b->as.global.module) == 0 &&
-               strcmp(a->as.global.name, b->as.global.name) == 0;
-    case DCPK_V_TUPLE:
-    case DCPK_V_LIST:
-    case DCPK_V_SET:
-    case DCPK_V_DICT:
-    case DCPK_V_OBJECT:
-        return same_container(c, a, b, depth + 1);
-    }
-    return false;
-}
-
-bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
-{
-    struct comparison c = {.visits_left = MAX_VISITS};
-
-    return same(&c, a, b, 0);
+    if (v == NULL)
+        return 0;
+    if (is_seq(v))
+        return dcpk_value_unfolded_node(v) + unfolded_items(v->as.items, v->n);
+    if (v->kind == DCPK_V_DICT)
+        return dcpk_value_unfolded_node(v) + unfolded_pairs(v->as.pairs, v->n);
+    if (v->kind != DCPK_V_OBJECT)
+        return dcpk_value_unfolded_node(v);
+    o = v->as.object;
+    return dcpk_value_unfolded_node(v) + dcpk_value_unfolded(o->args) +
+           dcpk_value_unfolded(o->state) + unfolded_items(o->items, o->n_items) +
+           unfolded_pairs(o->pairs, o->n_pairs);
 }

@@ -87,6 +87,26 @@ struct dcpk_value {
     } as;
 };
 
+/*
+ * The unfolded size of a value is what a walk meets that does not know which nodes are shared: a
+ * node counts 1, and 1 for each 8 bytes of its text, names or elements, each time it is met.
+ * Whoever reads values refuses one that unfolds past dcpk_unfold_limit of the bytes it was stored
+ * in. So a walk over one value is linear in stored bytes and needs no bound of its own; what is put
+ * together of several (JSON of a folder, an item under many names) is held against the limit of all
+ * their bytes, each byte counted once.
+ */
+#define DCPK_UNFOLD_BASE   ((uint32_t)1 << 20) /* small values may share what they like */
+#define DCPK_UNFOLD_A_BYTE 16
+static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
+{
+    return stored_bytes > (UINT32_MAX - DCPK_UNFOLD_BASE) / DCPK_UNFOLD_A_BYTE
+               ? UINT32_MAX
+               : (uint32_t)stored_bytes * DCPK_UNFOLD_A_BYTE + DCPK_UNFOLD_BASE;
+}
+/* Of one node alone, and of a whole value that was read (NULL: 0). */
+uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);
+uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
+
 /* Makers: NULL and err on failure (memory only). Contents are borrowed unless said; they must live
  * in the same or an older arena. */
 const struct dcpk_value *dcpk_value_none(void);
@@ -130,13 +150,16 @@ const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
 
 /*
  * Same content: kinds, order of sequences, dicts as sets of pairs, floats by bits but NaN equal
- * NaN, tensors bit for bit. Nodes visited are bounded (1e7); past that DCPK_ERANGE-like answer "not
- * equal".
+ * NaN, tensors bit for bit. Linear in the unfolded size of the smaller one, and in what both share
+ * once; without memory for that the answer is "not equal".
  */
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 
-/* JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}. Bounded
- * like equal. Small tensors show their bytes, but for those of an outline. */
+/*
+ * JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}, "..."
+ * for what is nested past DCPK_JSON_MAX_DEPTH. Linear in the unfolded size. Small tensors show
+ * their bytes, but for those of an outline.
+ */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
 
 #endif

@@ -7,15 +7,13 @@
 #include "lib/base/hex.h"
 #include "lib/ckpt/value.h"
 
-#define MAX_VISITS 10000000 /* nodes and, at eight to one, bytes written; past it "..." stands */
 #define LEVELS_A_NODE                                                                              \
     3 /* the most that one node opens before its children: object, "pairs", a pair */
 #define SHOWN_BYTES 64 /* tensors up to here show their content */
 
 struct printer {
     struct dcpk_json_out *out;
-    uint64_t visits_left;
-    int base_depth; /* of the documents around this one, when it is the text of a key */
+    bool is_key; /* the document is the text of a key in another one */
 };
 
 static void put_value(struct printer *p, const struct dcpk_value *v);
@@ -101,19 +99,26 @@ static void put_array(struct printer *p, const struct dcpk_value *const *items, 
     dcpk_json_end_array(p->out);
 }
 
-/* A key that JSON cannot have (a tuple, an object) becomes its own JSON text. */
+/*
+ * A key that JSON cannot have (a tuple, an object) becomes its own JSON text. Python has no key
+ * that has such a key inside: one would be escaped on each level, which doubles it.
+ */
 static void put_odd_key(struct printer *p, const struct dcpk_value *key)
 {
     struct dcpk_bytes text = {0};
     struct dcpk_json_out out;
-    struct printer inner = {
-        .out = &out, .visits_left = p->visits_left, .base_depth = p->base_depth + p->out->depth};
+    struct printer inner = {.out = &out, .is_key = true};
 
+    if (p->is_key) {
+        dcpk_json_put_key(p->out, "...");
+        return;
+    }
     dcpk_json_out_init(&out, &text, 0);
     put_value(&inner, key);
-    dcpk_bytes_u8(&text, 0);
-    p->visits_left = inner.visits_left;
-    dcpk_json_put_key(p->out, text.status == DCPK_OK ? (const char *)text.data : "");
+    if (text.status != DCPK_OK && p->out->out->status == DCPK_OK)
+        p->out->out->status = text.status;
+    dcpk_json_put_key_text(p->out, text.status == DCPK_OK ? (const char *)text.data : "",
+                           text.status == DCPK_OK ? text.n_bytes : 0);
     dcpk_bytes_release(&text);
 }
 
@@ -123,7 +128,7 @@ static void put_key(struct printer *p, const struct dcpk_value *key)
     char text[32] = "null";
 
     if (key->kind == DCPK_V_STR) {
-        dcpk_json_put_key(p->out, key->as.str);
+        dcpk_json_put_key_text(p->out, key->as.str, key->n);
         return;
     }
     if (key->kind == DCPK_V_INT)
@@ -181,23 +186,9 @@ static void put_object(struct printer *p, const struct dcpk_value_object *o)
     dcpk_json_end_object(p->out);
 }
 
-/* Does v fit what is left of depth and budget? Its share of the budget is taken. */
-static bool admit(struct printer *p, const struct dcpk_value *v)
-{
-    uint64_t cost = 1;
-
-    if (v->kind == DCPK_V_STR || v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
-        cost += v->n / 8;
-    if (cost > p->visits_left ||
-        p->base_depth + p->out->depth + LEVELS_A_NODE > DCPK_JSON_MAX_DEPTH)
-        return false;
-    p->visits_left -= cost;
-    return true;
-}
-
 static void put_value(struct printer *p, const struct dcpk_value *v)
 {
-    if (!admit(p, v)) {
+    if (p->out->depth + LEVELS_A_NODE > DCPK_JSON_MAX_DEPTH) {
         dcpk_json_put_string(p->out, "...");
         return;
     }
@@ -245,7 +236,7 @@ static void put_value(struct printer *p, const struct dcpk_value *v)
 
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out)
 {
-    struct printer p = {.out = out, .visits_left = MAX_VISITS};
+    struct printer p = {.out = out};
 
     put_value(&p, v);
 }

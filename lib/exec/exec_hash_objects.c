@@ -11,9 +11,6 @@
 #include "lib/exec/value_hash.h"
 #include "lib/exec/workers.h"
 
-/* Beside a node for each byte of the pickle: what it may share. */
-#define SHARED_NODES 10000000
-
 struct hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
@@ -63,8 +60,7 @@ static dcpk_status hash_loaded(const struct one *o, struct dcpk_arena *arena,
                                struct dcpk_hash *hash, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
-    const struct dcpk_value_hashing hashing = {.most_nodes =
-                                                   o->object->place.n_bytes + SHARED_NODES};
+    const struct dcpk_value_hashing hashing = {.elements = NULL};
     const struct dcpk_value *value;
     dcpk_status st = dcpk_checkpoint_load_object(ckpt, o->object, arena, &value, err);
 
@@ -77,10 +73,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
                               struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
-    const struct dcpk_value_hashing hashing = {.elements = hash_elements,
-                                               .context = o,
-                                               .most_nodes =
-                                                   o->object->place.n_bytes + SHARED_NODES};
+    const struct dcpk_value_hashing hashing = {.elements = hash_elements, .context = o};
     const struct dcpk_value *value;
     dcpk_status st = dcpk_checkpoint_outline_object(ckpt, o->object, arena, &value, err);
 

@@ -12,8 +12,6 @@
 #include "lib/exec/hash_list_priv.h"
 #include "lib/exec/value_hash.h"
 
-#define MAX_NODES 10000000 /* of the common state, shared ones each time */
-
 void dcpk_hash_list_release(struct dcpk_hash_list *list)
 {
     dcpk_arena_free(list->arena);
@@ -161,7 +159,7 @@ static dcpk_status add_objects(struct dcpk_exec *exec, const struct dcpk_checkpo
 static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_list *list,
                               struct dcpk_error *err)
 {
-    const struct dcpk_value_hashing hashing = {.most_nodes = MAX_NODES};
+    const struct dcpk_value_hashing hashing = {.elements = NULL};
     struct dcpk_hashed item = {.key = "", .kind = DCPK_HASHED_COMMON};
     const struct dcpk_value *value = NULL;
     struct dcpk_arena *arena;

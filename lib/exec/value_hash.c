@@ -27,7 +27,6 @@ struct kept {
 
 struct walk {
     const struct dcpk_value_hashing *options;
-    uint64_t nodes_left;
     uint64_t n_containers;
     struct kept *kept; /* N_KEPT places by address; NULL: none yet */
 };
@@ -365,11 +364,8 @@ static dcpk_status hash_container(struct walk *w, const struct dcpk_value *v, in
 static dcpk_status hash_value(struct walk *w, const struct dcpk_value *v, int depth,
                               struct dcpk_hash *hash, struct dcpk_error *err)
 {
-    if (depth > MAX_DEPTH || w->nodes_left == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the value is nested too deep, or shares its parts too often, to be "
-                         "hashed");
-    w->nodes_left--;
+    if (depth > MAX_DEPTH)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the value is nested too deep to be hashed");
     switch (v->kind) {
     case DCPK_V_NONE:
         return hash_run('N', NULL, 0, hash, err);
@@ -403,7 +399,7 @@ dcpk_status dcpk_value_hash(const struct dcpk_value *value,
                             const struct dcpk_value_hashing *hashing, struct dcpk_hash *hash,
                             struct dcpk_error *err)
 {
-    struct walk w = {.options = hashing, .nodes_left = hashing->most_nodes};
+    struct walk w = {.options = hashing};
     struct dcpk_hash made;
     const dcpk_status st = hash_value(&w, value, 0, &made, err);
 

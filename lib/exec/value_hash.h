@@ -39,12 +39,10 @@ typedef dcpk_status dcpk_hash_elements(void *context, const struct dcpk_value_te
 struct dcpk_value_hashing {
     dcpk_hash_elements *elements; /* NULL: tensors hold their bytes */
     void *context;
-    uint64_t most_nodes; /* visited, shared ones each time beyond a cache: a bound, so that a few
-                            bytes cannot unfold into 2^200 nodes; the bytes of a pickle suffice for
-                            one that shares nothing */
 };
 
-/* Errors: DCPK_ENOMEM; DCPK_EUNSUPPORTED past most_nodes or 1000 levels; those of `elements`. */
+/* Linear in the unfolded size. Errors: DCPK_ENOMEM; DCPK_EUNSUPPORTED past 1000 levels; those of
+ * `elements`. */
 dcpk_status dcpk_value_hash(const struct dcpk_value *value,
                             const struct dcpk_value_hashing *hashing, struct dcpk_hash *hash,
                             struct dcpk_error *err);

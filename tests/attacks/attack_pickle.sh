@@ -38,6 +38,11 @@ printf '\x80\x02ctorch\nload\nX\x0b\0\0\0touch owned\x85R.' | pickle "a function
     done
     printf '.'
 } | pickle "billion laughs" ''
+{ printf '\x80\x02]' && times 100 '2\x86' && printf '.'; } | pickle "billion laughs in one value" 'shares its parts so often that it unfolds'
+{
+    printf '\x80\x02cbuiltins\nset\nr\0\0\0\0](' && times 20000 N && printf 'er\x01\0\0\0](' &&
+        times 20000 'j\x00\x00\x00\x00j\x01\x00\x00\x00\x85R' && printf 'e.'
+} | pickle "20000 sets of one list" ''
 printf '\x80\x02]q\x00h\x00a.' | pickle "a list in itself" ''
 { printf '\x80\x02' && times 500000 '\x5d' && times 499999 'a' && printf '.'; } | pickle "lists half a million deep" 'byte [0-9]+'
 { printf '\x80\x02' && times 1000000 '('; } | pickle "a million marks" ''

@@ -296,7 +296,11 @@ static void bombs_stay_small(void **state)
     for (int i = 0; i < 150; i++)
         dcpk_bytes_text(&p, "2\x86"); /* 2^150 leaves if it were unfolded */
     dcpk_bytes_text(&p, ".");
-    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "tuples");
+    CHECK_FAILS(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), DCPK_ERANGE,
+                "made at byte 40 shares its parts so often that it unfolds", "tuples");
+    p.n_bytes = 39;
+    dcpk_bytes_text(&p, ".");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "a million values");
     p.n_bytes = 0;
     dcpk_bytes_text(&p, "(c_codecs\nencode\nq\x01X\x40\x42\x0f");
     dcpk_bytes_u8(&p, 0); /* one text of 1000000 bytes, encoded 20000 times */
@@ -308,14 +312,15 @@ static void bombs_stay_small(void **state)
     dcpk_bytes_text(&p, "t.");
     CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "encode");
     p.n_bytes = 0;
-    dcpk_bytes_text(&p, "(cbuiltins\nset\nq\x01](");
+    dcpk_bytes_text(&p, "](cbuiltins\nset\nq\x01](");
     for (int i = 0; i < 100000; i++)
         dcpk_bytes_text(&p, "N");
     dcpk_bytes_text(&p, "eq\x02");
     for (int i = 0; i < 20000; i++)
         dcpk_bytes_text(&p, "h\x01h\x02\x85R");
-    dcpk_bytes_text(&p, "t.");
-    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "sets");
+    dcpk_bytes_text(&p, "e.");
+    CHECK_FAILS(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), DCPK_ERANGE, "unfolds",
+                "sets");
     dcpk_bytes_release(&p);
     dcpk_arena_free(arena);
 }

@@ -212,6 +212,42 @@ static void compares_large_dicts_in_any_order(void **state)
     CHECK(!dcpk_value_equal(big_dict(100000, 0, 5), big_dict(100000, 999, 6)), "one value differs");
 }
 
+/* numbers from `first` on, by step, modulo n: all of them in some order */
+static const struct dcpk_value *numbers(enum dcpk_value_kind kind, size_t n, size_t first,
+                                        size_t step)
+{
+    const struct dcpk_value **items = dcpk_arena_array(arena, n, sizeof *items, &err);
+
+    for (size_t i = 0; i < n; i++)
+        items[i] = num((int64_t)((first + i * step) % n));
+    return dcpk_value_seq(arena, kind, items, n, &err);
+}
+
+/* A search for each member would be 10^10 steps, in nested sets once more on each level. */
+static void compares_large_sets_in_any_order(void **state)
+{
+    const struct dcpk_value *a = numbers(DCPK_V_SET, 100003, 0, 1);
+    const struct dcpk_value *b = numbers(DCPK_V_SET, 100003, 7, 5);
+    const struct dcpk_value *x = numbers(DCPK_V_SET, 100003, 7, 5);
+
+    (void)state;
+    CHECK(dcpk_value_equal(a, b), "numbers in another order");
+    CHECK(!dcpk_value_equal(a, numbers(DCPK_V_SET, 100003, 0, 0)), "one number many times");
+    CHECK(dcpk_value_equal(seq(DCPK_V_SET, num(1), num(1)), seq(DCPK_V_SET, num(1), num(1))),
+          "a member twice");
+    CHECK(!dcpk_value_equal(seq(DCPK_V_SET, num(1), num(1)), seq(DCPK_V_SET, num(1), num(2))),
+          "another one twice");
+    CHECK(dcpk_value_equal(seq(DCPK_V_SET, flo(NAN), num(2)), seq(DCPK_V_SET, num(2), flo(-NAN))),
+          "any NaN");
+    for (int64_t level = 0; level < 100; level++) {
+        a = seq(DCPK_V_SET, a, num(-level));
+        b = seq(DCPK_V_SET, num(-level), b);
+        x = seq(DCPK_V_SET, num(-level), level < 50 ? x : seq(DCPK_V_TUPLE, x, x));
+    }
+    CHECK(dcpk_value_equal(a, b), "nested sets in another order");
+    CHECK(!dcpk_value_equal(a, x), "nested sets that differ far below");
+}
+
 static const struct dcpk_value *bomb(const struct dcpk_value *v, int depth)
 {
     for (int i = 0; i < depth; i++)
@@ -219,19 +255,30 @@ static const struct dcpk_value *bomb(const struct dcpk_value *v, int depth)
     return v;
 }
 
-static void walks_of_shared_nodes_end(void **state)
+static void compares_shared_nodes_once(void **state)
 {
-    struct dcpk_bytes text = {0};
-    struct dcpk_json_out json;
-
     (void)state;
     CHECK(!dcpk_value_equal(bomb(num(1), 150), bomb(num(2), 150)), "a leaf differs");
     CHECK(!dcpk_value_equal(bomb(num(1), 2000), bomb(num(1), 2000)), "too deep to say");
-    CHECK(dcpk_value_equal(bomb(num(1), 20), bomb(num(1), 20)), "shared nodes compare once");
-    dcpk_json_out_init(&json, &text, 0);
-    dcpk_value_to_json(bomb(num(1), 40), &json);
-    CHECK(text.status == DCPK_OK && text.n_bytes < 400u << 20, "JSON ends");
-    dcpk_bytes_release(&text);
+    CHECK(dcpk_value_equal(bomb(num(1), 150), bomb(num(1), 150)), "equal");
+    CHECK(dcpk_value_equal(seq(DCPK_V_SET, bomb(num(1), 150), num(2)),
+                           seq(DCPK_V_SET, num(2), bomb(num(1), 150))),
+          "equal as members");
+}
+
+static void measures_what_unfolds(void **state)
+{
+    static const struct dcpk_value_tensor tensor = {.dtype = DCPK_U8, .n_bytes = 80, .data = ""};
+    const struct dcpk_value inside = {.kind = DCPK_V_TENSOR, .as.tensor = &tensor};
+
+    (void)state;
+    CHECK_EQ_INT(dcpk_value_unfolded(NULL), 0, "nothing");
+    CHECK_EQ_INT(dcpk_value_unfolded(num(1)), 1, "a number");
+    CHECK_EQ_INT(dcpk_value_unfolded(str("1234567")), 1, "short text");
+    CHECK_EQ_INT(dcpk_value_unfolded(str("0123456789abcdef")), 3, "text");
+    CHECK_EQ_INT(dcpk_value_unfolded(&inside), 11, "a tensor");
+    CHECK_EQ_INT(dcpk_value_unfolded(bomb(num(1), 10)), 2047, "2^10 leaves and what holds them");
+    CHECK_EQ_INT(dcpk_unfold_limit(UINT64_MAX), UINT32_MAX, "limit");
 }
 
 static void prints_json(void **state)
@@ -264,6 +311,16 @@ static void prints_json(void **state)
          "{\"1.0\": 1, \"null\": 2}"},
         {"tuple key", pair(seq(DCPK_V_TUPLE, num(1), str("a")), num(1), NULL, NULL),
          "{\"[1, \\\"a\\\"]\": 1}"},
+        {"a key that has such a key inside",
+         pair(seq(DCPK_V_TUPLE, pair(seq(DCPK_V_TUPLE, num(1), NULL), num(2), NULL, NULL), NULL),
+              num(3), NULL, NULL),
+         "{\"[{\\\"...\\\": 2}]\": 3}"},
+        {"keys with lone surrogates",
+         pair(str("\xed\xa0\x80"), num(1), str("\xed\xa0\x81"), num(2)),
+         "{\"\\ud800\": 1, \"\\ud801\": 2}"},
+        {"keys with NULs",
+         pair(raw(DCPK_V_STR, "a\0b", 3), num(1), raw(DCPK_V_STR, "a\0c", 3), num(2)),
+         "{\"a\\u0000b\": 1, \"a\\u0000c\": 2}"},
         {"namespace", dcpk_value_namespace(arena, attrs->as.pairs, 2, &err),
          "{\"__class__\": \"argparse.Namespace\", \"lr\": 0.1, \"x\": null}"},
         {"enum",
@@ -302,7 +359,9 @@ int main(void)
         cmocka_unit_test(reads_by_type),
         cmocka_unit_test(compares),
         cmocka_unit_test(compares_large_dicts_in_any_order),
-        cmocka_unit_test(walks_of_shared_nodes_end),
+        cmocka_unit_test(compares_large_sets_in_any_order),
+        cmocka_unit_test(compares_shared_nodes_once),
+        cmocka_unit_test(measures_what_unfolds),
         cmocka_unit_test(prints_json),
     };
 

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* value_equal.c - comparing inert values: what both share is compared once, members in any order by
+ * their hashes. */
+#include <assert.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/map.h"
+#include "lib/ckpt/value.h"
+
+#define MAX_DEPTH                                                                                  \
+    1000            /* the pickle reader stops at 200; guards the C stack against hand-made trees */
+#define N_KEPT 1024 /* a power of two */
+
+struct proven {
+    const struct dcpk_value *a, *b;
+};
+struct hashed {
+    const struct dcpk_value *v;
+    uint64_t hash;
+};
+
+/* Two caches by identity: what is pushed out is only compared, or hashed, again. */
+struct comparison {
+    struct proven proven[N_KEPT]; /* pairs of containers that are equal */
+    struct hashed hashed[N_KEPT]; /* containers */
+};
+
+static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
+                 int depth);
+
+static size_t slot_of(uintptr_t key)
+{
+    return (size_t)(((uint64_t)key >> 3) * UINT64_C(0x9e3779b97f4a7c15) >> 54); /* of N_KEPT */
+}
+
+static bool is_container(const struct dcpk_value *v)
+{
+    return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
+}
+
+/* Members of a SET are its keys; they have no value. */
+static const struct dcpk_value *key_of(const struct dcpk_value *v, size_t i)
+{
+    return v->kind == DCPK_V_DICT ? v->as.pairs[i].key : v->as.items[i];
+}
+
+/* ---- hashes: of equal values the same ---- */
+
+static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int depth);
+
+static uint64_t hash_word(uint64_t word, uint64_t seed)
+{
+    return dcpk_map_hash(&word, sizeof word, seed);
+}
+
+static uint64_t hash_member(struct comparison *c, const struct dcpk_value *v, size_t i, int depth)
+{
+    const uint64_t hash = hash_value(c, key_of(v, i), depth);
+
+    return v->kind == DCPK_V_DICT ? hash_word(hash_value(c, v->as.pairs[i].value, depth), hash)
+                                  : hash;
+}
+
+static uint64_t hash_items(struct comparison *c, const struct dcpk_value *const *items, size_t n,
+                           uint64_t seed, int depth)
+{
+    for (size_t i = 0; i < n; i++)
+        seed = hash_word(hash_value(c, items[i], depth), seed);
+    return seed;
+}
+
+/* A sum, for their order means nothing. */
+static uint64_t hash_members(struct comparison *c, const struct dcpk_value *v, int depth)
+{
+    uint64_t sum = v->kind;
+
+    for (size_t i = 0; i < v->n; i++)
+        sum += hash_word(hash_member(c, v, i, depth), v->kind);
+    return sum;
+}
+
+static uint64_t hash_object(struct comparison *c, const struct dcpk_value_object *o, int depth)
+{
+    uint64_t hash = dcpk_map_hash(o->module, strlen(o->module), o->is_reduce);
+
+    hash = dcpk_map_hash(o->name, strlen(o->name), hash);
+    hash = hash_word(hash_value(c, o->args, depth), hash);
+    hash = hash_items(c, o->items, o->n_items, hash, depth);
+    for (size_t i = 0; i < o->n_pairs; i++) {
+        hash = hash_word(hash_value(c, o->pairs[i].key, depth), hash);
+        hash = hash_word(hash_value(c, o->pairs[i].value, depth), hash);
+    }
+    return o->state == NULL ? hash : hash_word(hash_value(c, o->state, depth), hash);
+}
+
+static uint64_t hash_container(struct comparison *c, const struct dcpk_value *v, int depth)
+{
+    struct hashed *slot = &c->hashed[slot_of((uintptr_t)v)];
+    uint64_t hash = v->kind;
+
+    if (slot->v == v)
+        return slot->hash;
+    if (depth < MAX_DEPTH && v->kind == DCPK_V_OBJECT)
+        hash = hash_object(c, v->as.object, depth);
+    else if (depth < MAX_DEPTH && (v->kind == DCPK_V_DICT || v->kind == DCPK_V_SET))
+        hash = hash_members(c, v, depth);
+    else if (depth < MAX_DEPTH)
+        hash = hash_items(c, v->as.items, v->n, v->kind, depth);
+    *slot = (struct hashed){v, hash};
+    return hash;
+}
+
+static uint64_t hash_tensor(const struct dcpk_value_tensor *t)
+{
+    const uint64_t hash =
+        dcpk_map_hash(t->shape, (size_t)t->rank * sizeof *t->shape, (uint64_t)t->dtype);
+
+    return dcpk_map_hash(t->data, (size_t)t->n_bytes, hash);
+}
+
+static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int depth)
+{
+    uint64_t word = 0;
+
+    switch (v->kind) {
+    case DCPK_V_NONE:
+        break;
+    case DCPK_V_BOOL:
+        word = v->as.b;
+        break;
+    case DCPK_V_INT:
+        word = (uint64_t)v->as.i;
+        break;
+    case DCPK_V_FLOAT:
+        if (v->as.f == v->as.f)
+            memcpy(&word, &v->as.f, sizeof word);
+        break;
+    case DCPK_V_BIGINT:
+    case DCPK_V_STR:
+    case DCPK_V_BYTES:
+        return dcpk_map_hash(v->as.str, v->n, v->kind);
+    case DCPK_V_TENSOR:
+        return hash_tensor(v->as.tensor);
+    case DCPK_V_GLOBAL:
+        return dcpk_map_hash(v->as.global.name, strlen(v->as.global.name), v->kind);
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+    case DCPK_V_DICT:
+    case DCPK_V_OBJECT:
+        return hash_container(c, v, depth + 1);
+    }
+    return hash_word(word, v->kind);
+}
+
+/* ---- members in any order ---- */
+
+static bool same_member(struct comparison *c, const struct dcpk_value *a, size_t i,
+                        const struct dcpk_value *b, size_t k, int depth)
+{
+    return same(c, key_of(a, i), key_of(b, k), depth) &&
+           (a->kind != DCPK_V_DICT || same(c, a->as.pairs[i].value, b->as.pairs[k].value, depth));
+}
+
+/* The members of one value from some place on, in chains by their hashes. */
+struct members {
+    uint64_t *hashes; /* of all from `from` on */
+    uint32_t *next;   /* in the chain: 1 + that of the next one, 0: the last */
+    uint32_t *first;  /* of each chain; a power of two of them */
+    size_t from, n_chains;
+};
+
+static bool members_init(struct members *m, struct comparison *c, const struct dcpk_value *v,
+                         int depth)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const size_t n = v->n - m->from;
+
+    assert(n < UINT32_MAX); /* a pickle has no more bytes */
+    for (m->n_chains = 1; m->n_chains < n;)
+        m->n_chains *= 2;
+    m->hashes = dcpk_alloc_array(n, sizeof *m->hashes, &err);
+    m->next = m->hashes == NULL ? NULL : dcpk_alloc_array(n, sizeof *m->next, &err);
+    m->first = m->next == NULL ? NULL : dcpk_alloc_array(m->n_chains, sizeof *m->first, &err);
+    if (m->first == NULL)
+        return false;
+    for (size_t i = n; i-- > 0;) {
+        uint32_t *first;
+
+        m->hashes[i] = hash_member(c, v, m->from + i, depth);
+        first = &m->first[m->hashes[i] & (m->n_chains - 1)];
+        m->next[i] = *first;
+        *first = (uint32_t)i + 1;
+    }
+    return true;
+}
+
+/* Take member i of a out of those of b; false: it is not among them. */
+static bool members_take(struct members *m, struct comparison *c, const struct dcpk_value *a,
+                         size_t i, const struct dcpk_value *b, int depth)
+{
+    const uint64_t hash = hash_member(c, a, i, depth);
+    uint32_t *link = &m->first[hash & (m->n_chains - 1)];
+
+    for (; *link != 0; link = &m->next[*link - 1]) {
+        const size_t k = *link - 1;
+
+        if (m->hashes[k] == hash && same_member(c, a, i, b, m->from + k, depth)) {
+            *link = m->next[k];
+            return true;
+        }
+    }
+    return false;
+}
+
+static void members_release(struct members *m)
+{
+    dcpk_free(m->hashes);
+    dcpk_free(m->next);
+    dcpk_free(m->first);
+}
+
+/*
+ * First as far as the order agrees, then each one by its hash. Containers among the keys are not
+ * tried in their order: one that is nearly the same would be walked for nothing, on each level.
+ */
+static bool same_members(struct comparison *c, const struct dcpk_value *a,
+                         const struct dcpk_value *b, int depth)
+{
+    struct members m = {.from = 0};
+    bool equal;
+
+    while (m.from < a->n && !is_container(key_of(a, m.from)) &&
+           same(c, key_of(a, m.from), key_of(b, m.from), depth)) {
+        if (!same_member(c, a, m.from, b, m.from, depth))
+            return false;
+        m.from++;
+    }
+    if (m.from == a->n)
+        return true;
+    equal = members_init(&m, c, b, depth);
+    for (size_t i = m.from; equal && i < a->n; i++)
+        equal = members_take(&m, c, a, i, b, depth);
+    members_release(&m);
+    return equal;
+}
+
+/* ---- comparing ---- */
+
+static struct proven *proven_slot(struct comparison *c, const struct dcpk_value *a,
+                                  const struct dcpk_value *b)
+{
+    return &c->proven[slot_of((uintptr_t)a ^ (uintptr_t)b << 21)];
+}
+
+static bool same_bytes(const void *a, const void *b, size_t n)
+{
+    return n == 0 || memcmp(a, b, n) == 0;
+}
+
+static bool same_float(double a, double b)
+{
+    return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0;
+}
+
+static bool same_tensor(const struct dcpk_value_tensor *a, const struct dcpk_value_tensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && a->n_bytes == b->n_bytes &&
+           same_bytes(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) &&
+           same_bytes(a->data, b->data, (size_t)a->n_bytes);
+}
+
+static bool same_items(struct comparison *c, const struct dcpk_value *const *a,
+                       const struct dcpk_value *const *b, size_t n, int depth)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!same(c, a[i], b[i], depth))
+            return false;
+    return true;
+}
+
+static bool same_object(struct comparison *c, const struct dcpk_value_object *a,
+                        const struct dcpk_value_object *b, int depth)
+{
+    if (strcmp(a->module, b->module) != 0 || strcmp(a->name, b->name) != 0 ||
+        a->is_reduce != b->is_reduce || a->n_items != b->n_items || a->n_pairs != b->n_pairs ||
+        (a->state == NULL) != (b->state == NULL))
+        return false;
+    if (!same(c, a->args, b->args, depth) || !same_items(c, a->items, b->items, a->n_items, depth))
+        return false;
+    for (size_t i = 0; i < a->n_pairs; i++)
+        if (!same(c, a->pairs[i].key, b->pairs[i].key, depth) ||
+            !same(c, a->pairs[i].value, b->pairs[i].value, depth))
+            return false;
+    return a->state == NULL || same(c, a->state, b->state, depth);
+}
+
+static bool same_container(struct comparison *c, const struct dcpk_value *a,
+                           const struct dcpk_value *b, int depth)
+{
+    struct proven *slot = proven_slot(c, a, b);
+    bool equal;
+
+    if (slot->a == a && slot->b == b)
+        return true;
+    if (a->kind == DCPK_V_OBJECT)
+        equal = same_object(c, a->as.object, b->as.object, depth);
+    else if (a->n != b->n)
+        equal = false;
+    else if (a->kind == DCPK_V_DICT || a->kind == DCPK_V_SET)
+        equal = same_members(c, a, b, depth);
+    else
+        equal = same_items(c, a->as.items, b->as.items, a->n, depth);
+    if (equal)
+        *slot = (struct proven){a, b};
+    return equal;
+}
+
+static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
+                 int depth)
+{
+    if (a == b)
+        return true;
+    if (a->kind != b->kind || depth >= MAX_DEPTH)
+        return false;
+    switch (a->kind) {
+    case DCPK_V_NONE:
+        return true;
+    case DCPK_V_BOOL:
+        return a->as.b == b->as.b;
+    case DCPK_V_INT:
+        return a->as.i == b->as.i;
+    case DCPK_V_FLOAT:
+        return same_float(a->as.f, b->as.f);
+    case DCPK_V_BIGINT:
+    case DCPK_V_STR:
+    case DCPK_V_BYTES:
+        return a->n == b->n && same_bytes(a->as.str, b->as.str, a->n);
+    case DCPK_V_TENSOR:
+        return same_tensor(a->as.tensor, b->as.tensor);
+    case DCPK_V_GLOBAL:
+        return strcmp(a->as.global.module, b->as.global.module) == 0 &&
+               strcmp(a->as.global.name, b->as.global.name) == 0;
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+    case DCPK_V_DICT:
+    case DCPK_V_OBJECT:
+        return same_container(c, a, b, depth + 1);
+    }
+    return false;
+}
+
+bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    struct comparison c;
+
+    if (a == b || a->kind != b->kind || !is_container(a)) /* needs no caches */
+        return same(&c, a, b, 0);
+    memset(&c, 0, sizeof c);
+    return same(&c, a, b, 0);
+}
