@@ -14,15 +14,24 @@
 #define MAX_LIST_GAP       1024
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
 
-/* While it is built: nodes by their path, and the paths by flat key. */
+/* The value at a place of the files, which many keys may name. */
+struct loaded {
+    const struct dcpk_value *value;
+    uint64_t unfolded;
+};
+
+/* While it is built: nodes by the one around them and their name, paths by flat key, values by
+ * place. */
 struct builder {
     struct dcpk_arena *arena;
     struct dcpk_state_node *root;
     struct dcpk_map nodes, paths; /* -> struct dcpk_state_node *; -> pair of planner_data */
+    struct dcpk_map places;       /* -> struct loaded * */
     const struct dcpk_value *planner_data;
-    int64_t max_items; /* of a list */
-    struct dcpk_bytes
-        path; /* scratch: the path so far, one byte of type and a NUL around each component */
+    int64_t max_items;      /* of a list */
+    uint64_t stored_bytes;  /* of what was read, each byte once */
+    uint64_t unfolded;      /* what the dict is written as: values, names and holes of lists */
+    struct dcpk_bytes name; /* scratch: the address of a node, a byte of type, the name in it */
 };
 
 static void node_init(struct dcpk_state_node *node, enum dcpk_node_kind kind)
@@ -50,6 +59,7 @@ static dcpk_status read_planner_data(struct dcpk_checkpoint *ckpt, struct builde
         st = dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n, err);
     if (st != DCPK_OK)
         return st;
+    b->stored_bytes += n;
     st = dcpk_pickle_read(data, n, &options, b->arena, &root, err);
     dcpk_free(data);
     if (st != DCPK_OK)
@@ -101,49 +111,70 @@ static dcpk_status check_path(const struct builder *b, const struct dcpk_value *
     return DCPK_OK;
 }
 
-/* The child of `parent` that `part` names, made as `kind` when it is new. b->path is the path up to
- * it. */
+/* The child of `parent` that `part` names, in the scratch. */
+static dcpk_status name_child(struct builder *b, const struct dcpk_state_node *parent,
+                              const struct dcpk_value *part, struct dcpk_error *err)
+{
+    b->name.n_bytes = 0;
+    dcpk_bytes_put(&b->name, &parent, sizeof parent);
+    dcpk_bytes_u8(&b->name, (uint8_t)part->kind);
+    if (part->kind == DCPK_V_INT)
+        dcpk_bytes_u64(&b->name, (uint64_t)part->as.i);
+    else
+        dcpk_bytes_put(&b->name, part->as.str, part->n);
+    return dcpk_bytes_status(&b->name, err);
+}
+
+static dcpk_status make_child(struct builder *b, struct dcpk_state_node *parent,
+                              const struct dcpk_value *part, struct dcpk_state_node **child,
+                              struct dcpk_error *err)
+{
+    struct dcpk_state_node *node = dcpk_arena_alloc(b->arena, sizeof *node, err);
+    const char *name =
+        dcpk_arena_strndup(b->arena, (const char *)b->name.data, b->name.n_bytes, err);
+    uint64_t found;
+    bool existed;
+
+    if (node == NULL || name == NULL)
+        return err->status;
+    b->unfolded += dcpk_value_unfolded_node(part);
+    if (part->kind == DCPK_V_STR) {
+        node->name = part->as.str;
+    } else {
+        node->index = part->as.i;
+        if (part->as.i >= parent->n_items) {
+            b->unfolded += (uint64_t)(part->as.i - parent->n_items);
+            parent->n_items = part->as.i + 1;
+        }
+    }
+    *parent->end = *child = node;
+    parent->end = &node->next;
+    return dcpk_map_put(&b->nodes, name, b->name.n_bytes, (uintptr_t)node, &existed, &found, err);
+}
+
+/* The child of `parent` that `part` names, made as `kind` when it is new. */
 static dcpk_status step(struct builder *b, struct dcpk_state_node *parent,
                         const struct dcpk_value *part, enum dcpk_node_kind kind,
                         struct dcpk_state_node **child, struct dcpk_error *err)
 {
     const bool is_index = part->kind == DCPK_V_INT;
-    struct dcpk_state_node *node;
-    char *path;
     uint64_t found;
-    bool existed;
     dcpk_status st;
 
     if (parent->kind != (is_index ? DCPK_NODE_LIST : DCPK_NODE_DICT))
         return dcpk_fail(err, DCPK_EFORMAT, "its path takes a %s where another key's has none",
                          is_index ? "list" : "dict");
-    dcpk_bytes_u8(&b->path, is_index);
-    if (is_index)
-        dcpk_bytes_printf(&b->path, "%" PRId64, part->as.i);
-    else
-        dcpk_bytes_put(&b->path, part->as.str, part->n);
-    dcpk_bytes_u8(&b->path, 0);
-    st = dcpk_bytes_status(&b->path, err);
+    st = name_child(b, parent, part, err);
     if (st != DCPK_OK)
         return st;
-    if (dcpk_map_get(&b->nodes, (const char *)b->path.data, b->path.n_bytes, &found)) {
+    if (dcpk_map_get(&b->nodes, (const char *)b->name.data, b->name.n_bytes, &found)) {
         *child = (struct dcpk_state_node *)(uintptr_t)found;
         return DCPK_OK;
     }
-    node = dcpk_arena_alloc(b->arena, sizeof *node, err);
-    path = dcpk_arena_strndup(b->arena, (const char *)b->path.data, b->path.n_bytes, err);
-    if (node == NULL || path == NULL)
-        return err->status;
-    node_init(node, kind);
-    if (is_index)
-        node->index = part->as.i;
-    else
-        node->name = part->as.str;
-    if (is_index && part->as.i >= parent->n_items)
-        parent->n_items = part->as.i + 1;
-    *parent->end = *child = node;
-    parent->end = &node->next;
-    return dcpk_map_put(&b->nodes, path, b->path.n_bytes, (uintptr_t)node, &existed, &found, err);
+    st = make_child(b, parent, part, child, err);
+    if (st == DCPK_OK)
+        node_init(*child, kind);
+    return st;
 }
 
 /* set_element of torch: containers on the way are made, a list where the next part is an index. */
@@ -153,7 +184,6 @@ static dcpk_status set_element(struct builder *b, const struct dcpk_value *path,
     struct dcpk_state_node *node = b->root;
     dcpk_status st = check_path(b, path, err);
 
-    b->path.n_bytes = 0;
     for (size_t i = 0; i < path->n && st == DCPK_OK; i++) {
         const bool is_last = i + 1 == path->n;
         const enum dcpk_node_kind kind = is_last ? DCPK_NODE_LEAF
@@ -172,11 +202,41 @@ static dcpk_status set_element(struct builder *b, const struct dcpk_value *path,
     return DCPK_OK;
 }
 
+/* Keys that share an item share its value. */
+static dcpk_status load_value(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                              struct builder *b, const struct dcpk_value **value,
+                              struct dcpk_error *err)
+{
+    const uint64_t key[] = {object->place.file, object->place.offset_bytes, object->place.n_bytes};
+    uint64_t *own, found;
+    struct loaded *loaded;
+    bool existed;
+
+    if (dcpk_map_get(&b->places, (const char *)key, sizeof key, &found)) {
+        loaded = (struct loaded *)(uintptr_t)found;
+        *value = loaded->value;
+        b->unfolded += loaded->unfolded;
+        return DCPK_OK;
+    }
+    own = dcpk_arena_alloc(b->arena, sizeof key, err);
+    loaded = own == NULL ? NULL : dcpk_arena_alloc(b->arena, sizeof *loaded, err);
+    if (loaded == NULL ||
+        dcpk_checkpoint_load_object(ckpt, object, b->arena, &loaded->value, err) != DCPK_OK)
+        return err->status;
+    memcpy(own, key, sizeof key);
+    *value = loaded->value;
+    loaded->unfolded = dcpk_value_unfolded(loaded->value);
+    b->unfolded += loaded->unfolded;
+    b->stored_bytes += object->place.n_bytes;
+    return dcpk_map_put(&b->places, (const char *)own, sizeof key, (uintptr_t)loaded, &existed,
+                        &found, err);
+}
+
 static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                               struct builder *b, struct dcpk_error *err)
 {
     const struct dcpk_value *value, *path = path_of(b, object->key);
-    dcpk_status st = dcpk_checkpoint_load_object(ckpt, object, b->arena, &value, err);
+    dcpk_status st = load_value(ckpt, object, b, &value, err);
 
     if (st == DCPK_OK && path == NULL) {
         const struct dcpk_value *part = dcpk_value_str(b->arena, object->key, err);
@@ -191,6 +251,20 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_ob
     if (st != DCPK_OK)
         dcpk_context(err, "'%s'", object->key);
     return st;
+}
+
+/* All together are bounded as one value is. */
+static dcpk_status check_unfolded(const struct builder *b, struct dcpk_error *err)
+{
+    const uint32_t limit = dcpk_unfold_limit(b->stored_bytes);
+
+    if (b->unfolded <= limit)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "the objects share their items, or leave holes in their lists, so often that "
+                     "they unfold to %" PRIu64 " values: the limit for their %" PRIu64
+                     " bytes is %" PRIu32,
+                     b->unfolded, b->stored_bytes, limit);
 }
 
 dcpk_status dcpk_state_dict_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -216,9 +290,12 @@ dcpk_status dcpk_state_dict_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena
     st = read_planner_data(ckpt, &b, err);
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++)
         st = add_object(ckpt, &ckpt->objects[i], &b, err);
+    if (st == DCPK_OK)
+        st = check_unfolded(&b, err);
     dcpk_map_release(&b.nodes);
     dcpk_map_release(&b.paths);
-    dcpk_bytes_release(&b.path);
+    dcpk_map_release(&b.places);
+    dcpk_bytes_release(&b.name);
     if (st == DCPK_OK)
         *dict = d;
     return st;

@@ -14,7 +14,8 @@ struct dcpk_state_dict;
  * _traverse.py set_element @2.11): in order of the metadata, the flat key where there is no path.
  * ckpt: a DCP folder. arena: the result's memory.
  * Errors: DCPK_EUNSUPPORTED naming the first tensor (Python's json refuses them), or a path deeper
- * than 32; DCPK_EFORMAT for a path that contradicts another; what load_object gives.
+ * than 32; DCPK_EFORMAT for a path that contradicts another; DCPK_ERANGE when keys share items, or
+ * lists have holes, past dcpk_unfold_limit of all bytes read; what load_object gives.
  */
 dcpk_status dcpk_state_dict_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                  struct dcpk_state_dict **dict, struct dcpk_error *err);

@@ -271,8 +271,8 @@ static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct listed *f
     *names = NULL;
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (strcmp(fields[i].field, "params") == 0)
-            st = dcpk_checkpoint_load_object(ckpt, &ckpt->objects[fields[i].object],
-                                             r->model->arena, names, err);
+            st = dcpk_by_place_load(&r->model->loaded, ckpt, &ckpt->objects[fields[i].object],
+                                    names, err);
     if (st == DCPK_OK && *names != NULL &&
         ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
          dcpk_value_as_str((*names)->as.items[0]) == NULL))
@@ -325,10 +325,9 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
             continue;
         has_step |= strcmp(fields[i].field, "step") == 0;
         pairs[n_pairs].key = dcpk_value_str(model->arena, fields[i].field, err);
-        st = pairs[n_pairs].key == NULL
-                 ? err->status
-                 : dcpk_checkpoint_load_object(model->ckpt, object, model->arena,
-                                               &pairs[n_pairs].value, err);
+        st = pairs[n_pairs].key == NULL ? err->status
+                                        : dcpk_by_place_load(&model->loaded, model->ckpt, object,
+                                                             &pairs[n_pairs].value, err);
         n_pairs++;
     }
     if (st == DCPK_OK && !has_step && r->step != NULL) {

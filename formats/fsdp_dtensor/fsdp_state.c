@@ -36,30 +36,6 @@ static int compare_fields(const void *left, const void *right)
     return a->object < b->object ? -1 : a->object > b->object;
 }
 
-/* Values by their place: aliases and equal scalars share one payload, which is read once. */
-static dcpk_status load_shared(struct dcpk_model *model, struct dcpk_map *places,
-                               const struct dcpk_object *object, const struct dcpk_value **value,
-                               struct dcpk_error *err)
-{
-    const char *key = dcpk_arena_printf(model->arena, err, "%" PRIu32 ":%" PRIu64,
-                                        object->place.file, object->place.offset_bytes);
-    uint64_t found;
-    bool existed;
-    dcpk_status st;
-
-    if (key == NULL)
-        return err->status;
-    if (dcpk_map_get(places, key, strlen(key), &found)) {
-        *value = (const struct dcpk_value *)(uintptr_t)found;
-        return DCPK_OK;
-    }
-    st = dcpk_checkpoint_load_object(model->ckpt, object, model->arena, value, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(places, key, strlen(key), (uint64_t)(uintptr_t)*value, &existed, &found,
-                          err);
-    return st;
-}
-
 /* The group equal to `dict`, made when there is none yet. */
 static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
                                 uint32_t *group, struct dcpk_error *err)
@@ -80,8 +56,8 @@ static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_valu
 }
 
 /* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
-static dcpk_status load_tensor(struct dcpk_model *model, uint32_t tensor, struct dcpk_map *places,
-                               const struct dcpk_value **value, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     const struct dcpk_tensor *t = &ckpt->tensors[tensor];
@@ -97,28 +73,18 @@ static dcpk_status load_tensor(struct dcpk_model *model, uint32_t tensor, struct
                          "chunk of at most %d)",
                          t->key, n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
     item.place = ckpt->chunks[t->first_chunk].place;
-    st = load_shared(model, places, &item, value, err);
+    st = dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err);
     if (st == DCPK_OK && (*value)->kind != DCPK_V_TENSOR)
         st = dcpk_fail(err, DCPK_EFORMAT, "'%s': its item is no tensor", t->key);
     return st;
 }
 
-dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
-                                  const struct dcpk_value **value, struct dcpk_error *err)
-{
-    struct dcpk_map places = {0};
-    const dcpk_status st = load_tensor(model, tensor, &places, value, err);
-
-    dcpk_map_release(&places);
-    return st;
-}
-
 /* torch's AdamW keeps its step with each parameter, Megatron's groups want it as a field. */
-static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor, struct dcpk_map *places,
+static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
                              const struct dcpk_value **step, struct dcpk_error *err)
 {
     const struct dcpk_value *value;
-    dcpk_status st = load_tensor(model, tensor, places, &value, err);
+    dcpk_status st = dcpk_fsdp_load_tensor(model, tensor, &value, err);
     float f;
 
     if (st != DCPK_OK)
@@ -133,7 +99,7 @@ static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor, struct d
 
 /* Append the field `step` where the parameter has it as a tensor of its own. */
 static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcpk_value_pair *pairs,
-                            size_t *n, struct dcpk_map *places, struct dcpk_error *err)
+                            size_t *n, struct dcpk_error *err)
 {
     const uint32_t tensor = model->params[param].tensor[DCPK_STEP];
     dcpk_status st;
@@ -146,20 +112,20 @@ static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcp
     pairs[*n].key = dcpk_value_str(model->arena, "step", err);
     if (pairs[*n].key == NULL)
         return err->status;
-    st = read_step(model, model->tensors[tensor].pieces[0].src, places, &pairs[*n].value, err);
+    st = read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err);
     *n += st == DCPK_OK;
     return st;
 }
 
 /* Append a field. The name of a fused parameter may have told it already. */
 static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object *object,
-                             struct dcpk_value_pair *pairs, size_t *n, struct dcpk_map *places,
-                             struct dcpk_error *err)
+                             struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
 {
     const char *name = strrchr(object->key, '.') + 1;
     struct dcpk_value_pair pair = {dcpk_value_str(model->arena, name, err), NULL};
-    dcpk_status st =
-        pair.key == NULL ? err->status : load_shared(model, places, object, &pair.value, err);
+    dcpk_status st = pair.key == NULL ? err->status
+                                      : dcpk_by_place_load(&model->loaded, model->ckpt, object,
+                                                           &pair.value, err);
 
     for (size_t i = 0; i < *n && st == DCPK_OK; i++) {
         if (strcmp(dcpk_value_as_str(pairs[i].key), name) != 0)
@@ -176,7 +142,7 @@ static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object 
 
 /* The fields of one parameter -> its group. */
 static dcpk_status read_group(struct dcpk_model *model, const struct field *fields, size_t n,
-                              struct dcpk_map *places, struct dcpk_error *err)
+                              struct dcpk_error *err)
 {
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
     const struct dcpk_value *dict;
@@ -184,10 +150,9 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
     dcpk_status st = pairs == NULL ? err->status : DCPK_OK;
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st =
-            add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, places, err);
+        st = add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, err);
     if (st == DCPK_OK)
-        st = add_step(model, fields[0].param, pairs, &n_pairs, places, err);
+        st = add_step(model, fields[0].param, pairs, &n_pairs, err);
     if (st != DCPK_OK)
         return st;
     dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
@@ -238,7 +203,6 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct field *fields = dcpk_alloc_array(2 * ckpt->n_objects, sizeof *fields, err);
-    struct dcpk_map places = {0};
     size_t n = 0;
     dcpk_status st = fields == NULL ? err->status : DCPK_OK;
 
@@ -250,9 +214,8 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
     for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
         for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)
             ;
-        st = read_group(model, fields + i, end - i, &places, err);
+        st = read_group(model, fields + i, end - i, err);
     }
-    dcpk_map_release(&places);
     dcpk_free(fields);
     return st;
 }
@@ -268,7 +231,7 @@ static dcpk_status load_named(struct dcpk_model *model, const char *key, enum ne
     if (object == NULL)
         return DCPK_OK;
     if (need == NEEDED)
-        return dcpk_checkpoint_load_object(model->ckpt, object, model->arena, value, err);
+        return dcpk_by_place_load(&model->loaded, model->ckpt, object, value, err);
     return dcpk_model_load(model, object, value, err);
 }
 
@@ -363,14 +326,14 @@ static int compare_leaves(const void *left, const void *right)
 }
 
 /* The leaf's value: an object, or a tensor, which is carried as a value. */
-static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct dcpk_map *places,
-                             struct rng_leaf *leaf, struct dcpk_error *err)
+static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf *leaf,
+                             struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     dcpk_status st =
         i < ckpt->n_objects
-            ? load_shared(model, places, &ckpt->objects[i], &leaf->value, err)
-            : load_tensor(model, (uint32_t)(i - ckpt->n_objects), places, &leaf->value, err);
+            ? dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err)
+            : dcpk_fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
 
     if (!dcpk_status_is_content(st))
         return st;
@@ -385,7 +348,6 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
                                struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct dcpk_map places = {0};
     struct rng_leaf leaf;
     dcpk_status st = DCPK_OK;
     size_t capacity = 0;
@@ -404,13 +366,12 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
             dcpk_model_drop(model, key, "not of the form " FD_RNG "(<pp>, <tp>).<i>.<field>");
             continue;
         }
-        st = read_leaf(model, i, &places, &leaf, err);
+        st = read_leaf(model, i, &leaf, err);
         if (st == DCPK_OK)
             st = dcpk_grow(leaves, &capacity, *n, sizeof **leaves, err);
         if (st == DCPK_OK)
             (*leaves)[(*n)++] = leaf;
     }
-    dcpk_map_release(&places);
     if (st == DCPK_OK && *n > 0)
         qsort(*leaves, *n, sizeof **leaves, compare_leaves);
     return st;

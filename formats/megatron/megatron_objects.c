@@ -29,10 +29,12 @@ static bool has_extra_state(const char *module)
 struct extra_state {
     const struct dcpk_model *model;
     struct dcpk_output *out;
-    struct dcpk_map done;    /* modules */
-    struct dcpk_map sources; /* the model's extras by name */
-    bool *is_carried;        /* of these */
-    uint32_t none;           /* the payload [None], of all that the source has not */
+    struct dcpk_map done;        /* modules */
+    struct dcpk_map sources;     /* the model's extras by name */
+    bool *is_carried;            /* of these */
+    struct dcpk_by_place loaded; /* their values, read to be written in another format */
+    struct dcpk_by_place made;   /* the payloads of these */
+    uint32_t none;               /* the payload [None], of all that the source has not */
 };
 
 static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
@@ -56,22 +58,36 @@ static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
     return st;
 }
 
+/* The payload of a value, one for all names of its item. */
+static dcpk_status put_loaded(struct extra_state *x, const struct dcpk_object *object,
+                              uint32_t *payload, struct dcpk_error *err)
+{
+    const struct dcpk_value *value = NULL;
+    uint64_t found;
+
+    if (dcpk_by_place_get(&x->made, &object->place, NULL, &found)) {
+        *payload = (uint32_t)found;
+        return DCPK_OK;
+    }
+    if (dcpk_by_place_load(&x->loaded, x->model->ckpt, object, &value, err) ||
+        dcpk_output_add_payload(x->out, value, NULL, payload, err))
+        return err->status;
+    return dcpk_by_place_put(&x->made, &object->place, NULL, *payload, err);
+}
+
 /* The source's state as it is: its bytes, or between formats its value. One that cannot be read,
  * or holds what Python would import or call, is dropped: *payload stays. */
 static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payload,
                                struct dcpk_error *err)
 {
     const struct dcpk_object *object = x->model->extras[i].object;
-    struct dcpk_checkpoint *source = x->model->ckpt;
-    const bool is_as_stored = source->format == x->out->format;
-    const struct dcpk_value *value = NULL;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     x->is_carried[i] = true;
-    if (!is_as_stored)
-        st = dcpk_checkpoint_load_object(source, object, x->out->arena, &value, err);
-    if (st == DCPK_OK)
-        st = dcpk_output_add_payload(x->out, value, is_as_stored ? object : NULL, payload, err);
+    if (x->model->ckpt->format == x->out->format)
+        st = dcpk_output_add_payload(x->out, NULL, object, payload, err);
+    else
+        st = put_loaded(x, object, payload, err);
     if (dcpk_status_is_content(st)) {
         dcpk_output_event(x->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -166,7 +182,8 @@ dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk
                                      const struct dcpk_slots *slots, struct dcpk_error *err)
 {
     const struct dcpk_slot single = {.n_layers = 1, .n_experts = 1};
-    struct extra_state x = {.model = model, .out = out};
+    struct extra_state x = {
+        .model = model, .out = out, .loaded = {.arena = out->arena}, .made = {.arena = out->arena}};
     dcpk_status st = begin_extra(&x, err);
 
     for (size_t i = 0; i < slots->n && st == DCPK_OK; i++)
@@ -175,6 +192,8 @@ dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk
         st = put_extra_state(&x, "output_layer", &single, err);
     if (st == DCPK_OK)
         tell_left(&x);
+    dcpk_by_place_release(&x.loaded);
+    dcpk_by_place_release(&x.made);
     dcpk_map_release(&x.done);
     dcpk_map_release(&x.sources);
     return st;

@@ -177,42 +177,103 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
     return st;
 }
 
+/* What a payload becomes here. */
+struct bare {
+    const struct dcpk_value *value; /* NULL: no object has it yet */
+    uint64_t unfolded;
+    uint32_t payload; /* of the first object that has it */
+    bool is_dropped;
+};
+
+/* All objects as files of their own. */
+struct splitting {
+    struct dcpk_output *out;
+    struct bare *bare;    /* by payload, as they were */
+    uint64_t once, again; /* what the values unfold to, and what objects that share them add */
+};
+
 /*
  * The value of an object, without the list that torch_dist has around it. What cannot be read of
  * the source is dropped: there is nothing then, as where a module has no extra state.
  */
-static dcpk_status bare_value(struct dcpk_output *out, const struct dcpk_out_object *object,
-                              const struct dcpk_value **value, struct dcpk_error *err)
+static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *object,
+                             struct dcpk_error *err)
 {
-    const struct dcpk_out_payload *payload = &out->payloads[object->payload];
+    const struct dcpk_out_payload *payload = &s->out->payloads[object->payload];
     const struct dcpk_value *list = payload->value;
+    struct bare *bare = &s->bare[object->payload];
     dcpk_status st = DCPK_OK;
 
+    if (bare->value != NULL) {
+        s->again += bare->unfolded;
+        if (bare->is_dropped)
+            dcpk_output_event(s->out, DCPK_EVENT_DROPPED, object->key,
+                              "its item was dropped under another key");
+        return DCPK_OK;
+    }
     if (payload->source != NULL)
-        st = dcpk_checkpoint_load_object(out->source, payload->source, out->arena, &list, err);
+        st =
+            dcpk_checkpoint_load_object(s->out->source, payload->source, s->out->arena, &list, err);
     if (st == DCPK_OK && dcpk_value_at(list, 0) == NULL)
         st = dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
-    *value = st == DCPK_OK ? dcpk_value_at(list, 0) : dcpk_value_none();
+    bare->is_dropped = st != DCPK_OK;
+    bare->value = bare->is_dropped ? dcpk_value_none() : dcpk_value_at(list, 0);
+    bare->unfolded = dcpk_value_unfolded(bare->value);
+    s->once += bare->unfolded;
     if (!dcpk_status_is_content(st))
         return st;
-    dcpk_output_event(out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
+    dcpk_output_event(s->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     return DCPK_OK;
+}
+
+/* A name alone is worth so many bytes of a file; what is shared beyond that is bounded. */
+#define NAME_BYTES 128
+
+static dcpk_status check_unfolded(const struct splitting *s, struct dcpk_error *err)
+{
+    const uint64_t names_bytes = (uint64_t)s->out->n_objects * NAME_BYTES;
+
+    if (s->again <= dcpk_unfold_limit(s->once + names_bytes))
+        return DCPK_OK;
+    return dcpk_fail(
+        err, DCPK_ERANGE,
+        "extra states share their items so often that, each in a file of its own, they "
+        "unfold to %" PRIu64 " values more, the limit is %" PRIu32,
+        s->again, dcpk_unfold_limit(s->once + names_bytes));
+}
+
+/* The payload of one object, whose number is that of before. */
+static dcpk_status split_payload(struct splitting *s, uint32_t *payload, struct dcpk_error *err)
+{
+    struct bare *bare = &s->bare[*payload];
+
+    if (bare->payload != UINT32_MAX)
+        return dcpk_output_copy_payload(s->out, bare->payload, payload, err);
+    if (dcpk_output_add_payload(s->out, bare->value, NULL, payload, err) == DCPK_OK)
+        bare->payload = *payload;
+    return err->status;
 }
 
 /* Each object is a file of its own. */
 static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err)
 {
-    const struct dcpk_value **values =
-        dcpk_arena_array(out->arena, out->n_objects, sizeof *values, err);
-    dcpk_status st = values == NULL ? err->status : DCPK_OK;
+    struct splitting s = {.out = out};
+    dcpk_status st = DCPK_OK;
 
+    s.bare = dcpk_arena_array(out->arena, out->n_payloads, sizeof *s.bare, err);
+    if (s.bare == NULL)
+        return err->status;
     for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
-        st = bare_value(out, &out->objects[i], &values[i], err);
+        st = find_bare(&s, &out->objects[i], err);
+    if (st == DCPK_OK)
+        st = check_unfolded(&s, err);
+    for (size_t i = 0; i < out->n_payloads; i++)
+        s.bare[i].payload = UINT32_MAX;
     if (st == DCPK_OK)
         out->n_payloads = 0;
     for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
-        st = dcpk_output_add_payload(out, values[i], NULL, &out->objects[i].payload, err);
+        st = split_payload(&s, &out->objects[i].payload, err);
     return st;
 }
 

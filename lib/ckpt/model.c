@@ -35,6 +35,7 @@ dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **mod
         dcpk_free(m);
         return err->status;
     }
+    m->loaded.arena = m->arena;
     *model = m;
     return DCPK_OK;
 }
@@ -43,6 +44,7 @@ void dcpk_model_free(struct dcpk_model *model)
 {
     if (model == NULL)
         return;
+    dcpk_by_place_release(&model->loaded);
     dcpk_map_release(&model->param_by_name);
     dcpk_map_release(&model->rng_by_rank);
     dcpk_free(model->params);

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_CKPT_MODEL_H
 #define DCPK_LIB_CKPT_MODEL_H
 
+#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/piece.h"
 
@@ -101,6 +102,7 @@ struct dcpk_model {
     struct dcpk_arena *arena;     /* everything here; freed by dcpk_model_free */
     unsigned flags;               /* enum dcpk_model_flags, set before to_model */
     struct dcpk_checkpoint *ckpt; /* borrowed: the source of all pieces */
+    struct dcpk_by_place loaded;  /* values of its objects, by dcpk_by_place_load */
 
     struct dcpk_param *params; /* layer order: embedding, layers ascending, the rest as stored */
     size_t n_params;

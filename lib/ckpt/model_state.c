@@ -18,7 +18,7 @@ bool dcpk_status_is_content(dcpk_status status)
 dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *object,
                             const struct dcpk_value **value, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_checkpoint_load_object(model->ckpt, object, model->arena, value, err);
+    dcpk_status st = dcpk_by_place_load(&model->loaded, model->ckpt, object, value, err);
 
     if (!dcpk_status_is_content(st))
         return st;

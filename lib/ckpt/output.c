@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/model.h"
 #include "lib/ckpt/unknown.h"
 
 dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
@@ -27,6 +28,7 @@ dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_fo
         dcpk_free(o);
         return err->status;
     }
+    o->taken.arena = o->arena;
     *out = o;
     return DCPK_OK;
 }
@@ -35,6 +37,7 @@ void dcpk_output_free(struct dcpk_output *out)
 {
     if (out == NULL)
         return;
+    dcpk_by_place_release(&out->taken);
     dcpk_free(out->tensors);
     dcpk_free(out->payloads);
     dcpk_free(out->objects);
@@ -98,13 +101,42 @@ static dcpk_status add_payload(struct dcpk_output *out, const struct dcpk_value 
     return DCPK_OK;
 }
 
+/* What became of the item at `place`; err may tell why it was refused, and then still does. */
+static dcpk_status note_taken(struct dcpk_output *out, const struct dcpk_place *place,
+                              uint64_t taken, struct dcpk_error *err)
+{
+    struct dcpk_error own = DCPK_ERROR_INIT;
+
+    if (dcpk_by_place_put(&out->taken, place, NULL, taken, &own) != DCPK_OK)
+        *err = own;
+    return err->status;
+}
+
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload,
                                     struct dcpk_error *err)
 {
-    if (check_payload(out, value, source, err) != DCPK_OK)
-        return err->status;
-    return add_payload(out, value, source, payload, err);
+    const struct dcpk_place *place = source == NULL ? NULL : &source->place;
+    uint64_t taken = DCPK_NOT_TAKEN;
+
+    if (place != NULL && dcpk_by_place_get(&out->taken, place, NULL, &taken)) {
+        if (taken == DCPK_NOT_TAKEN)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "its item was refused under another key");
+        *payload = (uint32_t)taken;
+        return DCPK_OK;
+    }
+    if (check_payload(out, value, source, err) == DCPK_OK &&
+        add_payload(out, value, source, payload, err) == DCPK_OK)
+        taken = *payload;
+    if (place != NULL && (err->status == DCPK_OK || dcpk_status_is_content(err->status)))
+        return note_taken(out, place, taken, err);
+    return err->status;
+}
+
+dcpk_status dcpk_output_copy_payload(struct dcpk_output *out, uint32_t payload, uint32_t *copy,
+                                     struct dcpk_error *err)
+{
+    return add_payload(out, out->payloads[payload].value, out->payloads[payload].source, copy, err);
 }
 
 dcpk_status dcpk_output_keep_payload(struct dcpk_output *out, const struct dcpk_object *source,

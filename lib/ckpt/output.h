@@ -5,6 +5,7 @@
 #define DCPK_LIB_CKPT_OUTPUT_H
 
 #include "lib/base/bytes.h"
+#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/piece.h"
 
@@ -141,6 +142,7 @@ struct dcpk_output {
     size_t n_tensors, tensors_capacity;
     struct dcpk_out_payload *payloads;
     size_t n_payloads, payloads_capacity;
+    struct dcpk_by_place taken; /* items of the source -> their payload, or DCPK_NOT_TAKEN */
     struct dcpk_out_object *objects;
     size_t n_objects, objects_capacity;
     struct dcpk_out_chunk *chunks;
@@ -163,13 +165,18 @@ void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */
 /* Append; `tensor` and what it points to must live in out->arena or the source's. */
 dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
                                    struct dcpk_error *err);
+#define DCPK_NOT_TAKEN UINT64_MAX
 /*
- * An object item: `value`, or the bytes of `source` as they are. Errors: DCPK_EUNSUPPORTED when it
+ * An object item: `value`, or the bytes of `source` as they are; one that was taken before, under
+ * another key, is the payload it was. Errors: DCPK_EUNSUPPORTED when it
  * holds a class, function or call that out->format does not know (is_known); those of reading it.
  */
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload,
                                     struct dcpk_error *err);
+/* Another payload of the same content, for formats that cannot give one two names. */
+dcpk_status dcpk_output_copy_payload(struct dcpk_output *out, uint32_t payload, uint32_t *copy,
+                                     struct dcpk_error *err);
 /* An object item of a checkpoint that is taken over as it is, with whatever it holds. */
 dcpk_status dcpk_output_keep_payload(struct dcpk_output *out, const struct dcpk_object *source,
                                      uint32_t *payload, struct dcpk_error *err);

@@ -12,11 +12,6 @@
 #include "lib/exec/pairing.h"
 #include "lib/rules/mesh.h"
 
-/* Objects past this are compared as stored first: reading them twice costs less than building their
- * values. */
-#define LARGE_BYTES ((uint64_t)16 << 20)
-#define PART_BYTES  ((size_t)1 << 20) /* read at once of each */
-
 dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
                                const struct dcpk_difference *d, struct dcpk_error *err)
 {
@@ -262,151 +257,6 @@ static dcpk_status pair_stored(struct dcpk_comparing *c, struct dcpk_error *err)
     return st;
 }
 
-static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                  const struct dcpk_object *b, struct dcpk_error *err)
-{
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    const struct dcpk_value *x = NULL, *y = NULL;
-    dcpk_status st = arena == NULL ? err->status : DCPK_OK;
-
-    if (st == DCPK_OK && a != NULL)
-        st = dcpk_checkpoint_load_object(c->a, a, arena, &x, err);
-    if (st == DCPK_OK && b != NULL)
-        st = dcpk_checkpoint_load_object(c->b, b, arena, &y, err);
-    if (st == DCPK_OK)
-        st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, DCPK_COUNTS, NULL, err);
-    dcpk_arena_free(arena);
-    return st;
-}
-
-static dcpk_status read_part(const struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                             uint64_t at, uint8_t *out, size_t n, struct dcpk_error *err)
-{
-    return dcpk_source_read(ckpt->files[object->place.file], object->place.offset_bytes + at, out,
-                            n, err);
-}
-
-/* Are two large objects the same bytes as stored? Of as many bytes each. */
-static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                 const struct dcpk_object *b, bool *same, struct dcpk_error *err)
-{
-    const struct dcpk_progress *progress = &c->options->exec.progress;
-    const uint64_t n_bytes = a->place.n_bytes;
-    uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
-    dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
-
-    *same = true;
-    for (uint64_t at = 0; at < n_bytes && *same && st == DCPK_OK; at += PART_BYTES) {
-        const size_t n = n_bytes - at < PART_BYTES ? (size_t)(n_bytes - at) : PART_BYTES;
-
-        if (progress->update != NULL && !progress->update(progress->context, at, n_bytes))
-            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-        if (st == DCPK_OK)
-            st = read_part(c->a, a, at, buffer, n, err);
-        if (st == DCPK_OK)
-            st = read_part(c->b, b, at, buffer + PART_BYTES, n, err);
-        if (st == DCPK_OK)
-            *same = memcmp(buffer, buffer + PART_BYTES, n) == 0;
-    }
-    dcpk_free(buffer);
-    if (st != DCPK_OK)
-        dcpk_context(err, "object '%s'", a->key);
-    return st;
-}
-
-/* What one side has of an object that is too large to be taken into memory; NULL: nothing. */
-static const char *large_text(struct dcpk_comparing *c, const struct dcpk_object *object,
-                              struct dcpk_error *err)
-{
-    if (object == NULL)
-        return NULL;
-    return dcpk_arena_printf(c->report->arena, err, "an object stored in %" PRIu64 " bytes",
-                             object->place.n_bytes);
-}
-
-/* Objects of which one is too large to look into and that are not the same bytes: whether they have
- * the same value cannot be said, so they count as different. */
-static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object *a,
-                             const struct dcpk_object *b, struct dcpk_error *err)
-{
-    struct dcpk_difference d = {.kind = a == NULL   ? DCPK_ONLY_IN_B
-                                        : b == NULL ? DCPK_ONLY_IN_A
-                                                    : DCPK_VALUE_DIFFERS,
-                                .name = (a != NULL ? a : b)->key,
-                                .a = large_text(c, a, err),
-                                .b = large_text(c, b, err)};
-
-    if (d.kind == DCPK_VALUE_DIFFERS && d.a != NULL && d.b != NULL)
-        d.b = dcpk_arena_printf(c->report->arena, err,
-                                "%s, not the same ones: past %" PRIu64
-                                " their values are not looked into",
-                                d.b, DCPK_MOST_LOADED_BYTES);
-    if ((a != NULL && d.a == NULL) || (b != NULL && d.b == NULL))
-        return err->status;
-    c->report->n_values++;
-    return dcpk_comparing_add(c, &c->report->differences, &d, err);
-}
-
-static bool is_past(const struct dcpk_object *object, uint64_t n_bytes)
-{
-    return object != NULL && object->place.n_bytes > n_bytes;
-}
-
-/* Objects that share a key, by their bytes where these are many; memory of their values is kept for
- * one at a time. */
-dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                  const struct dcpk_object *b, struct dcpk_error *err)
-{
-    bool same = false;
-    dcpk_status st = DCPK_OK;
-
-    if (is_past(a, LARGE_BYTES) && b != NULL && a->place.n_bytes == b->place.n_bytes &&
-        c->a->format->reader == c->b->format->reader)
-        st = compare_bytes(c, a, b, &same, err);
-    if (st != DCPK_OK)
-        return st;
-    if (same) {
-        c->report->n_values++;
-        return DCPK_OK;
-    }
-    if (is_past(a, DCPK_MOST_LOADED_BYTES) || is_past(b, DCPK_MOST_LOADED_BYTES))
-        return add_large(c, a, b, err);
-    return compare_loaded(c, a, b, err);
-}
-
-static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *err)
-{
-    struct dcpk_arena *arena;
-    const struct dcpk_value *x = NULL, *y = NULL;
-    dcpk_status st = DCPK_OK;
-
-    if (c->a->format->load_common == NULL || c->b->format->load_common == NULL)
-        return DCPK_OK;
-    arena = dcpk_arena_new(0, err);
-    if (arena == NULL)
-        return err->status;
-    st = dcpk_checkpoint_load_common(c->a, arena, &x, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_load_common(c->b, arena, &y, err);
-    if (st == DCPK_OK)
-        st = dcpk_comparing_dicts(c, "common", x, y, NULL, NULL, err);
-    dcpk_arena_free(arena);
-    return st;
-}
-
-dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err)
-{
-    dcpk_status st = compare_common(c, err);
-
-    for (size_t i = 0; i < c->a->n_objects && st == DCPK_OK; i++)
-        st = dcpk_comparing_object(c, &c->a->objects[i],
-                                   dcpk_checkpoint_object(c->b, c->a->objects[i].key), err);
-    for (size_t j = 0; j < c->b->n_objects && st == DCPK_OK; j++)
-        if (dcpk_checkpoint_object(c->a, c->b->objects[j].key) == NULL)
-            st = dcpk_comparing_object(c, NULL, &c->b->objects[j], err);
-    return st;
-}
-
 /* ---- elements ---- */
 
 static dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_entry_pair *pair,
@@ -575,8 +425,10 @@ dcpk_status dcpk_compare_models(struct dcpk_checkpoint *a, struct dcpk_checkpoin
     report->arena = dcpk_arena_new(0, err);
     if (report->arena == NULL)
         return err->status;
+    c.compared.arena = report->arena;
     st = report->is_logical ? compare_logical(&c, err) : compare_stored(&c, err);
     dcpk_free(c.pairs);
+    dcpk_by_place_release(&c.compared);
     if (st != DCPK_OK)
         dcpk_context(err, "comparing '%s' with '%s'", dcpk_store_path(a->store),
                      dcpk_store_path(b->store));

@@ -19,6 +19,7 @@ struct dcpk_comparing {
     bool other_experts; /* expert parallelism differs */
     struct dcpk_entry_pair *pairs;
     size_t n_pairs, pairs_capacity;
+    struct dcpk_by_place compared; /* two items -> struct item_result * */
 };
 
 /* Append a copy of `d`: name and part are copied, a and b must live in the report's arena. */

@@ -339,15 +339,41 @@ static void compare_rng(struct proof *p)
     }
 }
 
-static dcpk_status load_extra(const struct dcpk_model *model, size_t i, struct dcpk_arena *arena,
-                              const struct dcpk_value **value, struct dcpk_error *err)
+static dcpk_status load_extra(const struct dcpk_model *model, const struct dcpk_object *object,
+                              struct dcpk_arena *arena, const struct dcpk_value **value,
+                              struct dcpk_error *err)
 {
-    return dcpk_checkpoint_load_object(model->ckpt, model->extras[i].object, arena, value, err);
+    return dcpk_checkpoint_load_object(model->ckpt, object, arena, value, err);
+}
+
+/* Compare the extra states of one module. One that cannot be read is dropped by a conversion, which
+ * names it. */
+static dcpk_status compare_extra(struct proof *p, const struct dcpk_extra *ours,
+                                 const struct dcpk_extra *source, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *a = NULL, *b = NULL;
+    dcpk_status st =
+        arena == NULL ? err->status : load_extra(p->ours, ours->object, arena, &a, err);
+
+    if (st == DCPK_OK)
+        st = load_extra(p->source, source->object, arena, &b, err);
+    if (st == DCPK_OK && dcpk_value_at(b, 0) == NULL) /* no list: dropped between formats */
+        b = a;
+    if (st == DCPK_OK) {
+        compare_values(p, source->name, a, b);
+    } else if (dcpk_status_is_content(st)) {
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        st = DCPK_OK;
+    }
+    dcpk_arena_free(arena);
+    return st;
 }
 
 /* A module's extra state must be the source's where the format keeps any; fsdp_dtensor does not. */
 static dcpk_status compare_extras(struct proof *p, struct dcpk_error *err)
 {
+    struct dcpk_by_place seen = {.arena = p->report->arena};
     struct dcpk_map by_name = {0};
     dcpk_status st = DCPK_OK;
 
@@ -359,29 +385,21 @@ static dcpk_status compare_extras(struct proof *p, struct dcpk_error *err)
         st = dcpk_map_put(&by_name, name, strlen(name), i, &existed, &found, err);
     }
     for (size_t i = 0; i < p->source->n_extras && p->ours->n_extras > 0 && st == DCPK_OK; i++) {
-        const struct dcpk_extra *source = &p->source->extras[i];
-        const struct dcpk_value *a = NULL, *b = NULL;
-        struct dcpk_arena *arena;
+        const struct dcpk_extra *source = &p->source->extras[i], *ours;
         uint64_t found;
 
         if (!dcpk_map_get(&by_name, source->name, strlen(source->name), &found)) {
             differ(p->report, "'%s' is missing", source->name);
             continue;
         }
-        arena = dcpk_arena_new(0, err);
-        st = arena == NULL ? err->status : load_extra(p->ours, found, arena, &a, err);
+        ours = &p->ours->extras[found];
+        if (dcpk_by_place_get(&seen, &ours->object->place, &source->object->place, &found))
+            continue; /* other names of two items that were compared */
+        st = compare_extra(p, ours, source, err);
         if (st == DCPK_OK)
-            st = load_extra(p->source, i, arena, &b, err);
-        if (st == DCPK_OK && dcpk_value_at(b, 0) == NULL) /* no list: dropped between formats */
-            b = a;
-        if (st == DCPK_OK)
-            compare_values(p, source->name, a, b);
-        else if (dcpk_status_is_content(st)) { /* a conversion drops it by name */
-            *err = (struct dcpk_error)DCPK_ERROR_INIT;
-            st = DCPK_OK;
-        }
-        dcpk_arena_free(arena);
+            st = dcpk_by_place_put(&seen, &ours->object->place, &source->object->place, 0, err);
     }
+    dcpk_by_place_release(&seen);
     dcpk_map_release(&by_name);
     return st;
 }

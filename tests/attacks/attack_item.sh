@@ -64,6 +64,7 @@ edit 'ctorch\x0aFloatStorage' 'ctorch\x0aShortStorage' && sealed "another dtype"
 edit 'ctorch\x0aFloatStorage' 'ctorch\x0aQuiltStorage' && sealed "a dtype nobody knows" 'QuiltStorage'
 edit '_rebuild_tensor_v2' '_rebuild_sparse_te' && sealed "another kind of tensor" '_rebuild_sparse_te'
 edit 'ctorch._utils\x0a_rebuild_tensor_v2\x0a' 'cposix\x0asystem\x0aK\x000N0N0N0N0N0N0N0N0' && sealed "a call" 'a posix\.system'
+edit 'ccollections\x0aOrderedDict\x0a' 'cos\x0asystem\x0aN0N0N0N0N0N0N0' && sealed "a call among the hooks" 'argument 5 of _rebuild_tensor_v2 is more than'
 
 # Places in .metadata.
 places() {
