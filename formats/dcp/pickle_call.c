@@ -134,11 +134,8 @@ static struct dcpk_value *call_size(const struct dcpk_value *args)
     return size;
 }
 
-/*
- * set(list) shares the items that the list has now; a list never changes those, it only grows. The
- * collector would copy them for each set, and the check walk them for each: CPython makes a list
- * for one set alone, the next call with it stays an object.
- */
+/* set(list) shares the items that the list has now; a list never changes those, it only grows. The
+ * collector would copy them for each set. (The check walks them for each, up to its limit.) */
 static struct dcpk_value *call_set(struct dcpk_builder *b, const struct dcpk_value *args,
                                    struct dcpk_error *err)
 {
@@ -147,11 +144,8 @@ static struct dcpk_value *call_set(struct dcpk_builder *b, const struct dcpk_val
 
     if (b->collect_bytes != 0 || args->n > 1 ||
         (list != NULL &&
-         ((list->kind != DCPK_V_LIST && list->kind != DCPK_V_TUPLE) || dcpk_node_is_foreign(list) ||
-          (list->n > 0 && (dcpk_node_of(list)->flags & DCPK_NODE_IN_SET) != 0))))
+         ((list->kind != DCPK_V_LIST && list->kind != DCPK_V_TUPLE) || dcpk_node_is_foreign(list))))
         return NULL;
-    if (list != NULL)
-        dcpk_node_of(list)->flags |= DCPK_NODE_IN_SET;
     set = dcpk_builder_node(b, DCPK_V_SET, sizeof *set, err);
     if (set == NULL)
         return NULL;

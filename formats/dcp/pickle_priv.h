@@ -16,7 +16,6 @@ enum dcpk_node_flags {
     DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no
                               struct dcpk_node */
     DCPK_NODE_ORDERED = 2, /* a DICT that is a collections.OrderedDict: it may have attributes */
-    DCPK_NODE_IN_SET = 4,  /* a SET shares its items */
 };
 
 /* The nodes of TUPLE, LIST, SET, DICT and OBJECT, so that the final check can colour them. */

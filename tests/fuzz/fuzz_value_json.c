@@ -7,7 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-#define MAX_NODES 4096 /* of a value unfolded; what is shared is written at each place */
+#define MAX_UNFOLDED 65536 /* larger ones take seconds under sanitizers */
+#define MOST_BYTES   128   /* of JSON for each node, or 8 bytes, of the unfolded value */
 
 /* Stands for torch's storages: a tensor, which JSON shows in its own way. */
 static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
@@ -27,50 +28,17 @@ static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
     return DCPK_OK;
 }
 
-static void count(const struct dcpk_value *v, size_t *left);
-
-static void count_items(const struct dcpk_value *const *items, size_t n, size_t *left)
-{
-    for (size_t i = 0; i<n && * left> 0; i++)
-        count(items[i], left);
-}
-
-static void count_pairs(const struct dcpk_value_pair *pairs, size_t n, size_t *left)
-{
-    for (size_t i = 0; i<n && * left> 0; i++) {
-        count(pairs[i].key, left);
-        count(pairs[i].value, left);
-    }
-}
-
-/* Take the nodes of v, unfolded, from what is left. Recursion: the reader bounds the depth. */
-static void count(const struct dcpk_value *v, size_t *left)
-{
-    if (v == NULL || *left == 0)
-        return;
-    *left -= 1;
-    if (v->kind == DCPK_V_TUPLE || v->kind == DCPK_V_LIST || v->kind == DCPK_V_SET) {
-        count_items(v->as.items, v->n, left);
-    } else if (v->kind == DCPK_V_DICT) {
-        count_pairs(v->as.pairs, v->n, left);
-    } else if (v->kind == DCPK_V_OBJECT) {
-        count(v->as.object->args, left);
-        count(v->as.object->state, left);
-        count_items(v->as.object->items, v->as.object->n_items, left);
-        count_pairs(v->as.object->pairs, v->as.object->n_pairs, left);
-    }
-}
-
-/* What our reader refuses and Python's json writes nevertheless: NULs, numbers that are none, and a
- * dict with the keys 1 and "1". */
+/* What our reader refuses and Python's json writes nevertheless: NULs, lone surrogates, numbers
+ * that are none, and a dict with the keys 1 and "1". */
 static bool is_pythons(const struct dcpk_error *err, const struct dcpk_bytes *text)
 {
     return strstr(err->text, " twice") != NULL || strstr(err->text, "a NUL in") != NULL ||
+           memmem(text->data, text->n_bytes, "\\ud", 3) != NULL ||
            memmem(text->data, text->n_bytes, "NaN", 3) != NULL ||
            memmem(text->data, text->n_bytes, "Infinity", 8) != NULL;
 }
 
-static void check(const struct dcpk_value *v)
+static void check(const struct dcpk_value *v, uint64_t unfolded)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes text = {0};
@@ -79,7 +47,8 @@ static void check(const struct dcpk_value *v)
 
     dcpk_json_out_init(&json, &text, 0);
     dcpk_value_to_json(v, &json);
-    if (dcpk_bytes_status(&text, &err) != DCPK_OK || json.depth != 0)
+    if (dcpk_bytes_status(&text, &err) != DCPK_OK || json.depth != 0 ||
+        text.n_bytes > MOST_BYTES * unfolded)
         abort();
     if (dcpk_json_parse((const char *)text.data, text.n_bytes, &doc, &err) != DCPK_OK &&
         !is_pythons(&err, &text))
@@ -94,14 +63,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     const struct dcpk_value *v;
-    size_t left = MAX_NODES;
+    uint64_t unfolded;
 
     if (arena == NULL)
         abort();
     if (dcpk_pickle_read(data, n_bytes, &options, arena, &v, &err) == DCPK_OK) {
-        count(v, &left);
-        if (left > 0)
-            check(v);
+        unfolded = dcpk_value_unfolded(v);
+        if (unfolded > dcpk_unfold_limit(n_bytes) || !dcpk_value_equal(v, v))
+            abort();
+        if (unfolded <= MAX_UNFOLDED)
+            check(v, unfolded);
     }
     dcpk_arena_free(arena);
     return 0;
