@@ -7,6 +7,7 @@
 #include "formats/archive/archive.h"
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
+#include "formats/dcp/item.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/torch_dist/torch_dist.h"
 #include "formats/zarr/zarr.h"
@@ -27,7 +28,10 @@ dcpk_run_open_file *const dcpk_archive_opener = dcpk_archive_open;
 dcpk_run_open_file *const dcpk_archive_opener = NULL;
 #endif
 
-const char *const dcpk_extras[] = {"run_config.yaml", "train_state.pt", "tokenizer", NULL};
+const struct dcpk_beside dcpk_extras[] = {{.name = "run_config.yaml"},
+                                          {"train_state.pt", dcpk_item_find_fault},
+                                          {.name = "tokenizer"},
+                                          {.name = NULL}};
 
 #ifdef DCPK_HAVE_YAML
 dcpk_read_args *const dcpk_yaml_args_reader = dcpk_bridge_read_args;

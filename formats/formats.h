@@ -4,6 +4,7 @@
 #ifndef DCPK_FORMATS_FORMATS_H
 #define DCPK_FORMATS_FORMATS_H
 
+#include "lib/ckpt/beside.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 
@@ -17,8 +18,8 @@ extern const char *const *const dcpk_formats_absent;
 extern dcpk_run_open_file *const dcpk_archive_opener;
 
 /* Files and folders that frameworks around Megatron keep beside a checkpoint's own
- * (formats/bridge/FORMAT.md); NULL-terminated. */
-extern const char *const dcpk_extras[];
+ * (formats/bridge/FORMAT.md); the last has no name. */
+extern const struct dcpk_beside dcpk_extras[];
 
 /* Reads args from YAML (formats/bridge/bridge.h); NULL when this build lacks libyaml. */
 typedef dcpk_status dcpk_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,

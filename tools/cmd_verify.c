@@ -2,10 +2,12 @@
 /* cmd_verify.c - dcpkit verify: is a checkpoint whole; is it a true conversion of another. */
 #include <inttypes.h>
 
+#include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/unknown.h"
+#include "lib/exec/extras.h"
 #include "lib/exec/prove.h"
 #include "lib/exec/ranks.h"
 #include "tools/args_from.h"
@@ -39,8 +41,10 @@ static void check_pickles(struct verify *v)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bar bar;
     const struct dcpk_progress progress = dcpk_bar_begin(&bar, "reading objects", &v->voice);
-    const dcpk_status st = dcpk_check_values(v->ckpt, v->ckpt->format->is_known, &progress, &err);
+    dcpk_status st = dcpk_check_values(v->ckpt, v->ckpt->format->is_known, &progress, &err);
 
+    if (st == DCPK_OK)
+        st = dcpk_extras_check(v->ckpt->store, dcpk_extras, &err);
     dcpk_bar_end(&bar);
     dcpk_checks_add(&v->checks, "pickles", st, &err,
                     "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);

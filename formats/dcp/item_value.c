@@ -6,8 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/dcp/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/ckpt/model.h"
+#include "lib/ckpt/unknown.h"
 
 #define MAX_VALUE_MEMBERS 65536u
 #define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */
@@ -356,6 +359,34 @@ dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct d
     if (st != DCPK_OK)
         tell_range(range, err);
     return st;
+}
+
+dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
+                                 const char **fault, struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = dcpk_item_whole(source);
+    const struct dcpk_value *value = NULL;
+    const char *module, *name;
+    bool found = false;
+    dcpk_status st = dcpk_item_read_outline(&range, arena, &value, err);
+
+    *fault = NULL;
+    if (st == DCPK_OK)
+        st = dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err);
+    if (st == DCPK_OK && !found)
+        return DCPK_OK;
+    if (st != DCPK_OK && !dcpk_status_is_content(st))
+        return st;
+    if (found)
+        *fault = dcpk_arena_printf(arena, err,
+                                   "holds '%s.%s', which Python would import or call on loading",
+                                   module, name);
+    else
+        *fault = dcpk_arena_strdup(arena, err->text, err);
+    if (*fault == NULL)
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take_record *take,

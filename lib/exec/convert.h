@@ -5,6 +5,7 @@
 #define DCPK_LIB_EXEC_CONVERT_H
 
 #include "lib/base/json.h"
+#include "lib/ckpt/beside.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
@@ -38,10 +39,9 @@ struct dcpk_convert_options {
                                       and run */
     struct dcpk_rule_options rules;
     unsigned flags;
-    struct dcpk_told told;         /* of the source */
-    const struct dcpk_value *args; /* of the source: its told_args */
-    const char *const
-        *extras; /* files and folders beside IN that go along; NULL-terminated; NULL: none */
+    struct dcpk_told told;                   /* of the source */
+    const struct dcpk_value *args;           /* of the source: its told_args */
+    const struct dcpk_beside *extras;        /* that go along; the last has no name; NULL: none */
     const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
     enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */

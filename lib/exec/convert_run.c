@@ -184,7 +184,7 @@ static dcpk_status finish(struct making *m, struct dcpk_error *err)
     dcpk_status st = DCPK_OK;
 
     if (leads(m) && c->options->extras != NULL)
-        st = dcpk_extras_copy(c->ckpt, c->options->extras, m->folder, err);
+        st = dcpk_extras_copy(c->out, c->options->extras, m->folder, err);
     if (leads(m) && st == DCPK_OK)
         st = dcpk_writing_finish(m->w, &c->stats, err);
     if (m->compares && st == DCPK_OK) {

@@ -57,6 +57,28 @@ static dcpk_status copy_folder(struct dcpk_checkpoint *ckpt, const char *name,
     return st;
 }
 
+/* Why the file `name` should not be loaded; *fault is NULL where it may be, or is none. */
+static dcpk_status look(struct dcpk_store *store, const struct dcpk_beside *beside,
+                        struct dcpk_arena *arena, const char **fault, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    struct dcpk_source *source;
+    dcpk_status st = DCPK_OK;
+
+    *fault = NULL;
+    if (beside->find_fault == NULL)
+        return DCPK_OK;
+    st = dcpk_store_look(store, beside->name, &kind, err);
+    if (st != DCPK_OK || kind != DCPK_PATH_FILE)
+        return st;
+    st = dcpk_store_find(store, beside->name, &source, err);
+    if (st == DCPK_OK)
+        st = beside->find_fault(source, arena, fault, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "looking into '%s'", beside->name);
+    return st;
+}
+
 /* A store of ranges, an archive, lists a folder by what is in it, but finds nothing of its name. */
 static dcpk_status copy_entry(struct dcpk_checkpoint *ckpt, const char *name,
                               struct dcpk_folder *folder, struct dcpk_error *err)
@@ -73,19 +95,51 @@ static dcpk_status copy_entry(struct dcpk_checkpoint *ckpt, const char *name,
     return st;
 }
 
-dcpk_status dcpk_extras_copy(struct dcpk_checkpoint *ckpt, const char *const *names,
+static bool is_among(char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+dcpk_status dcpk_extras_copy(struct dcpk_output *out, const struct dcpk_beside *beside,
                              struct dcpk_folder *folder, struct dcpk_error *err)
 {
+    struct dcpk_checkpoint *ckpt = out->source;
+    const char *fault;
     char **there;
     size_t n;
     dcpk_status st = dcpk_store_list(ckpt->store, &there, &n, err);
 
     if (st != DCPK_OK)
         return st;
-    for (; *names != NULL && st == DCPK_OK; names++)
-        for (size_t i = 0; i < n && st == DCPK_OK; i++)
-            if (strcmp(there[i], *names) == 0 && (i == 0 || strcmp(there[i - 1], *names) != 0))
-                st = copy_entry(ckpt, *names, folder, err);
+    for (; beside->name != NULL && st == DCPK_OK; beside++) {
+        if (!is_among(there, n, beside->name))
+            continue;
+        st = look(ckpt->store, beside, out->arena, &fault, err);
+        if (st == DCPK_OK && fault == NULL)
+            st = copy_entry(ckpt, beside->name, folder, err);
+        else if (st == DCPK_OK)
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, beside->name, "%s", fault);
+    }
     dcpk_free(there);
+    return st;
+}
+
+dcpk_status dcpk_extras_check(struct dcpk_store *store, const struct dcpk_beside *beside,
+                              struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    dcpk_status st = arena == NULL ? err->status : DCPK_OK;
+
+    for (; st == DCPK_OK && beside->name != NULL; beside++) {
+        const char *fault;
+
+        st = look(store, beside, arena, &fault, err);
+        if (st == DCPK_OK && fault != NULL)
+            st = dcpk_fail(err, DCPK_EFORMAT, "'%s': %s", beside->name, fault);
+    }
+    dcpk_arena_free(arena);
     return st;
 }

@@ -32,7 +32,7 @@ if [ -n "$yaml" ]; then
     echo "YAML" && same "$config"
     # What Bridge keeps beside it goes along; its configuration is found where it lies, if that is asked for.
     cp "$config" in/iter_0000004/run_config.yaml
-    echo state >in/iter_0000004/train_state.pt
+    cp "${BASH_SOURCE[0]%.sh}_common.pt" in/iter_0000004/train_state.pt # a dict that torch.save wrote
     mkdir in/iter_0000004/tokenizer && echo '{}' >in/iter_0000004/tokenizer/tokenizer.json
     refuses "no args, but a configuration" 3 "'run_config.yaml' of Megatron-Bridge lies beside it: --args-from in takes" \
         convert --to torch_dist in out
@@ -47,6 +47,12 @@ if [ -n "$yaml" ]; then
     for key in untie_embeddings_and_output_weights padded_vocab_size num_experts ddp_bucket_size lr ckpt_format train_iters activation_func _target_; do
         echo "$key $(print out args.$key 2>/dev/null)"
     done
+    # train_state.pt is a pickle that Bridge loads: one that calls something is left out by name, and verify tells.
+    cp -r in odd && printf 'no archive' >odd/iter_0000004/train_state.pt
+    convert --args-from odd --report odd.json --to torch_dist odd odd_out >said
+    [ -e odd_out/iter_0000004/train_state.pt ] && echo "train_state.pt that cannot be read goes along"
+    grep -A 1 'train_state.pt' said | head -n 2 || cat said
+    "$DCPKIT" verify odd >said || echo "verify: exit $?, $(grep -c "^pickles .*'train_state.pt'" said)"
     tar -cf in.tar in && convert --args-from in --to torch_dist in.tar new.tar >said && tar -tf new.tar | grep -c 'run_config\|train_state\|tokenizer.json'
 else
     echo "this build has no libyaml" && exit 77

@@ -401,6 +401,42 @@ static void refuses_what_torch_would_do_besides(void **state)
     }
 }
 
+/* A file that torch.load is given: nothing, what it would call, or why it cannot be read. */
+static void finds_the_fault_of_a_file(void **state)
+{
+    static const struct {
+        const char *label, *pickle, *fault;
+    } cases[] = {
+        {"a dict", "}U\4stepK\1s.", NULL},
+        {"a call", "}U\4stepcos\nsystem\n)Rs.", "holds 'os.system'"},
+        {"a call taken off again", "cos\nsystem\n)R0N.", "takes a object off the stack"},
+        {"a pickle that is cut", "}U\4step", "without STOP"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_bytes pickle = {.data = NULL}, archive = {.data = NULL};
+        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        const char *fault = "unset";
+        struct dcpk_source *source;
+        struct dcpk_store *store;
+
+        dcpk_bytes_text(&pickle, cases[i].pickle);
+        put_archive(&archive, &pickle, 0, NULL);
+        store = make_store(&archive, &source);
+        CHECK_OK(dcpk_item_find_fault(source, arena, &fault, &err), cases[i].label);
+        if (cases[i].fault == NULL)
+            CHECK(fault == NULL, cases[i].label);
+        else
+            CHECK(fault != NULL && strstr(fault, cases[i].fault) != NULL, cases[i].label);
+        dcpk_store_close(store);
+        dcpk_arena_free(arena);
+        dcpk_bytes_release(&pickle);
+        dcpk_bytes_release(&archive);
+    }
+}
+
 /* torch.load gives an archive with constants.pkl to TorchScript, which runs its code. */
 static void refuses_torchscript(void **state)
 {
@@ -703,6 +739,7 @@ int main(void)
         cmocka_unit_test(reads_odd_tensors_and_refuses_hostile_ones),
         cmocka_unit_test(refuses_what_torch_would_do_besides),
         cmocka_unit_test(refuses_torchscript),
+        cmocka_unit_test(finds_the_fault_of_a_file),
         cmocka_unit_test(refuses_odd_persistent_ids),
         cmocka_unit_test(minds_the_byte_order),
         cmocka_unit_test(fills_tensors_of_values),
