@@ -169,17 +169,53 @@ static dcpk_status allow_file(struct dcpk_sandbox *box, const char *path, struct
     return allow_target(box, path, err);
 }
 
-/* Make the folder around `path`, and see to it that it can be removed again. */
-static dcpk_status make_around(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+/* OUT of these makes no sense, which the command itself finds; false: the system refused. */
+static bool is_told_later(dcpk_status st)
 {
-    struct dcpk_error ignored = DCPK_ERROR_INIT; /* the command tries again, and tells */
-    char outer[PATH_MAX];
+    return st != DCPK_OK && st != DCPK_EIO && st != DCPK_ENOMEM;
+}
 
-    if (strlen(path) >= sizeof made.path)
+/*
+ * Where a conversion to `out` works: in the folder around made.path, which is "" when `out` makes
+ * no sense, or is not apart from `in`.
+ */
+static dcpk_status find_place(const char *in, const char *out, struct dcpk_error *err)
+{
+    char archive[DCPK_RUN_PATH_BYTES];
+    struct dcpk_run run = {0};
+    bool is_archive = false;
+    const char *inside = out;
+    struct stat info;
+    dcpk_status st;
+
+    if (dcpk_run_split(in, archive) != NULL)
+        in = archive;
+    if (stat(in, &info) != 0)
         return DCPK_OK;
-    memcpy(made.path, path, strlen(path) + 1);
-    (void)dcpk_parents_make(made.path, &made.n_parents, &ignored);
-    memcpy(outer, made.path, strlen(path) + 1);
+    st = dcpk_run_check_apart(in, out, err);
+    if (st == DCPK_OK)
+        st = dcpk_run_is_archive(out, &is_archive, err);
+    if (st == DCPK_OK && !is_archive) {
+        st = dcpk_run_target(out, 0, DCPK_TRACKER_SET, &run, err);
+        inside = st == DCPK_OK ? run.tracker : out;
+    }
+    if (st == DCPK_OK)
+        st = dcpk_folder_check_apart(inside, in, err);
+    if (st == DCPK_OK && strlen(inside) < sizeof made.path)
+        memcpy(made.path, inside, strlen(inside) + 1);
+    dcpk_run_release(&run);
+    return is_told_later(st) ? DCPK_OK : st;
+}
+
+/* Allow to write around made.path, and to remove what was made for it. */
+static dcpk_status allow_place(struct dcpk_sandbox *box, struct dcpk_error *err)
+{
+    char outer[PATH_MAX];
+    dcpk_status st = allow_around(box, made.path, CAN_WRITE, err);
+
+    if (st != DCPK_OK || made.n_parents == 0)
+        return st;
+    memcpy(outer, made.path, strlen(made.path) + 1);
     for (int i = 0; i <= made.n_parents; i++) {
         char *slash = strrchr(outer, '/');
 
@@ -188,39 +224,7 @@ static dcpk_status make_around(struct dcpk_sandbox *box, const char *path, struc
         else
             slash[slash == outer] = '\0';
     }
-    if (made.n_parents == 0)
-        return DCPK_OK;
     return dcpk_sandbox_allow(box, outer, DCPK_SANDBOX_REMOVE_FOLDER, err);
-}
-
-/* OUT, a run folder, an iteration's folder or an archive; in, which was named with it, is apart. */
-static dcpk_status allow_out(struct dcpk_sandbox *box, const char *in, const char *out,
-                             struct dcpk_error *err)
-{
-    struct dcpk_error ignored = DCPK_ERROR_INIT; /* what is wrong with OUT, the command finds too */
-    char archive[DCPK_RUN_PATH_BYTES];
-    struct dcpk_run run = {0};
-    bool is_archive = false;
-    const char *inside = out;
-    dcpk_status st = DCPK_OK;
-
-    if (dcpk_run_split(in, archive) != NULL)
-        in = archive;
-    if (dcpk_run_check_apart(in, out, &ignored) != DCPK_OK ||
-        dcpk_run_is_archive(out, &is_archive, &ignored) != DCPK_OK)
-        return DCPK_OK;
-    if (!is_archive) {
-        if (dcpk_run_target(out, 0, DCPK_TRACKER_SET, &run, &ignored) != DCPK_OK)
-            return DCPK_OK;
-        inside = run.tracker;
-    }
-    if (dcpk_folder_check_apart(inside, in, &ignored) == DCPK_OK) {
-        st = make_around(box, inside, err);
-        if (st == DCPK_OK)
-            st = allow_around(box, inside, CAN_WRITE, err);
-    }
-    dcpk_run_release(&run);
-    return st;
 }
 
 /* ---- the command line ---- */
@@ -273,12 +277,29 @@ static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_c
 
     if (st == DCPK_OK && n_args == 2 && cli->paths == 0)
         st = allow_checkpoint(box, cli, args[1], CAN_READ, err);
-    if (st == DCPK_OK && has_out && !is_dry)
-        st = allow_out(box, args[0], args[1], err);
+    if (st == DCPK_OK && made.path[0] != '\0')
+        st = allow_place(box, err);
     if (st == DCPK_OK && has_out) /* what is there is compared */
         st = dcpk_sandbox_allow(box, args[1], CAN_READ, err);
     if (st == DCPK_OK && has_out)
         st = allow_around(box, args[1], DCPK_SANDBOX_LIST, err);
+    return st;
+}
+
+/* Make OUT's folder: only what is there can be allowed. */
+static dcpk_status make_place(const struct dcpk_cli *cli, char **args, int n_args,
+                              struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) == 0 || n_args != 2 ||
+        (cli->is_dry != NULL && *cli->is_dry))
+        return DCPK_OK;
+    st = find_place(args[0], args[1], err);
+    if (st == DCPK_OK && made.path[0] != '\0')
+        st = dcpk_parents_make(made.path, &made.n_parents, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "making a place for '%s'", args[1]);
     return st;
 }
 
@@ -291,6 +312,10 @@ dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
     dcpk_status st = dcpk_sandbox_new(flags, &box, err);
 
     if (st == DCPK_OK && dcpk_sandbox_has_walls(box)) {
+        if (make_place(cli, args, n_args, err) != DCPK_OK) {
+            dcpk_sandbox_free(box);
+            return err->status;
+        }
         if (allow_system(box, err) || allow_options(box, cli, err) ||
             allow_arguments(box, cli, args, n_args, err))
             st = err->status;

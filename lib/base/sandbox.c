@@ -141,21 +141,27 @@ static dcpk_status sandbox_add_rule(const struct dcpk_sandbox *sandbox, int fd,
     return dcpk_fail_errno(err, errno, "adding a Landlock rule");
 }
 
-/*
- * *fd: what `name` in the folder of a descriptor leads to, links followed; -1 when it leads
- * nowhere, which whoever needs it will tell.
- */
+/* Is there nothing at a path, or nothing that we may see? Whoever needs it will tell. */
+static bool is_absent(int code)
+{
+    return code == ENOENT || code == ENOTDIR || code == EACCES || code == ELOOP ||
+           code == ENAMETOOLONG;
+}
+
+/* *fd: what `name` in the folder of a descriptor leads to, links followed; -1: it is absent. */
 static dcpk_status open_place(int folder_fd, const char *name, int *fd, struct stat *info,
                               struct dcpk_error *err)
 {
     *fd = openat(folder_fd, name, O_PATH | O_CLOEXEC);
-    if (*fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-        return dcpk_fail_errno(err, errno, "opening '%s'", name);
-    if (*fd >= 0 && fstat(*fd, info) != 0) {
+    if (*fd < 0 && is_absent(errno))
+        return DCPK_OK;
+    if (*fd >= 0 && fstat(*fd, info) == 0)
+        return DCPK_OK;
+    (void)dcpk_fail_errno(err, errno, "opening '%s'", name);
+    if (*fd >= 0)
         close(*fd);
-        *fd = -1;
-    }
-    return DCPK_OK;
+    *fd = -1;
+    return err->status;
 }
 
 dcpk_status dcpk_sandbox_allow(struct dcpk_sandbox *sandbox, const char *path, unsigned access,
@@ -193,16 +199,24 @@ struct walk {
     size_t n_linked;
 };
 
-/* Look into a folder, too; one that cannot be listed holds nothing that can be found. */
-static void walk_enter(struct walk *walk, int folder_fd, const char *name, unsigned n_below)
+/* Look into a folder, too. */
+static dcpk_status walk_enter(struct walk *walk, int folder_fd, const char *name, unsigned n_below,
+                              struct dcpk_error *err)
 {
     const int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir;
 
-    if (dir != NULL)
+    if (fd < 0 && is_absent(errno))
+        return DCPK_OK;
+    dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir != NULL) {
         walk->levels[walk->n_levels++] = (struct level){dir, n_below};
-    else if (fd >= 0)
+        return DCPK_OK;
+    }
+    (void)dcpk_fail_errno(err, errno, "opening folder '%s'", name);
+    if (fd >= 0)
         close(fd);
+    return err->status;
 }
 
 /* Remember a folder that a link leads to; false when it is not to be looked into. */
@@ -230,7 +244,7 @@ static dcpk_status walk_link(struct walk *walk, const struct dcpk_sandbox *sandb
     close(fd);
     if (st == DCPK_OK && S_ISDIR(info.st_mode) && walk->n_levels <= MAX_LEVELS &&
         walk_take(walk, &info))
-        walk_enter(walk, folder_fd, name, 0);
+        st = walk_enter(walk, folder_fd, name, 0, err);
     return st;
 }
 
@@ -255,7 +269,7 @@ dcpk_status dcpk_sandbox_allow_links(struct dcpk_sandbox *sandbox, const char *f
     walk = dcpk_alloc(sizeof *walk, err);
     if (walk == NULL)
         return err->status;
-    walk_enter(walk, AT_FDCWD, folder, n_levels < MAX_LEVELS ? n_levels : MAX_LEVELS - 1);
+    st = walk_enter(walk, AT_FDCWD, folder, n_levels < MAX_LEVELS ? n_levels : MAX_LEVELS - 1, err);
     while (walk->n_levels > 0) {
         const struct level top = walk->levels[walk->n_levels - 1];
         const struct dirent *entry = st == DCPK_OK ? readdir(top.dir) : NULL;
@@ -268,7 +282,7 @@ dcpk_status dcpk_sandbox_allow_links(struct dcpk_sandbox *sandbox, const char *f
         } else if (top.n_below > 0 && strcmp(entry->d_name, ".") != 0 &&
                    strcmp(entry->d_name, "..") != 0 &&
                    is_kind(dirfd(top.dir), entry, DT_DIR, S_IFDIR)) {
-            walk_enter(walk, dirfd(top.dir), entry->d_name, top.n_below - 1);
+            st = walk_enter(walk, dirfd(top.dir), entry->d_name, top.n_below - 1, err);
         }
     }
     dcpk_free(walk);

@@ -46,7 +46,7 @@ bool dcpk_sandbox_has_walls(const struct dcpk_sandbox *sandbox);
 
 /*
  * Add `path`, links resolved, with `access`; of a file only what applies to one. A path that is not
- * there or cannot be reached adds nothing. Errors: DCPK_EIO when the kernel takes no more.
+ * there or cannot be reached adds nothing. Errors: DCPK_EIO for other failures than these.
  */
 dcpk_status dcpk_sandbox_allow(struct dcpk_sandbox *sandbox, const char *path, unsigned access,
                                struct dcpk_error *err);
