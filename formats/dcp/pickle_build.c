@@ -6,6 +6,7 @@
 
 #include "formats/dcp/pickle_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/map.h"
 
 const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
 {
@@ -303,11 +304,23 @@ static dcpk_status check_name(const char *what, const char *text, size_t n, stru
     return DCPK_OK;
 }
 
+/* STACK_GLOBAL takes names out of the memo: five bytes that make the same one again and again,
+ * where the collector leaves them. */
+static struct dcpk_value **recent_global(struct dcpk_builder *b, struct span module,
+                                         struct span name)
+{
+    const uint64_t hash = dcpk_map_hash(module.text, module.n, 0);
+
+    return &b->recent_globals[dcpk_map_hash(name.text, name.n, hash) &
+                              (DCPK_PICKLE_RECENT_GLOBALS - 1)];
+}
+
 struct dcpk_value *dcpk_builder_global(struct dcpk_builder *b, const char *module,
                                        size_t module_bytes, const char *name, size_t name_bytes,
                                        struct dcpk_error *err)
 {
     struct span m = {module, module_bytes}, n = {name, name_bytes};
+    struct dcpk_value **slot;
     struct dcpk_global_node *g;
     char *text;
 
@@ -315,9 +328,13 @@ struct dcpk_value *dcpk_builder_global(struct dcpk_builder *b, const char *modul
     if (check_name("module", m.text, m.n, err) != DCPK_OK ||
         check_name("class or function", n.text, n.n, err) != DCPK_OK)
         return NULL;
+    slot = recent_global(b, m, n);
+    if (*slot != NULL && spells(m, (*slot)->as.global.module) && spells(n, (*slot)->as.global.name))
+        return *slot;
     g = dcpk_builder_make(b, DCPK_V_GLOBAL, sizeof *g + m.n + 1 + n.n + 1, err);
     if (g == NULL)
         return NULL;
+    *slot = &g->v;
     text = (char *)(g + 1);
     memcpy(text, m.text, m.n);
     memcpy(text + m.n + 1, n.text, n.n);

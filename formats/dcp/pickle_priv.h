@@ -7,10 +7,11 @@
 #include "formats/dcp/pickle.h"
 #include "lib/base/cursor.h"
 
-#define DCPK_PICKLE_RECENT_INTS 1024  /* a power of two */
-#define DCPK_PICKLE_MAX_NAME    255   /* bytes of a module or a name; longer ones occur nowhere */
-#define DCPK_PICKLE_MAX_DEPTH   60000 /* fits dcpk_node.height below the walk's mark */
-#define DCPK_NODE_FIXED         SIZE_MAX /* capacity of a SET that is frozen or shares its items */
+#define DCPK_PICKLE_RECENT_INTS    1024 /* a power of two */
+#define DCPK_PICKLE_RECENT_GLOBALS 64   /* a power of two */
+#define DCPK_PICKLE_MAX_NAME       255  /* bytes of a module or a name; longer ones occur nowhere */
+#define DCPK_PICKLE_MAX_DEPTH      60000    /* fits dcpk_node.height below the walk's mark */
+#define DCPK_NODE_FIXED            SIZE_MAX /* capacity of a SET that is frozen or shares its items */
 
 enum dcpk_node_flags {
     DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no
@@ -89,6 +90,7 @@ struct dcpk_builder {
     struct dcpk_value *none, *no, *yes, *empty_tuple; /* one node each, made when first needed */
     struct dcpk_value
         *recent_ints[DCPK_PICKLE_RECENT_INTS]; /* sizes and offsets repeat: share their nodes */
+    struct dcpk_value *recent_globals[DCPK_PICKLE_RECENT_GLOBALS]; /* likewise; never collected */
 };
 
 /* Values reach us through const arrays of dcpk_value; all of them are nodes of this builder (never

@@ -321,6 +321,19 @@ static void bombs_stay_small(void **state)
     dcpk_bytes_text(&p, "e.");
     CHECK_FAILS(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), DCPK_ERANGE, "unfolds",
                 "sets");
+    p.n_bytes = 0;
+    dcpk_bytes_text(&p, "](");
+    for (int k = 1; k <= 2; k++) { /* two names of 255 bytes, put together 200000 times */
+        dcpk_bytes_text(&p, "\x8c\xff");
+        for (int i = 0; i < 255; i++)
+            dcpk_bytes_u8(&p, (uint8_t)('a' + k));
+        dcpk_bytes_u8(&p, 'q');
+        dcpk_bytes_u8(&p, (uint8_t)k);
+    }
+    for (int i = 0; i < 200000; i++)
+        dcpk_bytes_text(&p, "h\x01h\x02\x93");
+    dcpk_bytes_text(&p, "e.");
+    CHECK_OK(dcpk_pickle_read(p.data, p.n_bytes, NULL, arena, &v, &err), "names");
     dcpk_bytes_release(&p);
     dcpk_arena_free(arena);
 }
