@@ -76,19 +76,48 @@ static const struct dcpk_value *dict_or_null(const struct dcpk_value *v)
     return v != NULL && v->kind == DCPK_V_DICT ? v : NULL;
 }
 
+#define SCANNED_ENTRIES 16 /* of a dict that is searched without a table */
+
+/* A dict's text keys -> their entries; stays empty for a small one. */
+static dcpk_status index_entries(const struct dcpk_value *dict, struct dcpk_map *index,
+                                 struct dcpk_error *err)
+{
+    for (size_t i = 0; dict->n > SCANNED_ENTRIES && i < dict->n; i++) {
+        const struct dcpk_value *key = dict->as.pairs[i].key;
+        bool existed;
+        uint64_t found;
+
+        if (key->kind == DCPK_V_STR &&
+            dcpk_map_put(index, key->as.str, key->n, i, &existed, &found, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static const struct dcpk_value *find_entry(const struct dcpk_value *dict,
+                                           const struct dcpk_map *index, const char *key)
+{
+    uint64_t found;
+
+    if (dict->n <= SCANNED_ENTRIES)
+        return dcpk_value_get(dict, key);
+    return dcpk_map_get(index, key, strlen(key), &found) ? dict->as.pairs[found].value : NULL;
+}
+
 /* The entries of `from` that are to be compared: all of A's, those of B that A lacks. */
 static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
                                    const struct dcpk_value *a, const struct dcpk_value *b,
                                    bool from_a, dcpk_weigh *weigh, dcpk_values_equal *equal,
                                    struct dcpk_error *err)
 {
-    const struct dcpk_value *from = from_a ? a : b;
-    dcpk_status st = DCPK_OK;
+    const struct dcpk_value *from = from_a ? a : b, *to = from_a ? b : a;
+    struct dcpk_map index = {0};
+    dcpk_status st = index_entries(to, &index, err);
 
-    for (size_t i = 0; from != NULL && i < from->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < from->n && st == DCPK_OK; i++) {
         const char *key = dcpk_value_as_str(from->as.pairs[i].key);
         const struct dcpk_value *mine = from->as.pairs[i].value;
-        const struct dcpk_value *other = key == NULL ? NULL : dcpk_value_get(from_a ? b : a, key);
+        const struct dcpk_value *other = key == NULL ? NULL : find_entry(to, &index, key);
         char name[512];
 
         if (key == NULL || (!from_a && other != NULL))
@@ -97,6 +126,7 @@ static dcpk_status compare_entries(struct dcpk_comparing *c, const char *prefix,
         st = dcpk_comparing_value(c, name, from_a ? mine : NULL, from_a ? other : mine,
                                   weigh == NULL ? DCPK_COUNTS : weigh(c, key, mine), equal, err);
     }
+    dcpk_map_release(&index);
     return st;
 }
 
