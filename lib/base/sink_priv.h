@@ -42,6 +42,9 @@ struct dcpk_sink {
     char path[]; /* for messages */
 };
 
+/* Owned copy of the first n bytes of a text with a suffix; NULL with err set. */
+char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err);
+
 /* Check "name" or "folder/name" and make the folder. */
 dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
                                    struct dcpk_error *err);
