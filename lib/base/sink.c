@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,23 +29,46 @@ char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk
     return joined;
 }
 
-dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
+const char *dcpk_name_last(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    const size_t n = slash == NULL ? 0 : (size_t)(slash - path) + 1;
-    char *parent = n == 0 ? dcpk_name_join(".", 1, "", err) : dcpk_name_join(path, n, "", err);
-    dcpk_status st = DCPK_OK;
+
+    return slash == NULL ? path : slash + 1;
+}
+
+/* A descriptor of the folder around `path`, -1 with err set. */
+static int open_parent(const char *path, struct dcpk_error *err)
+{
+    const size_t n = (size_t)(dcpk_name_last(path) - path);
+    char *parent = dcpk_name_join(n == 0 ? "." : path, n == 0 ? 1 : n, "", err);
     int fd;
 
     if (parent == NULL)
-        return err->status;
+        return -1;
     fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || dcpk_sync_folder(fd) != 0)
-        st = dcpk_fail_errno(err, errno, "syncing folder '%s'", parent);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        dcpk_fail_errno(err, errno, "opening folder '%s'", parent);
     dcpk_free(parent);
+    return fd;
+}
+
+dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
+{
+    const int fd = open_parent(path, err);
+    dcpk_status st = DCPK_OK;
+
+    if (fd < 0)
+        return err->status;
+    if (dcpk_sync_folder(fd) != 0)
+        st = dcpk_fail_errno(err, errno, "syncing the folder of '%s'", path);
+    close(fd);
     return st;
+}
+
+dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    folder->parent_fd = open_parent(folder->path, err);
+    return folder->parent_fd < 0 ? err->status : DCPK_OK;
 }
 
 dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err)
@@ -57,25 +79,6 @@ dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err
         return err->status;
     *found = there.kind != DCPK_PATH_NOTHING;
     return DCPK_OK;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    (void)info;
-    (void)kind;
-    (void)walk;
-    return remove(path);
-}
-
-dcpk_status dcpk_remove_tree(const char *path, struct dcpk_error *err)
-{
-    bool found;
-
-    if (dcpk_path_find(path, &found, err) != DCPK_OK)
-        return err->status;
-    if (!found || nftw(path, remove_entry, DCPK_WALK_FDS, FTW_DEPTH | FTW_PHYS) == 0)
-        return DCPK_OK;
-    return dcpk_fail_errno(err, errno, "deleting '%s'", path);
 }
 
 dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err)
@@ -119,6 +122,9 @@ void dcpk_folder_free(struct dcpk_folder *folder)
         close(folder->journal_fd);
     if (folder->dir_fd >= 0)
         close(folder->dir_fd);
+    if (folder->parent_fd >= 0)
+        close(folder->parent_fd);
+    dcpk_written_clear(folder);
     dcpk_free(folder->path);
     dcpk_free(folder->partial);
     dcpk_free(folder->old);
@@ -138,7 +144,7 @@ struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcp
     while (n > 1 && path[n - 1] == '/')
         n--;
     pthread_mutex_init(&folder->mutex, NULL);
-    folder->dir_fd = folder->journal_fd = -1;
+    folder->parent_fd = folder->dir_fd = folder->deep_fd = folder->journal_fd = -1;
     folder->flags = flags;
     folder->path = dcpk_name_join(path, n, "", err);
     folder->partial =
@@ -154,16 +160,15 @@ struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcp
 /* ".", ".." and "/" have no name that a neighbour's could be built from. */
 static bool has_own_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const char *last = slash == NULL ? path : slash + 1;
+    const char *last = dcpk_name_last(path);
 
     return last[0] != '\0' && strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
 }
 
-/* Is nothing in the way, or may it be replaced? */
+/* Is nothing in the way of the output, or may it be replaced? */
 static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    bool output, partial, old;
+    bool output, old;
 
     if (folder->flags & DCPK_FOLDER_REPLACE)
         return DCPK_OK;
@@ -177,7 +182,20 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
                          "'%s' is what a killed run was replacing; move it back, or --force "
                          "replaces it",
                          folder->old);
-    if ((folder->flags & DCPK_FOLDER_RESUME) != 0)
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EUSAGE, "another process has written '%s' meanwhile", folder->path);
+}
+
+/* Is no other run's partial folder in the way? */
+static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    bool partial;
+
+    if (folder->flags & (DCPK_FOLDER_REPLACE | DCPK_FOLDER_RESUME))
         return DCPK_OK;
     if (dcpk_partial_sweep(folder, &partial, err) != DCPK_OK)
         return err->status;
@@ -198,6 +216,10 @@ static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
 
     if (st == DCPK_OK)
         st = dcpk_parents_make(folder->path, &folder->n_parents, err);
+    if (st == DCPK_OK)
+        st = dcpk_folder_open_parent(folder, err);
+    if (st == DCPK_OK)
+        st = check_partial(folder, err);
     return st == DCPK_OK ? dcpk_partial_begin(folder, err) : st;
 }
 
@@ -238,13 +260,8 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
 
     if (folder == NULL)
         return;
-    if (!folder->published && !folder->is_kept && !folder->is_joined &&
-        (folder->flags & DCPK_FOLDER_COMPARE) == 0) {
-        /* a file that is deleted while it is open stays in its folder on NFS, and the folder too */
-        if (folder->journal_fd >= 0)
-            close(folder->journal_fd);
-        folder->journal_fd = -1;
-        (void)dcpk_remove_tree(folder->partial, &ignored); /* what stays is called partial */
+    if (!folder->published && !folder->is_kept && folder->parent_fd >= 0) {
+        (void)dcpk_partial_delete(folder, &ignored); /* what stays is called partial */
         dcpk_parents_remove(folder->path, folder->n_parents);
     }
     dcpk_folder_free(folder);

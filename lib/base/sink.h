@@ -33,8 +33,9 @@ enum dcpk_folder_flags {
     DCPK_FOLDER_TAR = 2,    /* <path> is a tar archive, files are its members (lib/base/tar.h), none
                                of them links; no journal */
     DCPK_FOLDER_RESUME = 4, /* go on with a partial folder that has something in its journal; any
-                               other one, and a partial archive, is emptied. Files that are there
-                               are opened by dcpk_folder_create, with what is in them */
+                               other one, and a partial archive, is emptied. Of what is there the
+                               caller takes what it knows (dcpk_folder_take), and has the rest
+                               deleted (dcpk_folder_settle) before it makes a file */
     DCPK_FOLDER_SHARED = 8, /* other processes join it and make files in it too: one that is there
                                already is opened. Not for archives */
     DCPK_FOLDER_MANY = 16,  /* of many small files: where the system can tell that it worked they
@@ -47,16 +48,19 @@ enum dcpk_folder_flags {
 /*
  * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force),
  * when a partial folder is in the way without that and DCPK_FOLDER_RESUME (one that holds nothing
- * but a journal and that nobody works in, as its locks tell, is deleted), or when another process
- * works in it; DCPK_EIO for permission, no space, a missing file system.
+ * but a journal and that nobody works in, as its locks tell, is deleted), when another process
+ * works in it or makes the output meanwhile, or when it, its journal or archive is a link or
+ * another user's (with DCPK_FOLDER_REPLACE that gives way); DCPK_EIO for permission, no space, a
+ * missing file system.
  */
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err);
 
 /*
  * Begin with the folder or archive that is at <path> already: nothing is written to it; what the
- * calls below are given to write is compared with what is there, and publishing ends that. Files
- * that none of them names may be there too. flags: DCPK_FOLDER_TAR or 0. Errors of this and of
+ * calls below are given to write is compared with what is there, and publishing ends that (a
+ * journal that a killed run left in it is deleted then). Files that none of them names may be there
+ * too. flags: DCPK_FOLDER_TAR or 0. Errors of this and of
  * those calls: DCPK_EUSAGE naming the first byte that differs, or the file that is missing or has
  * another length; DCPK_EIO. Not to be cleared, marked or resumed (asserted).
  */
@@ -86,12 +90,18 @@ dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *er
 dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, double wait_seconds,
                              struct dcpk_folder **folder, struct dcpk_error *err);
 
-/* A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
- * folder, "folder/name", which is made as needed. Thread-safe, as are the two behind it. */
+/*
+ * A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
+ * folder, "folder/name", which is made as needed; not the journal's. No link is followed, neither
+ * of a file nor of a folder. It is made anew, but in a shared folder, where another process may
+ * have made it. Thread-safe, as are the two behind it. Errors: DCPK_EFORMAT for such a name;
+ * DCPK_EIO, also when what is there is no plain file of this user under this name alone.
+ */
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
-/* The same file again, after it was closed. */
+/* The same file again, after it was closed, or one that was taken. Errors: DCPK_EIO, also when
+ * another one stands there. */
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
 /*
@@ -113,9 +123,13 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
 /* Names are from now on in this folder of the archive. Once, of archives only (asserted). */
 dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner,
                               struct dcpk_error *err);
-/* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason. */
+/* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason, or
+ * says that another program has cut the file short. */
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err);
+/* Read what was written there; thread-safe. Errors: DCPK_EIO. */
+dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,
+                           size_t n_bytes, struct dcpk_error *err);
 /* Sync what was written so far; the file stays open. Thread-safe. Of DCPK_FOLDER_MANY: nothing to
  * do, as in dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
@@ -168,19 +182,32 @@ dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offse
                                       const void *data, size_t n_bytes, struct dcpk_error *err);
 /* Is there a plain file of that name, n_bytes long? */
 bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes);
-/* Delete a file that an earlier run left; none of that name is fine. */
-dcpk_status dcpk_folder_remove(struct dcpk_folder *folder, const char *name,
-                               struct dcpk_error *err);
+/*
+ * A file that is there, by an earlier run or by another process of a shared folder, belongs to the
+ * output from now on, as those that are made. *taken: it is a plain file of this user's, under this
+ * name alone, n_bytes long. Thread-safe. Errors: DCPK_ENOMEM; DCPK_EFORMAT as dcpk_folder_create.
+ */
+dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                             bool *taken, struct dcpk_error *err);
+/*
+ * Delete what is in the folder besides the journal and the files that were made or taken, and see
+ * that these are what they were then, by device, inode and length. Publishing does that as well.
+ * Nothing to do for an archive, or one that is compared. Errors: DCPK_EIO naming the file that
+ * another program has deleted, replaced or changed.
+ */
+dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Begin anew: delete all that is in the folder, and empty its journal. */
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Let the partial folder stay when it is abandoned, as one that was resumed does in any case.
- * Returns false when that is of no use: the journal is gone. */
+ * Returns false when that is of no use: it is published, or not at its place. */
 bool dcpk_folder_keep(struct dcpk_folder *folder);
 
 /*
- * Sync the folder, rename it into place, sync its parent. What is replaced is never missing: the
+ * Settle and sync the folder, rename it into place, sync its parent, then delete the journal: until
+ * the folder is in its place it can be kept and resumed. What is replaced is never missing: the
  * two folders change places at once where the file system can (RENAME_EXCHANGE). Frees folder on
- * success only.
+ * success only. Errors: DCPK_EUSAGE when another process has made the output meanwhile; those of
+ * dcpk_folder_settle; DCPK_EIO.
  */
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Delete what was written, unless it is kept, and free; NULL is a no-op. */

@@ -84,12 +84,20 @@ dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *n
     return err->status;
 }
 
+/* A run that was killed between its last rename and the end has left its journal in the output. */
+static dcpk_status remove_journal(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (unlinkat(folder->dir_fd, DCPK_JOURNAL_NAME, 0) == 0 || errno == ENOENT)
+        return DCPK_OK;
+    return dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_JOURNAL_NAME "'", folder->path);
+}
+
 dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct stat info;
 
     if ((folder->flags & DCPK_FOLDER_TAR) == 0)
-        return DCPK_OK;
+        return remove_journal(folder, err);
     if (fstat(folder->dir_fd, &info) != 0)
         return dcpk_fail_errno(err, errno, "opening '%s'", folder->path);
     if ((uint64_t)info.st_size == dcpk_tar_end_bytes(folder))

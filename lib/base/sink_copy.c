@@ -72,22 +72,12 @@ static dcpk_status copy_buffered(struct dcpk_source *source, struct dcpk_sink *s
     return st;
 }
 
-/* What an earlier run left under the name goes, and is not written to: it may be a link to the
- * source. */
-static dcpk_status remove_earlier(struct dcpk_folder *folder, const char *name,
-                                  struct dcpk_error *err)
-{
-    return folder->is_resumed ? dcpk_folder_remove(folder, name, err) : DCPK_OK;
-}
-
 dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, struct dcpk_error *err)
 {
     struct dcpk_sink *sink = NULL;
-    dcpk_status st = remove_earlier(folder, name, err);
+    dcpk_status st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
     if (st != DCPK_OK)
         return st;
     st = copy_buffered(source, sink, sink->is_compared ? 0 : copy_in_kernel(source, sink), err);
@@ -108,23 +98,40 @@ static bool is_linked(const struct dcpk_folder *folder, const char *name,
            a.st_ino == b.st_ino;
 }
 
+/* Make the link, where that can be done. Under the lock. */
+static dcpk_status make_link(struct dcpk_folder *folder, const char *name,
+                             const struct dcpk_source *source, bool *linked, struct dcpk_error *err)
+{
+    const char *last;
+    struct stat info;
+    int fd;
+
+    if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
+        return err->status;
+    *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&
+              linkat(source->store->fd, source->name, fd, last, AT_SYMLINK_FOLLOW) == 0;
+    if (!*linked)
+        return DCPK_OK;
+    if (fstatat(fd, last, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return dcpk_fail_errno(err, errno, "linking '%s/%s'", folder->path, name);
+    return dcpk_written_put(folder, name, &info, (uint64_t)info.st_size, err);
+}
+
 dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, bool *linked, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_folder_make_inner(folder, name, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = remove_earlier(folder, name, err);
-    if (st != DCPK_OK)
+    if ((folder->flags & DCPK_FOLDER_COMPARE) != 0) {
+        *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&
+                  is_linked(folder, name, source);
+    } else {
+        pthread_mutex_lock(&folder->mutex);
+        st = make_link(folder, name, source, linked, err);
+        pthread_mutex_unlock(&folder->mutex);
+    }
+    if (st != DCPK_OK || *linked)
         return st;
-    *linked = false;
-    if ((folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source))
-        *linked = (folder->flags & DCPK_FOLDER_COMPARE) != 0
-                      ? is_linked(folder, name, source)
-                      : linkat(source->store->fd, source->name, folder->dir_fd, name,
-                               AT_SYMLINK_FOLLOW) == 0;
-    if (*linked)
-        return DCPK_OK;
     /* Another file system, one without links, too many of them, an archive; what is wrong beyond
      * that shows in copying. */
     return dcpk_folder_copy(folder, name, source, err);

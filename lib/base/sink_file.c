@@ -42,39 +42,6 @@ int dcpk_sink_preallocate(int fd, uint64_t at, uint64_t n_bytes)
     return rc;
 }
 
-/* Are the first n bytes of `name` the name of an entry of a folder? */
-static bool is_plain_part(const char *name, size_t n)
-{
-    return n > 0 && memchr(name, '/', n) == NULL && (n > 2 || memcmp(name, "..", n) != 0);
-}
-
-static bool is_plain_name(const char *name)
-{
-    return is_plain_part(name, strlen(name));
-}
-
-dcpk_status dcpk_folder_make_inner(struct dcpk_folder *folder, const char *name,
-                                   struct dcpk_error *err)
-{
-    const char *slash = strchr(name, '/'), *last = slash == NULL ? name : slash + 1;
-    const size_t n = slash == NULL ? 0 : (size_t)(slash - name);
-    dcpk_status st = DCPK_OK;
-    char *inner;
-
-    if (!is_plain_name(last) || (slash != NULL && !is_plain_part(name, n)))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
-    if (slash == NULL || (folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
-        return DCPK_OK;
-    inner = dcpk_name_join(name, n, "", err);
-    if (inner == NULL)
-        return err->status;
-    if (mkdirat(folder->dir_fd, inner, 0777) != 0 && errno != EEXIST)
-        st = dcpk_fail_errno(err, errno, "making folder '%s/%s'", folder->path, inner);
-    folder->has_folders = true;
-    dcpk_free(inner);
-    return st;
-}
-
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
                                 size_t n, struct dcpk_error *err)
 {
@@ -114,45 +81,83 @@ static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *
 static dcpk_status open_member(struct dcpk_folder *folder, const char *name, struct dcpk_sink *sink,
                                struct dcpk_error *err)
 {
+    const char *last;
+    int fd;
+
+    if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
+        return err->status;
     sink->fd = folder->dir_fd;
     sink->is_member = sink->syncs_later = true; /* once, when the archive is published */
     return dcpk_tar_place(folder, name, sink->n_bytes, &sink->base_bytes, err);
 }
 
-/* Give a file its room: one that an earlier run left may be too long. Returns 0, or -1 with errno.
- */
-static int give_room(const struct dcpk_folder *folder, const struct dcpk_sink *sink)
+/* Is the file that was opened the one that was made, or one that may be written to? */
+static dcpk_status check_opened(const struct dcpk_folder *folder, const char *name, int how,
+                                const struct dcpk_sink *sink, const struct stat *info,
+                                struct dcpk_error *err)
 {
-    struct stat info;
+    const struct dcpk_written_file *file = dcpk_written_find(folder, name);
 
-    if (folder->is_resumed &&
-        (fstat(sink->fd, &info) != 0 || ((uint64_t)info.st_size > sink->n_bytes &&
-                                         ftruncate(sink->fd, (off_t)sink->n_bytes) != 0)))
-        return -1;
-    return dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes);
+    if (how & O_EXCL)
+        return DCPK_OK; /* nobody else had it */
+    if (!dcpk_is_own_file(folder, info) ||
+        (file != NULL && (file->dev != info->st_dev || file->ino != info->st_ino)))
+        return dcpk_fail(err, DCPK_EIO,
+                         "'%s' is not the file that was written: another program has put something "
+                         "else there",
+                         sink->path);
+    if (how == 0 && (uint64_t)info->st_size != sink->n_bytes)
+        return dcpk_fail(err, DCPK_EIO, "'%s' has %" PRIu64 " bytes, not %" PRIu64, sink->path,
+                         (uint64_t)info->st_size, sink->n_bytes);
+    return DCPK_OK;
 }
 
-/* Open a file of the folder, with the flags `how`. */
+/* Give a file that was opened its room, and keep in mind which one it is. */
+static dcpk_status take_opened(struct dcpk_folder *folder, const char *name, int how,
+                               struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    struct stat info;
+    dcpk_status st;
+
+    if (fstat(sink->fd, &info) != 0)
+        return dcpk_fail_errno(err, errno, "opening file '%s'", sink->path);
+    st = check_opened(folder, name, how, sink, &info, err);
+    if (st != DCPK_OK)
+        return st;
+    if (how != 0 && dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes) != 0)
+        return dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", sink->path,
+                               sink->n_bytes);
+    return dcpk_written_put(folder, name, &info, sink->n_bytes, err);
+}
+
+/* Open a file of the folder, with the flags `how`. O_NONBLOCK: a pipe that is there waits for no
+ * one at its other end. */
 static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
+    const char *last;
+    int fd;
+
     if (sink->is_compared)
         return dcpk_sink_open_there(folder, name, sink, err);
+    if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
+        return err->status;
     sink->syncs_later = folder->syncs_at_once;
-    sink->fd = openat(folder->dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how, 0666);
+    sink->fd = openat(
+        fd, last,
+        O_RDWR | O_NOFOLLOW | O_CLOEXEC | how | (how & O_EXCL ? 0 : O_NONBLOCK | O_NOCTTY), 0666);
     if (sink->fd < 0)
         return dcpk_fail_errno(err, errno, "%s file '%s'", how == 0 ? "opening" : "making",
                                sink->path);
-    if (how == 0 || give_room(folder, sink) == 0)
+    if (take_opened(folder, name, how, sink, err) == DCPK_OK)
         return DCPK_OK;
-    dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", sink->path, sink->n_bytes);
     close(sink->fd);
     if (how & O_EXCL)
-        (void)unlinkat(folder->dir_fd, name, 0); /* the folder's end would delete it as well */
+        (void)unlinkat(fd, last, 0); /* the folder's end would delete it as well */
     return err->status;
 }
 
-/* how: O_CREAT, with O_EXCL or not, and its folder as needed; 0 for a file that is there. */
+/* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. */
 static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                              int how, struct dcpk_sink **sink, struct dcpk_error *err)
 {
@@ -162,10 +167,10 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
     if (s == NULL)
         return err->status;
     pthread_mutex_lock(&folder->mutex);
-    st = how == 0 ? DCPK_OK : dcpk_folder_make_inner(folder, name, err);
-    if (st == DCPK_OK)
-        st = folder->flags & DCPK_FOLDER_TAR ? open_member(folder, name, s, err)
-                                             : open_file(folder, name, how, s, err);
+    if (folder->flags & DCPK_FOLDER_TAR)
+        st = open_member(folder, name, s, err);
+    else
+        st = open_file(folder, name, how, s, err);
     pthread_mutex_unlock(&folder->mutex);
     if (st == DCPK_OK)
         *sink = s;
@@ -177,7 +182,7 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err)
 {
-    const bool may_be_there = folder->is_resumed || (folder->flags & DCPK_FOLDER_SHARED);
+    const bool may_be_there = folder->flags & DCPK_FOLDER_SHARED;
 
     return open_sink(folder, name, n_bytes, may_be_there ? O_CREAT : O_CREAT | O_EXCL, sink, err);
 }
@@ -204,6 +209,25 @@ dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *na
     return st;
 }
 
+/* Of a plain name. Under the lock. */
+static dcpk_status rename_written(struct dcpk_folder *folder, const char *from, const char *to,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_written_file *file = dcpk_written_find(folder, from);
+    struct stat info = {0};
+    uint64_t n_bytes;
+
+    if (renameat(folder->dir_fd, from, folder->dir_fd, to) != 0)
+        return dcpk_fail_errno(err, errno, "naming file '%s/%s'", folder->path, to);
+    if (file == NULL)
+        return DCPK_OK; /* of a folder that another process has begun */
+    file->is_gone = true;
+    info.st_dev = file->dev;
+    info.st_ino = file->ino;
+    n_bytes = file->n_bytes;
+    return dcpk_written_put(folder, to, &info, n_bytes, err);
+}
+
 dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
@@ -214,18 +238,73 @@ dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struc
     hidden = dcpk_name_join(name, strlen(name), TMP_SUFFIX, err);
     if (hidden == NULL)
         return err->status;
-    if (renameat(folder->dir_fd, hidden, folder->dir_fd, name) != 0)
-        st = dcpk_fail_errno(err, errno, "naming file '%s/%s'", folder->path, name);
+    pthread_mutex_lock(&folder->mutex);
+    st = rename_written(folder, hidden, name, err);
+    pthread_mutex_unlock(&folder->mutex);
     dcpk_free(hidden);
     return st;
+}
+
+/*
+ * Is the file still as long as it was made? What another program has cut off would come back as
+ * zeros when the bytes behind it are written, and nobody would see it. Only the length is asked
+ * for: NFS writes back what is not on the server when it is asked for times.
+ */
+static dcpk_status check_length(const struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    const uint64_t end_bytes = sink->base_bytes + sink->n_bytes;
+    struct statx info;
+
+    if (statx(sink->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE, &info) != 0)
+        return dcpk_fail_errno(err, errno, "writing '%s'", sink->path);
+    if (info.stx_size >= end_bytes)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EIO,
+                     "'%s' was cut to %" PRIu64 " bytes by another program while it was written",
+                     sink->path, (uint64_t)info.stx_size);
 }
 
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err)
 {
+    const uint8_t *bytes = data;
+    uint64_t at = sink->base_bytes + offset_bytes;
+    dcpk_status st = DCPK_OK;
+
     assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
-    return (sink->is_compared ? dcpk_sink_compare : dcpk_sink_write_all)(
-        sink->fd, sink->path, sink->base_bytes + offset_bytes, data, n_bytes, err);
+    if (sink->is_compared)
+        return dcpk_sink_compare(sink->fd, sink->path, at, bytes, n_bytes, err);
+    for (size_t part; n_bytes > 0 && st == DCPK_OK; n_bytes -= part, at += part) {
+        part = n_bytes < MAX_WRITE_BYTES ? n_bytes : MAX_WRITE_BYTES;
+        st = check_length(sink, err);
+        if (st == DCPK_OK)
+            st = dcpk_sink_write_all(sink->fd, sink->path, at, bytes, part, err);
+        bytes += part;
+    }
+    return st;
+}
+
+dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,
+                           size_t n_bytes, struct dcpk_error *err)
+{
+    uint8_t *bytes = data;
+    uint64_t at = sink->base_bytes + offset_bytes;
+
+    while (n_bytes > 0) {
+        const ssize_t got = pread(sink->fd, bytes, n_bytes, (off_t)at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return dcpk_fail_errno(err, errno, "reading %zu bytes at byte %" PRIu64 " of '%s'",
+                                   n_bytes, at, sink->path);
+        if (got == 0)
+            return dcpk_fail(err, DCPK_EIO, "'%s' ends at byte %" PRIu64, sink->path, at);
+        bytes += got;
+        at += (uint64_t)got;
+        n_bytes -= (size_t)got;
+    }
+    return DCPK_OK;
 }
 
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes)
@@ -286,6 +365,36 @@ void dcpk_sink_abandon(struct dcpk_sink *sink)
     if (!sink->is_member)
         close(sink->fd);
     dcpk_free(sink);
+}
+
+dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                             bool *taken, struct dcpk_error *err)
+{
+    const char *last;
+    struct stat info;
+    dcpk_status st = DCPK_OK;
+    int fd;
+
+    *taken = true;
+    if ((folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
+        return DCPK_OK;
+    pthread_mutex_lock(&folder->mutex);
+    if (dcpk_written_find(folder, name) != NULL)
+        goto out;
+    fd = dcpk_folder_find_inner(folder, name, &last);
+    if (fd >= 0) /* opened, not only looked at: NFS asks the server then */
+        fd = openat(fd, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    *taken = fd >= 0 && fstat(fd, &info) == 0 && dcpk_is_own_file(folder, &info) &&
+             (uint64_t)info.st_size == n_bytes;
+    if (fd >= 0)
+        close(fd);
+    if (*taken)
+        st = dcpk_folder_enter_inner(folder, name, &fd, &last, err);
+    if (*taken && st == DCPK_OK)
+        st = dcpk_written_put(folder, name, &info, n_bytes, err);
+out:
+    pthread_mutex_unlock(&folder->mutex);
+    return st;
 }
 
 dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data,

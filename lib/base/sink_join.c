@@ -23,7 +23,13 @@ dcpk_status dcpk_folder_mark(struct dcpk_folder *folder, uint64_t *mark, struct 
 
 dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    return dcpk_folder_remove(folder, MARK_NAME, err);
+    struct dcpk_written_file *file = dcpk_written_find(folder, MARK_NAME);
+
+    if (file != NULL)
+        file->is_gone = true;
+    if (unlinkat(folder->dir_fd, MARK_NAME, 0) != 0 && errno != ENOENT)
+        return dcpk_fail_errno(err, errno, "deleting '%s/" MARK_NAME "'", folder->partial);
+    return DCPK_OK;
 }
 
 void dcpk_partial_clean(struct dcpk_folder *folder)
@@ -69,13 +75,16 @@ static int look_for_mark(const struct dcpk_folder *folder, uint64_t mark)
 /* Open the partial folder if it is to be seen and has the mark. Returns 0, or -1 with errno. */
 static int try_join(struct dcpk_folder *folder, uint64_t mark)
 {
+    struct stat info;
     int code;
 
     folder->dir_fd = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder->dir_fd < 0)
         return -1;
-    if (look_for_mark(folder, mark) == 0)
+    if (fstat(folder->dir_fd, &info) == 0 && look_for_mark(folder, mark) == 0) {
+        folder->owner = info.st_uid;
         return 0;
+    }
     code = errno;
     close(folder->dir_fd);
     folder->dir_fd = -1;

@@ -12,11 +12,16 @@
 
 #define READS_BACK (DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY)
 
+bool dcpk_conversion_reads_back(const struct dcpk_conversion *c)
+{
+    return (c->options->flags & READS_BACK) != 0;
+}
+
 dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const unsigned flags = c->options->flags;
 
-    if ((flags & READS_BACK) != 0 && c->target.is_archive)
+    if (dcpk_conversion_reads_back(c) && c->target.is_archive)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--verify, --hashes and --integrity read the written folder, but '%s' is "
                          "an archive: write a folder and pack that, or verify the archive after",
@@ -105,7 +110,7 @@ dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder 
     struct dcpk_exec *exec = NULL;
     dcpk_status st;
 
-    if ((flags & READS_BACK) == 0)
+    if (!dcpk_conversion_reads_back(c))
         return DCPK_OK;
     st = reopen(c, folder, &ours, err);
     if (st == DCPK_OK)

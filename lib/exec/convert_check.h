@@ -12,6 +12,9 @@
  */
 dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dcpk_error *err);
 
+/* Do the flags ask for something that reads the output back? */
+bool dcpk_conversion_reads_back(const struct dcpk_conversion *c);
+
 /*
  * Open the folder under construction afresh and do what the flags ask for: prove it (fills
  * c->proof), hash its tensors (fills c->hashes), add integrity.json. Its files are let go from the

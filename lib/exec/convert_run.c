@@ -79,15 +79,12 @@ static dcpk_status compare_plans(const struct making *m, struct dcpk_error *err)
 static dcpk_status resume(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    dcpk_status st;
 
     if (!leads(m) || c->target.is_archive || m->compares)
         return DCPK_OK;
-    st = (c->options->flags & DCPK_CONVERT_FORCE) != 0
-             ? dcpk_writing_resume_or_clear(m->w, &m->subject, &c->resumed_bytes, err)
-             : dcpk_writing_resume(m->w, &m->subject, &c->resumed_bytes, err);
-    /* read back and made anew where it is asked for */
-    return st == DCPK_OK ? dcpk_folder_remove(m->folder, DCPK_INTEGRITY_NAME, err) : st;
+    if ((c->options->flags & DCPK_CONVERT_FORCE) != 0)
+        return dcpk_writing_resume_or_clear(m->w, &m->subject, &c->resumed_bytes, err);
+    return dcpk_writing_resume(m->w, &m->subject, &c->resumed_bytes, err);
 }
 
 /* Collective inside the work: what rank 0 has marked its folder with. */
@@ -187,6 +184,8 @@ static dcpk_status finish(struct making *m, struct dcpk_error *err)
         st = dcpk_extras_copy(c->out, c->options->extras, m->folder, err);
     if (leads(m) && st == DCPK_OK)
         st = dcpk_writing_finish(m->w, &c->stats, err);
+    if (leads(m) && st == DCPK_OK && dcpk_conversion_reads_back(c)) /* what was written, no more */
+        st = dcpk_folder_settle(m->folder, err);
     if (m->compares && st == DCPK_OK) {
         c->is_complete = true;
         c->compared_bytes = c->stats.written_bytes;

@@ -8,7 +8,7 @@
 #include "lib/base/cursor.h"
 #include "lib/base/digest.h"
 
-static const char magic[] = "dcpkjrn2"; /* another layout gets another number */
+static const char magic[] = "dcpkjrn3"; /* another layout or meaning gets another number */
 
 /* Records of a unit besides the first: it may be lost and done again. A longer journal is not ours,
  * and would be taken into memory. */

@@ -36,7 +36,7 @@ struct dcpk_journal_record {
 /*
  * The journal of a partial folder. A value: dcpk_journal_release. On disk, little-endian:
  *
- *   header  "dcpkjrn2" | input, 16 bytes | plan, 16 bytes | CRC-32 of these 40 bytes
+ *   header  "dcpkjrn3" | input, 16 bytes | plan, 16 bytes | CRC-32 of these 40 bytes
  *   record  unit, 8 bytes | crc32 | CRC-32 of these 12 bytes, begun with the header's
  *
  * The last record of a unit holds; the highest bit of its number says that it is lost. Records are

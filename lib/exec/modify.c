@@ -152,15 +152,18 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
 static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
                                const char *name, struct dcpk_error *err)
 {
-    const bool is_integrity = strcmp(name, DCPK_INTEGRITY_NAME) == 0;
+    const bool is_integrity = strcmp(name, DCPK_INTEGRITY_NAME) == 0,
+               is_journal = strcmp(name, DCPK_JOURNAL_NAME) == 0;
     struct dcpk_source *source;
     enum dcpk_path_kind kind;
 
     if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
-    if (is_integrity || kind != DCPK_PATH_FILE) {
+    if (is_integrity || is_journal || kind != DCPK_PATH_FILE) {
         dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name,
-                             is_integrity ? "its checksums no longer hold" : "it is no plain file");
+                             is_integrity ? "its checksums no longer hold"
+                             : is_journal ? "it is what a killed run of this program left"
+                                          : "it is no plain file");
         return DCPK_OK;
     }
     if (dcpk_store_leads_to_private(m->ckpt->store, name)) {
@@ -263,6 +266,18 @@ static dcpk_status begin(struct making *making, struct dcpk_error *err)
                              &making->folder, err);
 }
 
+/* What is only linked leaves no journal: there is another run's, and nothing to go on from. */
+static dcpk_status begin_linking(const struct making *making, struct dcpk_error *err)
+{
+    if (!dcpk_folder_is_resumed(making->folder))
+        return DCPK_OK;
+    if (making->m->options->force)
+        return dcpk_folder_clear(making->folder, err);
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "what is to be resumed was begun with other options: it can only be begun "
+                     "anew");
+}
+
 static dcpk_status make(struct making *making, struct dcpk_error *err)
 {
     struct dcpk_modification *m = making->m;
@@ -270,6 +285,8 @@ static dcpk_status make(struct making *making, struct dcpk_error *err)
 
     if (st == DCPK_OK && m->is_rewritten)
         st = begin_rewriting(making, err);
+    else if (st == DCPK_OK)
+        st = begin_linking(making, err);
     if (st == DCPK_OK)
         st = copy_rest(m, making->folder, err);
     if (st == DCPK_OK)

@@ -12,9 +12,11 @@
  *   file  | chunk chunk chunk | chunk                    | chunk chunk
  *   unit  |         0         |  1 (part 0) |  2 (part 1) |      3
  *
- * What a unit comes to besides its bytes is one number: the CRC-32 of a part (0 for whole chunks,
- * whose frames are written with them). Whoever knows those of all parts of a chunk can write its
- * frame.
+ * What a unit comes to besides its bytes is one number, by which they are known again. Of a part it
+ * is the CRC-32: whoever knows those of all parts of a chunk can write its frame. Of whole chunks,
+ * whose frames are written with them, it is the CRC-32 of each one's data and of its offset in the
+ * file (8 bytes, little-endian) behind it, all of these by exclusive or: they are done in any
+ * order.
  */
 struct dcpk_unit {
     uint32_t first;    /* index into order */

@@ -2,6 +2,7 @@
 /* write_journal.c - what is done is written down once it is on disk, for a run that goes on later.
  */
 #include <assert.h>
+#include <inttypes.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
@@ -25,7 +26,7 @@ static void take_found(struct dcpk_writing *w)
     }
 }
 
-/* Take that of a unit back whose file is gone. */
+/* Take back what the journal says of a unit. */
 static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_error *err)
 {
     struct dcpk_keeping *k = &w->keeping;
@@ -38,34 +39,61 @@ static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_err
 }
 
 /*
- * Units count as done where their file is there. Where it is not, that is written down before the
- * file is made again: else a run that is killed then would leave a file that looks as if it had its
- * bytes.
+ * Units count as done where their file is there: plain, whole, and nobody else's. All else in the
+ * folder goes: it would be written anew, or is not of this output.
  */
-static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
+static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
-    struct dcpk_keeping *k = &w->keeping;
     uint32_t file = UINT32_MAX;
     bool is_there = false;
 
     for (size_t i = 0; i < w->units.n; i++) {
+        const struct dcpk_out_file *out = &w->out->files[dcpk_unit_file(&w->units, i)];
+
         if (!w->states[i].is_done)
             continue;
-        if (dcpk_unit_file(&w->units, i) != file) {
-            file = dcpk_unit_file(&w->units, i);
-            is_there =
-                dcpk_folder_has(w->folder, w->out->files[file].name, w->out->files[file].n_bytes);
-        }
-        if (is_there) {
-            dcpk_writing_set_result(w, i, w->states[i].crc32);
-            w->states[i].is_recorded = true;
-            k->recorded_bytes += dcpk_unit_bytes(&w->units, i);
-        } else if (add_lost(w, i, err) != DCPK_OK) {
+        if (dcpk_unit_file(&w->units, i) != file &&
+            dcpk_folder_take(w->folder, out->name, out->n_bytes, &is_there, err) != DCPK_OK)
             return err->status;
-        }
+        file = dcpk_unit_file(&w->units, i);
+        if (is_there)
+            dcpk_writing_set_result(w, i, w->states[i].crc32);
+        else if (add_lost(w, i, err) != DCPK_OK)
+            return err->status;
     }
-    return k->n_records == 0 ? DCPK_OK
-                             : dcpk_journal_append(&k->journal, k->records, k->n_records, err);
+    return dcpk_folder_settle(w->folder, err);
+}
+
+/*
+ * What of the journal still holds. What does not is written down before a file is made again: else
+ * a run that is killed then would leave a file that looks as if it had its bytes.
+ */
+static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    struct dcpk_keeping *k = &w->keeping;
+    uint64_t bad_bytes;
+
+    if (take_files(w, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < w->units.n; i++)
+        if (w->states[i].is_done)
+            k->recorded_bytes += dcpk_unit_bytes(&w->units, i);
+    if (dcpk_write_check_found(w, &bad_bytes, err) != DCPK_OK)
+        return err->status;
+    k->recorded_bytes -= bad_bytes;
+    for (size_t i = 0; i < w->units.n; i++) {
+        w->states[i].is_recorded = w->states[i].is_done;
+        if (w->states[i].is_on_disk && !w->states[i].is_done && add_lost(w, i, err) != DCPK_OK)
+            return err->status;
+    }
+    if (bad_bytes > 0)
+        dcpk_checkpoint_note(w->out->source,
+                             "%" PRIu64 " bytes that an earlier run had written are not as it "
+                             "wrote them, and are written anew",
+                             bad_bytes);
+    if (k->n_records == 0)
+        return DCPK_OK;
+    return dcpk_journal_append(&k->journal, k->records, k->n_records, err);
 }
 
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
@@ -78,7 +106,6 @@ dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journa
     take_found(w);
     if (check_found(w, err) != DCPK_OK)
         return err->status;
-    atomic_fetch_add(&w->meter.done_bytes, k->recorded_bytes);
     k->waiting_bytes = 0;
     k->is_on = true;
     k->next_seconds = dcpk_now_seconds() + COMMIT_SECONDS;

@@ -87,6 +87,7 @@ static dcpk_status add_unit(struct dcpk_writing *w, uint32_t unit, struct dcpk_e
     const size_t last = (size_t)u->first + u->n_chunks;
 
     w->states[unit].n_tasks_left = 0;
+    w->states[unit].crc32 = 0;
     w->files[dcpk_unit_file(&w->units, unit)].n_users++;
     if (u->n_chunks == 0)
         return add_entry(w, unit, u->first, 0, err);

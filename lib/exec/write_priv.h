@@ -38,7 +38,7 @@ struct dcpk_open_file {
 /* What is known of a unit. */
 struct dcpk_unit_state {
     uint32_t n_tasks_left; /* of the run under way */
-    uint32_t crc32;        /* of a part, once it is done */
+    uint32_t crc32;        /* what it came to, once it is done (lib/exec/units.h) */
     bool is_done;
     bool is_on_disk;  /* written and synced by another process */
     bool is_recorded; /* in the journal, or about to be */
@@ -112,6 +112,15 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
 dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint32_t crc32,
                              struct dcpk_sink *sink, struct dcpk_error *err);
+/* What a chunk adds to the number of its unit, crc32 being that of its data (lib/exec/units.h). */
+uint32_t dcpk_write_sum(const struct dcpk_out_chunk *chunk, uint32_t crc32);
+/*
+ * Read back the units that an earlier run has done, by all threads. One that is not what the
+ * journal says counts as not done: *bad_bytes of them. Errors: those of reading;
+ * DCPK_ECANCELLED.
+ */
+dcpk_status dcpk_write_check_found(struct dcpk_writing *w, uint64_t *bad_bytes,
+                                   struct dcpk_error *err);
 /* The unit is done, and to be written down. Under the lock. */
 void dcpk_write_note_done(struct dcpk_writing *w, size_t unit);
 /* Is it this thread's turn to commit? Then it must. Under the lock. */

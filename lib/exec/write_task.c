@@ -2,6 +2,7 @@
 /* write_task.c - one task of a conversion: a batch of small items, or a slab of a large one. */
 #include <assert.h>
 
+#include "lib/base/cursor.h"
 #include "lib/base/digest.h"
 #include "lib/exec/write_priv.h"
 
@@ -118,9 +119,25 @@ static dcpk_status gather_box(struct dcpk_writing *w, struct dcpk_worker *worker
     return st;
 }
 
-/* Put a whole item into memory: lead, data, tail. */
+uint32_t dcpk_write_sum(const struct dcpk_out_chunk *chunk, uint32_t crc32)
+{
+    uint8_t place[8];
+
+    dcpk_store_u64le(place, chunk->offset_bytes);
+    return dcpk_crc32(crc32, place, sizeof place);
+}
+
+/* Chunks of the unit are written whole; sum: of those. */
+static void add_sum(struct dcpk_writing *w, uint32_t unit, uint32_t sum)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->states[unit].crc32 ^= sum;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+/* Put a whole item into memory: lead, data, tail. Adds to the sum of its unit. */
 static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
-                             const struct dcpk_out_chunk *chunk, uint8_t *item,
+                             const struct dcpk_out_chunk *chunk, uint8_t *item, uint32_t *sum,
                              struct dcpk_error *err)
 {
     const struct dcpk_out_tensor *tensor = &w->out->tensors[chunk->tensor];
@@ -133,6 +150,7 @@ static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
     st = gather_box(w, worker, chunk, &box, data, err);
     if (st == DCPK_OK) {
         crc32 = dcpk_crc32(0, data, (size_t)chunk->data_bytes);
+        *sum ^= dcpk_write_sum(chunk, crc32);
         st = w->out->format->writer->frame(w->out, chunk, crc32, item, data + chunk->data_bytes,
                                            err);
     }
@@ -148,12 +166,13 @@ static dcpk_status write_batch(struct dcpk_writing *w, struct dcpk_worker *worke
     const uint64_t first = dcpk_units_chunk(&w->units, entry->first)->offset_bytes;
     uint64_t n_bytes = 0, data_bytes = 0;
     dcpk_status st = DCPK_OK;
+    uint32_t sum = 0;
 
     for (uint32_t i = 0; i < entry->n_batch && st == DCPK_OK; i++) {
         const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, entry->first + i);
 
         assert(chunk->offset_bytes == first + n_bytes);
-        st = make_item(w, worker, chunk, worker->buffer + n_bytes, err);
+        st = make_item(w, worker, chunk, worker->buffer + n_bytes, &sum, err);
         n_bytes += dcpk_write_item_bytes(chunk);
         data_bytes += chunk->data_bytes;
     }
@@ -161,6 +180,7 @@ static dcpk_status write_batch(struct dcpk_writing *w, struct dcpk_worker *worke
         st = dcpk_write_out(worker, sink, first, worker->buffer, n_bytes, err);
     if (st != DCPK_OK)
         return st;
+    add_sum(w, entry->unit, sum);
     dcpk_sink_flush(sink, first, n_bytes);
     return dcpk_meter_add(&w->meter, data_bytes, err);
 }
@@ -208,11 +228,14 @@ static dcpk_status entry_done(struct dcpk_writing *w, struct dcpk_worker *worker
                               const struct dcpk_entry *entry, uint32_t crc32,
                               struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    if (w->units.units[entry->unit].n_chunks > 0)
-        return dcpk_write_frame(w, worker, dcpk_units_chunk(&w->units, entry->first), crc32, sink,
-                                err);
-    w->states[entry->unit].crc32 = crc32;
-    return DCPK_OK;
+    const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, entry->first);
+
+    if (w->units.units[entry->unit].n_chunks == 0) {
+        w->states[entry->unit].crc32 = crc32;
+        return DCPK_OK;
+    }
+    add_sum(w, entry->unit, dcpk_write_sum(chunk, crc32));
+    return dcpk_write_frame(w, worker, chunk, crc32, sink, err);
 }
 
 static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker,

@@ -166,15 +166,24 @@ static dcpk_status write_frames(struct dcpk_writing *w, struct dcpk_error *err)
     return st;
 }
 
-/* Sync the files that only payloads and frames went into, and make those that nothing went into. */
+/* Sync the files that only payloads and frames went into, make those that nothing went into, and
+ * take those that other ranks have made. */
 static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
     for (uint32_t f = 0; f < w->out->n_files; f++) {
+        const struct dcpk_out_file *out = &w->out->files[f];
         struct dcpk_sink *sink;
+        bool taken;
 
         if ((!w->files[f].was_opened && dcpk_write_open(w, f, &sink, err) != DCPK_OK) ||
-            dcpk_write_close(w, f, err) != DCPK_OK)
+            dcpk_write_close(w, f, err) != DCPK_OK ||
+            dcpk_folder_take(w->folder, out->name, out->n_bytes, &taken, err) != DCPK_OK)
             return err->status;
+        if (!taken)
+            return dcpk_fail(err, DCPK_EIO,
+                             "'%s' is not what another rank has written: something else stands "
+                             "there",
+                             out->name);
     }
     return DCPK_OK;
 }

@@ -33,9 +33,10 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
 
 /*
  * Keep a journal in the folder (lib/exec/journal.h), and go on from what is in it: units whose
- * files are there count as done, *resumed_bytes of tensor data. From then on `run` writes down what
- * it has done every GiB or few seconds. After `new`, before the other steps. Errors: those of
- * dcpk_journal_open, in which case there is no journal and all is to be done.
+ * files are there, and read as the journal says, count as done, *resumed_bytes of tensor data; all
+ * else in the folder is deleted (dcpk_folder_settle). That reads once what was done. From then on
+ * `run` writes down what it has done every GiB or few seconds. After `new`, before the other steps.
+ * Errors: those of dcpk_journal_open, in which case there is no journal and all is to be done.
  */
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);

@@ -61,7 +61,7 @@ static const struct scene scenes[] = {
 static void see_units(const struct scene *scene, const struct expected *e, bool killed,
                       tree_print *got)
 {
-    scene_see_units(scene, got);
+    scene_see_unended(scene, got);
     for (size_t u = 0; u < MAX_UNITS; u++) {
         char aside[4096];
 

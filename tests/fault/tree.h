@@ -34,7 +34,8 @@ static inline int tree_by_name(const FTSENT **a, const FTSENT **b)
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static inline tree_print tree_of(const char *path)
+/* left_out: a name directly in it that does not count; NULL: none. */
+static inline tree_print tree_of_but(const char *path, const char *left_out)
 {
     char copy[8192];
     char *const roots[] = {copy, NULL};
@@ -55,6 +56,8 @@ static inline tree_print tree_of(const char *path)
             goto out; /* not there */
         if (kind == FTS_DP)
             continue;
+        if (e->fts_level == 1 && left_out != NULL && strcmp(e->fts_name, left_out) == 0)
+            continue;
         CHECK(kind == FTS_D || kind == FTS_F || kind == FTS_SL, e->fts_path);
         XXH3_64bits_update(state, &kind, sizeof kind);
         XXH3_64bits_update(state, name, strlen(name) + 1);
@@ -67,6 +70,11 @@ out:
     fts_close(walk);
     XXH3_freeState(state);
     return print;
+}
+
+static inline tree_print tree_of(const char *path)
+{
+    return tree_of_but(path, NULL);
 }
 
 /* Delete what is there; nothing is fine. */

@@ -264,14 +264,16 @@ static void appears_meanwhile(void **state)
     CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
     make_folder("out");
     scratch_write("out/f", "theirs");
-    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EIO, "moving", "publish");
+    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EUSAGE, "another process has written",
+                "publish");
     dcpk_folder_abandon(folder);
     CHECK_EQ_STR(scratch_read("out/f"), "theirs", "stays");
     CHECK(!scratch_has("out.dcpkit-partial"), "abandoned");
 }
 
-/* The new folder cannot move in (it is gone): what was there comes back. */
-static void moves_back(void **state)
+/* The new folder cannot move in (it is gone): what was there stays, and so does what was taken
+ * away. */
+static void moved_away(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_folder *folder = NULL;
@@ -281,9 +283,10 @@ static void moves_back(void **state)
     scratch_write("out/f", "old");
     CHECK_OK(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_REPLACE, &folder, &err), "begin");
     CHECK_EQ_INT(rename(scratch("out.dcpkit-partial"), scratch("elsewhere")), 0, "rename");
-    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EIO, "moving", "publish");
+    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EIO, "moved it away", "publish");
     dcpk_folder_abandon(folder);
-    CHECK_EQ_STR(scratch_read("out/f"), "old", "back in its place");
+    CHECK_EQ_STR(scratch_read("out/f"), "old", "in its place");
+    CHECK(scratch_has("elsewhere"), "not followed");
 }
 
 static void parent_is_a_file(void **state)
@@ -435,7 +438,7 @@ int main(void)
         TEST(publishes),        TEST(relative_path),     TEST(names),
         TEST(folders_inside),   TEST(reopens),           TEST(hides),
         TEST(abandons),         TEST(in_the_way),        TEST(replaces_and_abandons),
-        TEST(replaces_links),   TEST(appears_meanwhile), TEST(moves_back),
+        TEST(replaces_links),   TEST(appears_meanwhile), TEST(moved_away),
         TEST(parent_is_a_file), TEST(no_space),          TEST(every_failure),
         TEST(leaves_the_cache),
     };

@@ -47,12 +47,23 @@ static void leave(void)
     CHECK_EQ_STR(scratch_read(JOURNAL), "what was done", "kept");
 }
 
+/* What an earlier run left is this one's. */
+static void take(struct dcpk_folder *folder, const char *name, uint64_t n_bytes)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    bool taken = false;
+
+    CHECK_OK(dcpk_folder_take(folder, name, n_bytes, &taken, &err), name);
+    CHECK(taken, name);
+}
+
 static void resumes(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes journal = {0};
     struct dcpk_sink *sink = NULL;
     struct dcpk_folder *folder;
+    char read[4];
 
     (void)state;
     leave();
@@ -66,8 +77,16 @@ static void resumes(void **state)
     CHECK(!dcpk_folder_has(folder, "f", 9) && !dcpk_folder_has(folder, "a", 10) &&
               !dcpk_folder_has(folder, "h", 0),
           "another length, a folder, nothing");
-    CHECK_OK(dcpk_folder_create(folder, "f", 8, &sink, &err), "what is there is opened, cut short");
+    take(folder, "f", 10);
+    CHECK_OK(dcpk_folder_settle(folder, &err), "settle");
+    CHECK(!scratch_has(PARTIAL "/a") && scratch_has(JOURNAL), "what was not taken goes");
+    CHECK_FAILS(dcpk_folder_create(folder, "f", 8, &sink, &err), DCPK_EIO, "File exists", "taken");
+    CHECK_FAILS(dcpk_folder_reopen(folder, "f", 8, &sink, &err), DCPK_EIO, "10 bytes, not 8",
+                "another length");
+    CHECK_OK(dcpk_folder_reopen(folder, "f", 10, &sink, &err), "what is there is opened");
     CHECK_OK(dcpk_sink_write(sink, 2, "xy", 2, &err), "write");
+    CHECK_OK(dcpk_sink_read(sink, 1, read, 4, &err), "read");
+    CHECK(memcmp(read, "1xy4", 4) == 0, "read");
     CHECK_OK(dcpk_sink_sync(sink, &err), "sync");
     CHECK_OK(dcpk_sink_close(sink, &err), "close");
     put(folder, "a/g", "shorter");
@@ -75,7 +94,7 @@ static void resumes(void **state)
     note(folder, 5, "is done here");
     CHECK_EQ_STR(scratch_read(JOURNAL), "what is done here", "journal");
     CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
-    CHECK_EQ_STR(scratch_read("out/f"), "01xy4567", "f");
+    CHECK_EQ_STR(scratch_read("out/f"), "01xy456789", "f");
     CHECK_EQ_STR(scratch_read("out/a/g"), "shorter", "a/g");
     CHECK_EQ_STR(scratch_read("out/new"), "new", "new");
     CHECK(!scratch_has("out/.dcpkit-journal") && !scratch_has(PARTIAL), "no journal is left");
@@ -222,12 +241,18 @@ static void appears_meanwhile(void **state)
     leave();
     folder = begin(DCPK_FOLDER_RESUME, "resume");
     CHECK_EQ_INT(mkdir(scratch("out"), 0777), 0, "mkdir");
-    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EIO, "File exists", "publish");
+    take(folder, "f", 10);
+    CHECK_FAILS(dcpk_folder_publish(folder, &err), DCPK_EUSAGE, "another process has written",
+                "publish");
     CHECK(dcpk_folder_keep(folder), "keep");
     dcpk_folder_abandon(folder);
     CHECK_EQ_STR(scratch_read(JOURNAL), "what was done", "kept");
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_RESUME, &folder, &err), DCPK_EUSAGE,
+                "exists", "in the way");
     CHECK_EQ_INT(rmdir(scratch("out")), 0, "rmdir");
-    CHECK_OK(dcpk_folder_publish(begin(DCPK_FOLDER_RESUME, "again"), &err), "publish");
+    folder = begin(DCPK_FOLDER_RESUME, "again");
+    take(folder, "f", 10);
+    CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
     CHECK_EQ_STR(scratch_read("out/f"), "0123456789", "published");
 }
 
