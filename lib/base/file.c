@@ -24,6 +24,7 @@
 
 struct dcpk_file {
     int fd;
+    int parent_fd; /* of the folder in which both names are; -1 where there is no temporary one */
     uint64_t n_bytes;
     char *path;
     char *temporary; /* NULL: written into what stands at `path` */
@@ -31,41 +32,44 @@ struct dcpk_file {
 
 /* ---- names that no other process has ---- */
 
-/* Is what stands at `name` the plain file of the descriptor, under no other name? */
-static bool is_at(const char *name, int fd, struct stat *info)
+/* Is what stands at `name` of the folder the plain file of the descriptor, under no other name? */
+static bool is_at(int folder_fd, const char *name, int fd, struct stat *info)
 {
     struct stat opened;
 
-    return lstat(name, info) == 0 && fstat(fd, &opened) == 0 && S_ISREG(info->st_mode) &&
-           info->st_dev == opened.st_dev && info->st_ino == opened.st_ino && info->st_nlink == 1;
+    return fstatat(folder_fd, name, info, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &opened) == 0 &&
+           S_ISREG(info->st_mode) && info->st_dev == opened.st_dev &&
+           info->st_ino == opened.st_ino && info->st_nlink == 1;
 }
 
 /*
  * Delete what a killed process left at `name`: a plain file of ours that nobody has locked. (Who
  * writes one locks it, and then looks whether it is at its name still.)
  */
-static void sweep(const char *name)
+static void sweep(int folder_fd, const char *name)
 {
-    const int fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
 
     if (fd < 0)
         return;
-    if (is_at(name, fd, &info) && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        is_at(name, fd, &info))
-        (void)unlink(name);
+    if (is_at(folder_fd, name, fd, &info) && info.st_uid == geteuid() &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(folder_fd, name, fd, &info))
+        (void)unlinkat(folder_fd, name, 0);
     close(fd);
 }
 
 /* A new file at `name`, locked where that can be. -1 with errno; EEXIST: another one is there. */
-static int create_locked(const char *name)
+static int create_locked(int folder_fd, const char *name)
 {
-    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int fd =
+        openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     struct stat info;
 
     if (fd < 0)
         return -1;
-    if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) || !is_at(name, fd, &info)) {
+    if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
+        !is_at(folder_fd, name, fd, &info)) {
         close(fd); /* swept away between the two calls */
         errno = EEXIST;
         return -1;
@@ -80,12 +84,15 @@ static dcpk_status open_temporary(struct dcpk_file *file, struct dcpk_error *err
     file->temporary = dcpk_alloc(name_bytes, err);
     if (file->temporary == NULL)
         return err->status;
+    file->parent_fd = dcpk_open_parent(file->path, err);
+    if (file->parent_fd < 0)
+        return err->status;
     for (int i = 0; i < MAX_NAMES; i++) {
         snprintf(file->temporary, name_bytes, "%s.dcpkit-tmp-%d", file->path, i);
-        file->fd = create_locked(file->temporary);
+        file->fd = create_locked(file->parent_fd, dcpk_name_last(file->temporary));
         if (file->fd < 0 && errno == EEXIST) {
-            sweep(file->temporary);
-            file->fd = create_locked(file->temporary);
+            sweep(file->parent_fd, dcpk_name_last(file->temporary));
+            file->fd = create_locked(file->parent_fd, dcpk_name_last(file->temporary));
         }
         if (file->fd >= 0)
             return DCPK_OK;
@@ -101,6 +108,8 @@ static void file_free(struct dcpk_file *file)
 {
     if (file->fd >= 0)
         close(file->fd);
+    if (file->parent_fd >= 0)
+        close(file->parent_fd);
     dcpk_free(file->path);
     dcpk_free(file->temporary);
     dcpk_free(file);
@@ -112,8 +121,10 @@ void dcpk_file_abandon(struct dcpk_file *file)
 
     if (file == NULL)
         return;
-    if (file->fd >= 0 && file->temporary != NULL && is_at(file->temporary, file->fd, &info))
-        (void)unlink(file->temporary); /* the first error is the one to tell */
+    if (file->fd >= 0 && file->temporary != NULL &&
+        is_at(file->parent_fd, dcpk_name_last(file->temporary), file->fd, &info))
+        (void)unlinkat(file->parent_fd, dcpk_name_last(file->temporary), 0); /* the first error is
+                                                                                 the one to tell */
     file_free(file);
 }
 
@@ -136,7 +147,7 @@ dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file *
 
     if (f == NULL)
         return err->status;
-    f->fd = -1;
+    f->fd = f->parent_fd = -1;
     f->path = dcpk_alloc(n, err);
     if (f->path == NULL) {
         st = err->status;
@@ -191,9 +202,12 @@ static dcpk_status sync_and_rename(const struct dcpk_file *file, struct dcpk_err
     while (fsync(file->fd) != 0)
         if (errno != EINTR)
             return dcpk_fail_errno(err, errno, "syncing file '%s'", file->temporary);
-    if (rename(file->temporary, file->path) != 0)
+    if (renameat(file->parent_fd, dcpk_name_last(file->temporary), file->parent_fd,
+                 dcpk_name_last(file->path)) != 0)
         return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", file->temporary, file->path);
-    return dcpk_sync_parent(file->path, err);
+    if (dcpk_sync_folder(file->parent_fd) != 0)
+        return dcpk_fail_errno(err, errno, "syncing the folder of '%s'", file->path);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_file_publish(struct dcpk_file *file, struct dcpk_error *err)

@@ -36,8 +36,7 @@ const char *dcpk_name_last(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* A descriptor of the folder around `path`, -1 with err set. */
-static int open_parent(const char *path, struct dcpk_error *err)
+int dcpk_open_parent(const char *path, struct dcpk_error *err)
 {
     const size_t n = (size_t)(dcpk_name_last(path) - path);
     char *parent = dcpk_name_join(n == 0 ? "." : path, n == 0 ? 1 : n, "", err);
@@ -54,7 +53,7 @@ static int open_parent(const char *path, struct dcpk_error *err)
 
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
 {
-    const int fd = open_parent(path, err);
+    const int fd = dcpk_open_parent(path, err);
     dcpk_status st = DCPK_OK;
 
     if (fd < 0)
@@ -67,7 +66,7 @@ dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
 
 dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    folder->parent_fd = open_parent(folder->path, err);
+    folder->parent_fd = dcpk_open_parent(folder->path, err);
     return folder->parent_fd < 0 ? err->status : DCPK_OK;
 }
 
@@ -95,8 +94,8 @@ dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err)
         } else {
             const int code = errno;
             if (stat(path, &info) != 0)
-                st =
-                    dcpk_fail_errno(err, code == EEXIST ? errno : code, "making folder '%s'", path);
+                st = dcpk_fail_errno(err, errno == ENOENT && code != EEXIST ? code : errno,
+                                     "making folder '%s'", path);
             else if (!S_ISDIR(info.st_mode))
                 st = dcpk_fail_errno(err, ENOTDIR, "making folder '%s'", path);
         }

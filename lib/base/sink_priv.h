@@ -76,6 +76,8 @@ struct dcpk_sink {
 
 /* Owned copy of the first n bytes of a text with a suffix; NULL with err set. */
 char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err);
+/* A descriptor of the folder around `path`, -1 with err set. */
+int dcpk_open_parent(const char *path, struct dcpk_error *err);
 /* The part of a path behind its last slash. */
 const char *dcpk_name_last(const char *path);
 /*

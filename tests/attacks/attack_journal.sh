@@ -38,4 +38,18 @@ head -c 1000000 /dev/urandom >$journal && resumes "noise as journal" none
 head -c 44 /dev/zero >$journal && ln -s "$TMP/kept" $partial/folder && resumes "a link to a folder in the partial one" none
 rmdir $partial && ln -s "$TMP/kept" $partial && resumes "a link as partial folder" "dcpkit-partial'.*(Not a directory|symbolic links)"
 rmdir $partial && mkfifo $partial && resumes "a pipe as partial folder" "dcpkit-partial'.*Not a directory"
+
+# A journal in IN, of a run that was killed at its end or of another hand, is no journal of ours.
+rm -rf out
+sample torch_dist_c_tied/iter_0000004 with
+printf stray >with/.dcpkit-journal
+"$DCPKIT" modify-state-dict --quiet --op 'remove ^optimizer' with out/iter_0000004 >"$GOT/out" 2>"$GOT/err"
+[ ! -e out/iter_0000004/.dcpkit-journal ] && [ "$(cat with/.dcpkit-journal)" = stray ] && echo "a journal in IN, keys removed: not carried over"
+grep -o "'.dcpkit-journal' is not carried over" "$GOT/err"
+rm -rf out
+"$DCPKIT" modify-state-dict --quiet --op 'cast exp_avg bfloat16' with out/iter_0000004 >"$GOT/out" 2>"$GOT/err"
+[ ! -e out/iter_0000004/.dcpkit-journal ] && echo "a journal in IN, tensors cast: not carried over"
+rm -rf out
+"$DCPKIT" convert --quiet --to zarr with out/iter_0000004
+[ ! -e out/iter_0000004/.dcpkit-journal ] && echo "a journal in IN, converted: not carried over"
 exit 0

@@ -170,6 +170,8 @@ WRAP(lstat64, 0, (const char *path, struct stat64 *info), (path, info))
 WRAP(fstat64, 0, (int fd, struct stat64 *info), (fd, info))
 WRAP(fstatat64, 0, (int folder, const char *path, struct stat64 *info, int flags),
      (folder, path, info, flags))
+WRAP(statx, 0, (int folder, const char *path, int flags, unsigned mask, struct statx *info),
+     (folder, path, flags, mask, info))
 
 int fallocate(int fd, int mode, off_t at, off_t n)
 {
