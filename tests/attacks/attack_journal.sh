@@ -45,7 +45,6 @@ sample torch_dist_c_tied/iter_0000004 with
 printf stray >with/.dcpkit-journal
 "$DCPKIT" modify-state-dict --quiet --op 'remove ^optimizer' with out/iter_0000004 >"$GOT/out" 2>"$GOT/err"
 [ ! -e out/iter_0000004/.dcpkit-journal ] && [ "$(cat with/.dcpkit-journal)" = stray ] && echo "a journal in IN, keys removed: not carried over"
-grep -o "'.dcpkit-journal' is not carried over" "$GOT/err"
 rm -rf out
 "$DCPKIT" modify-state-dict --quiet --op 'cast exp_avg bfloat16' with out/iter_0000004 >"$GOT/out" 2>"$GOT/err"
 [ ! -e out/iter_0000004/.dcpkit-journal ] && echo "a journal in IN, tensors cast: not carried over"
