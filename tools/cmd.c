@@ -531,7 +531,8 @@ dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcp
     struct dcpk_store *store;
     struct dcpk_bar bar;
     const struct dcpk_progress progress = dcpk_bar_begin(&bar, "unpacking", voice);
-    dcpk_status st = dcpk_run_open(path, dcpk_archive_opener, &progress, &found, &store, err);
+    const struct dcpk_opening opening = {dcpk_formats, dcpk_archive_opener, &progress};
+    dcpk_status st = dcpk_run_open(path, &opening, &found, &store, err);
 
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)

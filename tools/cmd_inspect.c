@@ -163,8 +163,12 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
 static void list_iterations(const char *path, struct request *r)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = dcpk_run_list(path, r->as_json ? dcpk_formats : NULL, &r->list, &err);
+    dcpk_status st;
 
+    if (r->as_json)
+        st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
+    else
+        st = dcpk_run_list_names(path, dcpk_formats, &r->list, &err);
     if (st == DCPK_OK && !r->as_json && r->list.n > 1) {
         dcpk_run_list_release(&r->list);
         st = dcpk_run_list(path, dcpk_formats, &r->list, &err);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/formats.h"
 #include "lib/base/sandbox.h"
 #include "lib/base/sink.h"
 #include "lib/exec/ranks.h"
@@ -105,7 +106,7 @@ static dcpk_status allow_links(struct dcpk_sandbox *box, const struct dcpk_cli *
 
     if (st != DCPK_OK ||
         dcpk_choose_iteration(path, text_of(cli, "iteration"), chosen, &ignored) != DCPK_OK ||
-        dcpk_run_find(chosen, &run, &ignored) != DCPK_OK)
+        dcpk_run_find(chosen, dcpk_formats, &run, &ignored) != DCPK_OK)
         return st;
     st = dcpk_sandbox_allow_links(box, run.folder, INNER_LEVELS, access, err);
     dcpk_run_release(&run);
@@ -196,7 +197,7 @@ static dcpk_status find_place(const char *in, const char *out, struct dcpk_error
     if (st == DCPK_OK)
         st = dcpk_run_is_archive(out, &is_archive, err);
     if (st == DCPK_OK && !is_archive) {
-        st = dcpk_run_target(out, 0, DCPK_TRACKER_SET, &run, err);
+        st = dcpk_run_target(out, 0, DCPK_TRACKER_SET, dcpk_formats, &run, err);
         inside = st == DCPK_OK ? run.tracker : out;
     }
     if (st == DCPK_OK)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/formats.h"
+
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err)
 {
@@ -41,7 +43,7 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                              "--iteration '%s' is neither a number nor the word release",
                              iteration);
     }
-    return dcpk_run_choose(path, n, chosen, err);
+    return dcpk_run_choose(path, n, dcpk_formats, chosen, err);
 }
 
 void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)

@@ -62,9 +62,11 @@ static dcpk_status read_member(void *context, size_t i, char *text, size_t limit
 }
 
 static dcpk_status find_run(struct dcpk_member_list *list, size_t n_files, const char *inner,
-                            struct dcpk_run *run, struct dcpk_error *err)
+                            const struct dcpk_format *const *formats, struct dcpk_run *run,
+                            struct dcpk_error *err)
 {
-    struct dcpk_run_files files = {.n = n_files, .read = read_member, .context = list};
+    struct dcpk_run_files files = {
+        .n = n_files, .read = read_member, .context = list, .formats = formats};
     char **names = dcpk_alloc_array(n_files, sizeof *names, err);
     dcpk_status st;
 
@@ -181,15 +183,15 @@ static dcpk_status open_store(struct dcpk_member_list *list, struct dcpk_run *ru
 }
 
 dcpk_status dcpk_archive_open(const char *path, const char *inner,
-                              const struct dcpk_progress *progress, struct dcpk_run *run,
+                              const struct dcpk_opening *opening, struct dcpk_run *run,
                               struct dcpk_store **store, struct dcpk_error *err)
 {
-    struct dcpk_member_list list = {.path = path, .progress = progress, .fd = -1};
+    struct dcpk_member_list list = {.path = path, .progress = opening->progress, .fd = -1};
     struct dcpk_run found = {0};
     dcpk_status st = dcpk_archive_scan(&list, err);
 
     if (st == DCPK_OK)
-        st = find_run(&list, sort_members(&list), inner, &found, err);
+        st = find_run(&list, sort_members(&list), inner, opening->formats, &found, err);
     if (st == DCPK_OK)
         st = open_store(&list, &found, store, err);
     if (st == DCPK_OK) {

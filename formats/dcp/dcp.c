@@ -412,6 +412,14 @@ static void dcp_inherit(struct dcpk_output *out)
     out->has_mcore_data = info->has_mcore_data && !info->is_mcore_class;
 }
 
+const struct dcpk_mark dcpk_dcp_marks[] = {
+    {DCPK_MARK_CHECKPOINT, METADATA_NAME, NULL, NULL},
+    {DCPK_MARK_PART, "", ".distcp",
+     "its data files have lost their .metadata: a copy of 'FOLDER/*' leaves hidden files out, and "
+     "a save that was cut short has none"},
+    {0},
+};
+
 const struct dcpk_format_reader dcpk_dcp_reader = {
     .locate = dcp_locate,
     .load_object = dcp_load_object,
@@ -433,6 +441,7 @@ const struct dcpk_format_editor dcpk_dcp_editor = {.inherit = dcp_inherit};
 const struct dcpk_format dcpk_format_dcp = {
     .name = "dcp",
     .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
+    .marks = dcpk_dcp_marks,
     .state_bytes = sizeof(struct dcpk_dcp_info),
     .is_known = dcpk_pickle_is_known,
     .probe = dcp_probe,

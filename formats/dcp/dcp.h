@@ -22,6 +22,7 @@ dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_e
 /* The open hook's work for every DCP folder: fills ckpt and info. */
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
                           struct dcpk_error *err);
+extern const struct dcpk_mark dcpk_dcp_marks[];
 /* Items are torch.save archives in .distcp files, or .pt files. */
 extern const struct dcpk_format_reader dcpk_dcp_reader;
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,

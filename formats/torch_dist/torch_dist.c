@@ -291,6 +291,21 @@ static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_er
     return st == DCPK_OK ? dcpk_megatron_request(loading, err) : st;
 }
 
+/* megatron/training/checkpointing.py get_checkpoint_name @core_v0.19.0; --ckpt-convert-format is in
+ * arguments.py of core 0.10 to main. */
+static const char legacy[] =
+    "it is of Megatron's old format 'torch', which is not read here: let Megatron load it and save "
+    "it with --ckpt-convert-format torch_dist";
+
+static const struct dcpk_mark marks[] = {
+    {DCPK_MARK_CHECKPOINT, ".metadata", NULL, NULL},
+    {DCPK_MARK_CHECKPOINT, DCPK_MEGATRON_METADATA_JSON, NULL, NULL},
+    {DCPK_MARK_PART, COMMON_PT, NULL, NULL},
+    {DCPK_MARK_OTHER, "mp_rank_", "", legacy},
+    {DCPK_MARK_OTHER, "model_optim_rng", ".pt", legacy},
+    {0},
+};
+
 static const struct dcpk_format_mapping mapping = {
     .to_model = dcpk_megatron_to_model,
     .from_model = td_from_model,
@@ -301,6 +316,7 @@ static const struct dcpk_format_mapping mapping = {
 const struct dcpk_format dcpk_format_torch_dist = {
     .name = "torch_dist",
     .summary = "Megatron's distributed checkpoint (3D parallelism), core 0.6 to main",
+    .marks = marks,
     .state_bytes = sizeof(struct dcpk_dcp_info),
     .is_known = dcpk_pickle_is_known,
     .probe = td_probe,

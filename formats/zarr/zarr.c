@@ -210,6 +210,15 @@ static const struct dcpk_format_reader reader = {
     .is_own = zarr_is_own,
 };
 
+static const struct dcpk_mark marks[] = {
+    {DCPK_MARK_CHECKPOINT, DCPK_MEGATRON_METADATA_JSON, NULL, NULL},
+    {DCPK_MARK_INNER, ".zarray", NULL,
+     "an array in zarr, so a metadata.json is missing here: the copy is not whole, or the save was "
+     "cut short"},
+    {DCPK_MARK_PART, DCPK_ZARR_COMMON_PT, NULL, NULL},
+    {0},
+};
+
 static const struct dcpk_format_mapping mapping = {
     .to_model = zarr_to_model,
     .from_model = dcpk_zarr_from_model,
@@ -221,6 +230,7 @@ const struct dcpk_format dcpk_format_zarr = {
     .name = "zarr",
     .summary = "Megatron's zarr checkpoint (core 0.4 to 0.15)",
     .last_release = "core-0.15",
+    .marks = marks,
     .state_bytes = sizeof(struct dcpk_zarr_state),
     .is_known = dcpk_pickle_is_known,
     .probe = zarr_probe,

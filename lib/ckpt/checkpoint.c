@@ -25,21 +25,21 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
                                  struct dcpk_error *err)
 {
     const struct dcpk_format *likely = NULL, *named = NULL;
-    char hint[DCPK_STRANGER_BYTES];
+    char marks[DCPK_MARKS_BYTES], hint[DCPK_STRANGER_BYTES];
     int best = 0, named_score = 0;
 
-    for (; *formats != NULL; formats++) {
+    for (const struct dcpk_format *const *f = formats; *f != NULL; f++) {
         int score;
 
-        if ((*formats)->probe(store, &score, err) != DCPK_OK)
+        if ((*f)->probe(store, &score, err) != DCPK_OK)
             return err->status;
-        if (name != NULL && strcmp((*formats)->name, name) == 0) {
-            named = *formats;
+        if (name != NULL && strcmp((*f)->name, name) == 0) {
+            named = *f;
             named_score = score;
         }
         if (score > best) {
             best = score;
-            likely = *formats;
+            likely = *f;
         }
     }
     if (name != NULL && named == NULL)
@@ -51,11 +51,10 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
     *chosen = named != NULL ? named : likely;
     if (*chosen != NULL)
         return DCPK_OK;
-    return dcpk_fail(
-        err, DCPK_EUNSUPPORTED,
-        "not a checkpoint that this program knows: neither metadata.json nor .metadata "
-        "is in the folder%s",
-        dcpk_stranger_hint(store, hint));
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "not a checkpoint that this program knows: no %s is in the folder%s",
+                     dcpk_marks_words(formats, DCPK_MARK_CHECKPOINT, marks),
+                     dcpk_stranger_hint(store, formats, hint));
 }
 
 /* A place from the metadata lies inside its file. */

@@ -6,6 +6,7 @@
 
 #include "lib/base/sink.h"
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/marks.h"
 #include "lib/ckpt/output.h"
 
 struct dcpk_loading;
@@ -155,6 +156,7 @@ struct dcpk_format {
     const char *summary; /* one line of help */
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
     const char *last_release;
+    const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
     /* May an object item of this format hold this class, function or call? Anything else is kept
      * out of what is written, since Python would import or call it on loading. */

@@ -17,16 +17,13 @@
 #include "lib/base/path.h"
 #include "lib/base/store.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
 #include "lib/ckpt/stranger.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
 #define RELEASE_NAME        "release"
-
-/* A folder that holds one of these is a checkpoint itself (torch_dist.md 1, fsdp_dtensor.md 2,
- * zarr.md 1). */
-const char *const dcpk_run_marks[DCPK_RUN_N_MARKS] = {".metadata", "metadata.json", ".zarray"};
 
 void dcpk_run_release(struct dcpk_run *run)
 {
@@ -126,13 +123,16 @@ dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind
     return st;
 }
 
-dcpk_status dcpk_run_find_mark(const char *folder, bool *found, struct dcpk_error *err)
+dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *const *formats,
+                               bool *found, struct dcpk_error *err)
 {
+    const struct dcpk_mark *marks[DCPK_MAX_MARKS];
+    const size_t n = dcpk_marks_list(formats, DCPK_MARK_INNER, marks);
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < DCPK_RUN_N_MARKS && st == DCPK_OK && kind != DCPK_PATH_FILE; i++) {
-        char *path = dcpk_run_text(err, "%s/%s", folder, dcpk_run_marks[i]);
+    for (size_t i = 0; i < n && st == DCPK_OK && kind != DCPK_PATH_FILE; i++) {
+        char *path = dcpk_run_text(err, "%s/%s", folder, marks[i]->start);
 
         st = path == NULL ? err->status : dcpk_run_look(path, 0, &kind, err);
         dcpk_free(path);
@@ -153,7 +153,8 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
 
 /* The name of the newest iteration folder among the names that holds a checkpoint, NULL when there
  * is none: a save that did not end leaves a folder without a mark. */
-static dcpk_status find_newest(const char *run, char *const *names, size_t n, const char **newest,
+static dcpk_status find_newest(const char *run, const struct dcpk_format *const *formats,
+                               char *const *names, size_t n, const char **newest,
                                struct dcpk_error *err)
 {
     int64_t highest = DCPK_ITERATION_UNKNOWN;
@@ -168,7 +169,8 @@ static dcpk_status find_newest(const char *run, char *const *names, size_t n, co
         if (iteration <= highest)
             continue;
         folder = dcpk_run_text(err, "%s/%s", run, names[i]);
-        st = folder == NULL ? err->status : dcpk_run_find_mark(folder, &is_checkpoint, err);
+        st =
+            folder == NULL ? err->status : dcpk_run_find_mark(folder, formats, &is_checkpoint, err);
         dcpk_free(folder);
         if (st != DCPK_OK)
             return st;
@@ -182,31 +184,38 @@ static dcpk_status find_newest(const char *run, char *const *names, size_t n, co
 
 /* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
  * one, else what it is instead. */
-static dcpk_status neither(const char *run, struct dcpk_store *store, struct dcpk_error *err)
+static dcpk_status neither(const char *run, const struct dcpk_format *const *formats,
+                           struct dcpk_error *err)
 {
+    struct dcpk_store *store = NULL;
     const char *newest;
+    char marks[DCPK_MARKS_BYTES];
     char hint[DCPK_STRANGER_BYTES];
     char **names = NULL;
     size_t n;
-    dcpk_status st = dcpk_store_list(store, &names, &n, err);
+    dcpk_status st = dcpk_store_open(run, &store, err);
 
     if (st == DCPK_OK)
-        st = find_newest(run, names, n, &newest, err);
+        st = dcpk_store_list(store, &names, &n, err);
+    if (st == DCPK_OK)
+        st = find_newest(run, formats, names, n, &newest, err);
     if (st != DCPK_OK)
         goto out;
     st = dcpk_fail(err, DCPK_EFORMAT,
-                   "neither a checkpoint (.metadata, metadata.json or .zarray in it, or the name "
-                   "iter_NNNNNNN or release) nor a run folder (%s in it)%s%s",
-                   DCPK_TRACKER_NAME,
-                   newest == NULL ? dcpk_stranger_hint(store, hint) : "; give its folder ",
+                   "neither a checkpoint (%s in it, or the name iter_NNNNNNN or release) nor a run "
+                   "folder (%s in it)%s%s",
+                   dcpk_marks_words(formats, DCPK_MARK_INNER, marks), DCPK_TRACKER_NAME,
+                   newest == NULL ? dcpk_stranger_hint(store, formats, hint) : "; give its folder ",
                    newest == NULL ? "" : newest);
 out:
     dcpk_free(names);
+    dcpk_store_close(store);
     return st;
 }
 
 /* The tracker of the run folder `path` leads nowhere: say where else to look. */
-static dcpk_status no_iteration(const char *path, const char *folder, struct dcpk_error *err)
+static dcpk_status no_iteration(const char *path, const struct dcpk_format *const *formats,
+                                const char *folder, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
     const char *newest;
@@ -218,7 +227,7 @@ static dcpk_status no_iteration(const char *path, const char *folder, struct dcp
         st = dcpk_store_list(store, &names, &n, err);
     dcpk_store_close(store);
     if (st == DCPK_OK)
-        st = find_newest(path, names, n, &newest, err);
+        st = find_newest(path, formats, names, n, &newest, err);
     if (st != DCPK_OK)
         goto out;
     st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder; %s%s",
@@ -262,20 +271,25 @@ dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct d
 
     if (st == DCPK_OK)
         st = dcpk_store_look(store, DCPK_TRACKER_NAME, &kind, err);
-    if (st == DCPK_OK && kind != DCPK_PATH_FILE)
-        st = neither(path, store, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
+    if (st != DCPK_OK)
+        goto out;
+    if (kind != DCPK_PATH_FILE) {
+        *iteration = DCPK_ITERATION_UNKNOWN;
+        goto out;
+    }
+    st = dcpk_store_find(store, DCPK_TRACKER_NAME, &source, err);
     if (st == DCPK_OK)
         st = dcpk_source_slurp(source, DCPK_RUN_TRACKER_BYTES, &text, &n, err);
     if (st == DCPK_OK)
         st = dcpk_run_parse_tracker(text, n, iteration, err);
+out:
     dcpk_free(text);
     dcpk_store_close(store);
     return st;
 }
 
-dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err)
+dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *formats,
+                          struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
     enum dcpk_path_kind kind;
@@ -287,7 +301,7 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
     else if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = dcpk_fail(err, DCPK_EIO, "not a folder; a checkpoint is one");
     if (st == DCPK_OK)
-        st = dcpk_run_find_mark(path, &is_checkpoint, err);
+        st = dcpk_run_find_mark(path, formats, &is_checkpoint, err);
     if (st != DCPK_OK)
         goto out;
     found.iteration = dcpk_run_path_iteration(path);
@@ -295,13 +309,15 @@ dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_er
         found.folder = dcpk_run_text(err, "%.*s", dcpk_run_trimmed(path), path);
     } else {
         st = dcpk_run_read_tracker(path, &found.iteration, err);
+        if (st == DCPK_OK && found.iteration == DCPK_ITERATION_UNKNOWN)
+            st = neither(path, formats, err);
         if (st != DCPK_OK)
             goto out;
         found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
     st = found.folder == NULL ? err->status : dcpk_run_look(found.folder, 0, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
-        st = no_iteration(path, found.folder, err);
+        st = no_iteration(path, formats, found.folder, err);
 out:
     if (st != DCPK_OK) {
         dcpk_run_release(&found);
@@ -334,34 +350,35 @@ const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])
 }
 
 /* Is it a file of a checkpoint's folder, or its tracker, by name? */
-static bool is_part(const char *name)
+static bool is_part(const struct dcpk_format *const *formats, const char *name)
 {
-    for (size_t i = 0; i < DCPK_RUN_N_MARKS; i++)
-        if (strcmp(name, dcpk_run_marks[i]) == 0)
+    for (; *formats != NULL; formats++) {
+        const struct dcpk_mark *mark = dcpk_mark_of(*formats, name);
+
+        if (mark != NULL && mark->kind != DCPK_MARK_OTHER)
             return true;
-    return strcmp(name, DCPK_TRACKER_NAME) == 0 || strcmp(name, "common.pt") == 0 ||
-           dcpk_ends_with(name, ".distcp");
+    }
+    return strcmp(name, DCPK_TRACKER_NAME) == 0;
 }
 
-static dcpk_status open_plain_file(const char *path, dcpk_run_open_file *open_file,
-                                   const struct dcpk_progress *progress, struct dcpk_run *run,
-                                   struct dcpk_store **store, struct dcpk_error *err)
+static dcpk_status open_plain_file(const char *path, const struct dcpk_opening *opening,
+                                   struct dcpk_run *run, struct dcpk_store **store,
+                                   struct dcpk_error *err)
 {
     int n;
 
-    if (is_part(dcpk_run_last_name(path, dcpk_run_trimmed(path), &n)))
+    if (is_part(opening->formats, dcpk_run_last_name(path, dcpk_run_trimmed(path), &n)))
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is a file of a checkpoint: give its folder", path);
-    if (open_file != NULL)
-        return open_file(path, NULL, progress, run, store, err);
+    if (opening->open_file != NULL)
+        return opening->open_file(path, NULL, opening, run, store, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "'%s' is a plain file: this program was built without libarchive, which "
                      "reads archives; unpack it and give the folder",
                      path);
 }
 
-dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
-                          const struct dcpk_progress *progress, struct dcpk_run *run,
-                          struct dcpk_store **store, struct dcpk_error *err)
+dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
+                          struct dcpk_run *run, struct dcpk_store **store, struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
     const char *inner = NULL;
@@ -371,13 +388,13 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         inner = dcpk_run_split(path, archive);
-    if (st == DCPK_OK && inner != NULL && open_file != NULL)
-        return open_file(archive, inner, progress, run, store, err);
+    if (st == DCPK_OK && inner != NULL && opening->open_file != NULL)
+        return opening->open_file(archive, inner, opening, run, store, err);
     if (st != DCPK_OK)
         return st;
     if (kind == DCPK_PATH_FILE || inner != NULL)
-        return open_plain_file(path, open_file, progress, run, store, err);
-    st = dcpk_run_find(path, &found, err);
+        return open_plain_file(path, opening, run, store, err);
+    st = dcpk_run_find(path, opening->formats, &found, err);
     if (st == DCPK_OK)
         st = dcpk_store_open(found.folder, store, err);
     if (st == DCPK_OK)

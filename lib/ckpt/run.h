@@ -10,6 +10,8 @@
 #include "lib/base/progress.h"
 #include "lib/base/store.h"
 
+struct dcpk_format;
+
 /*
  * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
  * file with the iteration to load: decimal digits without a newline, or the word "release". Source:
@@ -60,13 +62,15 @@ struct dcpk_run {
 void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
 
 /*
- * Find the folder to read. `path` itself when it holds .metadata, metadata.json or .zarray, or is
- * named iter_<digits> or release; else what its tracker names. run: set on success only. Errors:
- * DCPK_EIO when path is missing, no folder or not readable; DCPK_EFORMAT when it is neither kind of
- * folder (says what was looked for), the folder that the tracker names is missing (both name the
- * newest iteration folder if there is one), or the tracker is neither a number nor "release".
+ * Find the folder to read. `path` itself when it holds a file that marks one (lib/ckpt/marks.h) of
+ * the formats, a NULL-terminated table here and below, or is named iter_<digits> or release; else
+ * what its tracker names. run: set on success only. Errors: DCPK_EIO when path is missing, no
+ * folder or not readable; DCPK_EFORMAT when it is neither kind of folder (says what was looked
+ * for), the folder that the tracker names is missing (both name the newest iteration folder if
+ * there is one), or the tracker is neither a number nor "release".
  */
-dcpk_status dcpk_run_find(const char *path, struct dcpk_run *run, struct dcpk_error *err);
+dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *formats,
+                          struct dcpk_run *run, struct dcpk_error *err);
 
 /* The files of an archive: n relative paths without "." parts, sorted by byte value, none twice. */
 struct dcpk_run_files {
@@ -76,6 +80,7 @@ struct dcpk_run_files {
     dcpk_status (*read)(void *context, size_t i, char *text, size_t limit_bytes, size_t *n_bytes,
                         struct dcpk_error *err);
     void *context;
+    const struct dcpk_format *const *formats;
 };
 
 /*
@@ -104,24 +109,33 @@ const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES]);
  * the path is itself another iteration; DCPK_EFORMAT when the run folder has no such folder: names
  * what it has; DCPK_EIO.
  */
-dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCPK_RUN_PATH_BYTES],
-                            struct dcpk_error *err);
+dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
+                            const struct dcpk_format *const *formats,
+                            char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
+
+struct dcpk_opening;
 
 /* How a plain file becomes a store: formats/archive. inner: as for dcpk_run_find_among. run->folder
  * is for messages. */
 typedef dcpk_status dcpk_run_open_file(const char *path, const char *inner,
-                                       const struct dcpk_progress *progress, struct dcpk_run *run,
+                                       const struct dcpk_opening *opening, struct dcpk_run *run,
                                        struct dcpk_store **store, struct dcpk_error *err);
+
+/* What finding and opening a checkpoint takes; borrowed. */
+struct dcpk_opening {
+    const struct dcpk_format *const *formats;
+    dcpk_run_open_file *open_file;        /* NULL: no archives can be read */
+    const struct dcpk_progress *progress; /* of unpacking; may be NULL */
+};
+
 /*
  * Find the checkpoint at `path` and open its store: of a folder by dcpk_run_find, of a plain file,
- * or a folder in one (dcpk_run_split), by open_file. open_file: NULL when no archives can be read,
- * plain files are then DCPK_EUNSUPPORTED. progress: of unpacking. run, store: set on success only;
- * dcpk_run_release, dcpk_store_close. Errors: DCPK_EUSAGE for a file with the name of one of a
- * checkpoint's; those of the two.
+ * or a folder in one (dcpk_run_split), by open_file; without that plain files are
+ * DCPK_EUNSUPPORTED. run, store: set on success only; dcpk_run_release, dcpk_store_close. Errors:
+ * DCPK_EUSAGE for a file with the name of one of a checkpoint's; those of the two.
  */
-dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
-                          const struct dcpk_progress *progress, struct dcpk_run *run,
-                          struct dcpk_store **store, struct dcpk_error *err);
+dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
+                          struct dcpk_run *run, struct dcpk_store **store, struct dcpk_error *err);
 
 /*
  * Say where a checkpoint written to `out` goes; touches nothing on disk.
@@ -133,7 +147,8 @@ dcpk_status dcpk_run_open(const char *path, dcpk_run_open_file *open_file,
  * iteration is not known; those of dcpk_run_judge_tracker.
  */
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
-                            struct dcpk_run *run, struct dcpk_error *err);
+                            const struct dcpk_format *const *formats, struct dcpk_run *run,
+                            struct dcpk_error *err);
 
 /*
  * Look at the tracker of what dcpk_run_target found, as it is now, and set `fate` and

@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
 
 #define MAX_SHOWN 5 /* folders that a message names */
@@ -19,6 +20,14 @@ struct candidates {
     struct folder list[MAX_SHOWN]; /* the first ones */
     struct folder last;
     size_t n;
+};
+
+/* Looking through the files of an archive. */
+struct search {
+    const struct dcpk_run_files *files;
+    char *scratch; /* room for a path of them, and a mark behind it */
+    const struct dcpk_mark *marks[DCPK_MAX_MARKS];
+    size_t n_marks;
 };
 
 /* The place of the first name that is not below text[0 .. n). */
@@ -37,10 +46,11 @@ static size_t lower_bound(const struct dcpk_run_files *files, const char *text, 
     return low;
 }
 
-/* Is there a file "<folder>/<name>"? scratch: room for it. */
-static bool holds(const struct dcpk_run_files *files, const struct folder *folder, const char *name,
-                  char *scratch)
+/* Is there a file "<folder>/<name>"? */
+static bool holds(const struct search *s, const struct folder *folder, const char *name)
 {
+    const struct dcpk_run_files *files = s->files;
+    char *scratch = s->scratch;
     const size_t n_name = strlen(name), n_folder = folder->n == 0 ? 0 : folder->n + 1;
     size_t at;
 
@@ -52,10 +62,10 @@ static bool holds(const struct dcpk_run_files *files, const struct folder *folde
     return at < files->n && strcmp(files->names[at], scratch) == 0;
 }
 
-static bool has_mark(const struct dcpk_run_files *files, const struct folder *folder, char *scratch)
+static bool has_mark(const struct search *s, const struct folder *folder)
 {
-    for (size_t i = 0; i < DCPK_RUN_N_MARKS; i++)
-        if (holds(files, folder, dcpk_run_marks[i], scratch))
+    for (size_t i = 0; i < s->n_marks; i++)
+        if (holds(s, folder, s->marks[i]->start))
             return true;
     return false;
 }
@@ -70,16 +80,15 @@ static int64_t folder_iteration(const struct folder *folder)
 }
 
 /* The outermost folder around the file that is a checkpoint: by a mark in it, or by its name. */
-static bool find_outermost(const struct dcpk_run_files *files, const char *file, bool by_name,
-                           char *scratch, struct folder *found)
+static bool find_outermost(const struct search *s, const char *file, bool by_name,
+                           struct folder *found)
 {
     const char *slash = file;
 
     found->path = file;
     found->n = 0;
     while (slash != NULL) {
-        if (by_name ? folder_iteration(found) != DCPK_ITERATION_UNKNOWN
-                    : has_mark(files, found, scratch))
+        if (by_name ? folder_iteration(found) != DCPK_ITERATION_UNKNOWN : has_mark(s, found))
             return true;
         slash = strchr(file + found->n + (found->n > 0), '/');
         if (slash != NULL)
@@ -110,13 +119,13 @@ static bool is_meant(const struct folder *folder, const char *inner)
 
 /* Those that `inner` means, NULL: all. The files of one folder follow each other, so that a new
  * folder differs from the last one. */
-static void collect(const struct dcpk_run_files *files, bool by_name, const char *inner,
-                    char *scratch, struct candidates *c)
+static void collect(const struct search *s, bool by_name, const char *inner, struct candidates *c)
 {
+    const struct dcpk_run_files *files = s->files;
     struct folder folder;
 
     for (size_t i = 0; i < files->n; i++) {
-        if (!find_outermost(files, files->names[i], by_name, scratch, &folder) ||
+        if (!find_outermost(s, files->names[i], by_name, &folder) ||
             (inner != NULL && !is_meant(&folder, inner)) || (c->n > 0 && same(&folder, &c->last)))
             continue;
         if (c->n < MAX_SHOWN)
@@ -127,13 +136,13 @@ static void collect(const struct dcpk_run_files *files, bool by_name, const char
 }
 
 /* Is the file a tracker outside of all checkpoints? */
-static bool is_tracker(const struct dcpk_run_files *files, const char *file, char *scratch)
+static bool is_tracker(const struct search *s, const char *file)
 {
     const char *slash = strrchr(file, '/');
     struct folder folder;
 
     return strcmp(slash == NULL ? file : slash + 1, DCPK_TRACKER_NAME) == 0 &&
-           !find_outermost(files, file, false, scratch, &folder);
+           !find_outermost(s, file, false, &folder);
 }
 
 /* Not one that is meant: those that are there. */
@@ -197,26 +206,27 @@ out:
     return st;
 }
 
-static dcpk_status by_looking(const struct dcpk_run_files *files, const char *inner, char *scratch,
-                              struct dcpk_run *run, struct dcpk_error *err)
+static dcpk_status by_looking(const struct search *s, const char *inner, struct dcpk_run *run,
+                              struct dcpk_error *err)
 {
     struct candidates c = {.n = 0};
+    char marks[DCPK_MARKS_BYTES];
     bool is_other;
 
-    collect(files, false, inner, scratch, &c);
+    collect(s, false, inner, &c);
     if (c.n == 0)
-        collect(files, true, inner, scratch, &c);
+        collect(s, true, inner, &c);
     is_other = c.n == 0 && inner != NULL;
     if (is_other)
-        collect(files, false, NULL, scratch, &c);
+        collect(s, false, NULL, &c);
     if (c.n > 1 || (c.n == 1 && is_other))
         return not_one(&c, inner, err);
     if (c.n == 0)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "no checkpoint among the %zu files of the archive (looked for a folder "
-                         "with .metadata, metadata.json or .zarray in it, or called iter_NNNNNNN "
-                         "or release, and for %s)",
-                         files->n, DCPK_TRACKER_NAME);
+                         "with %s in it, or called iter_NNNNNNN or release, and for %s)",
+                         s->files->n, dcpk_marks_words(s->files->formats, DCPK_MARK_INNER, marks),
+                         DCPK_TRACKER_NAME);
     run->iteration = folder_iteration(&c.last);
     run->folder = dcpk_run_text(err, "%.*s", (int)c.last.n, c.last.path);
     return run->folder == NULL ? err->status : DCPK_OK;
@@ -226,26 +236,30 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
                                 struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
-    size_t longest = 0, n_trackers = 0, tracker = 0;
-    char *scratch;
+    struct search s = {.files = files};
+    size_t longest = 0, longest_mark = 0, n_trackers = 0, tracker = 0;
     dcpk_status st;
 
+    s.n_marks = dcpk_marks_list(files->formats, DCPK_MARK_INNER, s.marks);
+    for (size_t i = 0; i < s.n_marks; i++)
+        if (strlen(s.marks[i]->start) > longest_mark)
+            longest_mark = strlen(s.marks[i]->start);
     for (size_t i = 0; i < files->n; i++)
         if (strlen(files->names[i]) > longest)
             longest = strlen(files->names[i]);
-    scratch = dcpk_alloc(longest + sizeof "/metadata.json", err);
-    if (scratch == NULL)
+    s.scratch = dcpk_alloc(longest + longest_mark + sizeof "/", err);
+    if (s.scratch == NULL)
         return err->status;
     for (size_t i = 0; i < files->n; i++)
-        if (is_tracker(files, files->names[i], scratch)) {
+        if (is_tracker(&s, files->names[i])) {
             n_trackers++;
             tracker = i;
         }
     if (n_trackers == 1 && inner == NULL)
         st = by_tracker(files, tracker, &found, err);
     else
-        st = by_looking(files, inner, scratch, &found, err);
-    dcpk_free(scratch);
+        st = by_looking(&s, inner, &found, err);
+    dcpk_free(s.scratch);
     if (st == DCPK_OK)
         *run = found;
     else

@@ -142,26 +142,27 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
 }
 
 /* Is it a folder that holds iterations, and is no checkpoint itself? */
-static dcpk_status is_run(const char *path, bool *yes, struct dcpk_error *err)
+static dcpk_status is_run(const char *path, const struct dcpk_format *const *formats, bool *yes,
+                          struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
     bool is_checkpoint = false;
     dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_FOLDER)
-        st = dcpk_run_find_mark(path, &is_checkpoint, err);
+        st = dcpk_run_find_mark(path, formats, &is_checkpoint, err);
     *yes = st == DCPK_OK && kind == DCPK_PATH_FOLDER && !is_checkpoint &&
            dcpk_run_path_iteration(path) == DCPK_ITERATION_UNKNOWN;
     return st;
 }
 
-/* The iterations of a run folder, nothing more known of each; none of what is no run folder. */
-static dcpk_status look_through(const char *path, struct dcpk_run_list *list,
-                                struct dcpk_error *err)
+/* A part of the list is the caller's also after a failure. */
+static dcpk_status look_through(const char *path, const struct dcpk_format *const *formats,
+                                struct dcpk_run_list *list, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;
     bool yes;
-    dcpk_status st = is_run(path, &yes, err);
+    dcpk_status st = is_run(path, formats, &yes, err);
 
     if (st != DCPK_OK || !yes)
         return st;
@@ -172,17 +173,30 @@ static dcpk_status look_through(const char *path, struct dcpk_run_list *list,
     return st;
 }
 
+dcpk_status dcpk_run_list_names(const char *path, const struct dcpk_format *const *formats,
+                                struct dcpk_run_list *list, struct dcpk_error *err)
+{
+    struct dcpk_run_list found = {0};
+    const dcpk_status st = look_through(path, formats, &found, err);
+
+    if (st == DCPK_OK)
+        *list = found;
+    else
+        dcpk_run_list_release(&found);
+    return st;
+}
+
 dcpk_status dcpk_run_list(const char *path, const struct dcpk_format *const *formats,
                           struct dcpk_run_list *list, struct dcpk_error *err)
 {
     struct dcpk_run_list found = {0};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     int64_t named = DCPK_ITERATION_UNKNOWN;
-    dcpk_status st = look_through(path, &found, err);
+    dcpk_status st = look_through(path, formats, &found, err);
 
     if (st == DCPK_OK && found.n > 0 && dcpk_run_read_tracker(path, &named, &ignored) != DCPK_OK)
         named = DCPK_ITERATION_UNKNOWN;
-    for (size_t i = 0; i < found.n && formats != NULL && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < found.n && st == DCPK_OK; i++) {
         found.entries[i].is_named =
             !found.entries[i].is_partial && found.entries[i].iteration == named;
         st = fill_entry(path, formats, &found.entries[i], err);
@@ -195,13 +209,14 @@ dcpk_status dcpk_run_list(const char *path, const struct dcpk_format *const *for
 }
 
 /* There is no such iteration: name those that are there. */
-static dcpk_status no_such(const char *path, int64_t iteration, struct dcpk_error *err)
+static dcpk_status no_such(const char *path, int64_t iteration,
+                           const struct dcpk_format *const *formats, struct dcpk_error *err)
 {
     struct dcpk_run_list list = {0};
     struct dcpk_bytes text = {0};
     char number[DCPK_ITERATION_TEXT_BYTES];
     size_t n = 0;
-    dcpk_status st = look_through(path, &list, err);
+    dcpk_status st = look_through(path, formats, &list, err);
 
     for (size_t i = 0; i < list.n; i++)
         if (!list.entries[i].is_partial && n++ < MAX_SHOWN)
@@ -230,8 +245,9 @@ static dcpk_status check_is(const char *path, int64_t iteration, struct dcpk_err
                      path, dcpk_run_iteration_text(iteration, number));
 }
 
-dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCPK_RUN_PATH_BYTES],
-                            struct dcpk_error *err)
+dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
+                            const struct dcpk_format *const *formats,
+                            char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
     bool is_run_folder, is_inner;
@@ -248,7 +264,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCP
         return DCPK_OK;
     is_run_folder = is_inner && dcpk_run_path_iteration(path) == DCPK_ITERATION_UNKNOWN;
     if (kind == DCPK_PATH_FOLDER)
-        st = is_run(path, &is_run_folder, err);
+        st = is_run(path, formats, &is_run_folder, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FILE && !is_run_folder)
         st = check_is(path, iteration, err);
     if (st != DCPK_OK || (kind != DCPK_PATH_FILE && !is_run_folder))
@@ -263,7 +279,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration, char chosen[DCP
         if (!is_inner) /* opening an archive says what is not in it */
             st = dcpk_run_look(folder, 0, &kind, err);
         if (st == DCPK_OK && !is_inner && kind != DCPK_PATH_FOLDER)
-            st = no_such(path, iteration, err);
+            st = no_such(path, iteration, formats, err);
     }
     dcpk_free(folder);
     return st;

@@ -8,10 +8,6 @@
 
 #define DCPK_RUN_TRACKER_BYTES 4096 /* the most that a tracker may have */
 
-/* A folder that holds a file of one of these names is a checkpoint itself. */
-enum { DCPK_RUN_N_MARKS = 3 };
-extern const char *const dcpk_run_marks[DCPK_RUN_N_MARKS];
-
 /* The length of path without the slashes at its end; "/" stays. */
 int dcpk_run_trimmed(const char *path);
 /* The last component of path[0 .. n_path) and its length. */
@@ -19,8 +15,9 @@ const char *dcpk_run_last_name(const char *path, int n_path, int *n);
 /* What stands at a path; flags: of fstatat. Errors: DCPK_EIO. */
 dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
                           struct dcpk_error *err);
-/* Is one of the marks a plain file in the folder? */
-dcpk_status dcpk_run_find_mark(const char *folder, bool *found, struct dcpk_error *err);
+/* Is a file in the folder that marks a checkpoint, or a folder of one? */
+dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *const *formats,
+                               bool *found, struct dcpk_error *err);
 
 /* printf into new memory; NULL and err on failure. */
 char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
@@ -38,8 +35,8 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
 /* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err);
-/* The same of the tracker in the run folder `path`. Errors: DCPK_EFORMAT when there is none, or it
- * says nothing; DCPK_EIO. */
+/* The same of the tracker in the run folder `path`; DCPK_ITERATION_UNKNOWN: there is none. Errors:
+ * DCPK_EFORMAT when it says nothing; DCPK_EIO. */
 dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err);
 
 #endif

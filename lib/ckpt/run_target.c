@@ -49,13 +49,15 @@ static dcpk_status check_spelling(const char *name, int n, int64_t iteration,
     return st;
 }
 
-static dcpk_status check_run_folder(const char *out, int64_t iteration, struct dcpk_error *err)
+static dcpk_status check_run_folder(const char *out, int64_t iteration,
+                                    const struct dcpk_format *const *formats,
+                                    struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
     bool is_checkpoint;
 
     if (dcpk_run_look(out, 0, &kind, err) != DCPK_OK ||
-        dcpk_run_find_mark(out, &is_checkpoint, err) != DCPK_OK)
+        dcpk_run_find_mark(out, formats, &is_checkpoint, err) != DCPK_OK)
         return err->status;
     if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
         return dcpk_fail(err, DCPK_EUSAGE, "it exists and is no folder");
@@ -162,7 +164,8 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
 }
 
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
-                            struct dcpk_run *run, struct dcpk_error *err)
+                            const struct dcpk_format *const *formats, struct dcpk_run *run,
+                            struct dcpk_error *err)
 {
     struct dcpk_run target = {.policy = policy};
     bool is_iteration;
@@ -179,7 +182,7 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
     else if (is_iteration)
         st = check_spelling(name, n, named, err);
     else
-        st = check_run_folder(out, iteration, err);
+        st = check_run_folder(out, iteration, formats, err);
     if (st != DCPK_OK)
         goto out;
     if (is_iteration)

@@ -7,46 +7,49 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/text.h"
+#include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_names.h"
 
 #define MOST_FOLDERS 256 /* that are looked into */
 
-/* megatron/training/checkpointing.py get_checkpoint_name @core_v0.19.0; --ckpt-convert-format is in
- * arguments.py of core 0.10 to main. */
-static const char legacy[] =
-    "it is of Megatron's old format 'torch', which is not read here: let Megatron load it and save "
-    "it with --ckpt-convert-format torch_dist";
 static const char hugging_face[] =
     "it is a Hugging Face model, which is not read here: import it into Megatron first";
 
-/* A name that begins and ends so gives the folder away. Ordered: the first row that any name fits
- * is told. */
-static const struct {
-    const char *prefix, *suffix;
-    const char *text;
-} signs[] = {
-    {"iter_", ".dcpkit-partial",
+/* Beside what formats know: names that give a folder away. */
+static const struct dcpk_mark others[] = {
+    {DCPK_MARK_OTHER, "iter_", ".dcpkit-partial",
      "a conversion to it was cut short: convert --resume goes on with it"},
-    {"mp_rank_", "", legacy},
-    {"model_optim_rng", ".pt", legacy},
-    {"__", ".distcp",
-     "its data files have lost their .metadata: a copy of 'FOLDER/*' leaves hidden files out, and "
-     "a save that was cut short has none"},
-    {"", ".safetensors", hugging_face},
-    {"", ".safetensors.index.json", hugging_face},
-    {"pytorch_model", ".bin", hugging_face},
+    {DCPK_MARK_OTHER, "", ".safetensors", hugging_face},
+    {DCPK_MARK_OTHER, "", ".safetensors.index.json", hugging_face},
+    {DCPK_MARK_OTHER, "pytorch_model", ".bin", hugging_face},
+    {0},
 };
+static const struct dcpk_format no_format = {.marks = others};
 
-static const char *find_sign(char *const *names, size_t n)
+/* What the format's first mark that a name fits says. */
+static const char *find_sign(const struct dcpk_format *format, char *const *names, size_t n)
 {
-    for (size_t s = 0; s < sizeof signs / sizeof *signs; s++)
-        for (size_t i = 0; i < n; i++)
-            if (dcpk_starts_with(names[i], signs[s].prefix) &&
-                dcpk_ends_with(names[i], signs[s].suffix))
-                return signs[s].text;
-    return NULL;
+    const struct dcpk_mark *best = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_mark *mark = dcpk_mark_of(format, names[i]);
+
+        if (mark != NULL && mark->kind > DCPK_MARK_INNER && mark->text != NULL &&
+            (best == NULL || mark < best))
+            best = mark;
+    }
+    return best == NULL ? NULL : best->text;
+}
+
+static const char *find_any_sign(const struct dcpk_format *const *formats, char *const *names,
+                                 size_t n)
+{
+    const char *text = NULL;
+
+    for (; *formats != NULL && text == NULL; formats++)
+        text = find_sign(*formats, names, n);
+    return text != NULL ? text : find_sign(&no_format, names, n);
 }
 
 /* Is there a file `name` in the folder `folder` of the store? */
@@ -62,41 +65,45 @@ static bool has(struct dcpk_store *store, const char *folder, const char *name)
     return kind == DCPK_PATH_FILE;
 }
 
-/* The first folder in it that is a run, a checkpoint, or an array of a checkpoint in zarr (*array).
- */
-static const char *find_inside(struct dcpk_store *store, char *const *names, size_t n, bool *array)
+/* The first folder in it that is a run or a checkpoint, or belongs into one: *text says as what. */
+static const char *find_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                               char *const *names, size_t n, const char **text)
 {
+    const struct dcpk_mark *marks[DCPK_MAX_MARKS];
+    const size_t n_marks = dcpk_marks_list(formats, DCPK_MARK_INNER, marks);
+
     for (size_t i = 0; i < n && i < MOST_FOLDERS; i++) {
-        *array = has(store, names[i], ".zarray");
-        if (*array || has(store, names[i], DCPK_TRACKER_NAME) ||
-            has(store, names[i], ".metadata") || has(store, names[i], "metadata.json"))
+        for (size_t m = 0; m < n_marks; m++)
+            if (has(store, names[i], marks[m]->start)) {
+                *text = marks[m]->text;
+                return names[i];
+            }
+        if (has(store, names[i], DCPK_TRACKER_NAME))
             return names[i];
     }
     return NULL;
 }
 
-const char *dcpk_stranger_hint(struct dcpk_store *store, char text[DCPK_STRANGER_BYTES])
+const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                               char text[DCPK_STRANGER_BYTES])
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const char *sign, *inside;
-    bool is_array = false;
+    const char *sign, *inside = NULL, *what = NULL;
     char **names;
     size_t n;
 
     text[0] = '\0';
     if (dcpk_store_list(store, &names, &n, &err) != DCPK_OK)
         return text;
-    sign = find_sign(names, n);
-    inside = sign == NULL ? find_inside(store, names, n, &is_array) : NULL;
+    sign = find_any_sign(formats, names, n);
+    if (sign == NULL)
+        inside = find_inside(store, formats, names, n, &what);
     if (n == 0)
         snprintf(text, DCPK_STRANGER_BYTES, "; it is empty");
     else if (sign != NULL)
         snprintf(text, DCPK_STRANGER_BYTES, "; %s", sign);
-    else if (is_array)
-        snprintf(text, DCPK_STRANGER_BYTES,
-                 "; its folder '%s' is an array in zarr, so a metadata.json is missing here: the "
-                 "copy is not whole, or the save was cut short",
-                 inside);
+    else if (what != NULL)
+        snprintf(text, DCPK_STRANGER_BYTES, "; its folder '%s' is %s", inside, what);
     else if (inside != NULL)
         snprintf(text, DCPK_STRANGER_BYTES, "; give a folder in it, such as '%s'", inside);
     dcpk_free(names);

@@ -5,14 +5,17 @@
 
 #include "lib/base/store.h"
 
+struct dcpk_format;
+
 #define DCPK_STRANGER_BYTES 512
 
 /*
  * What the names in the folder give away, and the way on: another program's checkpoint, a copy
  * without its hidden files, the folder above a run. To be appended to an error: begins with "; ",
- * "" when nothing is recognised. Opens no file. text: the room for it; returned. Cannot fail: what
- * cannot be listed says nothing.
+ * "" when nothing is recognised. Opens no file. formats: NULL-terminated, whose marks count. text:
+ * the room for it; returned. Cannot fail: what cannot be listed says nothing.
  */
-const char *dcpk_stranger_hint(struct dcpk_store *store, char text[DCPK_STRANGER_BYTES]);
+const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                               char text[DCPK_STRANGER_BYTES]);
 
 #endif

@@ -25,9 +25,11 @@ struct beside {
 static bool is_compared_elsewhere(const struct dcpk_comparing *c,
                                   const struct dcpk_checkpoint *ckpt, const char *name)
 {
-    if (ckpt->format->reader->is_own(ckpt, name) || strcmp(name, "common.pt") == 0)
+    const struct dcpk_mark *mark = dcpk_mark_of(ckpt->format, name);
+
+    if (ckpt->format->reader->is_own(ckpt, name) || (mark != NULL && mark->kind == DCPK_MARK_PART))
         return true;
-    return !c->same_format && strcmp(name, "metadata.json") == 0;
+    return !c->same_format && mark != NULL && mark->kind == DCPK_MARK_CHECKPOINT;
 }
 
 /* A store of ranges, an archive, lists a folder by what is in it, but finds nothing of its name. */

@@ -19,12 +19,13 @@ static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
+    const struct dcpk_opening opening = {c->options->formats, c->options->open_file,
+                                         &c->options->exec.progress};
     struct dcpk_store *store = NULL;
     dcpk_status st = dcpk_run_check_apart(c->options->in, c->options->out, err);
 
     if (st == DCPK_OK)
-        st = dcpk_run_open(c->options->in, c->options->open_file, &c->options->exec.progress,
-                           &c->source, &store, err);
+        st = dcpk_run_open(c->options->in, &opening, &c->source, &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
     if (st == DCPK_OK)
@@ -155,6 +156,20 @@ static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
     return st;
 }
 
+static dcpk_status find_target(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_convert_options *o = c->options;
+    const struct dcpk_target_wish wish = {
+        .out = o->out,
+        .iteration = find_iteration(c),
+        .policy = o->tracker,
+        .flags = ((o->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
+                 ((o->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
+        .formats = o->formats};
+
+    return dcpk_target_find(&wish, &c->target, err);
+}
+
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
@@ -183,11 +198,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         dcpk_context(err, "converting '%s'", c->source.folder);
         return st;
     }
-    st = dcpk_target_find(
-        options->out, find_iteration(c), options->tracker,
-        ((options->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
-            ((options->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
-        &c->target, err);
+    st = find_target(c, err);
     if (st == DCPK_OK)
         st = dcpk_target_check_apart(&c->target, options->in, &c->source, err);
     if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->exec.ranks) > 1)

@@ -26,12 +26,13 @@ struct making {
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *options = m->options;
+    const struct dcpk_opening opening = {options->formats, options->open_file,
+                                         &options->exec.progress};
     struct dcpk_store *store = NULL;
     dcpk_status st = dcpk_run_check_apart(options->in, options->out, err);
 
     if (st == DCPK_OK)
-        st = dcpk_run_open(options->in, options->open_file, &options->exec.progress, &m->source,
-                           &store, err);
+        st = dcpk_run_open(options->in, &opening, &m->source, &store, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, options->formats, NULL, &m->ckpt, err);
     if (st == DCPK_OK && m->ckpt->format->editor == NULL)
@@ -78,16 +79,19 @@ static unsigned folder_flags(const struct dcpk_modification *m)
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
 static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
 {
-    int64_t iteration = m->source.iteration;
+    struct dcpk_target_wish wish = {.out = m->options->out,
+                                    .iteration = m->source.iteration,
+                                    .policy = m->options->tracker,
+                                    .flags = folder_flags(m),
+                                    .formats = m->options->formats};
     struct dcpk_run_state state;
 
-    if (iteration == DCPK_ITERATION_UNKNOWN) {
+    if (wish.iteration == DCPK_ITERATION_UNKNOWN) {
         dcpk_run_state_load(m->ckpt, m->out->arena, &state);
-        if (!dcpk_value_as_int(state.iteration, &iteration) || iteration < 0)
-            iteration = DCPK_ITERATION_UNKNOWN;
+        if (!dcpk_value_as_int(state.iteration, &wish.iteration) || wish.iteration < 0)
+            wish.iteration = DCPK_ITERATION_UNKNOWN;
     }
-    if (dcpk_target_find(m->options->out, iteration, m->options->tracker, folder_flags(m),
-                         &m->target, err) != DCPK_OK)
+    if (dcpk_target_find(&wish, &m->target, err) != DCPK_OK)
         return err->status;
     return dcpk_target_check_apart(&m->target, m->options->in, &m->source, err);
 }

@@ -10,24 +10,25 @@
 #include "lib/base/file.h"
 #include "lib/base/path.h"
 
-dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
-                             unsigned flags, struct dcpk_run *target, struct dcpk_error *err)
+dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+                             struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
     struct dcpk_path there;
     bool is_archive;
-    dcpk_status st = dcpk_run_is_archive(out, &is_archive, err);
+    dcpk_status st = dcpk_run_is_archive(wish->out, &is_archive, err);
 
-    if (st == DCPK_OK)
-        st = is_archive ? dcpk_run_target_archive(out, iteration, &found, err)
-                        : dcpk_run_target(out, iteration, policy, &found, err);
+    if (st == DCPK_OK && is_archive)
+        st = dcpk_run_target_archive(wish->out, wish->iteration, &found, err);
+    else if (st == DCPK_OK)
+        st = dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, &found, err);
     if (st == DCPK_OK)
         st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
-    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && flags == 0)
+    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
                        found.folder);
     found.is_there =
-        st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && flags == DCPK_FOLDER_RESUME;
+        st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
     if (st == DCPK_OK)
         *target = found;
     else

@@ -9,15 +9,23 @@
 #include "lib/ckpt/output.h"
 #include "lib/ckpt/run.h"
 
+/* Where an output is to go. Borrowed. */
+struct dcpk_target_wish {
+    const char *out;
+    int64_t iteration;
+    enum dcpk_tracker_policy policy;
+    unsigned flags;                           /* of DCPK_FOLDER_REPLACE and _RESUME */
+    const struct dcpk_format *const *formats; /* whose marks count (lib/ckpt/run.h) */
+};
+
 /*
  * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
- * touches nothing. flags: of DCPK_FOLDER_REPLACE and _RESUME: with the latter alone what exists is
- * taken for the work of an earlier run (is_there). target: dcpk_run_release, set on success only.
- * Errors: those of the two; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
- * resumed.
+ * touches nothing. With DCPK_FOLDER_RESUME alone what exists is taken for the work of an earlier
+ * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two;
+ * DCPK_EUSAGE when it exists and is neither to be replaced nor to be resumed.
  */
-dcpk_status dcpk_target_find(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
-                             unsigned flags, struct dcpk_run *target, struct dcpk_error *err);
+dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+                             struct dcpk_error *err);
 
 /*
  * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by

@@ -48,6 +48,7 @@ static void read_all(struct dcpk_store *store)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
+    const struct dcpk_opening opening = {.formats = dcpk_formats};
     struct dcpk_store *store = NULL;
     struct dcpk_run run = {0};
     char path[64];
@@ -57,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (dcpk_archive_opener != NULL &&
-        dcpk_archive_opener(path, NULL, NULL, &run, &store, &err) == DCPK_OK) {
+        dcpk_archive_opener(path, NULL, &opening, &run, &store, &err) == DCPK_OK) {
         if (run.folder == NULL)
             abort();
         read_all(store);

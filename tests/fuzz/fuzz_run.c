@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/formats.h"
 #include "formats/megatron/megatron.h"
 #include "lib/ckpt/run.h"
 #include "tests/fuzz/fuzz_text.h"
@@ -99,7 +100,8 @@ static void find(const struct part *text, struct part *tracker)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_run run = {0};
     char *names[MAX_NAMES], *copy = fuzz_text(text->text, text->n);
-    struct dcpk_run_files files = {.names = names, .read = read_tracker, .context = tracker};
+    struct dcpk_run_files files = {
+        .names = names, .read = read_tracker, .context = tracker, .formats = dcpk_formats};
 
     files.n = take_names(copy, names);
     if (dcpk_run_find_among(&files, NULL, &run, &err) == DCPK_OK)

@@ -38,7 +38,7 @@ static inline struct dcpk_checkpoint *open_at(const char *folder)
     struct dcpk_store *store = NULL;
     struct dcpk_checkpoint *ckpt = NULL;
 
-    CHECK_OK(dcpk_run_find(folder, &run, &err), folder);
+    CHECK_OK(dcpk_run_find(folder, dcpk_formats, &run, &err), folder);
     CHECK_OK(dcpk_store_open(run.folder, &store, &err), folder);
     CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), folder);
     dcpk_run_release(&run);

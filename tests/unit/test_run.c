@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/formats.h"
 #include "lib/ckpt/run.h"
 #include "tests/check.h"
 
@@ -118,7 +119,7 @@ static void test_find(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_run run = {0};
 
-        CHECK_OK(dcpk_run_find(finds[i].path, &run, &err), finds[i].label);
+        CHECK_OK(dcpk_run_find(finds[i].path, dcpk_formats, &run, &err), finds[i].label);
         CHECK_EQ_STR(run.folder, finds[i].folder, finds[i].label);
         CHECK_EQ_INT(run.iteration, finds[i].iteration, finds[i].label);
         dcpk_run_release(&run);
@@ -150,7 +151,7 @@ static void test_find_fails(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_run run = {0};
 
-        CHECK_FAILS(dcpk_run_find(bad_finds[i].path, &run, &err), bad_finds[i].status,
+        CHECK_FAILS(dcpk_run_find(bad_finds[i].path, dcpk_formats, &run, &err), bad_finds[i].status,
                     bad_finds[i].text, bad_finds[i].label);
         CHECK(run.folder == NULL, bad_finds[i].label);
     }
@@ -186,9 +187,9 @@ static void test_target(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_run run = {0};
 
-        CHECK_OK(
-            dcpk_run_target(targets[i].out, targets[i].iteration, DCPK_TRACKER_USUAL, &run, &err),
-            targets[i].label);
+        CHECK_OK(dcpk_run_target(targets[i].out, targets[i].iteration, DCPK_TRACKER_USUAL,
+                                 dcpk_formats, &run, &err),
+                 targets[i].label);
         CHECK_EQ_STR(run.folder, targets[i].folder, targets[i].label);
         CHECK_EQ_STR(run.tracker, targets[i].tracker, targets[i].label);
         CHECK_EQ_STR(run.tracker_text, targets[i].text, targets[i].label);
@@ -228,14 +229,14 @@ static void test_tracker(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof trackers / sizeof *trackers; i++) {
-        CHECK_OK(dcpk_run_target(trackers[i].out, 4, trackers[i].policy, &run, &err),
+        CHECK_OK(dcpk_run_target(trackers[i].out, 4, trackers[i].policy, dcpk_formats, &run, &err),
                  trackers[i].label);
         CHECK_EQ_INT(run.fate, trackers[i].fate, trackers[i].label);
         CHECK_EQ_INT(run.tracker_was, trackers[i].was, trackers[i].label);
         dcpk_run_release(&run);
     }
     /* a run that goes on in the same folder saves a newer iteration while we write ours */
-    CHECK_OK(dcpk_run_target("moved", 4, DCPK_TRACKER_NEWEST, &run, &err), "before");
+    CHECK_OK(dcpk_run_target("moved", 4, DCPK_TRACKER_NEWEST, dcpk_formats, &run, &err), "before");
     CHECK_EQ_INT(run.fate, DCPK_TRACKER_WRITTEN, "before");
     put_folder("moved/iter_0000005");
     put_file("moved/" DCPK_TRACKER_NAME, "5");
@@ -265,7 +266,7 @@ static void test_target_fails(void **state)
         struct dcpk_run run = {0};
 
         CHECK_FAILS(dcpk_run_target(bad_targets[i].out, bad_targets[i].iteration,
-                                    DCPK_TRACKER_USUAL, &run, &err),
+                                    DCPK_TRACKER_USUAL, dcpk_formats, &run, &err),
                     DCPK_EUSAGE, bad_targets[i].text, bad_targets[i].label);
     }
 }

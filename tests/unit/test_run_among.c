@@ -2,6 +2,7 @@
 /* test_run_among.c - the checkpoint among an archive's files is found, or the error names them. */
 #include <stdio.h>
 
+#include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/run.h"
 #include "tests/check.h"
@@ -104,7 +105,8 @@ static dcpk_status find(size_t i, struct dcpk_run *run, struct dcpk_error *err)
 {
     char names[MAX_FILES][64], tracker[16];
     char *pointers[MAX_FILES];
-    struct dcpk_run_files files = {.names = pointers, .read = read_tracker, .context = tracker};
+    struct dcpk_run_files files = {
+        .names = pointers, .read = read_tracker, .context = tracker, .formats = dcpk_formats};
 
     snprintf(tracker, sizeof tracker, "%s", cases[i].tracker);
     for (; files.n < MAX_FILES && cases[i].files[files.n] != NULL; files.n++) {
