@@ -501,6 +501,8 @@ dcpk_status dcpk_prove(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *sou
     p.source = b;
     if (b->n_params == 0)
         differ(report, "the source holds no parameter of a model: there is nothing to compare");
+    if (a->n_groups == 0 && b->n_groups > 0)
+        differ(report, "parameter groups of the optimizer are only in the source");
     tell_unknown(&p, b);
     tell_unknown(&p, a);
     st = pair_all(&p, err);

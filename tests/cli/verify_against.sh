@@ -24,6 +24,10 @@ cp -r out renamed
 answers_no "one parameter's name" 'against.*FAILED.*layers\.3\.mlp\.linear_fc[29]' \
     "$DCPKIT" verify --against in renamed
 
+"$DCPKIT" modify-state-dict --op 'remove param_to_group_meta' out groupless >said 2>&1 || cat said
+answers_no "no parameter group" 'against.*FAILED.*groups of the optimizer are only in the source' \
+    "$DCPKIT" verify --against in groupless
+
 # Another padding: 256 rows for 255 tokens become 400, 255, and 400 again; row 255 holds more than zeros.
 convert_vocab() {
     "$DCPKIT" convert --to torch_dist --target-mesh tp="$1" --make-vocab-size-divisible-by "$2" "${@:3}" >said 2>&1 ||
