@@ -344,15 +344,13 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
 dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    const struct dcpk_value **groups, *names;
+    const struct dcpk_value *group, *names;
     struct listed *list = NULL;
     size_t n = 0;
     dcpk_status st = find_listed(model->ckpt, &list, &n, err);
 
     if (st != DCPK_OK || n == 0)
         goto out;
-    groups = dcpk_arena_array(model->arena, n, sizeof *groups, err);
-    st = groups == NULL ? err->status : DCPK_OK;
     for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
         for (end = i + 1; end < n && list[end].optimizer == list[i].optimizer &&
                           list[end].group == list[i].group;
@@ -362,10 +360,10 @@ dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk
         if (st == DCPK_OK && names != NULL)
             st = take_named(r, names, (uint32_t)model->n_groups, err);
         if (st == DCPK_OK)
-            st = make_group(r, list + i, end - i, &groups[model->n_groups], err);
-        model->n_groups += st == DCPK_OK;
+            st = make_group(r, list + i, end - i, &group, err);
+        if (st == DCPK_OK)
+            st = dcpk_model_add_group(model, group, err);
     }
-    model->groups = groups;
 out:
     dcpk_free(list);
     return st;

@@ -40,19 +40,10 @@ static int compare_fields(const void *left, const void *right)
 static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
                                 uint32_t *group, struct dcpk_error *err)
 {
-    const struct dcpk_value **groups;
-
     for (*group = 0; *group < model->n_groups; ++*group)
         if (dcpk_value_equal(model->groups[*group], dict))
             return DCPK_OK;
-    groups = dcpk_arena_array(model->arena, model->n_groups + 1, sizeof *groups, err);
-    if (groups == NULL)
-        return err->status;
-    for (size_t i = 0; i < model->n_groups; i++)
-        groups[i] = model->groups[i];
-    groups[model->n_groups++] = dict;
-    model->groups = groups;
-    return DCPK_OK;
+    return dcpk_model_add_group(model, dict, err);
 }
 
 /* A tensor that is training state, as a value with its bytes; all its checksums are checked. */

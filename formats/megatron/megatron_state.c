@@ -105,7 +105,6 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     const struct dcpk_value *of =
         inner != NULL ? inner : optimizer; /* fp32: not in a further dict */
     const struct dcpk_value *list = dcpk_value_get(of, "param_groups");
-    const struct dcpk_value **groups;
     dcpk_status st;
 
     if (dcpk_value_get(optimizer, "param_state") != NULL)
@@ -123,23 +122,16 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the parameter groups of the common state are no list, and without them "
                          "no optimizer state is of use");
-    groups = dcpk_arena_array(model->arena, model->n_groups + list->n, sizeof *groups, err);
-    if (groups == NULL)
-        return err->status;
-    for (size_t i = 0; i < model->n_groups; i++)
-        groups[i] = model->groups[i];
     for (size_t i = 0; i < list->n; i++) {
         const struct dcpk_value *group = dcpk_value_at(list, i);
 
         if (group == NULL || group->kind != DCPK_V_DICT)
             return dcpk_fail(err, DCPK_EFORMAT,
                              "parameter group %zu of the common state is no dict", i);
-        groups[model->n_groups + i] = with_step(model->arena, group, model->common_step, err);
-        if (groups[model->n_groups + i] == NULL)
+        group = with_step(model->arena, group, model->common_step, err);
+        if (group == NULL || dcpk_model_add_group(model, group, err) != DCPK_OK)
             return err->status;
     }
-    model->groups = groups;
-    model->n_groups += list->n;
     return DCPK_OK;
 }
 

@@ -144,6 +144,20 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
     return st;
 }
 
+dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
+                                 struct dcpk_error *err)
+{
+    if (model->n_groups >= DCPK_MAX_GROUPS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the optimizer has more than %d parameter groups",
+                         DCPK_MAX_GROUPS);
+    if (model->groups == NULL)
+        model->groups = dcpk_arena_array(model->arena, DCPK_MAX_GROUPS, sizeof *model->groups, err);
+    if (model->groups == NULL)
+        return err->status;
+    model->groups[model->n_groups++] = group;
+    return DCPK_OK;
+}
+
 /* Append "key\treason", or the key alone. Lost silently only when memory is out. */
 static void add_note(struct dcpk_model *model, struct dcpk_note ***end, const char *key,
                      const char *reason)

@@ -122,8 +122,8 @@ struct dcpk_model {
     const struct dcpk_value *common_step; /* of torch's optimizers that are not distributed: kept
                                              beside the groups, which have it too; a number */
     const struct dcpk_value *further;     /* what else a common state holds, by name: dict */
-    const struct dcpk_value *
-        *groups; /* parameter groups: dicts without "params"; dense then expert */
+    /* Parameter groups: dicts without "params"; dense, then expert. dcpk_model_add_group. */
+    const struct dcpk_value **groups;
     size_t n_groups;
     struct dcpk_rng *rng;
     size_t n_rng, rng_capacity;
@@ -190,6 +190,14 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
 uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dcpk_role role,
                          const char *state);
 dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
+                                 struct dcpk_error *err);
+/*
+ * Append a parameter group (a dict). Runs have a few for each kind of weight and, with learning
+ * rates by layer, for each layer; each parameter may be held against all of them. Errors:
+ * DCPK_EUNSUPPORTED past DCPK_MAX_GROUPS; DCPK_ENOMEM.
+ */
+#define DCPK_MAX_GROUPS 1024
+dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
                                  struct dcpk_error *err);
 /* Leave `key` out, and say why. Drop what may be missed; omit what is replaced, made anew or not
  * asked for. */

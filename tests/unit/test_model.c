@@ -53,10 +53,26 @@ static void finds_states_by_name(void **state)
     dcpk_model_free(model);
 }
 
+/* What parameters are held against one by one is few. */
+static void groups_are_few(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_model model = {.arena = dcpk_arena_new(0, &err)};
+    const struct dcpk_value *group = dcpk_value_dict(model.arena, NULL, 0, &err);
+
+    (void)state;
+    for (int i = 0; i < DCPK_MAX_GROUPS; i++)
+        CHECK_OK(dcpk_model_add_group(&model, group, &err), "group");
+    CHECK_FAILS(dcpk_model_add_group(&model, group, &err), DCPK_EUNSUPPORTED, "1024", "one more");
+    CHECK_EQ_INT(model.n_groups, DCPK_MAX_GROUPS, "as many as there were");
+    dcpk_arena_free(model.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_states_by_name),
+        cmocka_unit_test(groups_are_few),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
