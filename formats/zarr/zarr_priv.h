@@ -19,6 +19,8 @@ struct dcpk_zarr_layout {
 struct dcpk_zarr_state {
     struct dcpk_zarr_layout *layouts; /* owned; of the tensor with the same number */
     size_t layouts_capacity, files_capacity, chunks_capacity;
+    uint64_t n_missing;            /* chunks of all arrays that have no file */
+    uint64_t may_miss;             /* that many; 0: not counted yet */
     bool has_void, has_short_name; /* said once */
     const char *headless;          /* the first folder of chunks without .zarray; NULL: none */
 };

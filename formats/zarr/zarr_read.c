@@ -16,10 +16,13 @@
 #define MAX_KEY_BYTES  (DCPK_ZARR_MAX_KEY_BYTES + 2)
 #define MAX_NAME_BYTES (MAX_KEY_BYTES + 24 * DCPK_MAX_RANK) /* "<key>/<i>.<j>.<k>" */
 /*
- * Chunks that one array may leave out: each costs memory without a byte on disk. Megatron writes
- * every chunk, so this only bounds what a lying file can ask for.
+ * Chunks of all arrays together that may be left out: each costs memory without a byte on disk.
+ * Megatron writes every chunk; another writer may leave out both moments of a fresh optimizer,
+ * beside weights and perhaps masters, so that as many again are allowed for each file that is
+ * there.
  */
-#define MAX_MISSING 65536
+#define MAX_MISSING        65536
+#define MISSING_FOR_A_FILE 2
 
 void dcpk_zarr_close(struct dcpk_checkpoint *ckpt)
 {
@@ -79,11 +82,54 @@ static void chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
     assert(n < MAX_NAME_BYTES);
 }
 
+/* Chunks that may be left out, by the number of files in the folders of all arrays. */
+static dcpk_status count_missable(struct dcpk_checkpoint *ckpt, uint64_t *may_miss,
+                                  struct dcpk_error *err)
+{
+    char **folders = NULL, **names;
+    size_t n_folders = 0, n, n_files = 0;
+    dcpk_status st = dcpk_store_list(ckpt->store, &folders, &n_folders, err);
+
+    for (size_t i = 0; i < n_folders && st == DCPK_OK; i++) {
+        enum dcpk_path_kind kind;
+
+        st = dcpk_store_look(ckpt->store, folders[i], &kind, err);
+        if (st != DCPK_OK || kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
+            continue; /* a folder in an archive is nothing of its own */
+        st = dcpk_store_list_in(ckpt->store, folders[i], &names, &n, err);
+        if (st == DCPK_OK) {
+            n_files += n;
+            dcpk_free(names);
+        }
+    }
+    dcpk_free(folders);
+    if (st == DCPK_OK)
+        *may_miss = MAX_MISSING + MISSING_FOR_A_FILE * (uint64_t)n_files;
+    return st;
+}
+
+/* One more chunk is missing. The files are counted only where it matters. */
+static dcpk_status check_missing(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_zarr_state *state = ckpt->state;
+
+    if (state->n_missing++ < MAX_MISSING)
+        return DCPK_OK;
+    if (state->may_miss == 0 && count_missable(ckpt, &state->may_miss, err) != DCPK_OK)
+        return err->status;
+    if (state->n_missing <= state->may_miss)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "more than %" PRIu64
+                     " chunks are missing in all arrays together, the limit for what is there",
+                     state->may_miss);
+}
+
 /* A chunk without a file: zero where the array says so, else nobody knows what was in it. */
 static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, const char *name,
                                  struct dcpk_place *place, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     if (l->array->fill == DCPK_ZARR_FILL_NONE)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -94,9 +140,8 @@ static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l
                          "chunk '%s' is missing and fill_value is not 0: left-out chunks are "
                          "read as zero only",
                          name);
-    if (l->n_missing == MAX_MISSING)
-        return dcpk_fail(err, DCPK_ERANGE, "more than %d chunks are missing", MAX_MISSING);
-    if (l->n_missing++ == 0)
+    st = check_missing(ckpt, err);
+    if (st == DCPK_OK && l->n_missing++ == 0)
         st = add_file(ckpt, l->json, &l->json_file, err);
     *place = (struct dcpk_place){.file = l->json_file};
     return st;

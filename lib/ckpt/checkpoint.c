@@ -8,8 +8,17 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/checked.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/stranger.h"
+
+/*
+ * What the chunks stand for may be so many bytes, and for each byte of the files so many: chunks
+ * that were left out, packed ones, expanded tensors, many names for one item. Whole moments of a
+ * fresh optimizer are such; archives have the same limit (formats/archive/FORMAT.md).
+ */
+#define FREE_CHUNK_BYTES (UINT64_C(1) << 30)
+#define MAX_UNPACKED     1000u
 
 /* The tables grow while a format opens; their capacities are of no interest to anyone else. */
 struct tables {
@@ -120,6 +129,34 @@ static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_
     return DCPK_OK;
 }
 
+/* Reading all chunks takes no longer than what is stored allows for. After check_opened. */
+static dcpk_status check_stored(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    uint64_t chunk_bytes = 0, stored_bytes = 0, limit_bytes;
+    bool is_counted = true;
+
+    for (size_t i = 0; i < ckpt->n_chunks; i++) {
+        const struct dcpk_tensor *tensor = &ckpt->tensors[ckpt->chunks[i].tensor];
+        uint64_t n_bytes = dcpk_dtype_bytes(tensor->dtype);
+
+        for (int a = 0; a < tensor->rank; a++)
+            n_bytes *= (uint64_t)ckpt->chunks[i].span[tensor->rank + a];
+        is_counted = is_counted && dcpk_add_u64(chunk_bytes, n_bytes, &chunk_bytes);
+    }
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        if (!dcpk_add_u64(stored_bytes, dcpk_source_bytes(ckpt->files[i]), &stored_bytes))
+            return DCPK_OK; /* sparse files; nothing counted here is larger */
+    if (!dcpk_mul_u64(stored_bytes, MAX_UNPACKED, &limit_bytes) ||
+        !dcpk_add_u64(limit_bytes, FREE_CHUNK_BYTES, &limit_bytes))
+        return DCPK_OK;
+    if (is_counted && chunk_bytes <= limit_bytes)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "its chunks stand for %" PRIu64 " bytes%s, its files hold %" PRIu64
+                     "; more than %u times that, and 1 GiB, is not read",
+                     chunk_bytes, is_counted ? "" : " and more", stored_bytes, MAX_UNPACKED);
+}
+
 dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                  const char *name, struct dcpk_checkpoint **ckpt,
                                  struct dcpk_error *err)
@@ -146,6 +183,8 @@ dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_for
     }
     if (st == DCPK_OK)
         st = check_opened(c, err);
+    if (st == DCPK_OK)
+        st = check_stored(c, err);
     if (st != DCPK_OK) {
         dcpk_context(err, "opening '%s'", dcpk_store_path(store));
         dcpk_checkpoint_close(c);

@@ -139,7 +139,8 @@ struct dcpk_checkpoint {
  * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), or another
  * than the named one does; DCPK_EUSAGE when none has that name; the format's own else. After open
  * every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63; every chunk lies
- * inside its tensor and its place inside its file; keys are unique. Exact cover is checked by
+ * inside its tensor and its place inside its file; keys are unique; all chunks stand for at most
+ * 1000 times the bytes of the files, and 1 GiB (DCPK_ERANGE). Exact cover is checked by
  * dcpk_checkpoint_check_cover.
  */
 dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
