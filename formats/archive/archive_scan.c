@@ -19,7 +19,7 @@
 #define MAX_FOLDERS    64u /* around a file; each is looked at for what makes it a checkpoint */
 #define MAX_READ_BYTES ((size_t)1 << 20)
 #define MAX_MEMBERS    ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
-#define MAX_RATIO      1000u             /* unpacked to packed; FORMAT.md, "Limits" */
+#define MAX_RATIO      1000u             /* unpacked to packed; FORMAT.md 5 */
 #define FREE_BYTES     (UINT64_C(64) << 20)
 /* What is kept of members, here and in the store: twice the name, and the tables around it. */
 #define MEMBER_BYTES     300u

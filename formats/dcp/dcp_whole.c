@@ -6,7 +6,7 @@
 #include "formats/dcp/dcp.h"
 #include "lib/base/text.h"
 
-/* States of optimizer.state.<state>.<parameter> (torch_dist.md 5). */
+/* States of optimizer.state.<state>.<parameter> (formats/torch_dist/FORMAT.md 5). */
 static const char *const states[] = {
     "optimizer.state.param.",
     "optimizer.state.fp32_param.",
@@ -29,7 +29,7 @@ static const char *skip_numbers(const char *text)
     }
 }
 
-/* "rng_state/shard_0.1_2.2": a sharded object (torch_dist.md 4). */
+/* "rng_state/shard_0.1_2.2": a sharded object (formats/torch_dist/FORMAT.md 3). */
 static bool is_sharded(const char *key)
 {
     const char *at = strstr(key, "/shard_");

@@ -14,7 +14,7 @@
  * Written as a stream: no value tree, nothing kept for a chunk. Every text and class is written
  * once and taken from the pickle's memo after that, so a chunk costs about 60 bytes of file, and a
  * key the 4 bytes of its memo number here: no text is ever looked up. Mutable objects are never
- * shared between keys: a loader may change one. Form: FORMAT.md ".metadata";
+ * shared between keys: a loader may change one. Form: FORMAT.md 1;
  * torch/distributed/checkpoint/{metadata,filesystem}.py@2.11.0.
  */
 
@@ -492,7 +492,10 @@ static void storage_meta(struct writing *m)
     end_state(m);
 }
 
-/* mcore_data: the model's shapes of flattened tensors; Megatron 0.8 to 0.15 (torch_dist.md 2.3). */
+/*
+ * mcore_data: the model's shapes of flattened tensors; Megatron 0.8 to 0.15
+ * (formats/torch_dist/FORMAT.md 2).
+ */
 static void mcore_data(struct writing *m)
 {
     const struct dcpk_output *out = m->out;

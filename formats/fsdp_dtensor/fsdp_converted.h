@@ -6,10 +6,10 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 
 /*
- * tools/checkpoint/checkpoint_inspector.py of core 0.14 to main, rule by rule in conversion.md
- * sections 2 and 4. It keeps the parameter groups as a list, masters as a state `.param`, experts
- * of homogeneous MoE layers in one tensor, the moments of expert biases under a number behind the
- * state, parts of projections apart, and whatever it does not know under the prefix of weights.
+ * tools/checkpoint/checkpoint_inspector.py of core 0.14 to main, rule by rule in FORMAT.md 12. It
+ * keeps the parameter groups as a list, masters as a state `.param`, experts of homogeneous MoE
+ * layers in one tensor, the moments of expert biases under a number behind the state, parts of
+ * projections apart, and whatever it does not know under the prefix of weights.
  */
 
 /* Does an object tell that it wrote the folder? */

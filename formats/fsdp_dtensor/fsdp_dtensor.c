@@ -17,7 +17,7 @@
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
- * fsdp_dtensor.md section 2), and a key of a model or of parameter groups near its start; less
+ * FORMAT.md 1), and a key of a model or of parameter groups near its start; less
  * certain where its keys have another prefix.
  */
 static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -53,7 +53,7 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return st;
 }
 
-/* What the keys show of the release (FORMAT.md, "Generations"). */
+/* What the keys show of the release (FORMAT.md 2). */
 struct marks {
     bool has_groups;           /* of parameters */
     bool has_default_config;   /* its field of 0.16 and later */

@@ -6,7 +6,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
 
-/* Key prefixes (fsdp_dtensor.md section 4); behind the latter two stands Q and a dot. */
+/* Key prefixes (FORMAT.md 4); behind the latter two stands Q and a dot. */
 #define FD_MODEL     "model.module."
 #define FD_STATE     "optimizer.state."
 #define FD_GROUP     "optimizer.param_to_group_meta."

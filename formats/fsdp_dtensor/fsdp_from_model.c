@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_from_model.c - the canonical view -> what Megatron-FSDP writes (fsdp_dtensor.md section 4,
- * conversion.md section 5). */
+/* fsdp_from_model.c - the canonical view -> what Megatron-FSDP writes (FORMAT.md 4 and 10). */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -78,7 +77,7 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
 }
 
 /*
- * What is stored of a parameter: halves of a gated one apart, but for v2 (fsdp_dtensor.md 5.1);
+ * What is stored of a parameter: halves of a gated one apart, but for v2 (FORMAT.md 5.1);
  * other parts together, in the order of the target's ranks; what has none as it is.
  */
 static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,
@@ -164,7 +163,7 @@ static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, cons
     return DCPK_OK;
 }
 
-/* Another state than Adam's moments (momentum_buffer): never cut (fsdp_dtensor.md 5.1). */
+/* Another state than Adam's moments (momentum_buffer): never cut (FORMAT.md 5.1). */
 static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
                                    const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
@@ -283,7 +282,7 @@ static dcpk_status add_group_key(struct writer *w, const char *param, struct key
 }
 
 /* What the fields of a group are listed under: every parameter of it (unsplit names,
- * fsdp_dtensor.md section 7). */
+ * FORMAT.md 7). */
 static dcpk_status group_keys(struct writer *w, uint32_t group, struct keys *keys,
                               struct dcpk_error *err)
 {

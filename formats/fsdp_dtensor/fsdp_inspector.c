@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_inspector.c - the Python tool's rules, R0 to R16 of conversion.md 2.2, and the traps that it
+/* fsdp_inspector.c - the Python tool's rules, R0 to R16 of FORMAT.md 12.1, and the traps that it
  * falls into. */
 #include "formats/fsdp_dtensor/fsdp_inspector.h"
 
@@ -34,7 +34,7 @@ static dcpk_status refuse(struct dcpk_error *err, const char *key, const char *t
                      key, trap);
 }
 
-/* Where the tool crashes, scrambles or drops (conversion.md section 4). */
+/* Where the tool crashes, scrambles or drops (FORMAT.md 12.2). */
 static dcpk_status check_traps(const struct dcpk_tensor *t, struct dcpk_error *err)
 {
     const bool is_state = dcpk_starts_with(t->key, OPTIMIZER_STATE);
@@ -418,7 +418,7 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
     struct mapper m = {out, o, o->rename_mtp || detects_mtp(out->source), MAX_VISITS};
     const struct dcpk_value *common = NULL;
 
-    /* It leaves RNG out, and groups that fit no loader (conversion.md section 4, T1). */
+    /* It leaves RNG out, and groups that fit no loader (FORMAT.md 12.2, T1). */
     out->load_needs = DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG;
     if (load_common(out->source, out->arena, &common, err) != DCPK_OK)
         return err->status;

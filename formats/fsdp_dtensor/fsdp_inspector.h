@@ -6,7 +6,7 @@
 
 #include "lib/ckpt/format.h"
 
-/* The tool's flags (conversion.md section 2), borrowed; prefixes are the output's. */
+/* The tool's flags (FORMAT.md 12.1), borrowed; prefixes are the output's. */
 struct dcpk_fsdp_inspector_options {
     bool swiglu;
     const char *const *swiglu_modules; /* NULL: not given; wins over swiglu, even when empty */
@@ -19,7 +19,7 @@ struct dcpk_fsdp_inspector_options {
 /*
  * Another mapping of fsdp_dtensor, by from_keys with such options: the tensors and objects that
  * convert-torch-dist-to-fsdp-dtensor of tools/checkpoint/checkpoint_inspector.py (core 0.18.0 to
- * 0.19.0 and main) writes, rules R0 to R16 of conversion.md 2.2. Errors: DCPK_EUNSUPPORTED naming
+ * 0.19.0 and main) writes, rules R0 to R16 of FORMAT.md 12.1. Errors: DCPK_EUNSUPPORTED naming
  * the trap (T1 to T15) where the tool crashes or scrambles, and for a source without common state.
  */
 extern const struct dcpk_format_mapping dcpk_fsdp_inspector;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_put_state.c - the canonical view's training state -> what Megatron-FSDP keeps of it: args,
- * scheduler, RNG (fsdp_dtensor.md section 4). */
+ * scheduler, RNG (FORMAT.md 4). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static dcpk_status add_literal(struct writer *w, const char *key,
     return dcpk_output_add_tensor(w->out, &out, err);
 }
 
-/* Does torch's flattening descend into this list (fsdp_dtensor.md 3.1)? Depth is bounded by the
+/* Does torch's flattening descend into this list (FORMAT.md 3)? Depth is bounded by the
  * pickle reader. */
 static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_request.c - what Megatron-FSDP's loaders ask for: tables by release, Adam and layer spec
- * (fsdp_dtensor.md 4, 5, 7, 9.3). */
+ * (FORMAT.md 4, 5, 7 and 9). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #define TORCH_ADAM     dcpk_loaders_with_adam(DCPK_LOADER_TORCH_ADAM)
 #define N_OF(table)    (sizeof(table) / sizeof(table)[0])
 
-/* The fields of a parameter group that a live one has: fsdp_dtensor.md section 7. */
+/* The fields of a parameter group that a live one has: FORMAT.md 7. */
 enum who { ALL, WITH_TE, WITH_TORCH, SINCE_16 };
 static const struct group_field {
     const char *name;
@@ -439,7 +439,7 @@ static bool is_of_v2(const struct dcpk_loading *loading)
     return version == 2;
 }
 
-/* What stops training with v2 (FORMAT.md, "Megatron-FSDP v2"; tests/golden/requests, main.*v2*). */
+/* What stops training with v2 (FORMAT.md 13; tests/golden/requests, main.*v2*). */
 static dcpk_status tell_v2(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct {

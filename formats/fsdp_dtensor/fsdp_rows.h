@@ -7,7 +7,7 @@
 #include "lib/ckpt/parts.h"
 
 /* Gate and up as Megatron-FSDP calls them, behind the parameter's name: "_w" and "_v"
- * (fsdp_dtensor.md 5.1). */
+ * (FORMAT.md 5.1). */
 extern const struct dcpk_part_kind dcpk_fsdp_halves[];
 /* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other parts.
  */

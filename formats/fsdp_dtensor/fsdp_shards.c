@@ -79,7 +79,7 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
 
 /*
  * The number of a parameter's group: dtype, unit, expert or dense, trained or frozen
- * (fsdp_training.md 2.2). Each expert-parallel rank has buffers of its own for its experts.
+ * (FORMAT.md 8.2). Each expert-parallel rank has buffers of its own for its experts.
  */
 static uint64_t group_number(const struct dcpk_model *m, const struct dcpk_param *p,
                              int64_t ep_rank)

@@ -153,7 +153,7 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
 
 /*
  * The parameters whose group a name tells. Megatron's converter writes a dot too many in front of
- * it, and both halves of a SwiGLU parameter (conversion.md 4, T1).
+ * it, and both halves of a SwiGLU parameter (FORMAT.md 12.2, T1).
  */
 static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t params[2], size_t *n,
                                struct dcpk_error *err)

@@ -14,7 +14,7 @@ enum dcpk_role dcpk_fsdp_role(const char *state)
         enum dcpk_role role;
     } roles[] = {{"exp_avg", DCPK_EXP_AVG},  {"exp_avg_sq", DCPK_EXP_AVG_SQ},
                  {"step", DCPK_STEP},        {"master_param", DCPK_MASTER},
-                 {"param", DCPK_MASTER}, /* Megatron's converter (conversion.md 4, T5) */
+                 {"param", DCPK_MASTER}, /* Megatron's converter (FORMAT.md 12.2, T5) */
                  {"fp32_param", DCPK_MASTER}};
 
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
@@ -353,7 +353,7 @@ static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
            is_fp32_by_args(r->model);
 }
 
-/* Masters that Megatron's converter may have put elsewhere are not believed (conversion.md 4, T2
+/* Masters that Megatron's converter may have put elsewhere are not believed (FORMAT.md 12.2, T2
  * and T7). */
 static void doubt_masters(const struct dcpk_fsdp_reader *r)
 {

@@ -17,11 +17,14 @@ struct dcpk_megatron_key {
  * it). */
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 
-/* Is it an optimizer tensor in the flattened form of 0.8 to 0.15 (torch_dist.md 5.2)? */
+/*
+ * Is it an optimizer tensor in the flattened form of 0.8 to 0.15
+ * (formats/torch_dist/FORMAT.md 5.2)?
+ */
 bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
                                 const struct dcpk_tensor *tensor);
 
-/* Megatron writes it last, for torch_dist and zarr alike (torch_dist.md 1.1). */
+/* Megatron writes it last, for torch_dist and zarr alike (formats/torch_dist/FORMAT.md 1.2). */
 #define DCPK_MEGATRON_METADATA_JSON "metadata.json"
 
 /* What it says: the backend "torch_dist" or "zarr", and the version of its conventions. A value. */
@@ -47,7 +50,7 @@ const char *dcpk_megatron_optimizer_layout(const struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_value *common);
 
 /*
- * The from_model hook's work for these formats (conversion.md section 6): stacked and joined
+ * The from_model hook's work for these formats (formats/torch_dist/FORMAT.md 9): stacked and joined
  * tensors, RNG states and empty _extra_state objects go into `out` (keys of objects as
  * "<key>/shard_<offsets>_<shape>", values as lists of one). n_rng_axes: of megatron_rng.h, what the
  * format's loaders ask for. *common: the common state, a dict in

@@ -13,7 +13,8 @@
  *     b b         d d
  *     b b         d d
  *
- * Source: torch_dist.md 5.2; megatron/core/dist_checkpointing/strategies/resharding.py@0.12.0.
+ * Source: formats/torch_dist/FORMAT.md 5.2;
+ * megatron/core/dist_checkpointing/strategies/resharding.py@0.12.0.
  */
 #include <string.h>
 
@@ -137,9 +138,10 @@ enum order {
 
 /*
  * GroupedMLP stored its experts' matrices transposed, but not their flattened state, and the starts
- * of the gated ones are wrong (torch_dist.md 4.5): shape (.., a, b) where the weight has (.., b,
- * a). Where shapes do not tell, the cut does: tensor parallelism and SwiGLU cut fc1 along the
- * weight's rows, fc2 along its columns. An expert that is not cut leaves the run's options.
+ * of the gated ones are wrong (formats/torch_dist/FORMAT.md 4.5): shape (.., a, b) where the weight
+ * has (.., b, a). Where shapes do not tell, the cut does: tensor parallelism and SwiGLU cut fc1
+ * along the weight's rows, fc2 along its columns. An expert that is not cut leaves the run's
+ * options.
  */
 static enum order expert_order(const struct dcpk_model *model, const struct dcpk_tensor *stored,
                                const struct dcpk_tensor *weight)

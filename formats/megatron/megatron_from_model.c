@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_from_model.c - the canonical view -> keys of 3D-parallel checkpoints: layers stacked,
- * experts on their axis, masters and moments (conversion.md 6.2). */
+ * experts on their axis, masters and moments (formats/torch_dist/FORMAT.md 9). */
 #include <inttypes.h>
 #include <string.h>
 

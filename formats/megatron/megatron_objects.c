@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_objects.c - extra states as Megatron keeps them in sharded objects (conversion.md 6.3).
+/* megatron_objects.c - extra states as Megatron keeps them in sharded objects
+ * (formats/torch_dist/FORMAT.md 7).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 /*
  * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
  * of its linear layers; a missing one fails the load, [None] says that there is none, and nobody
- * minds more of them (conversion.md 6.3). So each module that has a weight gets one, but for those
- * that no implementation asks for. (GPTModel leaves out its output layer's, HybridModel does not.)
+ * minds more of them (formats/torch_dist/FORMAT.md 7). So each module that has a weight gets one,
+ * but for those that no implementation asks for. (GPTModel leaves out its output layer's,
+ * HybridModel does not.)
  */
 static bool has_extra_state(const char *module)
 {

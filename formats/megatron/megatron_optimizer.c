@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_optimizer.c - how the optimizer's state is kept, by keys and by what the common state
- * calls it (torch_dist.md section 5). */
+ * calls it (formats/torch_dist/FORMAT.md 5). */
 #include <string.h>
 
 #include "formats/megatron/megatron_state.h"

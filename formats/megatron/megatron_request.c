@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_request.c - the tensors and extra states that loaders of 3D-parallel checkpoints ask for
- * (torch_dist.md 4, 5, 7). */
+ * (formats/torch_dist/FORMAT.md 4, 5 and 7). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -125,7 +125,10 @@ static dcpk_status take(struct asking *a, enum dcpk_purpose purpose, uint32_t lo
         .other_bytes = a->other.n_bytes,
         .is_tensor = true,
         .may_differ = (s->param->flags & DCPK_EXPECTED_VOCAB) != 0,
-        /* Flattened state is cut as its run was (torch_dist.md 5.2): blocks of any shape. */
+        /*
+         * Flattened state is cut as its run was (formats/torch_dist/FORMAT.md 5.2): blocks of any
+         * shape.
+         */
         .rank = purpose != DCPK_FOR_WEIGHTS && a->optimizer.kind == DCPK_OPTIMIZER_FLATTENED ? -1
                                                                                              : rank,
         .shape = shape,

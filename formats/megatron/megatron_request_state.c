@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_request_state.c - the training state that loaders of 3D-parallel checkpoints ask for:
- * common state, groups, buckets, RNG (torch_dist.md 5 to 7). */
+ * common state, groups, buckets, RNG (formats/torch_dist/FORMAT.md 5 to 7). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int64_t at_least_one(int64_t n)
 
 /* --- the optimizer --- */
 
-/* Loaders that know a kind (torch_dist.md section 5, table). */
+/* Loaders that know a kind (formats/torch_dist/FORMAT.md 5). */
 static const struct {
     const char *name;
     enum dcpk_optimizer_kind kind;
@@ -482,7 +482,7 @@ static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk
     return st;
 }
 
-/* What a resume stops without, in the common state (torch_dist.md section 6). */
+/* What a resume stops without, in the common state (formats/torch_dist/FORMAT.md 7). */
 static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "checkpoint_version", "iteration"};

@@ -47,7 +47,8 @@ static int64_t number_before(const char *text, char end, const char **rest)
 
 /*
  * Bytes of `name` up to and with the "layers." whose number follows; *number: behind it begins the
- * rest. Multi-token prediction is kept layer by layer (torch_dist.md 4.2). 0: no layer.
+ * rest. Multi-token prediction is kept layer by layer (formats/torch_dist/FORMAT.md 4.2). 0: no
+ * layer.
  */
 static size_t find_layer(const char *name, int64_t *layer, const char **rest)
 {
@@ -422,7 +423,8 @@ static bool is_given(const struct dcpk_value *attrs, const char *name)
 
 /*
  * Where Megatron keeps layers apart without being told by content_metadata: TransformerBlock's
- * sharded_state_dict@0.14 to main; Mamba and hybrid stacks always (torch_dist.md 4.2).
+ * sharded_state_dict@0.14 to main; Mamba and hybrid stacks always
+ * (formats/torch_dist/FORMAT.md 4.2).
  */
 static bool is_homogeneous(const struct dcpk_model *model)
 {

@@ -12,8 +12,8 @@
 
 /*
  * One stored weight and its optimizer state: a parameter, or one of all layers, of all experts, or
- * of both (torch_dist.md 4.2, 4.5). members[layer * n_experts + expert] is the parameter that lies
- * there.
+ * of both (formats/torch_dist/FORMAT.md 4.2, 4.5). members[layer * n_experts + expert] is the
+ * parameter that lies there.
  */
 struct dcpk_slot {
     const char *keys[DCPK_MAX_SLOT_KEYS]; /* of the weight: one, or Transformer Engine's and the
@@ -50,7 +50,7 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
 
 /*
  * Have the parts of a parameter keys of their own? Those of projections do; gate and up rows are
- * one tensor, of which each is stored in chunks of its own (torch_dist.md 4.4).
+ * one tensor, of which each is stored in chunks of its own (formats/torch_dist/FORMAT.md 4.4).
  */
 bool dcpk_slots_are_apart(const struct dcpk_split *parts);
 

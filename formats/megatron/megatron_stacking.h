@@ -9,7 +9,8 @@
 
 /*
  * A key's stacked axes. "decoder.layers.mlp.experts.experts.linear_fc1.weight" has a layer axis
- * behind "layers." and an expert axis behind "experts.experts." (torch_dist.md 4.2, 4.5).
+ * behind "layers." and an expert axis behind "experts.experts." (formats/torch_dist/FORMAT.md 4.2,
+ * 4.5).
  */
 struct dcpk_stacking {
     size_t layer_at;  /* bytes of the name up to and with "layers."; 0: no layer axis */

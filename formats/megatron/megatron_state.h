@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_state.h - training state as Megatron keeps it in the common state -> the canonical view
- * (torch_dist.md 5, conversion.md 6.3). */
+ * (formats/torch_dist/FORMAT.md 5, 6). */
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_STATE_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_STATE_H
 
 #include "formats/megatron/megatron.h"
 #include "lib/ckpt/model.h"
 
-/* Megatron's loaders start a state machine of their own where they find none (conversion.md 6.3).
+/* Megatron's loaders start a state machine of their own where they find none
+ * (formats/torch_dist/FORMAT.md 6).
  */
 #define DCPK_MEGATRON_RERUN_REASON                                                                 \
     "rerun state of the source's ranks: a run that finds none starts anew"

@@ -61,8 +61,10 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
         return true;
     if (!dcpk_megatron_split_key(tensor->key, &key))
         return false;
-    /* Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (torch_dist.md 2.3, Trap): one axis
-     * more says it too. */
+    /*
+     * Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (formats/torch_dist/FORMAT.md 2): one
+     * axis more says it too.
+     */
     weight = dcpk_checkpoint_tensor(ckpt, key.param);
     return weight != NULL && tensor->rank == weight->rank + 1;
 }
@@ -293,8 +295,10 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     return sources.n == 0 ? DCPK_OK : add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
 }
 
-/* What dp_reshardable and dp_zero_gather_scatter keep beside tensors (torch_dist.md 5.4, 5.5):
- * lists of one value. */
+/*
+ * What dp_reshardable and dp_zero_gather_scatter keep beside tensors
+ * (formats/torch_dist/FORMAT.md 5.4, 5.5): lists of one value.
+ */
 static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct dcpk_object *object,
                                         struct dcpk_error *err)
 {

@@ -10,7 +10,7 @@
 dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
                                      const struct dcpk_slots *slots, struct dcpk_error *err);
 
-/* The common state (conversion.md 6.3). */
+/* The common state (formats/torch_dist/FORMAT.md 6). */
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err);

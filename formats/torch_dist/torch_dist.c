@@ -18,7 +18,7 @@
 #define COMMON_STATE "common_state/shard_0_1"
 
 /*
- * A readable metadata.json makes a folder Megatron's own (torch_dist.md 1.1, "Detection"); which
+ * A readable metadata.json makes a folder Megatron's own (FORMAT.md 1); which
  * backend it names is for open to say, so that one that no reader knows is refused by name.
  */
 static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -31,7 +31,7 @@ static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_er
 }
 
 /* Is the optimizer's state stored in the model's shape, under the names that 0.15 brought
- * (torch_dist.md 5.3)? */
+ * (FORMAT.md 5.3)? */
 static bool is_reshardable(const struct dcpk_checkpoint *ckpt)
 {
     static const char start[] = "optimizer.state.param.";
@@ -57,7 +57,7 @@ static bool has_flattened(const struct dcpk_checkpoint *ckpt)
 
 /*
  * What the common state says of its content. Megatron's training loop has the entry since 0.13
- * (torch_dist.md 1.1); a program that saves without that loop may leave it out in any release.
+ * (FORMAT.md 6); a program that saves without that loop may leave it out in any release.
  */
 enum content { CONTENT_UNKNOWN, CONTENT_TOLD, CONTENT_NOT_TOLD };
 
@@ -89,7 +89,7 @@ static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *cont
 
 /*
  * Releases that write common.pt. Those before 0.15 mark .metadata, but lose mcore_data under torch
- * 2.9 and later, where 0.12 and older run only with a patch (torch_dist.md 2.3, Trap). Also what
+ * 2.9 and later, where 0.12 and older run only with a patch (FORMAT.md 2). Also what
  * modify-state-dict makes has that torch's form, and 0.15's own root class is not kept there.
  */
 static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, enum content content,
@@ -119,7 +119,7 @@ static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, en
     return (struct dcpk_releases){oldest, is_flattened ? "core-0.14" : "core-0.18"};
 }
 
-/* The generations of torch_dist.md 1.1, by what is stored: FORMAT.md, "Generations". */
+/* The generations, by what is stored (FORMAT.md 1.1). */
 static dcpk_status find_generation(struct dcpk_checkpoint *ckpt, enum dcpk_path_kind common_pt,
                                    struct dcpk_error *err)
 {
@@ -168,7 +168,7 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 
     if (st != DCPK_OK)
         return st;
-    /* Both may be there: main then takes common.pt (torch_dist.md 1.1). */
+    /* Both may be there: main then takes common.pt (FORMAT.md 1). */
     if (common_pt != DCPK_PATH_NOTHING) {
         st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
         if (st == DCPK_OK) {
@@ -190,7 +190,7 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     return DCPK_OK;
 }
 
-/* Every release writes one of the two, and none loads a folder without (torch_dist.md 6). */
+/* Every release writes one of the two, and none loads a folder without (FORMAT.md 6). */
 static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt;
@@ -206,7 +206,7 @@ static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
 }
 
 /*
- * common.pt is what every release reads, also those that no longer write it (torch_dist.md 6);
+ * common.pt is what every release reads, also those that no longer write it (FORMAT.md 6);
  * generation C has an item instead, and then no release before 0.19 reads the folder.
  */
 static bool wants_item(const struct dcpk_output *out)
@@ -226,7 +226,7 @@ static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_va
 }
 
 /* common.pt, then metadata.json, which makes the folder a checkpoint: its text is Megatron's
- * (torch_dist.md 1.2). */
+ * (FORMAT.md 1.2). */
 static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *common,
                              struct dcpk_error *err)
 {
@@ -250,13 +250,13 @@ static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_out
     if (dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err))
         return err->status;
     out->common = common;
-    out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (torch_dist.md 2.3) */
+    out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (FORMAT.md 2) */
     if (wants_item(out) && put_common_item(out, common, err) != DCPK_OK)
         return err->status;
     return put_files(out, common, err);
 }
 
-/* The file is all that releases before core 0.19 read (torch_dist.md 1.1). */
+/* The file is all that releases before core 0.19 read (FORMAT.md 6). */
 static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has,
                                    struct dcpk_error *err)
 {

@@ -177,7 +177,7 @@ static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
     return check_arrays(ckpt, err);
 }
 
-/* The backend was removed after core 0.15 (torch_dist.md 1.1). */
+/* The backend was removed after core 0.15 (formats/torch_dist/FORMAT.md 1). */
 static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     struct dcpk_loading old = *loading;

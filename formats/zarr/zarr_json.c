@@ -8,7 +8,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/json.h"
 
-/* numpy's names (zarr.md section 3), and TensorStore's for bfloat16, which Megatron writes. */
+/* numpy's names (FORMAT.md 2), and TensorStore's for bfloat16, which Megatron writes. */
 static const struct {
     const char *name;
     enum dcpk_dtype dtype;

@@ -68,7 +68,7 @@ static bool next_index(struct listing *l)
     return false;
 }
 
-/* "<key>/0.1.0"; a scalar's one chunk is "0" (zarr.md section 4). */
+/* "<key>/0.1.0"; a scalar's one chunk is "0" (FORMAT.md 1). */
 static void chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
 {
     size_t n =
@@ -417,7 +417,7 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     if (strlen(name) > DCPK_ZARR_MAX_KEY_BYTES)
         return dcpk_fail(err, DCPK_ERANGE, "'%.100s...': the name has %zu bytes, the limit is %d",
                          name, strlen(name), DCPK_ZARR_MAX_KEY_BYTES);
-    /* Locks of zarr's ProcessSynchronizer (zarr.md section 2): some hold an empty .zarray. */
+    /* Locks of zarr's ProcessSynchronizer (FORMAT.md 1): some hold an empty .zarray. */
     if (dcpk_ends_with(name, ".sync"))
         return DCPK_OK;
     snprintf(path, sizeof path, "%s/%s", name, ARRAY_JSON);

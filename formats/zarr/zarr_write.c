@@ -440,7 +440,7 @@ static dcpk_status zarr_frame(const struct dcpk_output *out, const struct dcpk_o
     return DCPK_OK;
 }
 
-/* The text that zarr 2 writes for Megatron's arrays, byte for byte (zarr.md section 3). */
+/* The text that zarr 2 writes for Megatron's arrays, byte for byte (FORMAT.md 2). */
 static void put_json(const struct dcpk_out_tensor *tensor, struct dcpk_bytes *bytes)
 {
     int64_t chunk[DCPK_MAX_RANK];

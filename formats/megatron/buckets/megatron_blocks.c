@@ -73,7 +73,10 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
     *blocks = (struct dcpk_blocks){.axis = -1, .n_ranks = 1, .n_parts = 1};
     if (seen.axis < 0)
         return DCPK_OK;
-    /* Gate and up halves are stored apart: twice as many blocks, on axis 0 (torch_dist.md 4.4). */
+    /*
+     * Gate and up halves are stored apart: twice as many blocks, on axis 0
+     * (formats/torch_dist/FORMAT.md 4.4).
+     */
     is_gated = seen.n_blocks == 2 * tp && seen.axis == n_lead;
     if (seen.n_blocks != tp && !is_gated)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

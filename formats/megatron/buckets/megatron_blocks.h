@@ -8,8 +8,8 @@
 /*
  * A parameter is made of parts, rows of it one behind the other, each cut into as many blocks as
  * there are ranks: a rank holds its block of every part in that order (dcpk_rows_of_rank). Most
- * have one part; a gated fc1 has the gate and the up rows (torch_dist.md 4.4), parts.h has the
- * others.
+ * have one part; a gated fc1 has the gate and the up rows (formats/torch_dist/FORMAT.md 4.4),
+ * parts.h has the others.
  */
 struct dcpk_blocks {
     int axis;        /* that is cut, -1: every rank holds all of it */

@@ -49,12 +49,12 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
                              struct dcpk_replay *replay, struct dcpk_error *err);
 
 /*
- * Replay the layout that DDP gives its buffers (torch_dist.md 5.4, way 1): parameters in reverse
- * order of registration, by the rules of a release, buckets as large as they are recorded; slices
- * of data-parallel ranks are cut at each parameter, so that every chunk boundary must be explained.
- * Gathered buckets have no such boundaries: there the sizes must come out, and the first elements
- * of parameters must be near their weights. The order, the release and the size of buckets of args
- * are tried first, then the others. rules: the only ones to try, NULL: all.
+ * Replay the layout that DDP gives its buffers (formats/torch_dist/FORMAT.md 5.4): parameters in
+ * reverse order of registration, by the rules of a release, buckets as large as they are recorded;
+ * slices of data-parallel ranks are cut at each parameter, so that every chunk boundary must be
+ * explained. Gathered buckets have no such boundaries: there the sizes must come out, and the first
+ * elements of parameters must be near their weights. The order, the release and the size of buckets
+ * of args are tried first, then the others. rules: the only ones to try, NULL: all.
  */
 dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
