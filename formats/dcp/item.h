@@ -60,6 +60,11 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
  */
 dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err);
+/* The common state that a .pt file of the folder holds, a dict; *value NULL: there is no such file.
+ * Errors: DCPK_EFORMAT when it holds something else; those of reading. All name the file. */
+dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err);
 
 /*
  * The outline of an item of any size (format.h, outline_object): its data.pkl is read, at most 64

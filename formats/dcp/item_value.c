@@ -346,6 +346,33 @@ out:
     return st;
 }
 
+dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_value *v = NULL;
+    struct dcpk_item_range range;
+    struct dcpk_source *source;
+    enum dcpk_path_kind kind;
+    dcpk_status st = dcpk_store_look(store, name, &kind, err);
+
+    if (st != DCPK_OK || kind == DCPK_PATH_NOTHING)
+        goto out;
+    st = dcpk_store_find(store, name, &source, err);
+    if (st != DCPK_OK)
+        goto out;
+    range = dcpk_item_whole(source);
+    st = dcpk_item_read_value(&range, arena, &v, err);
+    if (st == DCPK_OK && v->kind != DCPK_V_DICT)
+        st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+out:
+    if (st == DCPK_OK)
+        *value = v;
+    else
+        dcpk_context(err, "reading '%s'", name);
+    return st;
+}
+
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err)
 {

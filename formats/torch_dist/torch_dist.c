@@ -157,35 +157,23 @@ static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     return st;
 }
 
+/* Both may be there: main then takes common.pt (FORMAT.md 1). */
 static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, COMMON_STATE);
     const struct dcpk_value *v = NULL;
-    enum dcpk_path_kind common_pt;
-    struct dcpk_source *source;
-    dcpk_status st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
 
-    if (st != DCPK_OK)
-        return st;
-    /* Both may be there: main then takes common.pt (FORMAT.md 1). */
-    if (common_pt != DCPK_PATH_NOTHING) {
-        st = dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
-        if (st == DCPK_OK) {
-            const struct dcpk_item_range range = dcpk_item_whole(source);
-
-            st = dcpk_item_read_value(&range, arena, &v, err);
-        }
-        if (st != DCPK_OK)
-            dcpk_context(err, "reading '%s'", COMMON_PT);
-    } else if (object != NULL) {
-        st = dcpk_checkpoint_load_object(ckpt, object, arena, &v, err);
-        v = st == DCPK_OK && v->kind == DCPK_V_LIST ? dcpk_value_at(v, 0) : v;
+    if (dcpk_item_read_common(ckpt->store, COMMON_PT, arena, &v, err) != DCPK_OK)
+        return err->status;
+    if (v == NULL && object != NULL) {
+        if (dcpk_checkpoint_load_object(ckpt, object, arena, &v, err) != DCPK_OK)
+            return err->status;
+        if (v->kind == DCPK_V_LIST)
+            v = dcpk_value_at(v, 0);
+        if (v != NULL && v->kind != DCPK_V_DICT)
+            return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
     }
-    if (st != DCPK_OK)
-        return st;
-    if (v != NULL && v->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
     *value = v;
     return DCPK_OK;
 }

@@ -69,27 +69,7 @@ static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
 static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                     const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct dcpk_value *v = NULL;
-    enum dcpk_path_kind common_pt;
-    struct dcpk_source *source;
-    dcpk_status st = dcpk_store_look(ckpt->store, DCPK_ZARR_COMMON_PT, &common_pt, err);
-
-    if (st == DCPK_OK && common_pt != DCPK_PATH_NOTHING) {
-        st = dcpk_store_find(ckpt->store, DCPK_ZARR_COMMON_PT, &source, err);
-        if (st == DCPK_OK) {
-            const struct dcpk_item_range range = dcpk_item_whole(source);
-
-            st = dcpk_item_read_value(&range, arena, &v, err);
-        }
-        if (st == DCPK_OK && v->kind != DCPK_V_DICT)
-            st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
-    }
-    if (st != DCPK_OK) {
-        dcpk_context(err, "reading '%s'", DCPK_ZARR_COMMON_PT);
-        return st;
-    }
-    *value = v;
-    return DCPK_OK;
+    return dcpk_item_read_common(ckpt->store, DCPK_ZARR_COMMON_PT, arena, value, err);
 }
 
 static dcpk_status check_arrays(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
