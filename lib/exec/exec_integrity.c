@@ -146,6 +146,33 @@ static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_int
     return DCPK_OK;
 }
 
+/*
+ * Each data file is listed: Megatron lists every file of the folder, so one that is not came later,
+ * or its line is gone. (A name with a '/' is an array's, in a folder that no list goes into.)
+ */
+static dcpk_status check_listed(const struct dcpk_checkpoint *ckpt,
+                                const struct dcpk_integrity *list, struct dcpk_error *err)
+{
+    struct dcpk_map by_name = {0};
+    uint64_t found;
+    bool existed;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < list->n_files && st == DCPK_OK; i++)
+        st = dcpk_map_put(&by_name, list->files[i].name, strlen(list->files[i].name), i, &existed,
+                          &found, err);
+    for (size_t i = 0; i < ckpt->n_files && st == DCPK_OK; i++) {
+        const char *name = dcpk_source_name(ckpt->files[i]);
+
+        if (strchr(name, '/') == NULL && !dcpk_map_get(&by_name, name, strlen(name), &found))
+            st = dcpk_fail(err, DCPK_EFORMAT,
+                           "'%.200s' holds data and is not listed in '" DCPK_INTEGRITY_NAME "'",
+                           name);
+    }
+    dcpk_map_release(&by_name);
+    return st;
+}
+
 static dcpk_status compare_sums(const struct dcpk_integrity *list, const struct dcpk_file_sum *got,
                                 struct dcpk_error *err)
 {
@@ -190,6 +217,8 @@ dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
 
     if (st == DCPK_OK)
         st = check_present(store, &list, err);
+    if (st == DCPK_OK)
+        st = check_listed(exec->ckpt, &list, err);
     if (st != DCPK_OK)
         goto out;
     got = dcpk_arena_array(list.arena, list.n_files, sizeof *got, err);

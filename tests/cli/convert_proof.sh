@@ -23,6 +23,9 @@ cp -r out same
 printf '\n' >>same/iter_0000004/metadata.json # as good as before to a reader
 answers_no "a byte more" "^integrity +FAILED +'metadata.json' has SHA-256.*1 of 3 files" "$DCPKIT" verify same
 refuses "as an input" 3 "'metadata.json' has SHA-256" "$DCPKIT" convert --check-input --to fsdp_dtensor same other
+cp -r out less
+sed -i '/__0_0.distcp/d' less/iter_0000004/integrity.json
+answers_no "a line less" "^integrity +FAILED +'__0_0.distcp' holds data and is not listed" "$DCPKIT" verify less
 rm same/iter_0000004/metadata.json
 sed -i 's/metadata.json/..\/..\/hashes.json/' same/iter_0000004/integrity.json
 answers_no "a path out" "^integrity +FAILED +'../../hashes.json' is listed.*no file of" "$DCPKIT" verify --format dcp same
