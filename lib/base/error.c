@@ -76,6 +76,12 @@ void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     append(err, inner);
 }
 
+bool dcpk_status_is_content(dcpk_status status)
+{
+    return status == DCPK_EFORMAT || status == DCPK_EUNSUPPORTED || status == DCPK_ERANGE ||
+           status == DCPK_EMISMATCH;
+}
+
 int dcpk_exit_code(dcpk_status status)
 {
     switch (status) {

@@ -3,6 +3,8 @@
 #ifndef DCPK_LIB_BASE_ERROR_H
 #define DCPK_LIB_BASE_ERROR_H
 
+#include <stdbool.h>
+
 /*
  * What went wrong, coarsely: tools map it to an exit code (dcpk_exit_code).
  * The sentence in dcpk_error says the rest.
@@ -52,5 +54,8 @@ void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
 
 /* The exit code of STYLE.md section 11 that belongs to a status: 0, 2, 3 or 4. */
 int dcpk_exit_code(dcpk_status status);
+
+/* Does the status say that content is not as it should be, and not that the system refused? */
+bool dcpk_status_is_content(dcpk_status status);
 
 #endif

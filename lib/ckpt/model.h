@@ -209,8 +209,6 @@ void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reas
  */
 dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *object,
                             const struct dcpk_value **value, struct dcpk_error *err);
-/* Does the status say that content is not as it should be, and not that the system refused? */
-bool dcpk_status_is_content(dcpk_status status);
 
 /* Add RNG states. *existed: that rank has some already, which stay. */
 dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *rng, bool *existed,

@@ -9,12 +9,6 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/model.h"
 
-bool dcpk_status_is_content(dcpk_status status)
-{
-    return status == DCPK_EFORMAT || status == DCPK_EUNSUPPORTED || status == DCPK_ERANGE ||
-           status == DCPK_EMISMATCH;
-}
-
 dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *object,
                             const struct dcpk_value **value, struct dcpk_error *err)
 {

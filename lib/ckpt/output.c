@@ -9,7 +9,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/model.h"
 #include "lib/ckpt/unknown.h"
 
 dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
