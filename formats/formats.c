@@ -7,8 +7,8 @@
 #include "formats/archive/archive.h"
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/item.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/torch/item.h"
 #include "formats/torch_dist/torch_dist.h"
 #include "formats/zarr/zarr.h"
 

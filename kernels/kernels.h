@@ -4,8 +4,8 @@
 #ifndef DCPK_KERNELS_KERNELS_H
 #define DCPK_KERNELS_KERNELS_H
 
-#include "lib/exec/device.h"
-#include "lib/exec/transport.h"
+#include "lib/device/device.h"
+#include "lib/device/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
 extern const struct dcpk_device *const dcpk_devices[];

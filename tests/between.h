@@ -3,7 +3,7 @@
 #ifndef DCPK_TESTS_BETWEEN_H
 #define DCPK_TESTS_BETWEEN_H
 
-#include "lib/model/strided.h"
+#include "lib/tensor/strided.h"
 
 /* A box in a row-major buffer of these extents (as many as the box has). */
 struct between_side {

@@ -21,27 +21,42 @@ mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|ke
     exit 1
 }
 
-# The table of STYLE.md section 2, as one regular expression over the included path for each folder.
+# What a folder may include besides itself, from the bottom up; lib/README.md draws it. A folder of lib may include those
+# before it in this row, and kernels those up to lib/device.
+rooms=(base io tensor device ckpt model rules plan exec write job)
+declare -A may=(
+    [formats/torch]="lib"
+    [formats/dcp]="lib formats/torch"
+    [formats/megatron]="lib formats/megatron/buckets"
+    [formats/megatron/buckets]="lib formats/megatron"
+    [formats/torch_dist]="lib formats/torch formats/dcp formats/megatron"
+    [formats/zarr]="lib formats/torch formats/dcp formats/megatron"
+    [formats/fsdp_dtensor]="lib formats/torch formats/dcp"
+    [formats]="lib formats"
+)
+for room in "${rooms[@]}"; do
+    may[lib/$room]=${below:=}
+    below+=" lib/$room"
+done
+
+# The folders that a folder may include, as one regular expression over the included path.
 may_include() {
-    local base='lib/base' model='lib/(base|model)' ckpt='lib/(base|model|ckpt)'
-    local device="$model|lib/exec/(device|transport)\.h"
-    case "$1" in
-    lib/base) echo "^$base/" ;;
-    lib/model) echo "^$model/" ;;
-    lib/ckpt) echo "^$ckpt/" ;;
-    lib/rules) echo '^lib/(base|model|ckpt|rules)/' ;;
-    lib/plan) echo '^lib/(base|model|ckpt|rules|plan)/' ;;
-    lib/exec) echo '^lib/(base|model|ckpt|rules|plan|exec)/' ;;
-    formats/torch_dist | formats/zarr) echo "^($ckpt|formats/dcp|formats/megatron|$1)/" ;;
-    formats/fsdp_dtensor) echo "^($ckpt|formats/dcp|$1)/" ;;
-    formats/megatron | formats/megatron/buckets) echo "^($ckpt|formats/megatron)/" ;;
-    formats/*) echo "^($ckpt|$1)/" ;;
-    formats) echo "^($ckpt|formats)/" ;;
-    kernels/*) echo "^($device|$1/)" ;;
-    kernels) echo "^($device|kernels/)" ;;
-    tools | tests | tests/*) echo '.' ;;
-    *) return 1 ;;
+    local folder=$1 allowed=''
+    local -r to_device='lib/base lib/io lib/tensor lib/device' to_model="lib/base lib/io lib/tensor lib/ckpt lib/model"
+    case $folder in
+    tools | tests | tests/*) echo . && return ;;
+    kernels) allowed="$to_device kernels" ;;
+    kernels/*) allowed=$to_device ;;
+    formats/* | formats) allowed=${may[$folder]:-lib} ;;
+    *)
+        [ -n "${may[$folder]+known}" ] || return 1
+        allowed=${may[$folder]}
+        ;;
     esac
+    allowed=" $allowed $folder "
+    allowed=${allowed/ lib / $to_model }
+    allowed=$(xargs <<<"$allowed")
+    echo "^(${allowed// /|})/"
 }
 
 check_includes() {

@@ -11,12 +11,12 @@ tag='/* SPDX-License-Identifier: Apache-2.0 */'
 # reset: a small tree without a fault.
 reset() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/{lib/base,lib/model,formats/dcp,formats/safetensors,kernels/cpu,tools,tests,.ci}
+    mkdir -p "$tree"/{lib/base,lib/tensor,formats/dcp,formats/safetensors,kernels/cpu,tools,tests,.ci}
     put lib/base/error.h
-    put lib/model/box.h '#include "lib/base/error.h"'
-    put lib/model/box.c '#include <stdint.h>' '#include "lib/model/box.h"'
+    put lib/tensor/box.h '#include "lib/base/error.h"'
+    put lib/tensor/box.c '#include <stdint.h>' '#include "lib/tensor/box.h"'
     put formats/dcp/dcp_priv.h
-    put formats/dcp/dcp.c '#include "formats/dcp/dcp_priv.h"' '#include "lib/model/box.h"'
+    put formats/dcp/dcp.c '#include "formats/dcp/dcp_priv.h"' '#include "lib/tensor/box.h"'
 }
 
 # put FILE [LINE...]: a source with a right head and these lines.
@@ -40,38 +40,38 @@ finds() {
 
 reset
 "$here/layers.sh" "$tree" || failed=1
-put lib/base/map.c '#include "lib/model/box.h"'
-finds "upward include" 'lib/base/map.c:3: lib/base may not include lib/model/box.h'
-put lib/model/piece.c '#include "formats/dcp/dcp_priv.h"'
-finds "lib includes a format" 'lib/model may not include formats/dcp/dcp_priv.h'
+put lib/base/map.c '#include "lib/tensor/box.h"'
+finds "upward include" 'lib/base/map.c:3: lib/base may not include lib/tensor/box.h'
+put lib/tensor/piece.c '#include "formats/dcp/dcp_priv.h"'
+finds "lib includes a format" 'lib/tensor may not include formats/dcp/dcp_priv.h'
 put formats/safetensors/zarr.c '#include "formats/dcp/dcp_priv.h"'
 finds "a format includes another" 'formats/safetensors may not include'
 put tools/main.c '#include "formats/dcp/dcp_priv.h"'
 finds "private header from outside" 'private to its folder'
-put lib/model/piece.c '#include "box.h"'
+put lib/tensor/piece.c '#include "box.h"'
 finds "not from the root" 'not spelled from the root'
-put lib/model/piece.c '#include <lib/model/box.h>'
+put lib/tensor/piece.c '#include <lib/tensor/box.h>'
 finds "angle brackets" 'include it with quotes'
 put formats/safetensors/box.c
 finds "basename twice" 'one basename, twice'
-printf '/* piece.c - no tag. */\n' >"$tree/lib/model/piece.c"
+printf '/* piece.c - no tag. */\n' >"$tree/lib/tensor/piece.c"
 finds "no SPDX tag" 'the first line is not the SPDX tag'
-printf '%s\nint x;\n' "$tag" >"$tree/lib/model/piece.c"
+printf '%s\nint x;\n' "$tag" >"$tree/lib/tensor/piece.c"
 finds "no purpose" 'name and purpose'
-put lib/model/piece.c '    strcpy(a, b);'
-finds "banned function" 'lib/model/piece.c:3: a banned function'
-put lib/model/piece.c '    printf("x");'
+put lib/tensor/piece.c '    strcpy(a, b);'
+finds "banned function" 'lib/tensor/piece.c:3: a banned function'
+put lib/tensor/piece.c '    printf("x");'
 finds "lib prints" 'only tools print and exit'
 put tools/cmd_hash.c '    fprintf(stderr, "%s", key);'
 finds "a tool prints by itself" 'what is printed goes through tools/wrap.h'
 put tools/wrap.c '    fwrite(text, 1, n, to);'
 "$here/layers.sh" "$tree" || failed=1
 reset
-put lib/model/piece.c '    p = malloc(3);'
+put lib/tensor/piece.c '    p = malloc(3);'
 finds "malloc" 'allocation goes through'
-put lib/model/piece.c '    pthread_create(&t, NULL, f, NULL);'
+put lib/tensor/piece.c '    pthread_create(&t, NULL, f, NULL);'
 finds "thread" 'threads start in lib/exec only'
-put lib/model/piece.c '        goto fail;'
+put lib/tensor/piece.c '        goto fail;'
 finds "another label" 'the one exit label is out'
 mkdir "$tree/lib/extra" && put lib/extra/x.c
 finds "a folder without a layer" 'no folder of this name'

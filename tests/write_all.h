@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_all.h - all steps of writing a planned output (lib/exec/writing.h) in one call. */
+/* write_all.h - all steps of writing a planned output (lib/write/writing.h) in one call. */
 #ifndef DCPK_TESTS_WRITE_ALL_H
 #define DCPK_TESTS_WRITE_ALL_H
 
-#include "lib/exec/writing.h"
+#include "lib/write/writing.h"
 
 /* Tensors and payloads, then the format's finish. On failure the caller abandons the folder. */
 static inline dcpk_status write_all(struct dcpk_exec *exec, struct dcpk_output *out,

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/run_state.h"
+#include "lib/model/run_state.h"
 
 #define MAX_CONFIG_BYTES (UINT64_C(4) << 20)
 #define RUN_CONFIG       "run_config.yaml"

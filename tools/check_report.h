@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_CHECK_REPORT_H
 #define DCPK_TOOLS_CHECK_REPORT_H
 
-#include "lib/exec/verdict.h"
+#include "lib/job/verdict.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
 

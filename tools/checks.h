@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/exec/prove.h"
+#include "lib/job/prove.h"
 
 #define DCPK_MAX_CHECKS 16
 

@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/exec/finite.h"
-#include "lib/exec/verdict.h"
+#include "lib/job/verdict.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/check_report.h"

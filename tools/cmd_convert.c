@@ -7,7 +7,7 @@
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
-#include "lib/base/file.h"
+#include "lib/io/file.h"
 #include "tools/bar.h"
 #include "tools/check_report.h"
 #include "tools/convert_args.h"

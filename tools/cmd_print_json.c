@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "lib/base/file.h"
 #include "lib/base/path.h"
+#include "lib/io/file.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
 #include "tools/state_dict.h"

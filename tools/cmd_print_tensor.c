@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
-#include "lib/exec/tensor_text.h"
+#include "lib/job/tensor_text.h"
 #include "tools/cmd.h"
 #include "tools/print_npy.h"
 #include "tools/print_value.h"

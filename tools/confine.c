@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "formats/formats.h"
-#include "lib/base/sandbox.h"
-#include "lib/base/sink.h"
 #include "lib/exec/ranks.h"
+#include "lib/io/sandbox.h"
+#include "lib/io/sink.h"
 #include "tools/run_args.h"
 
 #define CAN_READ      (DCPK_SANDBOX_LIST | DCPK_SANDBOX_READ)

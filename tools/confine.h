@@ -8,7 +8,7 @@
 #include "tools/cmd.h"
 
 /*
- * Enter the sandbox (lib/base/sandbox.h) that the parsed command line asks for: what it names as
+ * Enter the sandbox (lib/io/sandbox.h) that the parsed command line asks for: what it names as
  * input can be read, with what links in it lead to, and the system's libraries; what it names as
  * output can be written, with the folder around. A run folder to write is made here, for a folder
  * can only be allowed when it is there. One of several processes under mpirun gets the filter

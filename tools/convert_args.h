@@ -4,7 +4,7 @@
 #define DCPK_TOOLS_CONVERT_ARGS_H
 
 #include "formats/fsdp_dtensor/fsdp_inspector.h"
-#include "lib/exec/convert.h"
+#include "lib/job/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/base/file.h"
 #include "lib/base/path.h"
 #include "lib/ckpt/generation.h"
+#include "lib/io/file.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"

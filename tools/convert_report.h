@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_CONVERT_REPORT_H
 #define DCPK_TOOLS_CONVERT_REPORT_H
 
-#include "lib/exec/convert.h"
+#include "lib/job/convert.h"
 
 /* The files beside the checkpoint that a conversion was asked for; NULL: not asked for. */
 struct dcpk_convert_files {

@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_HASH_REPORT_H
 #define DCPK_TOOLS_HASH_REPORT_H
 
-#include "lib/exec/hash_list.h"
+#include "lib/job/hash_list.h"
 
 /* As text, or as the document of hash_list.h. */
 dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk_checkpoint *ckpt,

@@ -6,10 +6,10 @@
 #include "lib/base/json.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_list.h"
-#include "lib/ckpt/run_state.h"
-#include "lib/ckpt/saved_layout.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/stats.h"
+#include "lib/model/run_state.h"
+#include "lib/model/saved_layout.h"
 
 /* All that is known when it comes to printing. Borrowed. */
 struct dcpk_inspection {

@@ -7,7 +7,7 @@
 #include "lib/base/json.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/generation.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 

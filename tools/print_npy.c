@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
-#include "lib/base/file.h"
 #include "lib/base/json.h"
+#include "lib/io/file.h"
 #include "tools/convert_report.h"
 
 static dcpk_status put(void *context, const void *data, size_t n_bytes, struct dcpk_error *err)

@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_PRINT_NPY_H
 #define DCPK_TOOLS_PRINT_NPY_H
 
-#include "lib/exec/npy.h"
+#include "lib/job/npy.h"
 #include "tools/cmd.h"
 
 /* Elements to be written. Borrowed. */

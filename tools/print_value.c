@@ -8,7 +8,7 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/named_state.h"
+#include "lib/model/named_state.h"
 
 static bool is_outlined(const struct dcpk_object *object)
 {

@@ -19,7 +19,7 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
                              const struct dcpk_voice *voice, bool *found, struct dcpk_error *err);
 
 /*
- * The same of the state that `name` names (lib/ckpt/named_state.h). Errors also: DCPK_EUSAGE when
+ * The same of the state that `name` names (lib/model/named_state.h). Errors also: DCPK_EUSAGE when
  * there is none, with a name that is near.
  */
 dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,

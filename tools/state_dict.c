@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dcp/pickle.h"
+#include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/ckpt/format.h"

@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_TARGET_ARGS_H
 #define DCPK_TOOLS_TARGET_ARGS_H
 
-#include "lib/exec/convert.h"
+#include "lib/job/convert.h"
 #include "tools/cmd.h"
 
 /* What the command line says. */

@@ -2,7 +2,7 @@
 /* told_args.c - options that tell of a checkpoint. */
 #include "tools/told_args.h"
 
-#include "lib/ckpt/account.h"
+#include "lib/model/account.h"
 
 void dcpk_told_args_apply(const struct dcpk_told_args *a, struct dcpk_told *told)
 {

@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_TOLD_ARGS_H
 #define DCPK_TOOLS_TOLD_ARGS_H
 
-#include "lib/exec/told.h"
+#include "lib/job/told.h"
 #include "tools/cmd.h"
 
 /* What the command line says. */

@@ -2,12 +2,12 @@
 /* dcp.c - the PyTorch distributed checkpoint folder: the tables that torch_dist and fsdp_dtensor
  * share. */
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/pickle.h"
+#include "formats/torch/pickle.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/dcp/item_priv.h"
+#include "formats/torch/item.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"

@@ -4,7 +4,7 @@
 #define DCPK_FORMATS_DCP_METADATA_PRIV_H
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/pickle.h"
+#include "formats/torch/pickle.h"
 
 #define DCPK_METADATA_MODULE "torch.distributed.checkpoint.metadata"
 

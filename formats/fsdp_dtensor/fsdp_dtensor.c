@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/pickle.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 

@@ -3,7 +3,7 @@
 #ifndef DCPK_FORMATS_FSDP_DTENSOR_PREFIX_H
 #define DCPK_FORMATS_FSDP_DTENSOR_PREFIX_H
 
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 /* Both with their last dot. */
 struct dcpk_fsdp_prefixes {

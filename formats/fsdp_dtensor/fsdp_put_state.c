@@ -6,8 +6,8 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
-#include "lib/ckpt/layout.h"
-#include "lib/ckpt/portable.h"
+#include "lib/model/layout.h"
+#include "lib/model/portable.h"
 
 #define MAX_VISITS 10000000
 

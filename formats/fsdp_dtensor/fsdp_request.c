@@ -8,7 +8,7 @@
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/request.h"
+#include "lib/model/request.h"
 
 /* Loaders from a release on, or up to one. */
 #define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)

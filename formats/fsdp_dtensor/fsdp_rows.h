@@ -4,7 +4,7 @@
 #ifndef DCPK_FORMATS_FSDP_ROWS_H
 #define DCPK_FORMATS_FSDP_ROWS_H
 
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 
 /* Gate and up as Megatron-FSDP calls them, behind the parameter's name: "_w" and "_v"
  * (FORMAT.md 5.1). */

@@ -12,7 +12,7 @@
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/saved_layout.h"
+#include "lib/model/saved_layout.h"
 
 #define MAX_DP   4096 /* numbers of ranks that are tried */
 #define MAX_FITS 16   /* of them against all layers */

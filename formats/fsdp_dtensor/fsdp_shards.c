@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/model/placement.h"
+#include "lib/tensor/placement.h"
 
 #define EP_RANK_AT 8 /* bits of a group number in front of the expert-parallel rank */
 

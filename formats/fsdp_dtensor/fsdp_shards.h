@@ -5,8 +5,8 @@
 #define DCPK_FORMATS_FSDP_DTENSOR_SHARDS_H
 
 #include "lib/ckpt/output.h"
-#include "lib/ckpt/parts.h"
 #include "lib/model/fsdp_layout.h"
+#include "lib/model/parts.h"
 
 /* Zero it before use; release it in any case. */
 struct dcpk_fsdp_shards {

@@ -10,7 +10,7 @@
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/rng_states.h"
+#include "lib/model/rng_states.h"
 
 #define MAX_STATE_BYTES (1 << 20) /* of a tensor that is training state: RNG, step */
 

@@ -3,8 +3,8 @@
 #ifndef DCPK_FORMATS_FSDP_V2_H
 #define DCPK_FORMATS_FSDP_V2_H
 
-#include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
+#include "lib/model/model.h"
 
 /* Keys begin with it and the parameter's name: there is no wrapper around the model. */
 #define FD_V2_MODEL "model."

@@ -7,7 +7,7 @@
 
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/portable.h"
+#include "lib/model/portable.h"
 
 #define SHARDING_TYPE "fully_reshardable"
 

@@ -21,7 +21,7 @@
 #include "formats/megatron/megatron_flattened.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 #define EXPERTS "mlp.experts.experts."
 

@@ -34,7 +34,7 @@ struct spelling {
 
 /*
  * Hybrid stacks and Gated DeltaNet have no local spec of their own: a run brings one, whose norms
- * keep their names or get fused ones by a map of keys (lib/ckpt/request.h, `other`).
+ * keep their names or get fused ones by a map of keys (lib/model/request.h, `other`).
  */
 static const struct loose_norm {
     const char *te, *local, *other;

@@ -4,7 +4,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_REQUEST_PRIV_H
 #define DCPK_FORMATS_MEGATRON_REQUEST_PRIV_H
 
-#include "lib/ckpt/request.h"
+#include "lib/model/request.h"
 
 /* How the optimizer's state is kept: what content_metadata or the state itself says. */
 enum dcpk_optimizer_kind {

@@ -8,7 +8,7 @@
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/rng_states.h"
+#include "lib/model/rng_states.h"
 
 #define MAX_AXES 8
 /* Of three numbers; a run has as many ranks. Past it they are left out, with a note. */

@@ -3,8 +3,8 @@
 #ifndef DCPK_FORMATS_MEGATRON_RNG_H
 #define DCPK_FORMATS_MEGATRON_RNG_H
 
-#include "lib/ckpt/model.h"
 #include "lib/ckpt/output.h"
+#include "lib/model/model.h"
 
 #define DCPK_MEGATRON_RNG "rng_state/shard_"
 

@@ -5,7 +5,7 @@
 #define DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 
 #include "lib/ckpt/output.h"
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 
 #define DCPK_MAX_STACKED   2 /* a layer axis and an expert axis */
 #define DCPK_MAX_SLOT_KEYS 2

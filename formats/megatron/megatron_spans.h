@@ -3,7 +3,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_SPANS_H
 #define DCPK_FORMATS_MEGATRON_SPANS_H
 
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 
 /* A stored tensor's shape, of which the first n_lead axes are stacked ones (layers, experts). */
 struct dcpk_stacked_shape {

@@ -5,7 +5,7 @@
 #define DCPK_FORMATS_MEGATRON_MEGATRON_STATE_H
 
 #include "formats/megatron/megatron.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 /* Megatron's loaders start a state machine of their own where they find none
  * (formats/torch_dist/FORMAT.md 6).

@@ -14,7 +14,7 @@
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/alias.h"
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 
 /* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */
 #define MAX_SLICES (1 << 20)

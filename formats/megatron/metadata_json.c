@@ -5,7 +5,7 @@
 
 #include "formats/megatron/megatron.h"
 #include "lib/base/json.h"
-#include "lib/base/json_file.h"
+#include "lib/io/json_file.h"
 
 #define MAX_JSON_BYTES (1u << 20)
 

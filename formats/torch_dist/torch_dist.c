@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/item.h"
-#include "formats/dcp/pickle.h"
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_rng.h"
+#include "formats/torch/item.h"
+#include "formats/torch/pickle.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/model.h"
-#include "lib/ckpt/request.h"
+#include "lib/model/model.h"
+#include "lib/model/request.h"
 
 #define COMMON_PT    "common.pt"
 #define COMMON_STATE "common_state/shard_0_1"

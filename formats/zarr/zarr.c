@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/item.h"
-#include "formats/dcp/pickle.h"
 #include "formats/megatron/megatron.h"
+#include "formats/torch/item.h"
+#include "formats/torch/pickle.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/model.h"
-#include "lib/ckpt/request.h"
+#include "lib/model/model.h"
+#include "lib/model/request.h"
 
 /* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
 static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dcp/item.h"
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_rng.h"
+#include "formats/torch/item.h"
 #include "formats/zarr/zarr_array.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"

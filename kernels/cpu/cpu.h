@@ -3,7 +3,7 @@
 #ifndef DCPK_KERNELS_CPU_CPU_H
 #define DCPK_KERNELS_CPU_CPU_H
 
-#include "lib/exec/device.h"
+#include "lib/device/device.h"
 
 /* Plain loops: the specification. Also in kernels.h, for the twin tests. */
 extern const struct dcpk_device dcpk_device_cpu_plain;

@@ -3,7 +3,7 @@
 #ifndef DCPK_KERNELS_MPI_MPI_TRANSPORT_H
 #define DCPK_KERNELS_MPI_MPI_TRANSPORT_H
 
-#include "lib/exec/transport.h"
+#include "lib/device/transport.h"
 
 extern const struct dcpk_transport dcpk_transport_mpi;
 

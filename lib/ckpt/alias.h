@@ -4,7 +4,7 @@
 #define DCPK_LIB_CKPT_ALIAS_H
 
 #include "lib/ckpt/checkpoint.h"
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
 
 /*
  * Do tensors a and b (or views) consist of the same bytes: one dtype, the same boxes at the same

@@ -4,7 +4,7 @@
 #define DCPK_LIB_CKPT_BESIDE_H
 
 #include "lib/base/arena.h"
-#include "lib/base/store.h"
+#include "lib/io/store.h"
 
 /*
  * Look into a file that a program loads by running what it says: *fault tells why it should not,

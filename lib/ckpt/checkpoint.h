@@ -10,10 +10,10 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/map.h"
-#include "lib/base/store.h"
 #include "lib/ckpt/value.h"
-#include "lib/model/box.h"
-#include "lib/model/dtype.h"
+#include "lib/io/store.h"
+#include "lib/tensor/box.h"
+#include "lib/tensor/dtype.h"
 
 struct dcpk_format;
 

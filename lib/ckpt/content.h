@@ -18,7 +18,7 @@ enum dcpk_content {
 enum dcpk_content dcpk_content_of(const char *key);
 const char *dcpk_content_name(enum dcpk_content content); /* "weights" */
 
-/* Is a tensor of weights no parameter, but a buffer (lib/ckpt/registered.h)? */
+/* Is a tensor of weights no parameter, but a buffer (lib/model/registered.h)? */
 bool dcpk_content_is_buffer(const char *key);
 
 #endif

@@ -4,10 +4,10 @@
 #ifndef DCPK_LIB_CKPT_FORMAT_H
 #define DCPK_LIB_CKPT_FORMAT_H
 
-#include "lib/base/sink.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/marks.h"
 #include "lib/ckpt/output.h"
+#include "lib/io/sink.h"
 
 struct dcpk_loading;
 struct dcpk_model;
@@ -116,7 +116,7 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
-     * (lib/ckpt/request.h). */
+     * (lib/model/request.h). */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
      * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
@@ -137,7 +137,7 @@ struct dcpk_format_mapping {
 
 /*
  * What writes a checkpoint of this format again when its keys or dtypes are changed
- * (lib/exec/modify.h), by the format's own writer.
+ * (lib/job/modify.h), by the format's own writer.
  */
 struct dcpk_format_editor {
     /* Optional: the output keeps what the source's metadata says of the release that wrote it. */

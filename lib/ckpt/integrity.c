@@ -5,9 +5,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
-#include "lib/base/json_file.h"
-#include "lib/base/sink.h"
 #include "lib/ckpt/integrity_priv.h"
+#include "lib/io/json_file.h"
+#include "lib/io/sink.h"
 
 #define MAX_LIST_BYTES (UINT64_C(32) << 20) /* 300 000 files */
 #define ALGORITHM      "sha256"

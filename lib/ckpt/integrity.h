@@ -9,7 +9,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/json.h"
 #include "lib/base/sha256.h"
-#include "lib/base/store.h"
+#include "lib/io/store.h"
 
 /*
  * Written after all other files, by runs with --verify-integrity:

@@ -6,9 +6,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
-#include "lib/base/sink.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/integrity_priv.h"
+#include "lib/io/sink.h"
 
 #define MAX_DEPTH 64 /* folders in each other */
 #define DIGITS    ((size_t)2 * DCPK_SHA256_BYTES)

@@ -7,7 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
 
 /* A tensor to be written once and listed under n_keys names. */
 struct dcpk_out_tensor {

@@ -15,11 +15,11 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
-#include "lib/base/store.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
 #include "lib/ckpt/stranger.h"
+#include "lib/io/store.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"

@@ -8,7 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/progress.h"
-#include "lib/base/store.h"
+#include "lib/io/store.h"
 
 struct dcpk_format;
 

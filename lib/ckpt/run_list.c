@@ -12,11 +12,11 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
-#include "lib/base/sink.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/places.h"
 #include "lib/ckpt/run_names.h"
+#include "lib/io/sink.h"
 
 #define MAX_SHOWN 8 /* iterations that a message names */
 

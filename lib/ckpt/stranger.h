@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_CKPT_STRANGER_H
 #define DCPK_LIB_CKPT_STRANGER_H
 
-#include "lib/base/store.h"
+#include "lib/io/store.h"
 
 struct dcpk_format;
 

@@ -10,7 +10,7 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/json.h"
-#include "lib/model/dtype.h"
+#include "lib/tensor/dtype.h"
 
 enum dcpk_value_kind {
     DCPK_V_NONE,

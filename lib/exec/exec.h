@@ -6,8 +6,8 @@
 
 #include "lib/base/digest.h"
 #include "lib/base/progress.h"
-#include "lib/base/sink.h"
-#include "lib/exec/device.h"
+#include "lib/device/device.h"
+#include "lib/io/sink.h"
 #include "lib/plan/plan.h"
 
 #define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
@@ -23,7 +23,7 @@ struct dcpk_exec_options {
     int n_threads;                    /* 0: the CPUs this process may use, at most 16 */
     uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
                               and 1 MiB a thread (fewer threads run where it is small) */
-    uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/exec/units.h); 0:
+    uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/write/units.h); 0:
                               DCPK_UNIT_BYTES, tests take less */
     struct dcpk_progress progress;
     /*

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/file.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/workers.h"
+#include "lib/io/file.h"
 
 /* A file to be read; sources are borrowed from the store. */
 struct file {

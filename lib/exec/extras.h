@@ -3,9 +3,9 @@
 #ifndef DCPK_LIB_EXEC_EXTRAS_H
 #define DCPK_LIB_EXEC_EXTRAS_H
 
-#include "lib/base/sink.h"
 #include "lib/ckpt/beside.h"
 #include "lib/ckpt/output.h"
+#include "lib/io/sink.h"
 
 /*
  * Copy those of `beside` that lie beside out's source: files, and the files

@@ -4,7 +4,7 @@
 #include "lib/exec/find_layout.h"
 
 #include "lib/ckpt/format.h"
-#include "lib/rules/parallel.h"
+#include "lib/model/parallel.h"
 #include "lib/rules/rules.h"
 
 static dcpk_status match(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved,

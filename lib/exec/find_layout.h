@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_EXEC_FIND_LAYOUT_H
 #define DCPK_LIB_EXEC_FIND_LAYOUT_H
 
-#include "lib/ckpt/saved_layout.h"
+#include "lib/model/saved_layout.h"
 
 /*
  * dcpk_saved_layout_read, and what the format finds in the canonical view of the weights

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/exec/stats.h"
 #include "lib/exec/workers.h"
-#include "lib/model/elem.h"
+#include "lib/tensor/elem.h"
 
 /* The place of an element by its row-major number. */
 static void find_place(const struct dcpk_view *view, uint64_t number, struct dcpk_box *place)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/model/elem.h"
+#include "lib/tensor/elem.h"
 
 /* |a - b|; whole numbers are subtracted as such. */
 static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)

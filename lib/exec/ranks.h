@@ -6,7 +6,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/progress.h"
-#include "lib/exec/transport.h"
+#include "lib/device/transport.h"
 
 /*
  * Every rank runs the same program on the same input and comes to the same plan. Only results of a

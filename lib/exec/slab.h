@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_EXEC_SLAB_H
 #define DCPK_LIB_EXEC_SLAB_H
 
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 
 /*
  * The cut: whole rows of `axis`, as many as fit; axes before it one index at a time, axes behind it

@@ -11,7 +11,7 @@
 #include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
-#include "lib/model/elem.h"
+#include "lib/tensor/elem.h"
 
 /* Fixed, whatever the options: the order of additions must not depend on them. */
 #define SEGMENT_BYTES (UINT64_C(64) << 20)  /* a task */

@@ -11,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/digest.h"
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 
 #define MAX_DEPTH  1000 /* as value.c: the pickle reader stops at 200 */
 #define HASH_BYTES sizeof(struct dcpk_hash)

@@ -30,7 +30,7 @@ struct dcpk_exec {
     struct dcpk_chunk_index *index;
     struct dcpk_decoded *decoded; /* NULL: the format encodes nothing */
     int n_threads;
-    uint64_t unit_bytes;          /* of units of work (lib/exec/units.h) */
+    uint64_t unit_bytes;          /* of units of work (lib/write/units.h) */
     size_t share_bytes;           /* of each thread's buffers */
     struct dcpk_located *located; /* slot chunk % n_located, under lock slot % DCPK_LOCATED_LOCKS */
     size_t n_located;             /* a power of two */

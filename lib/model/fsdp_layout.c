@@ -19,7 +19,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 
 /* A parameter to be placed. */
 struct item {

@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_PLAN_BOX_TREE_H
 #define DCPK_LIB_PLAN_BOX_TREE_H
 
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 
 /*
  * The boxes in the order of their offsets, and over them the bounding boxes of every 16, 256, 4096,

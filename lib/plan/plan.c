@@ -10,8 +10,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/ckpt/format.h"
-#include "lib/model/placement.h"
 #include "lib/plan/box_tree.h"
+#include "lib/tensor/placement.h"
 
 /* A piece's source side: an existing tensor of that rank, a box inside it, a dtype that can become
  * the output's. */

@@ -4,7 +4,7 @@
 #define DCPK_LIB_RULES_EDIT_H
 
 #include "lib/base/arena.h"
-#include "lib/model/dtype.h"
+#include "lib/tensor/dtype.h"
 
 /* A key and what becomes of it. */
 struct dcpk_edit_item {

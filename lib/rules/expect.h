@@ -4,7 +4,7 @@
 #define DCPK_LIB_RULES_EXPECT_H
 
 #include "lib/base/arena.h"
-#include "lib/ckpt/expected.h"
+#include "lib/model/expected.h"
 
 /*
  * The parameters of a run with these attributes of args (a DICT) on `mesh`, which pads the

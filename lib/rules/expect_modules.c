@@ -6,7 +6,7 @@
 #include "lib/base/text.h"
 #include "lib/rules/expect_priv.h"
 
-/* Part layouts (lib/ckpt/parts.h). */
+/* Part layouts (lib/model/parts.h). */
 enum joined { UNJOINED, GDN_PROJ, GDN_CONV, MAMBA_PROJ, MAMBA_CONV };
 
 enum {

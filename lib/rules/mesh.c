@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/ckpt/layout.h"
+#include "lib/model/layout.h"
 #include "lib/rules/stages.h"
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)

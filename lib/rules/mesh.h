@@ -4,7 +4,7 @@
 #ifndef DCPK_LIB_RULES_MESH_H
 #define DCPK_LIB_RULES_MESH_H
 
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 /*
  * Prepare the model for a 3D-parallel run on `mesh`; sizes of 0 stay as they are. args get the

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/rules/parallel.h"
+#include "lib/model/parallel.h"
 
 static bool is_trained(const struct dcpk_param *p)
 {

@@ -4,8 +4,8 @@
 #ifndef DCPK_LIB_RULES_RULES_H
 #define DCPK_LIB_RULES_RULES_H
 
+#include "lib/model/names.h"
 #include "lib/rules/mesh.h"
-#include "lib/rules/names.h"
 
 enum dcpk_swiglu {
     DCPK_SWIGLU_AUTO, /* as the checkpoint's own args say */

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/ckpt/layout.h"
+#include "lib/model/layout.h"
 
 bool dcpk_stages_is_arg(const char *name)
 {

@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_RULES_STAGES_H
 #define DCPK_LIB_RULES_STAGES_H
 
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 /*
  * Do n_layers of the decoder come out on mesh->pp stages of mesh->vpp chunks, the first and last

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 #include "lib/rules/rules.h"
 
 /*

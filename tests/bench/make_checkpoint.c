@@ -17,14 +17,14 @@
 #include <stdlib.h>
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/item.h"
 #include "formats/formats.h"
+#include "formats/torch/item.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
-#include "lib/base/file.h"
-#include "lib/base/sink.h"
 #include "lib/exec/pool.h"
+#include "lib/io/file.h"
+#include "lib/io/sink.h"
 #include "tests/bench/make_priv.h"
 
 #define ITERATION "iter_0000004"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "tests/bench/make_priv.h"

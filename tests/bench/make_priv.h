@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "lib/base/sink.h"
 #include "lib/ckpt/output.h"
+#include "lib/io/sink.h"
 #include "tests/bench/make_data.h"
 
 #define N_TP      2

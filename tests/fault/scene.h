@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "lib/base/sink.h"
+#include "lib/io/sink.h"
 #include "tests/fault/tree.h"
 #include "tests/random.h"
 #include "tests/unit/scratch.h"

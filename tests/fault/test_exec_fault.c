@@ -3,7 +3,7 @@
  * time, nothing kept. */
 #include "lib/base/digest.h"
 #include "lib/exec/exec.h"
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
 #include "tests/write_all.h"

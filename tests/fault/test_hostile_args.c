@@ -12,7 +12,7 @@
  */
 #include <math.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "tests/fault/scene.h"
 
 #define DEFAULT_ROUNDS 6

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "lib/base/checked.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);

@@ -10,11 +10,11 @@
 #include "kernels/kernels.h"
 #include "lib/base/cursor.h"
 #include "lib/base/digest.h"
-#include "lib/exec/journal.h"
+#include "lib/write/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-enum { HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* as lib/exec/journal.h lays them out */
+enum { HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* as lib/write/journal.h lays them out */
 
 static void seal(uint8_t *data, size_t n_bytes, unsigned how)
 {

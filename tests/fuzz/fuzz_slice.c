@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/base/cursor.h"
-#include "lib/model/slice.h"
+#include "lib/tensor/slice.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/pickle.h"
+#include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 

@@ -5,7 +5,7 @@
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
-#include "lib/exec/convert.h"
+#include "lib/job/convert.h"
 #include "tests/unit/scratch.h"
 
 /* Plan and run it. */

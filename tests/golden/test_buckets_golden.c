@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/compare_models.h"
+#include "lib/job/compare_models.h"
 #include "tests/golden/conversions.h"
 
 #define C      "torch_dist_c_"

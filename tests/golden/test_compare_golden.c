@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/exec/compare_models.h"
+#include "lib/job/compare_models.h"
 #include "tests/golden/samples.h"
 
 #define MOST_LEAVES 25 /* of one value that are changed, evenly spread */

@@ -7,8 +7,8 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/pairing.h"
-#include "lib/exec/prove.h"
+#include "lib/job/pairing.h"
+#include "lib/job/prove.h"
 #include "tests/golden/conversions.h"
 
 static const struct {

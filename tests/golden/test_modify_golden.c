@@ -7,7 +7,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/modify.h"
+#include "lib/job/modify.h"
 #include "tests/golden/conversions.h"
 
 static dcpk_status modify(const char *sample, const char *out, const char *op,

@@ -8,10 +8,10 @@
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
-#include "lib/base/store.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/layout.h"
-#include "lib/ckpt/request.h"
+#include "lib/io/store.h"
+#include "lib/model/layout.h"
+#include "lib/model/request.h"
 #include "lib/rules/expect.h"
 #include "tests/check.h"
 

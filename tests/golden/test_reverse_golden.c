@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/exec/prove.h"
+#include "lib/job/prove.h"
 #include "tests/golden/conversions.h"
 
 /* Parameters: 3, and in each layer 6; a MoE layer has a router and 2 for each of 4 experts instead

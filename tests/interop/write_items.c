@@ -7,11 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
-#include "lib/base/sink.h"
+#include "lib/io/sink.h"
 
 static const struct {
     const char *name;

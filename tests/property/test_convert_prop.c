@@ -2,8 +2,8 @@
 /* test_convert_prop.c - random outputs made of random pieces: every byte as a naive loop says, for
  * any threads and memory. */
 #include "lib/base/digest.h"
-#include "lib/exec/writing.h"
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
+#include "lib/write/writing.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
 #include "tests/write_all.h"

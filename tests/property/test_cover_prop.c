@@ -3,7 +3,7 @@
  * ones. */
 #include <stdio.h>
 
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 #include "tests/check.h"
 #include "tests/random.h"
 

@@ -3,7 +3,7 @@
  * part is what it would hold. */
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/megatron/megatron_spans.h"
-#include "lib/rules/parallel.h"
+#include "lib/model/parallel.h"
 #include "tests/fake_ckpt.h"
 
 #define N_ROUNDS 300

@@ -3,7 +3,7 @@
  * promise. */
 #include <stdio.h>
 
-#include "lib/model/placement.h"
+#include "lib/tensor/placement.h"
 #include "tests/check.h"
 #include "tests/random.h"
 

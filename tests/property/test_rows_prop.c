@@ -3,7 +3,7 @@
  */
 #include <stdio.h>
 
-#include "lib/ckpt/rows.h"
+#include "lib/model/rows.h"
 #include "tests/check.h"
 #include "tests/random.h"
 

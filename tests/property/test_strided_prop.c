@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "kernels/kernels.h"
-#include "lib/model/piece.h"
-#include "lib/model/strided.h"
+#include "lib/tensor/piece.h"
+#include "lib/tensor/strided.h"
 #include "tests/between.h"
 #include "tests/check.h"
 #include "tests/random.h"

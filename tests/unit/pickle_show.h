@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "formats/dcp/pickle.h"
+#include "formats/torch/pickle.h"
 #include "tests/check.h"
 
 static inline int nibble(char c)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_box.c - single boxes and shapes. */
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 #include "tests/check.h"
 
 static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cover.c - exact covers, and the sentence that names what is wrong. */
 #include "lib/base/alloc.h"
-#include "lib/model/box.h"
+#include "lib/tensor/box.h"
 #include "tests/check.h"
 
 #define MAX_PARTS 6

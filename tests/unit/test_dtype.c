@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dtype.c - names and sizes against torch 2.11: str(dtype), dtype.itemsize. */
-#include "lib/model/dtype.h"
+#include "lib/tensor/dtype.h"
 #include "tests/check.h"
 
 static const struct {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "lib/model/elem.h"
+#include "lib/tensor/elem.h"
 #include "tests/check.h"
 
 /* tensor.view(dtype).to(float32)[code] of torch 2.11 */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/file.h"
+#include "lib/io/file.h"
 #include "tests/unit/scratch.h"
 
 static void replaces_files(void **state)

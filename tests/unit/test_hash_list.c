@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hash_list.c - documents of hashes: read, compared. (Made and printed: tests/cli/hash_*.sh,
  * against PyTorch's manifests.) */
-#include "lib/exec/hash_list.h"
+#include "lib/job/hash_list.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "lib/base/cursor.h"
 #include "tests/check.h"
 

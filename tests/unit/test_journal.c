@@ -5,10 +5,10 @@
 #include "kernels/kernels.h"
 #include "lib/base/bytes.h"
 #include "lib/base/digest.h"
-#include "lib/exec/journal.h"
+#include "lib/write/journal.h"
 #include "tests/unit/scratch.h"
 
-enum { N = 8, HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* as lib/exec/journal.h lays them out */
+enum { N = 8, HEADER_BYTES = 44, RECORD_BYTES = 16 }; /* as lib/write/journal.h lays them out */
 
 #define JOURNAL "out.dcpkit-partial/.dcpkit-journal"
 

@@ -2,7 +2,7 @@
 /* test_megatron_flattened.c - flattened tensors of any cut, element by element against the formula;
  * cuts that are refused. */
 #include "formats/megatron/megatron_flattened.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 #include "tests/flat_fake.h"
 
 #define MAX_CHUNKS 1024

@@ -8,7 +8,7 @@
 #include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_args.h"
 

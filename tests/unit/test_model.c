@@ -2,7 +2,7 @@
 /* test_model.c - parameters, their tensors and further optimizer states by name. */
 #include "tests/check.h"
 
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 static const int64_t shape[] = {2};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_names.c - spellings of Megatron's parameters (fsdp_dtensor.md 5.1, 5.3, 5.6;
  * torch_dist.md 4.3). */
-#include "lib/rules/names.h"
+#include "lib/model/names.h"
 #include "tests/check.h"
 
 #define DENSE DCPK_LAYER_QKV

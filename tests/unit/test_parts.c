@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_parts.c - the parts of Mamba's and Gated DeltaNet's projections. */
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 #include "tests/check.h"
 
 #define MAX_TENSORS 10
@@ -39,7 +39,7 @@ static struct dcpk_model *make_model(const struct shaped *shaped, const char *la
 
 /*
  * Sizes by the sections that the modules' sharded_state_dict cut (megatron/core/ssm, at the tags
- * that lib/ckpt/parts.c names). Mamba: inner 8, groups x state 6, heads 4. Gated DeltaNet: keys 5,
+ * that lib/model/parts.c names). Mamba: inner 8, groups x state 6, heads 4. Gated DeltaNet: keys 5,
  * values 6, value heads 3; its second form has one dt_bias a key.
  */
 #define MAMBA(conv)                                                                                \

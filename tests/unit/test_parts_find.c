@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_parts_find.c - the parts of Mamba's and Gated DeltaNet's projections, by names. */
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 #include "tests/check.h"
 
 #define MAX_TENSORS 10

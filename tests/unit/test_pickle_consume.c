@@ -3,7 +3,7 @@
  * the same value however often the reader forgets what it does not need. */
 #include "tests/unit/pickle_show.h"
 
-#include "lib/base/store.h"
+#include "lib/io/store.h"
 #include "tests/unit/pickle_cases.h"
 
 /* Takes the leading numbers of lists, and pairs with a number as value, that stand above "k". */

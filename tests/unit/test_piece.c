@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_piece.c - pieces between ranks: made, clipped, mapped forward. */
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
 #include "tests/check.h"
 
 /* Boxes as text; NULL: the region does not meet the piece. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_placement.c - boxes of meshes and placements against torch, and row chunks. */
-#include "lib/model/placement.h"
+#include "lib/tensor/placement.h"
 #include "tests/check.h"
 
 #define SHARD(a)                                                                                   \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan.c - what a plan refuses, what it decides, and that chunks are found by box. */
-#include "lib/model/piece.h"
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"
+#include "lib/tensor/piece.h"
 #include "tests/fake_ckpt.h"
 
 /* A box [at, at + len) on each of two axes. */

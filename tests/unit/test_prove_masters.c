@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_prove_masters.c - weights and masters that are equal or not: what fails, and what is told.
  */
-#include "lib/exec/prove_masters.h"
+#include "lib/job/prove_masters.h"
 
 #include "kernels/kernels.h"
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 #include "tests/fake_ckpt.h"
 
 enum { NORM, MATRIX, EXPERT, N_PARAMS };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_registered.c - the table of Megatron's modules: axes of tensor parallelism, order of
  * registration. */
-#include "lib/ckpt/registered.h"
+#include "lib/model/registered.h"
 
 #include "tests/check.h"
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/remove.h"
+#include "lib/io/remove.h"
 #include "tests/unit/scratch.h"
 
 /* A descriptor of the scratch folder. */

@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 
 #include "lib/base/digest.h"
-#include "lib/exec/writing.h"
-#include "lib/model/piece.h"
+#include "lib/tensor/piece.h"
+#include "lib/write/writing.h"
 #include "tests/fake_ckpt.h"
 #include "tests/unit/scratch.h"
 #include "tests/write_all.h"

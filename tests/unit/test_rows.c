@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rows.c - rows taken out of a tensor and joined again. */
-#include "lib/ckpt/rows.h"
+#include "lib/model/rows.h"
 #include "tests/check.h"
 
 /* The source's row that each row of a tensor comes from. */

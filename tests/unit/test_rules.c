@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rules.c - whether an fc1 is gate and up rows, by args and by its rows. */
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 #include "lib/rules/rules.h"
 #include "tests/check.h"
 

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/sandbox.h"
 #include "lib/exec/pool.h"
+#include "lib/io/sandbox.h"
 #include "tests/check.h"
 #include "tests/unit/scratch.h"
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/file.h"
-#include "lib/base/sink.h"
+#include "lib/io/file.h"
+#include "lib/io/sink.h"
 #include "tests/unit/scratch.h"
 
 static void make_folder(const char *name)

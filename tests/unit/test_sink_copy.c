@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/sink.h"
-#include "lib/base/store.h"
+#include "lib/io/sink.h"
+#include "lib/io/store.h"
 #include "tests/unit/scratch.h"
 
 static ino_t inode(const char *name)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "lib/base/sink.h"
 #include "lib/exec/pool.h"
+#include "lib/io/sink.h"
 #include "tests/unit/scratch.h"
 
 #define PARTIAL "runs/out.dcpkit-partial"

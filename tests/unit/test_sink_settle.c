@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/sink.h"
+#include "lib/io/sink.h"
 #include "tests/unit/scratch.h"
 
 #define PARTIAL "out.dcpkit-partial"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_slice.c - Python's subscripts, against numpy. */
-#include "lib/model/slice.h"
+#include "lib/tensor/slice.h"
 #include "tests/check.h"
 
 /* a = np.arange(prod(shape)).reshape(shape); r = a[text]: r.shape, r.size, r.sum(). */

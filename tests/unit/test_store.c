@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/store.h"
 #include "lib/exec/pool.h"
+#include "lib/io/store.h"
 #include "tests/unit/scratch.h"
 
 #define MANY_FILES 300 /* more than the store keeps open */

@@ -7,7 +7,7 @@
 
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/strange.h"
+#include "lib/model/strange.h"
 
 static bool is_known(const char *module, const char *name)
 {

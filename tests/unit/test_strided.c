@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_strided.c - copies between buffers, simplified. */
-#include "lib/model/strided.h"
+#include "lib/tensor/strided.h"
 #include "tests/between.h"
 #include "tests/check.h"
 

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/sink.h"
-#include "lib/base/tar.h"
+#include "lib/io/sink.h"
+#include "lib/io/tar.h"
 #include "tests/check.h"
 #include "tests/unit/scratch.h"
 

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "lib/exec/target.h"
+#include "lib/job/target.h"
 
 enum { MANY = DCPK_MANY_FILES };
 

@@ -2,9 +2,9 @@
 /* test_units.c - units of work: they cover a planned output once, in the order of the files, within
  * their limit. */
 #include "lib/exec/exec.h"
-#include "lib/exec/units.h"
-#include "lib/model/piece.h"
 #include "lib/plan/plan.h"
+#include "lib/tensor/piece.h"
+#include "lib/write/units.h"
 #include "tests/fake_ckpt.h"
 
 enum { MAX_TENSORS = 40 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/dcp/item.h"
+#include "formats/torch/item.h"
 #include "tests/check.h"
 
 /* layers.weight of rank 1 in tiny_generations/torch_dist_main_torch2.11: bf16 (1, 2, 4), written by

@@ -3,7 +3,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BLOCKS_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BLOCKS_H
 
-#include "lib/ckpt/parts.h"
+#include "lib/model/parts.h"
 
 /*
  * A parameter is made of parts, rows of it one behind the other, each cut into as many blocks as

@@ -4,7 +4,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKETS_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKETS_H
 
-#include "lib/ckpt/model.h"
+#include "lib/model/model.h"
 
 /*
  * Add master, moments and other states of every parameter to the model, seen through the buckets,

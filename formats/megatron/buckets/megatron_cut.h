@@ -4,7 +4,7 @@
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_CUT_H
 
 #include "formats/megatron/megatron.h"
-#include "lib/ckpt/registered.h"
+#include "lib/model/registered.h"
 
 /*
  * When a bucket of the first model chunk is closed; in all others there is one a buffer

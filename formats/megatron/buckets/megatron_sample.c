@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/model/elem.h"
+#include "lib/tensor/elem.h"
 
 #define SAMPLE_ELEMS 16   /* of a parameter */
 #define MAX_SAMPLES  4096 /* parameters and ranks: each is read in two places */

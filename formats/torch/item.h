@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item.h - items of .distcp files and .pt files: complete torch.save zip archives, read strictly
+ * and written. */
+#ifndef DCPK_FORMATS_TORCH_ITEM_H
+#define DCPK_FORMATS_TORCH_ITEM_H
+
+#include "lib/ckpt/format.h"
+#include "lib/io/store.h"
+#include "lib/tensor/box.h"
+
+/* Where an item lies, and who reads it (struct dcpk_reader; NULL: nobody special). */
+struct dcpk_item_range {
+    struct dcpk_source *source;
+    const struct dcpk_reader *reader;
+    uint64_t offset_bytes, n_bytes;
+};
+
+/* A file that is one item. */
+static inline struct dcpk_item_range dcpk_item_whole(struct dcpk_source *source)
+{
+    return (struct dcpk_item_range){.source = source, .n_bytes = dcpk_source_bytes(source)};
+}
+
+/* The tensor that an item holds, or ought to. */
+struct dcpk_item_form {
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+};
+
+/* A tensor item's content: where its elements lie in the source file. */
+struct dcpk_item_tensor {
+    enum dcpk_dtype dtype;
+    int rank;
+    int64_t shape[DCPK_MAX_RANK];
+    int64_t stride_elems[DCPK_MAX_RANK];
+    uint64_t first_bytes; /* of element (0, .., 0), from the start of the source file */
+    uint64_t record_offset_bytes, record_bytes; /* the storage's record data/K in the source file */
+    uint32_t record_crc32;
+};
+
+/*
+ * Read the head and directory of an item: a torch.save archive of exactly one tensor. `expected`: a
+ * guess that saves time where it is right (a pickle that is to the byte what torch writes for such
+ * a contiguous tensor needs no reading) and means nothing else; NULL: none. Reads a few KiB, never
+ * the data. Strict (formats/dcp/FORMAT.md 2.2, 3): all entries stored, inside the item, not
+ * overlapping, names unique and under one prefix, local and central headers agree, pickle CRC
+ * right, record length == numel * itemsize of the storage, every element inside the storage,
+ * byteorder little. Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not
+ * a tensor), DCPK_EIO.
+ */
+dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
+                                  const struct dcpk_item_form *expected,
+                                  struct dcpk_item_tensor *tensor, struct dcpk_error *err);
+
+/*
+ * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are
+ * checked. The reader of the range is not asked. Errors: also DCPK_ERANGE past
+ * DCPK_MOST_LOADED_BYTES.
+ */
+dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                 const struct dcpk_value **value, struct dcpk_error *err);
+/* The common state that a .pt file of the folder holds, a dict; *value NULL: there is no such file.
+ * Errors: DCPK_EFORMAT when it holds something else; those of reading. All name the file. */
+dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err);
+
+/*
+ * The outline of an item of any size (format.h, outline_object): its data.pkl is read, at most 64
+ * MiB of it, and checked, its tensors stay where they are.
+ */
+dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                   const struct dcpk_value **value, struct dcpk_error *err);
+/* Why a .pt file is nothing to load with Python (lib/ckpt/beside.h): it holds what Python would
+ * import or call, or cannot be read. */
+dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
+                                 const char **fault, struct dcpk_error *err);
+/* Hand over every record of an item (format.h, each_record). */
+dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take_record *take,
+                                  void *context, struct dcpk_error *err);
+
+/*
+ * Writing: byte layout of torch 2.7 to 2.11 (stored, 64-byte aligned records, data descriptors,
+ * zip64 where needed, zip64 end record always).
+ */
+
+/* A contiguous tensor's item: what is before its data, the data, what is behind it. */
+struct dcpk_item_sizes {
+    uint32_t lead_bytes, tail_bytes;
+    uint64_t data_bytes;
+};
+/* Known without the data. Errors: DCPK_ERANGE past 2^63 bytes; DCPK_ENOMEM. */
+dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_item_sizes *sizes,
+                              struct dcpk_error *err);
+/* The bytes before and behind the data, its CRC-32 known; lead and tail: buffers of the sizes that
+ * measure gave. */
+dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
+                            uint8_t *tail, struct dcpk_error *err);
+/* torch.save(value) as a complete archive, appended to out. prefix: "archive" in .distcp files, the
+ * file's stem in .pt files. protocol: 2 or 4. */
+dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
+                             struct dcpk_bytes *out, struct dcpk_error *err);
+/* That as a file of an output, "<prefix>.pt" (dcpk_output_put_beside). */
+dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
+                                 const struct dcpk_value *value, struct dcpk_error *err);
+
+/* Do the elements lie one behind the other in row-major order? True for tensors without elements.
+ */
+bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
+
+/* Check an item in memory that is carried over unread: a sound archive, every CRC right.
+ * base_bytes: its place in its file. */
+dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
+                            struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item_read.c - torch.save archives of one tensor: where its elements lie. */
+#include "formats/torch/item_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/torch/pickle.h"
+#include "formats/torch/storage_class_priv.h"
+#include "lib/base/checked.h"
+
+#define MAX_TENSOR_MEMBERS      64u
+#define MAX_TENSOR_PICKLE_BYTES ((uint64_t)64 << 10) /* an ordinary one has 150 */
+#define MAX_SMALL_BYTES         64u                  /* byteorder, version */
+#define MAX_KEY_BYTES           20u                  /* decimal storage keys */
+
+const char dcpk_storage_mark[] = "torch storage";
+
+bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank)
+{
+    int64_t next = 1;
+    bool is_row_major = true;
+
+    for (int i = rank - 1; i >= 0; i--) {
+        if (shape[i] == 0)
+            return true;
+        if (shape[i] == 1)
+            continue;
+        is_row_major = is_row_major && stride_elems[i] == next;
+        if (!dcpk_mul_i64(next, shape[i], &next))
+            is_row_major = false;
+    }
+    return is_row_major;
+}
+
+static bool is_text(const struct dcpk_value *v, const char *text)
+{
+    const char *s = dcpk_value_as_str(v);
+
+    return s != NULL && strcmp(s, text) == 0;
+}
+
+/* ('storage', class, key, location, numel): torch/serialization.py@2.11.0 persistent_id. context:
+ * counts them. */
+static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
+                                const struct dcpk_value *pid, const struct dcpk_value **value,
+                                struct dcpk_error *err)
+{
+    size_t *n_storages = context;
+    const struct dcpk_value *cls = dcpk_value_at(pid, 1), *key = dcpk_value_at(pid, 2);
+    struct dcpk_value *v;
+    struct dcpk_value_object *object;
+    int64_t numel;
+
+    if (!is_text(dcpk_value_at(pid, 0), "storage") || cls == NULL || cls->kind != DCPK_V_GLOBAL ||
+        dcpk_value_as_str(key) == NULL || key->n == 0 || key->n > MAX_KEY_BYTES ||
+        strspn(key->as.str, "0123456789") != key->n ||
+        dcpk_value_as_str(dcpk_value_at(pid, 3)) == NULL ||
+        !dcpk_value_as_int(dcpk_value_at(pid, 4), &numel) || numel < 0 || pid->n != 5)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a persistent id that is not ('storage', class, key, location, numel)");
+    v = dcpk_arena_alloc(arena, sizeof *v, err);
+    object = v == NULL ? NULL : dcpk_arena_alloc(arena, sizeof *object, err);
+    if (object == NULL)
+        return err->status;
+    *object = (struct dcpk_value_object){.module = "", .name = dcpk_storage_mark, .args = pid};
+    v->kind = DCPK_V_OBJECT;
+    v->as.object = object;
+    *value = v;
+    ++*n_storages;
+    return DCPK_OK;
+}
+
+/* What a value is, for messages. */
+static const char *describe(const struct dcpk_value *v, char *text, size_t n)
+{
+    if (v != NULL && v->kind == DCPK_V_OBJECT)
+        snprintf(text, n, "a %s.%s", v->as.object->module, v->as.object->name);
+    else
+        snprintf(text, n, "a plain value");
+    return text;
+}
+
+/* The storage of a tensor: dtype (NONE for an untyped one) and element count, from its persistent
+ * id. */
+static dcpk_status read_storage(const struct dcpk_value *v, struct dcpk_rebuilt *r,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_value *pid, *cls;
+
+    if (v == NULL || v->kind != DCPK_V_OBJECT || v->as.object->name != dcpk_storage_mark)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage");
+    pid = v->as.object->args;
+    cls = dcpk_value_at(pid, 1);
+    r->key = dcpk_value_as_str(dcpk_value_at(pid, 2));
+    dcpk_value_as_int(dcpk_value_at(pid, 4), &r->storage_elems);
+    if (strcmp(cls->as.global.module, "torch") == 0)
+        r->dtype = dcpk_storage_class_dtype(cls->as.global.name);
+    else if (strcmp(cls->as.global.module, "torch.storage") == 0 &&
+             strcmp(cls->as.global.name, "UntypedStorage") == 0)
+        return DCPK_OK;
+    if (r->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a storage of class %s.%s", cls->as.global.module,
+                         cls->as.global.name);
+    return DCPK_OK;
+}
+
+/* The dtype argument of _rebuild_tensor_v3; its storage counts bytes. */
+static dcpk_status read_dtype(const struct dcpk_value *v, struct dcpk_rebuilt *r,
+                              struct dcpk_error *err)
+{
+    const bool is_torch =
+        v != NULL && v->kind == DCPK_V_GLOBAL && strcmp(v->as.global.module, "torch") == 0;
+
+    if (r->dtype != DCPK_DTYPE_NONE || !is_torch)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
+    r->dtype = dcpk_dtype_from_name(v->as.global.name);
+    if (r->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "dtype torch.%s", v->as.global.name);
+    if ((uint64_t)r->storage_elems % dcpk_dtype_bytes(r->dtype) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "a storage of %" PRId64 " bytes for torch.%s",
+                         r->storage_elems, v->as.global.name);
+    r->storage_elems /= (int64_t)dcpk_dtype_bytes(r->dtype);
+    return DCPK_OK;
+}
+
+static dcpk_status read_shape(const struct dcpk_value *size, const struct dcpk_value *stride,
+                              struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    if (size == NULL || size->kind != DCPK_V_TUPLE || stride == NULL ||
+        stride->kind != DCPK_V_TUPLE || size->n != stride->n)
+        return dcpk_fail(err, DCPK_EFORMAT, "size and stride of a tensor are no equal tuples");
+    if (size->n > DCPK_MAX_RANK)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of rank %zu; the limit is %d", size->n,
+                         DCPK_MAX_RANK);
+    r->rank = (int)size->n;
+    for (size_t i = 0; i < size->n; i++)
+        if (!dcpk_value_as_int(dcpk_value_at(size, i), &r->shape[i]) || r->shape[i] < 0 ||
+            !dcpk_value_as_int(dcpk_value_at(stride, i), &r->stride_elems[i]) ||
+            r->stride_elems[i] < 0)
+            return dcpk_fail(err, DCPK_EFORMAT, "axis %zu of a tensor has no valid size and stride",
+                             i);
+        else if (r->shape[i] <= 1)
+            r->stride_elems[i] = 0; /* nobody steps there, and it may be any number */
+    return DCPK_OK;
+}
+
+/* Every element lies in the storage. */
+static dcpk_status check_bounds(struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    int64_t last = r->offset_elems, n_elems, reach;
+    dcpk_status st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (n_elems == 0)
+        memset(r->stride_elems, 0, sizeof r->stride_elems);
+    for (int i = 0; i < r->rank; i++)
+        if (n_elems > 0 && (!dcpk_mul_i64(r->shape[i] - 1, r->stride_elems[i], &reach) ||
+                            !dcpk_add_i64(last, reach, &last)))
+            return dcpk_fail(err, DCPK_ERANGE, "axis %d of a tensor strides past 2^63", i);
+    if (last > r->storage_elems - (n_elems > 0 ? 1 : 0))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "element %" PRId64 " of a tensor lies outside its storage of %" PRId64
+                         " elements",
+                         last, r->storage_elems);
+    return DCPK_OK;
+}
+
+/* Nothing, a flag, an empty dict or a dtype: no call, no hook, no metadata such as {"neg": True}.
+ */
+static bool is_inert(const struct dcpk_value *v)
+{
+    return v->kind == DCPK_V_NONE || v->kind == DCPK_V_BOOL || v->kind == DCPK_V_INT ||
+           (v->kind == DCPK_V_DICT && v->n == 0) ||
+           (v->kind == DCPK_V_GLOBAL &&
+            dcpk_pickle_is_known(v->as.global.module, v->as.global.name));
+}
+
+/*
+ * The call says all of the tensor: torch would do nothing else to it (a state is set_(), metadata
+ * negates it), and nothing hides in arguments from `at` on, which are not looked at any further.
+ */
+static dcpk_status check_rest(const struct dcpk_value_object *call, size_t at, size_t most,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *args = call->args;
+
+    if (call->state != NULL || call->n_items > 0 || call->n_pairs > 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor that is changed behind its %s",
+                         call->name);
+    if (args->n > most)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s with %zu arguments, at most %zu are known",
+                         call->name, args->n, most);
+    for (size_t i = at; i < args->n; i++)
+        if (!is_inert(args->as.items[i]))
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "argument %zu of %s is more than None, a flag, an empty dict or a dtype", i,
+                call->name);
+    return DCPK_OK;
+}
+
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has the
+ * dtype in front of the metadata. torch/_utils.py@2.11.0 */
+static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
+                             struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    const struct dcpk_value *args = call->args;
+    dcpk_status st;
+
+    memset(r, 0, sizeof *r);
+    st = read_storage(dcpk_value_at(args, 0), r, err);
+    if (st == DCPK_OK && is_v3)
+        st = read_dtype(dcpk_value_at(args, 6), r, err);
+    if (st == DCPK_OK && r->dtype == DCPK_DTYPE_NONE)
+        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
+    if (st == DCPK_OK &&
+        (!dcpk_value_as_int(dcpk_value_at(args, 1), &r->offset_elems) || r->offset_elems < 0))
+        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage offset");
+    if (st == DCPK_OK)
+        st = read_shape(dcpk_value_at(args, 2), dcpk_value_at(args, 3), r, err);
+    return st == DCPK_OK ? check_bounds(r, err) : st;
+}
+
+/* Calls of torch._utils; a _rebuild_parameter may be around them. */
+dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *outer = v;
+    const bool is_parameter = dcpk_value_is_object(v, "torch._utils", "_rebuild_parameter");
+    bool is_v3;
+
+    if (is_parameter)
+        v = dcpk_value_at(v->as.object->args, 0);
+    is_v3 = dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v3");
+    *is_tensor = is_v3 || dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v2");
+    if (!*is_tensor)
+        return DCPK_OK;
+    if ((is_parameter && check_rest(outer->as.object, 1, 3, err)) ||
+        check_rest(v->as.object, 4, is_v3 ? 8 : 7, err))
+        return err->status;
+    return read_call(v->as.object, is_v3, r, err);
+}
+
+dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct dcpk_rebuilt *r,
+                                      const struct dcpk_zip_member **member, struct dcpk_error *err)
+{
+    char name[8 + MAX_KEY_BYTES];
+    uint64_t n_bytes;
+
+    snprintf(name, sizeof name, "data/%s", r->key);
+    *member = dcpk_zip_find(zip, name);
+    if (*member == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "no record '%s' for a tensor's storage", name);
+    if (!dcpk_mul_u64((uint64_t)r->storage_elems, dcpk_dtype_bytes(r->dtype), &n_bytes) ||
+        n_bytes != (*member)->n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "record '%s' has %" PRIu64 " bytes, its storage has %" PRId64
+                         " elements of %s",
+                         name, (*member)->n_bytes, r->storage_elems, dcpk_dtype_name(r->dtype));
+    return DCPK_OK;
+}
+
+/* byteorder is absent (old: little) or "little"; version is there. torch/serialization.py@2.11.0
+ * _load. With constants.pkl torch.load takes it for TorchScript, whose code it runs
+ * (_is_torchscript_zip). */
+static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *order = dcpk_zip_find(zip, "byteorder");
+    const uint8_t *data;
+    dcpk_status st;
+
+    if (dcpk_zip_find(zip, "constants.pkl") != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a TorchScript archive (it has a constants.pkl): its code is no data");
+    if (dcpk_zip_find(zip, "version") == NULL && dcpk_zip_find(zip, ".data/version") == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "an archive without a version record: not torch.save's");
+    if (order == NULL)
+        return DCPK_OK;
+    st = dcpk_zip_borrow(zip, order, MAX_SMALL_BYTES, &data, err);
+    if (st != DCPK_OK)
+        return st;
+    if (order->n_bytes == 3 && memcmp(data, "big", 3) == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a big-endian item");
+    if (order->n_bytes != 6 || memcmp(data, "little", 6) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "byteorder is neither 'little' nor 'big'");
+    return DCPK_OK;
+}
+
+/* The bytes of data.pkl, borrowed from the zip. */
+static dcpk_status find_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
+                               const struct dcpk_zip_member **member, const uint8_t **data,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = check_small_records(zip, err);
+
+    *member = dcpk_zip_find(zip, "data.pkl");
+    if (st == DCPK_OK && *member == NULL)
+        st = dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
+    return st == DCPK_OK ? dcpk_zip_borrow(zip, *member, limit_bytes, data, err) : st;
+}
+
+dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  size_t *n_storages, struct dcpk_error *err)
+{
+    struct dcpk_pickle_options options = {.persistent = take_storage, .context = n_storages};
+    const struct dcpk_zip_member *member;
+    const uint8_t *data;
+    dcpk_status st = find_pickle(zip, limit_bytes, &member, &data, err);
+
+    *n_storages = 0;
+    if (st != DCPK_OK)
+        return st;
+    options.base_bytes = zip->base_bytes + member->data_offset_bytes;
+    st = dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "data.pkl");
+    return st;
+}
+
+static size_t count_storages(const struct dcpk_zip *zip)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < zip->n_members; i++)
+        n += zip->members[i].name_bytes > 5 && memcmp(zip->members[i].name, "data/", 5) == 0;
+    return n;
+}
+
+/* The tensor that data.pkl describes. */
+static dcpk_status rebuild(struct dcpk_zip *zip, struct dcpk_arena *arena, struct dcpk_rebuilt *r,
+                           struct dcpk_error *err)
+{
+    const struct dcpk_value *value;
+    size_t n_storages;
+    bool is_tensor;
+    char text[256];
+    dcpk_status st =
+        dcpk_item_read_pickle(zip, MAX_TENSOR_PICKLE_BYTES, arena, &value, &n_storages, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_rebuilt_read(value, &is_tensor, r, err);
+    if (st == DCPK_OK && !is_tensor)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
+                       describe(value, text, sizeof text));
+    if (st == DCPK_OK && n_storages != 1)
+        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages", n_storages);
+    return st;
+}
+
+/* A contiguous tensor, alone in storage "0". */
+static dcpk_status describe_plain(const struct dcpk_item_form *form, struct dcpk_rebuilt *r,
+                                  struct dcpk_error *err)
+{
+    int64_t stride = 1;
+
+    *r = (struct dcpk_rebuilt){.dtype = form->dtype, .rank = form->rank, .key = "0"};
+    if (dcpk_shape_count(form->shape, form->rank, &r->storage_elems, err) != DCPK_OK)
+        return err->status;
+    for (int i = r->rank - 1; i >= 0; i--) {
+        r->shape[i] = form->shape[i];
+        if (r->shape[i] > 1 && r->storage_elems > 0) {
+            r->stride_elems[i] = stride;
+            stride *= r->shape[i];
+        }
+    }
+    return DCPK_OK;
+}
+
+/* The same without reading the pickle, when it is the one of the expected tensor. */
+static dcpk_status rebuild_expected(struct dcpk_zip *zip, const struct dcpk_item_form *expected,
+                                    bool *is_it, struct dcpk_rebuilt *r, struct dcpk_error *err)
+{
+    struct dcpk_bytes pickle = {.data = NULL};
+    const struct dcpk_zip_member *member;
+    const uint8_t *data;
+    dcpk_status st = find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_item_put_pickle(expected, &pickle, err);
+    *is_it = st == DCPK_OK && member->n_bytes == pickle.n_bytes &&
+             memcmp(data, pickle.data, pickle.n_bytes) == 0;
+    dcpk_bytes_release(&pickle);
+    return *is_it ? describe_plain(expected, r, err) : st;
+}
+
+/* The one tensor of an open archive. */
+static dcpk_status read_only_tensor(struct dcpk_zip *zip, const struct dcpk_item_form *expected,
+                                    struct dcpk_arena *arena, struct dcpk_item_tensor *tensor,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *member;
+    struct dcpk_rebuilt r;
+    bool is_it = false;
+    dcpk_status st = expected == NULL ? DCPK_OK : rebuild_expected(zip, expected, &is_it, &r, err);
+
+    if (st == DCPK_OK && !is_it)
+        st = rebuild(zip, arena, &r, err);
+    if (st == DCPK_OK && count_storages(zip) != 1)
+        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages",
+                       count_storages(zip));
+    if (st == DCPK_OK)
+        st = dcpk_rebuilt_find_storage(zip, &r, &member, err);
+    if (st != DCPK_OK)
+        return st;
+    *tensor = (struct dcpk_item_tensor){
+        .dtype = r.dtype,
+        .rank = r.rank,
+        .record_offset_bytes = zip->base_bytes + member->data_offset_bytes,
+        .record_bytes = member->n_bytes,
+        .record_crc32 = member->crc32,
+    };
+    memcpy(tensor->shape, r.shape, sizeof r.shape);
+    memcpy(tensor->stride_elems, r.stride_elems, sizeof r.stride_elems);
+    tensor->first_bytes =
+        tensor->record_offset_bytes + (uint64_t)r.offset_elems * dcpk_dtype_bytes(r.dtype);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
+                                  const struct dcpk_item_form *expected,
+                                  struct dcpk_item_tensor *tensor, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_zip zip;
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    st = dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err);
+    if (st == DCPK_OK)
+        st = read_only_tensor(&zip, expected, arena, tensor, err);
+    dcpk_zip_release(&zip);
+    dcpk_arena_free(arena);
+    if (st != DCPK_OK)
+        dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
+                     dcpk_source_name(range->source));
+    return st;
+}

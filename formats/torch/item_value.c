@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item_value.c - torch.save archives as values: everything in memory, every CRC checked, tensors
+ * with their bytes; or in outline, tensors left where they are. */
+#include "formats/torch/item_priv.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/torch/pickle.h"
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+#include "lib/ckpt/unknown.h"
+#include "lib/model/model.h"
+
+#define MAX_VALUE_MEMBERS 65536u
+#define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */
+#define UNSEEN_BYTES      ((uint64_t)4 << 20)  /* read at once, whatever it is */
+/* Strides of 0 make a tensor larger than its item; past this factor it is hostile. */
+#define MAX_EXPANSION 64u
+
+/* Tensors inside a value being made of an archive: in memory, else an outline is made. */
+struct filling {
+    struct dcpk_zip *zip;
+    struct dcpk_arena *arena;
+    uint64_t budget_bytes; /* for tensor bytes in memory */
+};
+
+/* Copy elements into row-major order: an odometer over all axes but the last. */
+static void gather(const struct dcpk_rebuilt *r, const uint8_t *storage, uint8_t *out)
+{
+    const size_t elem = dcpk_dtype_bytes(r->dtype);
+    const int last = r->rank - 1;
+    int64_t index[DCPK_MAX_RANK] = {0};
+    int64_t at = r->offset_elems;
+    int axis;
+
+    do {
+        for (int64_t i = 0; i < (last < 0 ? 1 : r->shape[last]); i++, out += elem)
+            memcpy(out, storage + (size_t)(at + (last < 0 ? 0 : i * r->stride_elems[last])) * elem,
+                   elem);
+        for (axis = last - 1; axis >= 0; axis--) {
+            at += r->stride_elems[axis];
+            if (++index[axis] < r->shape[axis])
+                break;
+            at -= r->stride_elems[axis] * r->shape[axis];
+            index[axis] = 0;
+        }
+    } while (axis >= 0);
+}
+
+/* Copy the bytes of a tensor of n_elems out of the archive in memory. */
+static dcpk_status copy_elements(struct filling *f, const struct dcpk_rebuilt *r, int64_t n_elems,
+                                 const struct dcpk_zip_member *member, struct dcpk_value_tensor *t,
+                                 struct dcpk_error *err)
+{
+    const size_t elem = dcpk_dtype_bytes(r->dtype);
+    uint8_t *bytes;
+
+    if ((uint64_t)n_elems > f->budget_bytes / elem)
+        return dcpk_fail(err, DCPK_ERANGE,
+                         "tensors with more than %u times the bytes of their item", MAX_EXPANSION);
+    f->budget_bytes -= (uint64_t)n_elems * elem;
+    bytes = dcpk_arena_alloc(f->arena, (size_t)n_elems * elem, err);
+    if (bytes == NULL)
+        return err->status;
+    if (n_elems > 0) /* the CRC of its storage was checked with all others */
+        gather(r, f->zip->whole + member->data_offset_bytes, bytes);
+    t->data = bytes;
+    return DCPK_OK;
+}
+
+/* Say where the elements lie. They are inside their record, and that inside the file. */
+static void point_at_elements(const struct filling *f, const struct dcpk_rebuilt *r,
+                              const struct dcpk_zip_member *member, struct dcpk_value_tensor *t)
+{
+    t->first_bytes = f->zip->base_bytes + member->data_offset_bytes +
+                     (uint64_t)r->offset_elems * dcpk_dtype_bytes(r->dtype);
+    t->is_row_major = dcpk_strides_are_row_major(r->shape, r->stride_elems, r->rank);
+}
+
+/* Make the tensor that `r` says. */
+static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
+                               struct dcpk_value_tensor **out, struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *member;
+    struct dcpk_value_tensor *t;
+    int64_t n_elems, *shape;
+    uint64_t n_bytes;
+    dcpk_status st = dcpk_rebuilt_find_storage(f->zip, r, &member, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(r->dtype), &n_bytes))
+        return dcpk_fail(err, DCPK_ERANGE, "a tensor of %" PRId64 " elements", n_elems);
+    t = dcpk_arena_alloc(f->arena, sizeof *t, err);
+    shape = t == NULL ? NULL : dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
+    if (shape == NULL)
+        return err->status;
+    memcpy(shape, r->shape, (size_t)r->rank * sizeof *shape);
+    *t = (struct dcpk_value_tensor){
+        .dtype = r->dtype, .rank = r->rank, .shape = shape, .n_bytes = n_bytes};
+    if (f->zip->whole != NULL)
+        st = copy_elements(f, r, n_elems, member, t, err);
+    else
+        point_at_elements(f, r, member, t);
+    *out = t;
+    return st;
+}
+
+/* Nodes still to be looked at, and those that were: nodes may be shared. */
+struct walk {
+    struct dcpk_arena *arena; /* of `seen` keys */
+    const struct dcpk_value **stack;
+    size_t n, capacity;
+    struct dcpk_map seen;
+};
+
+static dcpk_status push(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (v == NULL || (v->kind < DCPK_V_TUPLE || v->kind == DCPK_V_GLOBAL))
+        return DCPK_OK;
+    st = dcpk_grow(&w->stack, &w->capacity, w->n, sizeof *w->stack, err);
+    if (st == DCPK_OK)
+        w->stack[w->n++] = v;
+    return st;
+}
+
+static dcpk_status push_pairs(struct walk *w, const struct dcpk_value_pair *pairs, size_t n,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        st = push(w, pairs[i].key, err);
+        if (st == DCPK_OK)
+            st = push(w, pairs[i].value, err);
+    }
+    return st;
+}
+
+static dcpk_status push_items(struct walk *w, const struct dcpk_value *const *items, size_t n,
+                              struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = push(w, items[i], err);
+    return st;
+}
+
+static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
+{
+    const struct dcpk_value_object *object;
+    dcpk_status st;
+
+    if (v->kind == DCPK_V_TUPLE || v->kind == DCPK_V_LIST || v->kind == DCPK_V_SET)
+        return push_items(w, v->as.items, v->n, err);
+    if (v->kind == DCPK_V_DICT)
+        return push_pairs(w, v->as.pairs, v->n, err);
+    if (v->kind != DCPK_V_OBJECT)
+        return DCPK_OK;
+    object = v->as.object;
+    st = push(w, object->args, err);
+    if (st == DCPK_OK)
+        st = push(w, object->state, err);
+    if (st == DCPK_OK)
+        st = push_items(w, object->items, object->n_items, err);
+    return st == DCPK_OK ? push_pairs(w, object->pairs, object->n_pairs, err) : st;
+}
+
+/* Was v met before? */
+static dcpk_status mark_seen(struct walk *w, const struct dcpk_value *v, bool *was_seen,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_value **key = dcpk_arena_alloc(w->arena, sizeof *key, err);
+    uint64_t unused;
+
+    if (key == NULL)
+        return err->status;
+    *key = v;
+    return dcpk_map_put(&w->seen, (const char *)key, sizeof *key, 0, was_seen, &unused, err);
+}
+
+/* Look at one node: a tensor is filled in in its place, others give their children to the walk. */
+static dcpk_status visit(struct walk *w, struct filling *f, const struct dcpk_value *v,
+                         struct dcpk_error *err)
+{
+    struct dcpk_value_tensor *tensor = NULL;
+    struct dcpk_value *node;
+    struct dcpk_rebuilt r;
+    bool was_seen, is_tensor;
+    dcpk_status st = mark_seen(w, v, &was_seen, err);
+
+    if (st != DCPK_OK || was_seen)
+        return st;
+    st = dcpk_rebuilt_read(v, &is_tensor, &r, err);
+    if (st != DCPK_OK)
+        return st;
+    if (!is_tensor) {
+        if (v->kind == DCPK_V_OBJECT && v->as.object->name == dcpk_storage_mark)
+            return dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "a storage that does not belong to a dense tensor (sparse, quantised or a "
+                "subclass)");
+        return push_children(w, v, err);
+    }
+    st = fill_tensor(f, &r, &tensor, err);
+    if (st != DCPK_OK)
+        return st;
+    /* The pickle reader made this node in our arena for this call; nobody else has seen it yet. */
+    node = (struct dcpk_value *)(uintptr_t)v;
+    node->kind = DCPK_V_TENSOR;
+    node->n = 0;
+    node->as.tensor = tensor;
+    return DCPK_OK;
+}
+
+/* Turn every rebuilt tensor under root into a DCPK_V_TENSOR. */
+static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root,
+                                struct dcpk_error *err)
+{
+    struct walk w = {.arena = dcpk_arena_new(0, err)};
+    dcpk_status st = w.arena == NULL ? err->status : push(&w, root, err);
+
+    while (st == DCPK_OK && w.n > 0)
+        st = visit(&w, f, w.stack[--w.n], err);
+    dcpk_map_release(&w.seen);
+    dcpk_free(w.stack);
+    dcpk_arena_free(w.arena);
+    return st;
+}
+
+static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
+{
+    const uint8_t *unused;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++)
+        st = dcpk_zip_borrow(zip, &zip->members[i], zip->n_bytes, &unused, err);
+    return st;
+}
+
+dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
+                            struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = check_crcs(&zip, err);
+    dcpk_zip_release(&zip);
+    return st;
+}
+
+/* The value of an open archive whose data.pkl has at most limit_bytes. */
+static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_value *v;
+    size_t n_storages;
+    dcpk_status st = dcpk_item_read_pickle(f->zip, limit_bytes, f->arena, &v, &n_storages, err);
+
+    if (st == DCPK_OK && n_storages > 0)
+        st = fill_tensors(f, v, err);
+    if (st == DCPK_OK && n_storages > 0 &&
+        dcpk_value_unfolded(v) > dcpk_unfold_limit(f->zip->n_bytes))
+        st = dcpk_fail(err, DCPK_ERANGE,
+                       "its tensors are shared so often that they unfold to more than %d times its "
+                       "bytes",
+                       DCPK_UNFOLD_A_BYTE * 8);
+    if (st == DCPK_OK)
+        *value = v;
+    return st;
+}
+
+/* The value of an archive in memory. */
+static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
+                              struct dcpk_arena *arena, const struct dcpk_value **value,
+                              struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    struct filling f = {
+        .zip = &zip, .arena = arena, .budget_bytes = MAX_EXPANSION * (uint64_t)n_bytes};
+    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = check_crcs(&zip, err);
+    if (st == DCPK_OK)
+        st = build_value(&f, n_bytes, value, err);
+    dcpk_zip_release(&zip);
+    return st;
+}
+
+static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *err)
+{
+    dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
+                 dcpk_source_name(range->source));
+}
+
+/* A large item is an archive by its ends before it gets memory: there may be nothing but a hole. */
+static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    dcpk_status st = DCPK_OK;
+
+    if (range->n_bytes <= UNSEEN_BYTES)
+        return DCPK_OK;
+    st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+    dcpk_zip_release(&zip);
+    return st;
+}
+
+dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                 const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
+    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
+    uint8_t *data = NULL;
+    dcpk_status st = DCPK_OK;
+
+    if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
+        st =
+            dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")",
+                      n_bytes, file_bytes);
+    else if (n_bytes > limit_bytes)
+        st = dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes,
+                       limit_bytes);
+    if (st == DCPK_OK)
+        st = look_first(range, err);
+    if (st != DCPK_OK)
+        goto out;
+    data = dcpk_alloc((size_t)n_bytes, err);
+    st = data == NULL
+             ? err->status
+             : dcpk_source_read(range->source, range->offset_bytes, data, (size_t)n_bytes, err);
+    if (st == DCPK_OK)
+        st = read_whole(data, (size_t)n_bytes, range->offset_bytes, arena, value, err);
+out:
+    dcpk_free(data);
+    if (st != DCPK_OK)
+        tell_range(range, err);
+    return st;
+}
+
+dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_value *v = NULL;
+    struct dcpk_item_range range;
+    struct dcpk_source *source;
+    enum dcpk_path_kind kind;
+    dcpk_status st = dcpk_store_look(store, name, &kind, err);
+
+    if (st != DCPK_OK || kind == DCPK_PATH_NOTHING)
+        goto out;
+    st = dcpk_store_find(store, name, &source, err);
+    if (st != DCPK_OK)
+        goto out;
+    range = dcpk_item_whole(source);
+    st = dcpk_item_read_value(&range, arena, &v, err);
+    if (st == DCPK_OK && v->kind != DCPK_V_DICT)
+        st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+out:
+    if (st == DCPK_OK)
+        *value = v;
+    else
+        dcpk_context(err, "reading '%s'", name);
+    return st;
+}
+
+dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                   const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    struct filling f = {.zip = &zip, .arena = arena};
+    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+
+    if (st == DCPK_OK)
+        st = build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err);
+    dcpk_zip_release(&zip);
+    if (st != DCPK_OK)
+        tell_range(range, err);
+    return st;
+}
+
+dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
+                                 const char **fault, struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = dcpk_item_whole(source);
+    const struct dcpk_value *value = NULL;
+    const char *module, *name;
+    bool found = false;
+    dcpk_status st = dcpk_item_read_outline(&range, arena, &value, err);
+
+    *fault = NULL;
+    if (st == DCPK_OK)
+        st = dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err);
+    if (st == DCPK_OK && !found)
+        return DCPK_OK;
+    if (st != DCPK_OK && !dcpk_status_is_content(st))
+        return st;
+    if (found)
+        *fault = dcpk_arena_printf(arena, err,
+                                   "holds '%s.%s', which Python would import or call on loading",
+                                   module, name);
+    else
+        *fault = dcpk_arena_strdup(arena, err->text, err);
+    if (*fault == NULL)
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take_record *take,
+                                  void *context, struct dcpk_error *err)
+{
+    struct dcpk_zip zip;
+    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+
+    for (size_t i = 0; st == DCPK_OK && i < zip.n_members; i++) {
+        const struct dcpk_zip_member *member = &zip.members[i];
+        const struct dcpk_record record = {range->offset_bytes + member->data_offset_bytes,
+                                           member->n_bytes, member->crc32};
+
+        st = take(context, &record, err);
+    }
+    dcpk_zip_release(&zip);
+    if (st != DCPK_OK)
+        tell_range(range, err);
+    return st;
+}

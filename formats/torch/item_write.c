@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* item_write.c - tensors and values as torch.save archives. */
+#include "formats/torch/item_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/torch/pickle.h"
+#include "formats/torch/storage_class_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+
+#define AROUND_BYTES 2048u /* what an item has around its data, most often */
+
+/* data.pkl of a tensor: the opcodes and memo numbers of CPython's protocol 2, as torch.save leaves
+ * them. */
+struct tensor_pickle {
+    struct dcpk_bytes *bytes;
+    uint8_t n_memo; /* at most 13 */
+};
+
+static void put_memo(struct tensor_pickle *p)
+{
+    dcpk_bytes_u8(p->bytes, 'q'); /* BINPUT */
+    dcpk_bytes_u8(p->bytes, p->n_memo++);
+}
+
+static void put_global(struct tensor_pickle *p, const char *module, const char *name)
+{
+    dcpk_bytes_u8(p->bytes, 'c'); /* GLOBAL */
+    dcpk_bytes_text(p->bytes, module);
+    dcpk_bytes_u8(p->bytes, '\n');
+    dcpk_bytes_text(p->bytes, name);
+    dcpk_bytes_u8(p->bytes, '\n');
+    put_memo(p);
+}
+
+static void put_text(struct tensor_pickle *p, const char *text)
+{
+    dcpk_bytes_u8(p->bytes, 'X'); /* BINUNICODE */
+    dcpk_bytes_u32(p->bytes, (uint32_t)strlen(text));
+    dcpk_bytes_text(p->bytes, text);
+    put_memo(p);
+}
+
+static void put_int(struct dcpk_bytes *b, int64_t v)
+{
+    int n = 1;
+
+    if (v >= 0 && v <= UINT8_MAX) {
+        dcpk_bytes_u8(b, 'K'); /* BININT1 */
+        dcpk_bytes_u8(b, (uint8_t)v);
+    } else if (v >= 0 && v <= UINT16_MAX) {
+        dcpk_bytes_u8(b, 'M'); /* BININT2 */
+        dcpk_bytes_u16(b, (uint16_t)v);
+    } else if (v >= INT32_MIN && v <= INT32_MAX) {
+        dcpk_bytes_u8(b, 'J'); /* BININT */
+        dcpk_bytes_u32(b, (uint32_t)v);
+    } else {
+        while (n < 8 && v >> (8 * n - 1) != 0) /* positive here: sizes */
+            n++;
+        dcpk_bytes_u8(b, 0x8a); /* LONG1 */
+        dcpk_bytes_u8(b, (uint8_t)n);
+        for (int i = 0; i < n; i++)
+            dcpk_bytes_u8(b, (uint8_t)(v >> (8 * i)));
+    }
+}
+
+static void put_ints(struct tensor_pickle *p, const int64_t *numbers, int n)
+{
+    static const uint8_t closing[] = {DCPK_OP_EMPTY_TUPLE, DCPK_OP_TUPLE1, DCPK_OP_TUPLE2,
+                                      DCPK_OP_TUPLE3};
+
+    if (n > 3)
+        dcpk_bytes_u8(p->bytes, DCPK_OP_MARK);
+    for (int i = 0; i < n; i++)
+        put_int(p->bytes, numbers[i]);
+    dcpk_bytes_u8(p->bytes, n > 3 ? (uint8_t)DCPK_OP_TUPLE : closing[n]);
+    if (n > 0)
+        put_memo(p);
+}
+
+/* Strides of a contiguous tensor as torch reports them: an empty axis counts as one. */
+static void contiguous_strides(const int64_t *shape, int rank, int64_t *strides)
+{
+    int64_t next = 1;
+
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = next;
+        if (shape[i] > 1 && !dcpk_mul_i64(next, shape[i], &next))
+            next = INT64_MAX; /* only for tensors without elements: nobody steps that far */
+    }
+}
+
+/* What an item's sizes follow from. */
+struct tensor_form {
+    enum dcpk_dtype dtype;
+    const int64_t *shape;
+    int rank;
+    int64_t n_elems;
+    uint64_t n_bytes;
+};
+
+/* numel of the persistent id: elements, or bytes of an UntypedStorage. */
+static int64_t storage_numel(const struct tensor_form *form)
+{
+    return dcpk_storage_class_name(form->dtype) != NULL ? form->n_elems : (int64_t)form->n_bytes;
+}
+
+static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *form)
+{
+    const char *storage = dcpk_storage_class_name(form->dtype);
+    struct tensor_pickle pickle = {.bytes = out}, *p = &pickle;
+    int64_t strides[DCPK_MAX_RANK];
+
+    contiguous_strides(form->shape, form->rank, strides);
+    dcpk_bytes_put(p->bytes, "\x80\x02", 2);
+    put_global(p, "torch._utils", storage != NULL ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    dcpk_bytes_put(p->bytes, "((", 2);
+    put_text(p, "storage");
+    put_global(p, storage != NULL ? "torch" : "torch.storage",
+               storage != NULL ? storage : "UntypedStorage");
+    put_text(p, "0");
+    put_text(p, "cpu");
+    put_int(p->bytes, storage_numel(form));
+    dcpk_bytes_u8(p->bytes, DCPK_OP_TUPLE);
+    put_memo(p);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_BINPERSID);
+    put_int(p->bytes, 0); /* storage offset */
+    put_ints(p, form->shape, form->rank);
+    put_ints(p, strides, form->rank);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_NEWFALSE); /* requires_grad */
+    put_global(p, "collections", "OrderedDict");
+    dcpk_bytes_put(p->bytes, ")R", 2);
+    put_memo(p);
+    if (storage == NULL)
+        put_global(p, "torch", dcpk_dtype_name(form->dtype));
+    dcpk_bytes_u8(p->bytes, DCPK_OP_TUPLE);
+    put_memo(p);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_REDUCE);
+    put_memo(p);
+    dcpk_bytes_u8(p->bytes, DCPK_OP_STOP);
+}
+
+/* The records in front of the storages: torch/serialization.py@2.11.0 _save. */
+static dcpk_status add_leading(struct dcpk_zip_writer *zip, const struct dcpk_bytes *pickle,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_bytes_status(pickle, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_zip_writer_add(zip, "data.pkl", pickle->data, pickle->n_bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_zip_writer_add(zip, ".format_version", "1", 1, err);
+    if (st == DCPK_OK)
+        st = dcpk_zip_writer_add(zip, ".storage_alignment", "64", 2, err);
+    return st == DCPK_OK ? dcpk_zip_writer_add(zip, "byteorder", "little", 6, err) : st;
+}
+
+static dcpk_status add_trailing(struct dcpk_zip_writer *zip, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_zip_writer_add(zip, "version", "3\n", 2, err);
+
+    return st == DCPK_OK ? dcpk_zip_writer_finish(zip, err) : st;
+}
+
+/* All bytes of a tensor's item but its data, which belongs at split_bytes of `out`. */
+static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
+                              struct dcpk_bytes *out, size_t *split_bytes, struct dcpk_error *err)
+{
+    struct dcpk_bytes pickle = {.data = NULL};
+    struct dcpk_zip_writer zip;
+    dcpk_status st;
+
+    (void)dcpk_bytes_reserve(out, AROUND_BYTES); /* a failure shows at the first append */
+    dcpk_zip_writer_init(&zip, out, "archive");
+    put_tensor_pickle(&pickle, form);
+    st = add_leading(&zip, &pickle, err);
+    if (st == DCPK_OK)
+        st = dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err);
+    if (st == DCPK_OK)
+        st = add_trailing(&zip, err);
+    dcpk_zip_writer_release(&zip);
+    dcpk_bytes_release(&pickle);
+    return st;
+}
+
+static dcpk_status describe(const struct dcpk_item_form *form, struct tensor_form *sized,
+                            struct dcpk_error *err)
+{
+    int64_t n_elems;
+    uint64_t n_bytes;
+    dcpk_status st = dcpk_shape_count(form->shape, form->rank, &n_elems, err);
+
+    if (st != DCPK_OK)
+        return st;
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(form->dtype), &n_bytes) ||
+        n_bytes > INT64_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
+                         dcpk_dtype_name(form->dtype));
+    *sized = (struct tensor_form){form->dtype, form->shape, form->rank, n_elems, n_bytes};
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_bytes *out,
+                                 struct dcpk_error *err)
+{
+    struct tensor_form sized;
+    const dcpk_status st = describe(form, &sized, err);
+
+    if (st != DCPK_OK)
+        return st;
+    put_tensor_pickle(out, &sized);
+    return dcpk_bytes_status(out, err);
+}
+
+dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_item_sizes *sizes,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes around = {.data = NULL};
+    struct tensor_form sized;
+    size_t split_bytes = 0;
+    dcpk_status st = describe(form, &sized, err);
+
+    if (st == DCPK_OK)
+        st = put_around(&sized, 0, &around, &split_bytes, err);
+    if (st == DCPK_OK)
+        *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
+                                          .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
+                                          .data_bytes = sized.n_bytes};
+    dcpk_bytes_release(&around);
+    return st;
+}
+
+dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
+                            uint8_t *tail, struct dcpk_error *err)
+{
+    struct dcpk_bytes around = {.data = NULL};
+    struct tensor_form sized;
+    size_t split_bytes = 0;
+    dcpk_status st = describe(form, &sized, err);
+
+    if (st == DCPK_OK)
+        st = put_around(&sized, crc32, &around, &split_bytes, err);
+    if (st == DCPK_OK) {
+        memcpy(lead, around.data, split_bytes);
+        memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
+    }
+    dcpk_bytes_release(&around);
+    return st;
+}
+
+/* Tensors met while a value is pickled, in the order of their storage keys. */
+struct storages {
+    const struct dcpk_value_tensor **tensors;
+    size_t n, capacity;
+};
+
+static void put_size(struct dcpk_pickle_writer *w, const int64_t *numbers, int n)
+{
+    dcpk_pickle_put_op(w, DCPK_OP_MARK);
+    for (int i = 0; i < n; i++)
+        dcpk_pickle_put_int(w, numbers[i]);
+    dcpk_pickle_put_op(w, DCPK_OP_TUPLE);
+}
+
+static void put_string(struct dcpk_pickle_writer *w, const char *text)
+{
+    dcpk_pickle_put_text(w, text, strlen(text));
+}
+
+/* A tensor inside a value: the same call as in put_tensor_pickle, with the next storage key. */
+static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
+                                    const struct dcpk_value_tensor *tensor, struct dcpk_error *err)
+{
+    struct storages *storages = context;
+    const char *storage = dcpk_storage_class_name(tensor->dtype);
+    int64_t strides[DCPK_MAX_RANK];
+    struct tensor_form form;
+    char key[24];
+    dcpk_status st =
+        describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
+                       sizeof(struct dcpk_value_tensor *), err);
+    if (st != DCPK_OK)
+        return st;
+    snprintf(key, sizeof key, "%zu", storages->n);
+    storages->tensors[storages->n++] = tensor;
+    contiguous_strides(form.shape, form.rank, strides);
+    dcpk_pickle_put_global(w, "torch._utils",
+                           storage != NULL ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    dcpk_pickle_put_op(w, DCPK_OP_MARK);
+    dcpk_pickle_put_op(w, DCPK_OP_MARK);
+    put_string(w, "storage");
+    dcpk_pickle_put_global(w, storage != NULL ? "torch" : "torch.storage",
+                           storage != NULL ? storage : "UntypedStorage");
+    put_string(w, key);
+    put_string(w, "cpu");
+    dcpk_pickle_put_int(w, storage_numel(&form));
+    dcpk_pickle_put_op(w, DCPK_OP_TUPLE);
+    dcpk_pickle_put_op(w, DCPK_OP_BINPERSID);
+    dcpk_pickle_put_int(w, 0);
+    put_size(w, form.shape, form.rank);
+    put_size(w, strides, form.rank);
+    dcpk_pickle_put_op(w, DCPK_OP_NEWFALSE);
+    dcpk_pickle_put_global(w, "collections", "OrderedDict");
+    dcpk_pickle_put_op(w, DCPK_OP_EMPTY_TUPLE);
+    dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
+    if (storage == NULL)
+        dcpk_pickle_put_global(w, "torch", dcpk_dtype_name(form.dtype));
+    dcpk_pickle_put_op(w, DCPK_OP_TUPLE);
+    dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
+                             struct dcpk_bytes *out, struct dcpk_error *err)
+{
+    struct storages storages = {.tensors = NULL};
+    struct dcpk_bytes pickle = {.data = NULL};
+    struct dcpk_zip_writer zip;
+    char name[32];
+    dcpk_status st;
+
+    dcpk_zip_writer_init(&zip, out, prefix);
+    st = dcpk_pickle_write(value, protocol, put_inner_tensor, &storages, &pickle, err);
+    if (st == DCPK_OK)
+        st = add_leading(&zip, &pickle, err);
+    for (size_t i = 0; i < storages.n && st == DCPK_OK; i++) {
+        snprintf(name, sizeof name, "data/%zu", i);
+        st = dcpk_zip_writer_add(&zip, name, storages.tensors[i]->data,
+                                 (size_t)storages.tensors[i]->n_bytes, err);
+    }
+    if (st == DCPK_OK)
+        st = add_trailing(&zip, err);
+    dcpk_zip_writer_release(&zip);
+    dcpk_bytes_release(&pickle);
+    dcpk_free(storages.tensors);
+    return st;
+}
+
+dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const char *name = dcpk_arena_printf(out->arena, err, "%s.pt", prefix);
+    struct dcpk_bytes bytes = {.data = NULL};
+    dcpk_status st;
+
+    if (name == NULL)
+        return err->status;
+    st = dcpk_item_encode(value, prefix, out->pickle_protocol, &bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_put_beside(out, name, bytes.data, bytes.n_bytes, err);
+    else
+        dcpk_context(err, "encoding '%s'", name);
+    dcpk_bytes_release(&bytes);
+    return st;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickle_check.c - the last look at a pickle's value: one walk, each container once, no recursion.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/torch/pickle_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/map.h"
+
+#define GRAY       UINT16_MAX
+#define SCAN_PAIRS 8 /* dicts up to here are searched for double keys pair by pair */
+
+struct dcpk_check_frame {
+    struct dcpk_node *node;
+    size_t next;       /* child to look at */
+    uint64_t unfolded; /* what the walk had met before it */
+    uint16_t below;    /* height of the children seen so far */
+};
+
+struct dcpk_check {
+    const struct dcpk_builder *build;
+    struct dcpk_check_frame *frames;
+    size_t n_frames;
+    uint64_t unfolded; /* what the walk has met, shared nodes each time */
+};
+
+static size_t n_children(const struct dcpk_value *v)
+{
+    if (v->kind == DCPK_V_OBJECT)
+        return 2 + v->as.object->n_items + 2 * v->as.object->n_pairs;
+    return v->kind == DCPK_V_DICT ? 2 * v->n : v->n;
+}
+
+static const struct dcpk_value *pair_part(const struct dcpk_value_pair *pairs, size_t i)
+{
+    return i % 2 == 0 ? pairs[i / 2].key : pairs[i / 2].value;
+}
+
+/* NULL: an object without state. */
+static const struct dcpk_value *child(const struct dcpk_value *v, size_t i)
+{
+    const struct dcpk_value_object *o = v->as.object;
+
+    if (v->kind == DCPK_V_DICT)
+        return pair_part(v->as.pairs, i);
+    if (v->kind != DCPK_V_OBJECT)
+        return v->as.items[i];
+    if (i < 2)
+        return i == 0 ? o->args : o->state;
+    if (i - 2 < o->n_items)
+        return o->items[i - 2];
+    return pair_part(o->pairs, i - 2 - o->n_items);
+}
+
+static dcpk_status double_key(const struct dcpk_builder *b, const struct dcpk_node *dict,
+                              const struct dcpk_value *key, struct dcpk_error *err)
+{
+    const uint64_t at = b->base_bytes + dict->at_bytes;
+
+    if (key->kind == DCPK_V_INT)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "dict made at byte %" PRIu64 " holds key %" PRId64 " twice", at,
+                         key->as.i);
+    return dcpk_fail(err, DCPK_EFORMAT, "dict made at byte %" PRIu64 " holds key '%.200s' twice",
+                     at, key->as.str);
+}
+
+static bool same_key(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == DCPK_V_INT)
+        return a->as.i == b->as.i;
+    return a->kind == DCPK_V_STR && a->n == b->n && memcmp(a->as.str, b->as.str, a->n) == 0;
+}
+
+/* Python lets the last of two equal keys win, a look-up here finds the first: such a dict is not
+ * read. */
+static dcpk_status check_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value_pair *pairs = dict->v.as.pairs;
+    struct dcpk_map texts = {0}, ints = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 1; dict->v.n <= SCAN_PAIRS && i < dict->v.n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (same_key(pairs[i].key, pairs[k].key))
+                return double_key(b, dict, pairs[i].key, err);
+    for (size_t i = 0; dict->v.n > SCAN_PAIRS && st == DCPK_OK && i < dict->v.n; i++) {
+        const struct dcpk_value *key = pairs[i].key;
+        bool existed = false;
+        uint64_t found;
+        if (key->kind == DCPK_V_STR)
+            st = dcpk_map_put(&texts, key->as.str, key->n, i, &existed, &found, err);
+        else if (key->kind == DCPK_V_INT)
+            st = dcpk_map_put(&ints, (const char *)&key->as.i, sizeof key->as.i, i, &existed,
+                              &found, err);
+        if (st == DCPK_OK && existed)
+            st = double_key(b, dict, key, err);
+    }
+    dcpk_map_release(&texts);
+    dcpk_map_release(&ints);
+    return st;
+}
+
+static dcpk_status too_deep(const struct dcpk_builder *b, const struct dcpk_node *node,
+                            struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_ERANGE, "the %s made at byte %" PRIu64 " nests deeper than %" PRIu32,
+                     dcpk_builder_kind_name(node->v.kind), b->base_bytes + node->at_bytes,
+                     b->max_depth);
+}
+
+/* A child of `frame` is `height` levels high. */
+static dcpk_status raise_height(const struct dcpk_builder *b, struct dcpk_check_frame *frame,
+                                uint16_t height, struct dcpk_error *err)
+{
+    if (height > frame->below)
+        frame->below = height;
+    return frame->below < b->max_depth ? DCPK_OK : too_deep(b, frame->node, err);
+}
+
+/* The walk has met nodes of so much unfolded size, below the container `node`. */
+static dcpk_status add_unfolded(struct dcpk_check *c, const struct dcpk_node *node,
+                                uint64_t unfolded, struct dcpk_error *err)
+{
+    c->unfolded += unfolded; /* both are at most 2^32 */
+    if (c->unfolded <= c->build->max_unfolded)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "the %s made at byte %" PRIu64 " shares its parts so often that it unfolds to "
+                     "more than %" PRIu32 " values, the limit of a pickle of its length",
+                     dcpk_builder_kind_name(node->v.kind), c->build->base_bytes + node->at_bytes,
+                     c->build->max_unfolded);
+}
+
+/* A tuple without containers, as most sizes are: it needs no frame of its own. */
+static bool is_flat(const struct dcpk_value *v)
+{
+    bool flat = v->kind == DCPK_V_TUPLE;
+
+    for (size_t i = 0; flat && i < v->n; i++)
+        flat = !dcpk_node_is_container(v->as.items[i]);
+    return flat;
+}
+
+static void measure_flat(struct dcpk_node *node)
+{
+    uint64_t unfolded = dcpk_value_unfolded_node(&node->v);
+
+    for (size_t i = 0; i < node->v.n; i++)
+        unfolded += dcpk_value_unfolded_node(node->v.as.items[i]);
+    node->unfolded = unfolded < UINT32_MAX ? (uint32_t)unfolded : UINT32_MAX;
+    node->height = 1;
+}
+
+/* Walk the children of a container before going on with what is around it. */
+static dcpk_status enter(struct dcpk_check *c, struct dcpk_node *node, struct dcpk_error *err)
+{
+    if (c->n_frames == c->build->max_depth)
+        return too_deep(c->build, node, err);
+    node->height = GRAY;
+    c->frames[c->n_frames++] = (struct dcpk_check_frame){.node = node, .unfolded = c->unfolded};
+    return add_unfolded(c, node, dcpk_value_unfolded_node(&node->v), err);
+}
+
+/* Look at the next child of the top frame; there are more frames then when it has to be walked
+ * first. */
+static dcpk_status visit(struct dcpk_check *c, struct dcpk_error *err)
+{
+    struct dcpk_check_frame *top = &c->frames[c->n_frames - 1];
+    const struct dcpk_value *v = child(&top->node->v, top->next++);
+    struct dcpk_node *node;
+
+    if (v == NULL)
+        return DCPK_OK;
+    if (!dcpk_node_is_container(v))
+        return add_unfolded(c, top->node, dcpk_value_unfolded_node(v), err);
+    node = dcpk_node_of(v);
+    if (node->height == GRAY)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the %s made at byte %" PRIu64 " holds itself",
+                         dcpk_builder_kind_name(v->kind), c->build->base_bytes + node->at_bytes);
+    if (node->height == 0 && !is_flat(v))
+        return enter(c, node, err);
+    if (node->height == 0)
+        measure_flat(node);
+    if (add_unfolded(c, top->node, node->unfolded, err) != DCPK_OK)
+        return err->status;
+    return raise_height(c->build, top, node->height, err);
+}
+
+/* All children of the top frame are walked: its height is known, and raises the one around it. */
+static dcpk_status leave(struct dcpk_check *c, struct dcpk_error *err)
+{
+    const struct dcpk_check_frame top = c->frames[--c->n_frames];
+
+    top.node->height = (uint16_t)(top.below + 1);
+    top.node->unfolded = (uint32_t)(c->unfolded - top.unfolded);
+    if (c->n_frames > 0 &&
+        raise_height(c->build, &c->frames[c->n_frames - 1], top.node->height, err) != DCPK_OK)
+        return err->status;
+    if (top.node->v.kind == DCPK_V_DICT)
+        return check_keys(c->build, top.node, err);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *v,
+                               struct dcpk_error *err)
+{
+    struct dcpk_check c = {.build = b};
+    dcpk_status st;
+
+    if (!dcpk_node_is_container(v) || dcpk_node_of(v)->height != 0)
+        return DCPK_OK;
+    if (b->frames == NULL)
+        b->frames = dcpk_alloc_array(b->max_depth, sizeof *b->frames, err);
+    c.frames = b->frames;
+    if (c.frames == NULL)
+        return err->status;
+    st = enter(&c, dcpk_node_of(v), err);
+    while (st == DCPK_OK && c.n_frames > 0) {
+        const struct dcpk_check_frame *top = &c.frames[c.n_frames - 1];
+        if (top->next < n_children(&top->node->v))
+            st = visit(&c, err);
+        else
+            st = leave(&c, err);
+    }
+    return st;
+}

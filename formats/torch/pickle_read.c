@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickle_read.c - reading a pickle: a pass that learns what is asked for again, and the one that
+ * makes values. */
+#include <assert.h>
+#include <inttypes.h>
+
+#include "formats/torch/pickle_machine_priv.h"
+#include "lib/base/alloc.h"
+
+/* At STOP: one value, nothing open, nothing behind. */
+static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    if (m->n_stack != 1 || m->n_marks != 0)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "STOP with %zu values and %zu marks on the stack, not one value",
+                         m->n_stack, m->n_marks);
+    if (dcpk_pickle_input_left(&m->in) != 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes behind STOP",
+                         dcpk_pickle_input_left(&m->in));
+    return dcpk_builder_check(&m->build, m->stack[0], err);
+}
+
+static inline dcpk_status next_opcode(struct dcpk_pickle_machine *m, uint8_t *opcode,
+                                      struct dcpk_error *err)
+{
+    struct dcpk_cursor *c = &m->in.cursor;
+
+    if (c->n_bytes - c->at_bytes < DCPK_PICKLE_STEP_BYTES &&
+        dcpk_pickle_input_fill(&m->in, DCPK_PICKLE_STEP_BYTES, err) != DCPK_OK)
+        return err->status;
+    m->build.at_bytes = (uint32_t)dcpk_pickle_input_at(&m->in);
+    if (c->at_bytes == c->n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT, "pickle ends at byte %" PRIu64 " without STOP",
+                         c->base_bytes + c->n_bytes);
+    *opcode = c->data[c->at_bytes++];
+    return DCPK_OK;
+}
+
+/* The first pass: which memo entries are asked for. It ends at STOP, or at a fault that the second
+ * pass meets again and reports. */
+static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    uint8_t opcode = 0;
+    dcpk_status st = DCPK_OK;
+
+    while (st == DCPK_OK && opcode != DCPK_OP_STOP) {
+        st = dcpk_pickle_skip_plain(m, err);
+        if (st == DCPK_OK)
+            st = next_opcode(m, &opcode, err);
+        if (st == DCPK_OK)
+            st = dcpk_pickle_skip(m, opcode, err);
+    }
+    if (st != DCPK_OK && st != DCPK_EFORMAT)
+        return st;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_pickle_input_rewind(&m->in);
+    return dcpk_memo_settle(&m->memo, err);
+}
+
+static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    uint8_t opcode = 0;
+    dcpk_status st = DCPK_OK;
+
+    while (st == DCPK_OK) {
+        if (dcpk_builder_is_full(&m->build)) {
+            const struct dcpk_roots roots[] = {
+                {.values = m->stack, .n = m->n_stack},
+                {.values = m->memo.values, .n = m->memo.n_moving, .which = m->memo.moving}};
+
+            st = dcpk_builder_collect(&m->build, roots, 2, err);
+            if (st != DCPK_OK)
+                break;
+        }
+        st = next_opcode(m, &opcode, err);
+        if (st != DCPK_OK)
+            return st;
+        if (opcode == DCPK_OP_STOP)
+            break;
+        st = dcpk_pickle_step(m, opcode, err);
+    }
+    if (st == DCPK_OK)
+        st = stop(m, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "pickle opcode 0x%02x at byte %" PRIu64, opcode,
+                     m->in.base_bytes + m->build.at_bytes);
+    return st;
+}
+
+static struct dcpk_pickle_name name_of(const struct dcpk_global_node *g)
+{
+    return g == NULL ? (struct dcpk_pickle_name){NULL, NULL}
+                     : (struct dcpk_pickle_name){g->v.as.global.module, g->v.as.global.name};
+}
+
+static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const uint64_t n_bytes = m->in.n_bytes, max_memo = m->options->limits.max_memo;
+    struct dcpk_roots root = {.n = 1};
+    dcpk_status st;
+
+    dcpk_memo_init(&m->memo, max_memo == 0 ? n_bytes : max_memo, n_bytes);
+    st = dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes, err);
+    if (st == DCPK_OK)
+        st = find_gets(m, err);
+    if (st == DCPK_OK) /* never NULL from here on */
+        st = dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err);
+    if (st == DCPK_OK)
+        st = run(m, err);
+    root.values = m->stack;
+    if (st == DCPK_OK && m->build.arena != arena)
+        st = dcpk_builder_move(&m->build, arena, &root, 1, err);
+    if (st == DCPK_OK)
+        *value = m->stack[0];
+    if (st == DCPK_OK && m->options->strange != NULL)
+        *m->options->strange = name_of(m->build.strange);
+    dcpk_builder_release(&m->build);
+    dcpk_memo_release(&m->memo);
+    dcpk_pickle_input_release(&m->in);
+    dcpk_free(m->stack);
+    dcpk_free(m->marks);
+    return st;
+}
+
+static const struct dcpk_pickle_options defaults = {0};
+
+static dcpk_status check_bytes(uint64_t n_bytes, struct dcpk_error *err)
+{
+    if (n_bytes <= UINT32_MAX)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE, "pickle of %" PRIu64 " bytes, at most %" PRIu32 " are read",
+                     n_bytes, UINT32_MAX);
+}
+
+dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
+                             const struct dcpk_pickle_options *options, struct dcpk_arena *arena,
+                             const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
+
+    if (check_bytes(n_bytes, err) != DCPK_OK)
+        return err->status;
+    dcpk_pickle_input_memory(&m.in, data, n_bytes, m.options->base_bytes);
+    return read_input(&m, arena, value, err);
+}
+
+dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
+                                    const struct dcpk_pickle_options *options,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
+
+    if (check_bytes(dcpk_source_bytes(source), err) != DCPK_OK)
+        return err->status;
+    dcpk_pickle_input_source(&m.in, source, m.options->base_bytes);
+    return read_input(&m, arena, value, err);
+}
+
+bool dcpk_pickle_is_kept(const struct dcpk_value *text)
+{
+    return text->kind == DCPK_V_STR && ((const struct dcpk_text_node *)text)->is_kept;
+}
+
+uint32_t dcpk_pickle_number(const struct dcpk_value *text)
+{
+    return ((const struct dcpk_text_node *)text)->number;
+}
+
+void dcpk_pickle_set_number(const struct dcpk_value *text, uint32_t number)
+{
+    assert(dcpk_pickle_is_kept(text));
+    ((struct dcpk_text_node *)dcpk_node_mutable(text))->number = number;
+}
+
+uint32_t dcpk_pickle_run(const struct dcpk_value *v)
+{
+    if (v == NULL || (v->kind != DCPK_V_LIST && v->kind != DCPK_V_DICT) || dcpk_node_is_foreign(v))
+        return 0;
+    return dcpk_node_of(v)->run;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h - one file, written from its beginning to its end, that appears whole or not at all. */
+#ifndef DCPK_LIB_IO_FILE_H
+#define DCPK_LIB_IO_FILE_H
+
+#include <stddef.h>
+
+#include "lib/base/error.h"
+
+struct dcpk_file;
+
+enum dcpk_file_flags {
+    /* A person named it: a device, a pipe or a link at `path` is written into, at once, and stays
+     * what it is. A pipe that has no reader is an error. */
+    DCPK_FILE_INTO = 1,
+};
+
+/*
+ * Begin a file under a name beside `path` that no other process has; what stands at `path`, a link
+ * too, stays until it is published, and is replaced then. What a killed process left under such a
+ * name is deleted, if it is ours and nobody has it open. Errors: DCPK_EIO.
+ */
+dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file **file,
+                            struct dcpk_error *err);
+/* Append n_bytes. */
+dcpk_status dcpk_file_put(struct dcpk_file *file, const void *data, size_t n_bytes,
+                          struct dcpk_error *err);
+/* Sync it, give it its name and sync the folder. Frees the file, also on failure. */
+dcpk_status dcpk_file_publish(struct dcpk_file *file, struct dcpk_error *err);
+/* Delete what was written, and free; NULL is a no-op. */
+void dcpk_file_abandon(struct dcpk_file *file);
+
+/* A small file at once: trackers and reports. */
+dcpk_status dcpk_file_write(const char *path, unsigned flags, const void *data, size_t n_bytes,
+                            struct dcpk_error *err);
+
+/*
+ * Wait until no other process holds the lock of the folder around `path`, and take it. Returns what
+ * dcpk_file_unlock wants; -1 where the file system has no such lock, or it was held for all of
+ * wait_seconds: who goes on without it must stand being one of two.
+ */
+int dcpk_file_lock_parent(const char *path, double wait_seconds);
+void dcpk_file_unlock(int lock); /* -1 is a no-op */
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink.c - output folders: built beside their place, synced, then renamed into it. */
+#include "lib/io/sink.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/path.h"
+#include "lib/io/sink_priv.h"
+
+#define OLD_SUFFIX ".dcpkit-old"
+
+char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
+{
+    const size_t suffix_bytes = strlen(suffix) + 1;
+    char *joined = dcpk_alloc(n + suffix_bytes, err);
+
+    if (joined == NULL)
+        return NULL;
+    memcpy(joined, text, n);
+    memcpy(joined + n, suffix, suffix_bytes);
+    return joined;
+}
+
+const char *dcpk_name_last(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? path : slash + 1;
+}
+
+int dcpk_open_parent(const char *path, struct dcpk_error *err)
+{
+    const size_t n = (size_t)(dcpk_name_last(path) - path);
+    char *parent = dcpk_name_join(n == 0 ? "." : path, n == 0 ? 1 : n, "", err);
+    int fd;
+
+    if (parent == NULL)
+        return -1;
+    fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        dcpk_fail_errno(err, errno, "opening folder '%s'", parent);
+    dcpk_free(parent);
+    return fd;
+}
+
+dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
+{
+    const int fd = dcpk_open_parent(path, err);
+    dcpk_status st = DCPK_OK;
+
+    if (fd < 0)
+        return err->status;
+    if (dcpk_sync_folder(fd) != 0)
+        st = dcpk_fail_errno(err, errno, "syncing the folder of '%s'", path);
+    close(fd);
+    return st;
+}
+
+dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    folder->parent_fd = dcpk_open_parent(folder->path, err);
+    return folder->parent_fd < 0 ? err->status : DCPK_OK;
+}
+
+dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err)
+{
+    struct dcpk_path there;
+
+    if (dcpk_path_look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &there, err) != DCPK_OK)
+        return err->status;
+    *found = there.kind != DCPK_PATH_NOTHING;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err)
+{
+    struct stat info;
+    dcpk_status st = DCPK_OK;
+
+    for (char *p = strchr(path + 1, '/'); p != NULL && st == DCPK_OK; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        /* a folder that is there may answer EACCES or EROFS as well as EEXIST */
+        if (mkdir(path, 0777) == 0) {
+            ++*n_made;
+            st = dcpk_sync_parent(path, err);
+        } else {
+            const int code = errno;
+            if (stat(path, &info) != 0)
+                st = dcpk_fail_errno(err, errno == ENOENT && code != EEXIST ? code : errno,
+                                     "making folder '%s'", path);
+            else if (!S_ISDIR(info.st_mode))
+                st = dcpk_fail_errno(err, ENOTDIR, "making folder '%s'", path);
+        }
+        *p = '/';
+    }
+    return st;
+}
+
+void dcpk_parents_remove(char *path, int n_made)
+{
+    char *slash;
+
+    for (; n_made > 0 && (slash = strrchr(path, '/')) != NULL; n_made--) {
+        *slash = '\0';
+        if (rmdir(path) != 0)
+            return;
+    }
+}
+
+void dcpk_folder_free(struct dcpk_folder *folder)
+{
+    if (folder->journal_fd >= 0)
+        close(folder->journal_fd);
+    if (folder->dir_fd >= 0)
+        close(folder->dir_fd);
+    if (folder->parent_fd >= 0)
+        close(folder->parent_fd);
+    dcpk_written_clear(folder);
+    dcpk_free(folder->path);
+    dcpk_free(folder->partial);
+    dcpk_free(folder->old);
+    dcpk_free(folder->inner);
+    dcpk_map_release(&folder->reserved);
+    pthread_mutex_destroy(&folder->mutex);
+    dcpk_free(folder);
+}
+
+struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcpk_error *err)
+{
+    struct dcpk_folder *folder = dcpk_alloc(sizeof *folder, err);
+    size_t n = strlen(path);
+
+    if (folder == NULL)
+        return NULL;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    pthread_mutex_init(&folder->mutex, NULL);
+    folder->parent_fd = folder->dir_fd = folder->deep_fd = folder->journal_fd = -1;
+    folder->flags = flags;
+    folder->path = dcpk_name_join(path, n, "", err);
+    folder->partial =
+        folder->path == NULL ? NULL : dcpk_name_join(path, n, DCPK_PARTIAL_SUFFIX, err);
+    folder->old = folder->partial == NULL ? NULL : dcpk_name_join(path, n, OLD_SUFFIX, err);
+    if (folder->old == NULL) {
+        dcpk_folder_free(folder);
+        return NULL;
+    }
+    return folder;
+}
+
+/* ".", ".." and "/" have no name that a neighbour's could be built from. */
+static bool has_own_name(const char *path)
+{
+    const char *last = dcpk_name_last(path);
+
+    return last[0] != '\0' && strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
+}
+
+/* Is nothing in the way of the output, or may it be replaced? */
+static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    bool output, old;
+
+    if (folder->flags & DCPK_FOLDER_REPLACE)
+        return DCPK_OK;
+    if (dcpk_path_find(folder->path, &output, err) != DCPK_OK ||
+        dcpk_path_find(folder->old, &old, err) != DCPK_OK)
+        return err->status;
+    if (output)
+        return dcpk_fail(err, DCPK_EUSAGE, "output '%s' exists; --force replaces it", folder->path);
+    if (old)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is what a killed run was replacing; move it back, or --force "
+                         "replaces it",
+                         folder->old);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EUSAGE, "another process has written '%s' meanwhile", folder->path);
+}
+
+/* Is no other run's partial folder in the way? */
+static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    bool partial;
+
+    if (folder->flags & (DCPK_FOLDER_REPLACE | DCPK_FOLDER_RESUME))
+        return DCPK_OK;
+    if (dcpk_partial_sweep(folder, &partial, err) != DCPK_OK)
+        return err->status;
+    if (partial)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is in the way, of a run that was killed or still goes on; %s--force "
+                         "deletes it",
+                         folder->partial,
+                         folder->flags & DCPK_FOLDER_TAR
+                             ? ""
+                             : "--resume goes on with it where that can be done, ");
+    return DCPK_OK;
+}
+
+static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    dcpk_status st = check_way(folder, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_parents_make(folder->path, &folder->n_parents, err);
+    if (st == DCPK_OK)
+        st = dcpk_folder_open_parent(folder, err);
+    if (st == DCPK_OK)
+        st = check_partial(folder, err);
+    return st == DCPK_OK ? dcpk_partial_begin(folder, err) : st;
+}
+
+dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
+                              struct dcpk_error *err)
+{
+    struct dcpk_folder *f = dcpk_folder_new(path, flags, err);
+    dcpk_status st;
+
+    if (f == NULL)
+        return err->status;
+    if (!has_own_name(f->path)) {
+        st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
+        goto out;
+    }
+    st = begin(f, err);
+    f->syncs_at_once = st == DCPK_OK &&
+                       (flags & (DCPK_FOLDER_MANY | DCPK_FOLDER_TAR)) == DCPK_FOLDER_MANY &&
+                       dcpk_can_sync_at_once(f->dir_fd);
+    if (st == DCPK_OK)
+        *folder = f;
+out:
+    if (st != DCPK_OK) {
+        dcpk_parents_remove(f->path, f->n_parents);
+        dcpk_folder_free(f);
+    }
+    return st;
+}
+
+const char *dcpk_folder_partial(const struct dcpk_folder *folder)
+{
+    return (folder->flags & DCPK_FOLDER_COMPARE) != 0 ? folder->path : folder->partial;
+}
+
+void dcpk_folder_abandon(struct dcpk_folder *folder)
+{
+    struct dcpk_error ignored;
+
+    if (folder == NULL)
+        return;
+    if (!folder->published && !folder->is_kept && folder->parent_fd >= 0) {
+        (void)dcpk_partial_delete(folder, &ignored); /* what stays is called partial */
+        dcpk_parents_remove(folder->path, folder->n_parents);
+    }
+    dcpk_folder_free(folder);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink_compare.c - an output that is there already: what would be written is compared with it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/io/sink_priv.h"
+
+#define COMPARE_BYTES ((size_t)32 << 10) /* of one read; on the stack of a worker */
+
+dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_folder **folder,
+                                struct dcpk_error *err)
+{
+    const unsigned kept = flags & DCPK_FOLDER_TAR;
+    struct dcpk_folder *f = dcpk_folder_new(path, kept | DCPK_FOLDER_COMPARE, err);
+
+    if (f == NULL)
+        return err->status;
+    f->dir_fd = open(f->path, (kept != 0 ? O_RDONLY : O_RDONLY | O_DIRECTORY) | O_CLOEXEC);
+    if (f->dir_fd < 0) {
+        dcpk_fail_errno(err, errno, "opening '%s'", f->path);
+        dcpk_folder_free(f);
+        return err->status;
+    }
+    *folder = f;
+    return DCPK_OK;
+}
+
+/* How many of n bytes are equal. */
+static size_t count_equal(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
+                              struct dcpk_error *err)
+{
+    uint8_t there[COMPARE_BYTES];
+
+    while (n > 0) {
+        const ssize_t got = pread(fd, there, n < sizeof there ? n : sizeof there, (off_t)at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return dcpk_fail_errno(err, errno, "reading %zu bytes at byte %" PRIu64 " of '%s'", n,
+                                   at, path);
+        if (got == 0 || memcmp(there, data, (size_t)got) != 0)
+            return dcpk_fail(err, DCPK_EUSAGE, "byte %" PRIu64 " of '%s' is another one",
+                             at + count_equal(there, data, (size_t)got), path);
+        at += (uint64_t)got;
+        data += got;
+        n -= (size_t)got;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *name,
+                                 struct dcpk_sink *sink, struct dcpk_error *err)
+{
+    struct stat info;
+
+    sink->syncs_later = true; /* nothing is written */
+    sink->fd = openat(folder->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (sink->fd < 0 && errno == ENOENT)
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing", sink->path);
+    if (sink->fd < 0)
+        return dcpk_fail_errno(err, errno, "opening file '%s'", sink->path);
+    if (fstat(sink->fd, &info) != 0)
+        dcpk_fail_errno(err, errno, "opening file '%s'", sink->path);
+    else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != sink->n_bytes)
+        dcpk_fail(err, DCPK_EUSAGE, "'%s' has another length than the %" PRIu64 " bytes it needs",
+                  sink->path, sink->n_bytes);
+    else
+        return DCPK_OK;
+    close(sink->fd);
+    return err->status;
+}
+
+/* A run that was killed between its last rename and the end has left its journal in the output. */
+static dcpk_status remove_journal(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (unlinkat(folder->dir_fd, DCPK_JOURNAL_NAME, 0) == 0 || errno == ENOENT)
+        return DCPK_OK;
+    return dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_JOURNAL_NAME "'", folder->path);
+}
+
+dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    struct stat info;
+
+    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
+        return remove_journal(folder, err);
+    if (fstat(folder->dir_fd, &info) != 0)
+        return dcpk_fail_errno(err, errno, "opening '%s'", folder->path);
+    if ((uint64_t)info.st_size == dcpk_tar_end_bytes(folder))
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "'%s' has another length than the %" PRIu64 " bytes it needs", folder->path,
+                     dcpk_tar_end_bytes(folder));
+}

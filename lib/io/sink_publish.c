@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink_publish.c - an output folder becomes visible: synced, then renamed into its place. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/io/remove.h"
+#include "lib/io/sink_priv.h"
+
+/* The three names in their folder, and what is there before. */
+struct moving {
+    int fd;
+    const char *path, *partial, *old;
+    bool replaces;
+    int lock; /* of the folder that is replaced, until it is deleted; -1: none */
+    struct stat replaced;
+};
+
+/* Rename, but not onto something that came to be since dcpk_folder_begin looked. */
+static int rename_new(int fd, const char *from, const char *to)
+{
+    if (renameat2(fd, from, fd, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    return renameat(fd, from, fd, to); /* the file system cannot do better; a full folder still
+                                          stops it */
+}
+
+/*
+ * Put the partial folder into the place of what is there, and that aside. Where the two cannot
+ * change places at once there is a moment without either.
+ */
+static int replace(const struct moving *m)
+{
+    int code;
+
+    if (renameat2(m->fd, m->partial, m->fd, m->path, RENAME_EXCHANGE) == 0) {
+        (void)renameat(m->fd, m->partial, m->fd, m->old); /* a truer name, until it is deleted */
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    if (renameat(m->fd, m->path, m->fd, m->old) != 0)
+        return -1;
+    if (rename_new(m->fd, m->partial, m->path) == 0)
+        return 0;
+    code = errno;
+    (void)renameat(m->fd, m->old, m->fd, m->path); /* the first error is the one to tell */
+    errno = code;
+    return -1;
+}
+
+/*
+ * See what is to be replaced. A folder is locked as partial ones are: under the name of one it
+ * would be taken for what a killed run has left.
+ */
+static dcpk_status look_replaced(const struct dcpk_folder *folder, struct moving *m,
+                                 struct dcpk_error *err)
+{
+    if ((folder->flags & DCPK_FOLDER_REPLACE) == 0)
+        return DCPK_OK;
+    m->replaces = fstatat(m->fd, m->path, &m->replaced, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!m->replaces && errno != ENOENT)
+        return dcpk_fail_errno(err, errno, "'%s'", folder->path);
+    if (!m->replaces)
+        return DCPK_OK;
+    if (dcpk_remove_at(m->fd, m->old, folder->old, err) != DCPK_OK)
+        return err->status;
+    m->lock = openat(m->fd, m->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (m->lock >= 0 && flock(m->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return dcpk_fail_exists(folder, err);
+    return DCPK_OK;
+}
+
+/* What stands in the output's place is what was written, not what was put under its partial name at
+ * the last moment; else it goes back. */
+static dcpk_status check_moved(const struct dcpk_folder *folder, const struct moving *m,
+                               struct dcpk_error *err)
+{
+    bool is_there;
+    const dcpk_status st = dcpk_look_at(m->fd, m->path, folder->dir_fd, &is_there, err);
+
+    if (st == DCPK_OK && is_there)
+        return DCPK_OK;
+    if (!m->replaces)
+        (void)rename_new(m->fd, m->path, m->partial);
+    else if (renameat2(m->fd, m->old, m->fd, m->path, RENAME_EXCHANGE) == 0)
+        (void)rename_new(m->fd, m->old, m->partial);
+    if (st != DCPK_OK)
+        return st;
+    return dcpk_fail(err, DCPK_EIO, "another program has put something else into the place of '%s'",
+                     folder->partial);
+}
+
+/* Move the partial folder to its place. */
+static dcpk_status move_in(const struct dcpk_folder *folder, struct moving *m,
+                           struct dcpk_error *err)
+{
+    bool is_there;
+
+    if (look_replaced(folder, m, err) != DCPK_OK ||
+        dcpk_look_at(m->fd, m->partial, folder->dir_fd, &is_there, err) != DCPK_OK)
+        return err->status;
+    if (!is_there)
+        return dcpk_fail(err, DCPK_EIO,
+                         "'%s' is not the one that was written: another program has moved it away",
+                         folder->partial);
+    if ((m->replaces ? replace(m) : rename_new(m->fd, m->partial, m->path)) == 0)
+        return check_moved(folder, m, err);
+    if (errno == EEXIST || errno == ENOTEMPTY)
+        return dcpk_fail_exists(folder, err);
+    return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->partial, folder->path);
+}
+
+/* All in the folder is on disk, and nothing else is in it. */
+static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    bool exists;
+
+    if (dcpk_path_find(folder->path, &exists, err) != DCPK_OK)
+        return err->status;
+    if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && exists)
+        return dcpk_fail_exists(folder, err);
+    if (folder->syncs_at_once && dcpk_folder_sync(folder, err) != DCPK_OK)
+        return err->status;
+    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
+        return dcpk_folder_seal(folder, err);
+    if (dcpk_tar_end(folder) != 0 || dcpk_sync_folder(folder->dir_fd) != 0)
+        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
+    return DCPK_OK;
+}
+
+/* Delete what stands at a name if it is what was replaced: by now it may be another run's. */
+static dcpk_status remove_replaced_at(const struct moving *m, const char *name, const char *path,
+                                      struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (fstatat(m->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+        if (dcpk_is_same_file(&info, &m->replaced))
+            return dcpk_remove_at(m->fd, name, path, err);
+    } else if (errno != ENOENT) {
+        return dcpk_fail_errno(err, errno, "'%s'", path);
+    }
+    return DCPK_OK;
+}
+
+/* Under either of the names that replace() may have left it; or what a killed run was replacing. */
+static dcpk_status remove_replaced(const struct dcpk_folder *folder, const struct moving *m,
+                                   struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if ((folder->flags & DCPK_FOLDER_REPLACE) == 0)
+        return DCPK_OK;
+    if (!m->replaces)
+        return dcpk_remove_at(m->fd, m->old, folder->old, err);
+    st = remove_replaced_at(m, m->old, folder->old, err);
+    if (st == DCPK_OK)
+        st = remove_replaced_at(m, m->partial, folder->partial, err);
+    return st;
+}
+
+/* The folder is in its place: make that last, then let go of what it was resumed from. */
+static dcpk_status end(struct dcpk_folder *folder, const struct moving *m, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_sync_folder(m->fd) != 0) {
+        dcpk_fail_errno(err, errno, "syncing the folder of '%s'", folder->path);
+        if (m->replaces)
+            dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
+        return err->status;
+    }
+    st = dcpk_partial_end(folder, err);
+    if (st == DCPK_OK)
+        st = remove_replaced(folder, m, err);
+    return st;
+}
+
+dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    struct moving m = {.fd = folder->parent_fd,
+                       .path = dcpk_name_last(folder->path),
+                       .partial = dcpk_name_last(folder->partial),
+                       .old = dcpk_name_last(folder->old),
+                       .lock = -1};
+    dcpk_status st = DCPK_OK;
+
+    if ((folder->flags & DCPK_FOLDER_COMPARE) != 0) {
+        st = dcpk_compare_end(folder, err);
+        goto out;
+    }
+    st = seal(folder, err);
+    if (st == DCPK_OK)
+        st = move_in(folder, &m, err);
+    if (st != DCPK_OK)
+        goto out;
+    folder->published = true;
+    st = end(folder, &m, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s' is in place, and then", folder->path);
+out:
+    if (m.lock >= 0)
+        close(m.lock);
+    if (st == DCPK_OK)
+        dcpk_folder_free(folder);
+    return st;
+}

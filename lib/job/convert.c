@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.c - what a conversion will be: source, view, rules, target, plan. */
+#include "lib/job/convert.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/job/convert_check.h"
+#include "lib/job/space.h"
+#include "lib/job/target.h"
+#include "lib/model/account.h"
+
+/* What no file of the source says. */
+static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    c->ckpt->told_args = c->options->args;
+    return dcpk_told_apply(&c->options->told, c->ckpt, err);
+}
+
+static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_opening opening = {c->options->formats, c->options->open_file,
+                                         &c->options->exec.progress};
+    struct dcpk_store *store = NULL;
+    dcpk_status st = dcpk_run_check_apart(c->options->in, c->options->out, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_run_open(c->options->in, &opening, &c->source, &store, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
+    if (st == DCPK_OK)
+        st = tell_source(c, err);
+    return st;
+}
+
+/* Is there something to do where the format stays the same? */
+static bool changes_something(const struct dcpk_convert_options *options)
+{
+    return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
+           options->target.generation != NULL || options->rules.vocab.divisible_by > 0 ||
+           options->model_prefix != NULL || options->state_prefix != NULL ||
+           options->told.n_drops > 0;
+}
+
+/* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) is of the
+ * iteration that its folder is called by. */
+static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct dcpk_model *model = c->model;
+
+    if (model->iteration != NULL || model->version != NULL || model->scheduler != NULL ||
+        c->source.iteration < 0)
+        return DCPK_OK;
+    model->iteration = dcpk_value_int(model->arena, c->source.iteration, err);
+    dcpk_output_event(c->out, DCPK_EVENT_NOTE, "iteration",
+                      "the input stores no iteration: it is the folder's, %" PRId64,
+                      c->source.iteration);
+    return model->iteration == NULL ? err->status : DCPK_OK;
+}
+
+/* The canonical view, with the rules applied, as keys and pieces of the target format. */
+static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_format *from = c->ckpt->format;
+    const bool weights_only = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0;
+    dcpk_status st =
+        dcpk_model_read(c->ckpt, weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0, &c->model, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_model_check_known(c->model, err);
+    c->is_unchanged = st == DCPK_OK && from == c->options->to && !c->model->needs_rewrite &&
+                      !changes_something(c->options);
+    if (c->is_unchanged)
+        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
+    if (st == DCPK_OK)
+        st = dcpk_rules_apply(c->model, &c->options->rules, err);
+    if (st == DCPK_OK)
+        st = name_iteration(c, err);
+    if (st == DCPK_OK)
+        st = c->options->to->mapping->from_model(c->model, c->out, err);
+    return st;
+}
+
+static bool account_loss(void *context, const struct dcpk_report_loss *loss)
+{
+    dcpk_account_key(context, loss->key, loss->key_bytes);
+    return true;
+}
+
+/*
+ * Nothing is dropped silently: every tensor of the source is in the output or in the report with a
+ * reason. (Objects are taken apart by the formats, which report what they leave.)
+ */
+static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    struct dcpk_account account = {0};
+    dcpk_status st = dcpk_account_init(&account, c->ckpt, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < c->out->n_tensors; i++)
+        dcpk_account_pieces(&account, c->out->tensors[i].pieces, c->out->tensors[i].n_pieces);
+    if (c->model != NULL)
+        dcpk_account_left(&account, c->model);
+    dcpk_report_each_loss(c, account_loss, &account);
+    for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
+        if (!account.tensors[i])
+            st = dcpk_fail(
+                err, DCPK_EUNSUPPORTED,
+                "'%s' would be lost: no rule says what becomes of it (please report this)",
+                c->ckpt->tensors[i].key);
+    dcpk_account_release(&account);
+    return st;
+}
+
+/* Without a tensor of the source there is nothing to load: what is written of it is no checkpoint.
+ */
+static dcpk_status check_not_empty(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < c->out->n_tensors; i++)
+        if (c->out->tensors[i].n_pieces > 0)
+            return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED, "the output would hold no tensor of the input's %zu",
+                     c->ckpt->n_tensors);
+}
+
+/* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
+static int64_t find_iteration(const struct dcpk_conversion *c)
+{
+    int64_t iteration = c->source.iteration;
+
+    if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
+        dcpk_value_as_int(c->model->iteration, &iteration);
+    return iteration < DCPK_ITERATION_UNKNOWN ? DCPK_ITERATION_UNKNOWN : iteration;
+}
+
+/* Formats do not know the rules' enum. */
+static const char *impl_name(enum dcpk_impl impl)
+{
+    return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
+}
+
+/* Will it load? Of the mesh that was given, else of the one that args of the output have. */
+static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_check_options options = {
+        .impl = c->out->target.impl, .is_planned = true, .mesh = c->out->target.mesh};
+    struct dcpk_holding holding = {.format = c->out->format};
+    dcpk_status st = DCPK_OK;
+
+    if (c->out->format->mapping != NULL)
+        st = dcpk_holding_of_output(&holding, c->out, err);
+    if (st == DCPK_OK)
+        st = dcpk_verdict_of_plan(&holding, &options, &c->verdict, err);
+    dcpk_holding_release(&holding);
+    return st;
+}
+
+static dcpk_status find_target(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_convert_options *o = c->options;
+    const struct dcpk_target_wish wish = {
+        .out = o->out,
+        .iteration = find_iteration(c),
+        .policy = o->tracker,
+        .flags = ((o->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
+                 ((o->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
+        .formats = o->formats};
+
+    return dcpk_target_find(&wish, &c->target, err);
+}
+
+dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
+                                 const struct dcpk_convert_options *options, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    c->options = options;
+    if (!dcpk_format_is_target(options->to))
+        return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
+                         options->to->name);
+    st = open_source(c, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_check_cover(c->ckpt, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_new(c->ckpt, options->to, &c->out, err);
+    if (st != DCPK_OK)
+        return st;
+    c->out->model_prefix = options->model_prefix;
+    c->out->state_prefix = options->state_prefix;
+    c->out->target = options->target;
+    c->out->target.impl = impl_name(options->rules.impl);
+    if (options->mapping != NULL)
+        st = options->mapping->from_keys(c->out, options->mapping_options, err);
+    else
+        st = map_through_model(c, err);
+    if (st != DCPK_OK) {
+        dcpk_context(err, "converting '%s'", c->source.folder);
+        return st;
+    }
+    st = find_target(c, err);
+    if (st == DCPK_OK)
+        st = dcpk_target_check_apart(&c->target, options->in, &c->source, err);
+    if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->exec.ranks) > 1)
+        st = dcpk_fail(err, DCPK_EUSAGE,
+                       "an archive is written by one process: start one, or write a folder");
+    if (st == DCPK_OK)
+        st = check_account(c, err);
+    if (st == DCPK_OK)
+        st = check_not_empty(c, err);
+    c->out->identity = dcpk_output_identity(c->out);
+    if (st == DCPK_OK)
+        st = dcpk_plan_build(c->out, err);
+    if (st == DCPK_OK)
+        st = dcpk_conversion_can_check(c, err);
+    if (st == DCPK_OK)
+        st = judge(c, err);
+    if (st != DCPK_OK)
+        return st;
+    dcpk_plan_totals(c->out, &c->totals);
+    return dcpk_check_space(&c->target, c->totals.file_bytes, err);
+}
+
+void dcpk_conversion_free(struct dcpk_conversion *c)
+{
+    dcpk_prove_release(&c->proof);
+    dcpk_bytes_release(&c->hashes);
+    dcpk_verdict_release(&c->verdict);
+    dcpk_output_free(c->out);
+    dcpk_model_free(c->model);
+    dcpk_checkpoint_close(c->ckpt);
+    dcpk_run_release(&c->target);
+    dcpk_run_release(&c->source);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it.
+ */
+#ifndef DCPK_LIB_JOB_CONVERT_H
+#define DCPK_LIB_JOB_CONVERT_H
+
+#include "lib/base/json.h"
+#include "lib/ckpt/beside.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/exec/exec.h"
+#include "lib/exec/ranks.h"
+#include "lib/job/prove.h"
+#include "lib/job/told.h"
+#include "lib/job/verdict.h"
+#include "lib/rules/rules.h"
+
+enum dcpk_convert_flags {
+    DCPK_CONVERT_FORCE = 1,        /* replace an output that exists */
+    DCPK_CONVERT_WEIGHTS_ONLY = 2, /* leave the optimizer out */
+    DCPK_CONVERT_CHECK_INPUT = 4,  /* check every checksum of the source first: reads it twice */
+    /* Read the output back before it is published (lib/job/convert_check.h), and */
+    DCPK_CONVERT_VERIFY = 8,     /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 16,    /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 32, /* add Megatron's integrity.json. */
+    DCPK_CONVERT_RESUME = 64,    /* Go on where an earlier run was cut short, if there was one. */
+};
+
+/* Everything is borrowed until dcpk_conversion_free. */
+struct dcpk_convert_options {
+    const struct dcpk_format *const *formats; /* NULL-terminated */
+    dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
+    const char *from;                         /* a format's name, NULL: found by looking */
+    const struct dcpk_format *to;
+    /* Maps the source's keys (from_keys), with these options of its own; NULL: the view does. */
+    const struct dcpk_format_mapping *mapping;
+    const void *mapping_options;
+    struct dcpk_exec_options exec; /* with ranks: the processes that share the work, which all plan
+                                      and run */
+    struct dcpk_rule_options rules;
+    unsigned flags;
+    struct dcpk_told told;                   /* of the source */
+    const struct dcpk_value *args;           /* of the source: its told_args */
+    const struct dcpk_beside *extras;        /* that go along; the last has no name; NULL: none */
+    const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
+    enum dcpk_tracker_policy tracker;        /* of OUT */
+    const char *model_prefix, *state_prefix; /* NULL: the format's own */
+    struct dcpk_target
+        target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
+};
+
+/* A conversion under way. All but `options` is owned by it; zero it before use. */
+struct dcpk_conversion {
+    const struct dcpk_convert_options *options;
+    struct dcpk_run source, target;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model; /* NULL where `mapping` took its place */
+    bool is_unchanged;        /* planning failed: the source is what was asked for already */
+    struct dcpk_output *out;
+    struct dcpk_plan_totals totals;
+    struct dcpk_verdict verdict;    /* which releases load it; not for a plain container */
+    struct dcpk_exec_stats stats;   /* after run */
+    uint64_t resumed_bytes;         /* of tensor data that an earlier run had written; after run */
+    bool is_complete;               /* the output was there, as it should be; after run */
+    uint64_t compared_bytes;        /* of it, instead of written ones */
+    struct dcpk_prove_report proof; /* after run, with VERIFY; else zero */
+    struct dcpk_bytes hashes;       /* the same with HASHES: lib/job/hash_list.h */
+};
+
+/*
+ * Decide everything: reads metadata and small objects, writes nothing.
+ * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without FORCE, or the target format
+ * cannot be written; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED
+ * for what cannot be converted; those of the parts.
+ */
+dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
+                                 const struct dcpk_convert_options *options,
+                                 struct dcpk_error *err);
+/*
+ * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
+ * whole; what is worth resuming stays in the partial folder with its journal, and the error says
+ * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
+ * other options, unless FORCE. With RESUME alone an output that exists is compared with what would
+ * be written, byte for byte; where it is the same the tracker is all that is left to be written
+ * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/prove_masters.h)
+ * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
+ * What reads the output back comes before it is published: nothing is, and nothing kept, when that
+ * fails. Collective over options->exec.ranks, which have agreed on the plan: all return the same
+ * status; stats and resumed_bytes are rank 0's.
+ */
+dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
+void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
+
+/* How many keys became what (an output key counts once for each of its fates). */
+struct dcpk_report_counts {
+    uint64_t kept;    /* tensors whose key and content came over unchanged */
+    uint64_t renamed; /* ... under another key */
+    uint64_t made;    /* keys without a tensor or item of the source behind them */
+    uint64_t cast;    /* tensors written in another dtype than their source's */
+    uint64_t aliased; /* further names for bytes that are there already */
+    uint64_t dropped; /* keys of the source that are not carried over */
+};
+void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_counts *counts);
+
+/* A key of the source that is not carried over. Borrowed from the conversion; key has no NUL. */
+struct dcpk_report_loss {
+    const char *key;
+    size_t key_bytes;
+    const char *reason;
+    bool is_harmless; /* no run that loads the output misses it */
+};
+/* Walk what was left out, in order, until `take` returns false; returns false then. */
+typedef bool dcpk_report_take(void *context, const struct dcpk_report_loss *loss);
+bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *take, void *context);
+
+/* The report as one JSON object: totals, counts, and every key with its source or reason. Errors:
+ * DCPK_ENOMEM. */
+dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j,
+                             struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_check.c - reads an output back before it is published. */
+#include "lib/job/convert_check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/ckpt/places.h"
+#include "lib/ckpt/unknown.h"
+#include "lib/job/hash_list.h"
+#include "lib/job/prove.h"
+
+#define READS_BACK (DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY)
+
+bool dcpk_conversion_reads_back(const struct dcpk_conversion *c)
+{
+    return (c->options->flags & READS_BACK) != 0;
+}
+
+dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const unsigned flags = c->options->flags;
+
+    if (dcpk_conversion_reads_back(c) && c->target.is_archive)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--verify, --hashes and --integrity read the written folder, but '%s' is "
+                         "an archive: write a folder and pack that, or verify the archive after",
+                         c->options->out);
+    for (size_t i = 0; i < c->out->n_files && (flags & DCPK_CONVERT_INTEGRITY) != 0; i++)
+        if (strchr(c->out->files[i].name, '/') != NULL)
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "--integrity lists files of one folder, %s has each tensor in a "
+                             "folder of its own; leave it out",
+                             c->options->to->name);
+    return DCPK_OK;
+}
+
+static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_folder *folder,
+                          struct dcpk_checkpoint **ckpt, struct dcpk_error *err)
+{
+    struct dcpk_store *store;
+    dcpk_status st = dcpk_store_open(dcpk_folder_partial(folder), &store, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_open(store, c->options->formats, c->options->to->name, ckpt, err);
+    for (size_t i = 0; st == DCPK_OK && i < (*ckpt)->n_files; i++)
+        dcpk_source_advise((*ckpt)->files[i], 0, dcpk_source_bytes((*ckpt)->files[i]),
+                           DCPK_DONE_WITH);
+    return st;
+}
+
+/* What `dcpkit verify --against` asks: is it whole, are its pickles known and its bytes right, does
+ * it hold the same? */
+static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
+                         struct dcpk_exec *exec, struct dcpk_error *err)
+{
+    const struct dcpk_prove_options options = {
+        .flags = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ? DCPK_MODEL_WEIGHTS_ONLY : 0,
+        .vocab_size = c->options->rules.vocab.size,
+        .exec = c->options->exec};
+    const struct dcpk_prove_report *report = &c->proof;
+    dcpk_status st = dcpk_checkpoint_check_cover(ours, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_check_places(ours, err);
+    if (st == DCPK_OK && ours->format->check_whole != NULL)
+        st = ours->format->check_whole(ours, err);
+    if (st == DCPK_OK) {
+        dcpk_progress_begin(&options.exec.progress, "reading objects back");
+        st = dcpk_check_values(ours, ours->format->is_known, &options.exec.progress, err);
+    }
+    if (st == DCPK_OK) {
+        dcpk_progress_begin(&options.exec.progress, "reading back");
+        st = dcpk_exec_check_items(exec, NULL, err);
+    }
+    if (st == DCPK_OK) {
+        dcpk_progress_begin(&options.exec.progress, "comparing");
+        st = dcpk_prove(ours, c->ckpt, &options, &c->proof, err);
+    }
+    if (st == DCPK_OK && !report->equal)
+        st = dcpk_fail(err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
+                       report->n_differences, c->source.folder,
+                       report->differences == NULL ? "" : report->differences->text);
+    return st;
+}
+
+static dcpk_status hash(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
+                        struct dcpk_exec *exec, struct dcpk_error *err)
+{
+    struct dcpk_hash_list list = {0};
+    dcpk_status st;
+
+    dcpk_progress_begin(&c->options->exec.progress, "hashing");
+    st = dcpk_hash_list_make(exec, ours, &list, err);
+    if (st == DCPK_OK)
+        st = dcpk_hash_list_print(&list, ours, &c->hashes, err);
+    if (st == DCPK_OK) {
+        dcpk_bytes_text(&c->hashes, "\n");
+        st = dcpk_bytes_status(&c->hashes, err);
+    }
+    dcpk_hash_list_release(&list);
+    return st;
+}
+
+dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder *folder,
+                                  struct dcpk_error *err)
+{
+    const unsigned flags = c->options->flags;
+    struct dcpk_checkpoint *ours = NULL;
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st;
+
+    if (!dcpk_conversion_reads_back(c))
+        return DCPK_OK;
+    st = reopen(c, folder, &ours, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(ours, &c->options->exec, &exec, err);
+    if (st == DCPK_OK && (flags & DCPK_CONVERT_VERIFY) != 0)
+        st = prove(c, ours, exec, err);
+    if (st == DCPK_OK && (flags & DCPK_CONVERT_HASHES) != 0)
+        st = hash(c, ours, exec, err);
+    if (st == DCPK_OK && (flags & DCPK_CONVERT_INTEGRITY) != 0) {
+        dcpk_progress_begin(&c->options->exec.progress, "hashing files");
+        st = dcpk_exec_put_integrity(exec, folder, err);
+    }
+    dcpk_exec_free(exec);
+    dcpk_checkpoint_close(ours);
+    if (st != DCPK_OK)
+        dcpk_context(err, "checking what was written (nothing is published)");
+    return st;
+}

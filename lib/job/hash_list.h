@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hash_list.h - the hashes of what a checkpoint holds as a document that can be checked later. */
+#ifndef DCPK_LIB_JOB_HASH_LIST_H
+#define DCPK_LIB_JOB_HASH_LIST_H
+
+#include "lib/base/digest.h"
+#include "lib/base/json.h"
+#include "lib/base/sha256.h"
+#include "lib/ckpt/format.h"
+#include "lib/exec/exec.h"
+
+enum dcpk_hashed_kind {
+    DCPK_HASHED_TENSOR, /* XXH3-128 of its elements, row-major: the same however it is chunked */
+    DCPK_HASHED_OBJECT, /* of its value (lib/exec/value_hash.h): the same however it is pickled */
+    DCPK_HASHED_COMMON, /* of the common state (format->load_common), wherever it is kept */
+    DCPK_N_HASHED,
+};
+const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind); /* "tensor", "object", "common" */
+
+struct dcpk_hashed {
+    const char *key; /* "" of the common state */
+    enum dcpk_hashed_kind kind;
+    enum dcpk_dtype dtype; /* of tensors; DCPK_DTYPE_NONE: not recorded */
+    int rank;
+    const int64_t *shape;
+    uint64_t n_bytes; /* of a tensor's elements */
+    struct dcpk_hash hash;
+    const char *not_covered; /* why there is no hash; NULL: there is one. Of objects */
+};
+
+/* What a list that was read says nothing of. */
+enum dcpk_unsaid {
+    DCPK_UNSAID_OBJECTS = 1, /* and the common state: written by dcpkit before it hashed them */
+    DCPK_UNSAID_FORMS = 2,   /* dtypes and shapes: text */
+    DCPK_UNSAID_WHOLE = 4,
+};
+
+/* In the order of key, then kind. Everything lives in the arena. Zero it before use; release it in
+ * any case. */
+struct dcpk_hash_list {
+    struct dcpk_arena *arena;
+    struct dcpk_hashed *items;
+    size_t n, capacity;
+    size_t n_of[DCPK_N_HASHED];
+    size_t n_not_covered;
+    unsigned unsaid; /* enum dcpk_unsaid */
+    /*
+     * One for all: the SHA-256 of a line for each item, in order: key, kind, dtype, shape and hash,
+     * a NUL behind each but the last and a newline behind that; the sizes of the shape with ","
+     * between; of objects and the common state dtype and shape are empty, of one that is not
+     * covered the hash. It knows nothing of chunks, files and their order.
+     */
+    uint8_t whole[DCPK_SHA256_BYTES];
+};
+void dcpk_hash_list_release(struct dcpk_hash_list *list);
+
+/* Hash every stored tensor and object of ckpt, exec's checkpoint, and its common state; the list
+ * borrows keys and shapes from it. Errors: those of reading. */
+dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, struct dcpk_checkpoint *ckpt,
+                                struct dcpk_hash_list *list, struct dcpk_error *err);
+
+/* 32 hexadecimal digits. Returns text. */
+#define DCPK_HASH_TEXT_BYTES 33
+const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEXT_BYTES]);
+
+/* {"dtype", "n_bytes", "shape", "xxh3_128"} of a tensor, {"xxh3_128"} of the others: null where it
+ * is not covered. */
+void dcpk_hashed_put(const struct dcpk_hashed *item, struct dcpk_json_out *j);
+
+/*
+ * The document: {"common": as above, or null, "format", "not_covered": {key: reason}, "objects":
+ * {key: as above}, "tensors": {key: as above}, "totals", "version", "whole": {"sha256"}}, indented
+ * by 2, no newline at the end. Errors: DCPK_ENOMEM, DCPK_ERANGE.
+ */
+dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
+                                 const struct dcpk_checkpoint *ckpt, struct dcpk_bytes *text,
+                                 struct dcpk_error *err);
+/*
+ * The same as text, a line each: the hash, a blank, a letter for the kind (a blank: tensor, "*":
+ * object, "+": common state), the key with its control bytes as \xNN; 32 "-" where it is not
+ * covered. At the end the SHA-256 of the whole. Errors are sticky in `text`.
+ */
+void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_bytes *text);
+
+/*
+ * Read what either of the two wrote. Of a document just "tensors", of each of these dtype, shape
+ * and xxh3_128, and where they are there "objects", "common" and "whole", so that manifests of
+ * other programs and of earlier dcpkits can be read. Errors: DCPK_EFORMAT for what is none,
+ * DCPK_ERANGE for a shape past all limits, DCPK_EUNSUPPORTED for a dtype that is not known.
+ */
+dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_hash_list *list,
+                                 struct dcpk_error *err);
+
+/*
+ * Hold a recorded list against one that was found: `each` is called for every item that differs in
+ * dtype, shape or hash, in order; NULL for the side that has none. What `recorded` is silent on is
+ * no difference. Returns how many there are.
+ */
+typedef void dcpk_hash_differs(void *context, const struct dcpk_hashed *recorded,
+                               const struct dcpk_hashed *found);
+size_t dcpk_hash_list_compare(const struct dcpk_hash_list *recorded,
+                              const struct dcpk_hash_list *found, dcpk_hash_differs *each,
+                              void *context);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove, cast.
+ */
+#ifndef DCPK_LIB_JOB_MODIFY_H
+#define DCPK_LIB_JOB_MODIFY_H
+
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/exec/exec.h"
+#include "lib/job/verdict.h"
+#include "lib/rules/edit.h"
+
+/* Everything is borrowed until dcpk_modification_free. */
+struct dcpk_modify_options {
+    const struct dcpk_format *const *formats; /* NULL-terminated */
+    struct dcpk_exec_options exec;
+    dcpk_run_open_file *open_file; /* for archives; NULL: none can be read */
+    const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */
+    const char *const *edits; /* operations (lib/rules/edit.h) */
+    size_t n_edits;
+    enum dcpk_tracker_policy tracker; /* of out */
+    bool force;                       /* replace an output that exists */
+    bool resume; /* go on where an earlier run was cut short, if there was one */
+};
+
+/* A modification under way. All but `options` is owned by it; zero it before use. */
+struct dcpk_modification {
+    const struct dcpk_modify_options *options;
+    struct dcpk_run source, target;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_edits *edits;
+    struct dcpk_edit_item *items; /* every tensor, then every object of ckpt */
+    size_t n_items;
+    struct dcpk_output *out;
+    struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
+    bool is_rewritten;           /* something is cast: what shares files with it is written anew */
+    uint64_t n_renamed, n_removed, n_cast;
+    uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
+    struct dcpk_exec_stats stats; /* after run, when rewritten */
+    uint64_t resumed_bytes;       /* of tensor data that an earlier run had written; after run */
+};
+
+/*
+ * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
+ * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
+ * force; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED for a format
+ * whose keys are not changed.
+ */
+dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
+                                   const struct dcpk_modify_options *options,
+                                   struct dcpk_error *err);
+/*
+ * Write the output, publish it, then the tracker; with `resume` alone one that exists is compared
+ * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
+ * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
+ * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer
+ * hold; what else is left behind becomes a note of the checkpoint.
+ */
+dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
+void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */
+
+#endif

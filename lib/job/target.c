@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* target.c - the way of an output: its place, its folder or archive, its tracker. */
+#include "lib/job/target.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/path.h"
+#include "lib/io/file.h"
+
+dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+                             struct dcpk_error *err)
+{
+    struct dcpk_run found = {0};
+    struct dcpk_path there;
+    bool is_archive;
+    dcpk_status st = dcpk_run_is_archive(wish->out, &is_archive, err);
+
+    if (st == DCPK_OK && is_archive)
+        st = dcpk_run_target_archive(wish->out, wish->iteration, &found, err);
+    else if (st == DCPK_OK)
+        st = dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, &found, err);
+    if (st == DCPK_OK)
+        st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
+    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
+        st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
+                       found.folder);
+    found.is_there =
+        st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
+    if (st == DCPK_OK)
+        *target = found;
+    else
+        dcpk_run_release(&found);
+    return st;
+}
+
+#define TRACKER_SECONDS 10         /* another process writes a few bytes meanwhile */
+#define SMALL_BYTES     (1u << 20) /* of a file on average: larger ones are worth a sync each */
+
+unsigned dcpk_target_flags(const struct dcpk_output *out)
+{
+    const int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    uint64_t n_bytes = 0;
+    unsigned flags = 0;
+
+    for (size_t i = 0; i < out->n_files; i++)
+        n_bytes += out->files[i].n_bytes;
+    if (out->n_files >= DCPK_MANY_FILES && n_bytes / out->n_files < SMALL_BYTES)
+        flags |= DCPK_FOLDER_MANY;
+    if (memory_bytes > 0 && n_bytes > (uint64_t)memory_bytes / 4)
+        flags |= DCPK_FOLDER_LARGE;
+    return flags;
+}
+
+dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
+                                    const struct dcpk_run *source, struct dcpk_error *err)
+{
+    char archive[DCPK_RUN_PATH_BYTES];
+
+    (void)dcpk_run_split(in, archive);
+    if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
+        return err->status;
+    if (source->is_archive) /* its folder has no path of its own */
+        return DCPK_OK;
+    return dcpk_folder_check_apart(target->folder, source->folder, err);
+}
+
+/* An archive holds what a run folder does: the tracker, and the iteration's folder. */
+static dcpk_status begin_archive(const struct dcpk_run *target, struct dcpk_folder *folder,
+                                 struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (target->inner == NULL)
+        return DCPK_OK;
+    st = dcpk_folder_put(folder, DCPK_TRACKER_NAME, target->tracker_text,
+                         strlen(target->tracker_text), err);
+    return st == DCPK_OK ? dcpk_folder_enter(folder, target->inner, err) : st;
+}
+
+dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
+                              struct dcpk_folder **folder, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_folder_begin(
+        target->folder, flags | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
+
+    return st == DCPK_OK ? begin_archive(target, *folder, err) : st;
+}
+
+dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
+                                struct dcpk_folder **folder, struct dcpk_error *err)
+{
+    dcpk_status st =
+        dcpk_folder_compare(target->folder, target->is_archive ? DCPK_FOLDER_TAR : 0, folder, err);
+
+    if (st == DCPK_OK)
+        st = begin_archive(target, *folder, err);
+    for (size_t i = 0; st == DCPK_OK && !target->is_archive && i < out->n_files; i++)
+        if (!dcpk_folder_has(*folder, out->files[i].name, out->files[i].n_bytes))
+            st = dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
+                           out->files[i].name, out->files[i].n_bytes);
+    return st;
+}
+
+void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
+{
+    if (target->is_there && err->status == DCPK_EUSAGE)
+        dcpk_context(err,
+                     "the output '%s' exists, and is not what this input and these options give "
+                     "(--force replaces it)",
+                     target->folder);
+    else if (target->is_there)
+        dcpk_context(err, "comparing with '%s'", target->folder);
+    else
+        dcpk_context(err,
+                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
+                               "--force begins anew)"
+                             : "writing '%s'",
+                     target->folder);
+}
+
+/*
+ * Several iterations may be written into one run folder at once: what the tracker says is looked at
+ * and changed by one at a time.
+ */
+static dcpk_status write_tracker(struct dcpk_run *target, struct dcpk_error *err)
+{
+    const int lock =
+        target->tracker == NULL ? -1 : dcpk_file_lock_parent(target->tracker, TRACKER_SECONDS);
+    dcpk_status st = dcpk_run_judge_tracker(target, err);
+
+    if (st == DCPK_OK && target->fate == DCPK_TRACKER_WRITTEN)
+        st = dcpk_file_write(target->tracker, 0, target->tracker_text, strlen(target->tracker_text),
+                             err);
+    dcpk_file_unlock(lock);
+    return st;
+}
+
+dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
+                                struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_folder_publish(*folder, err);
+
+    if (st != DCPK_OK)
+        return st;
+    *folder = NULL; /* published and freed */
+    st = write_tracker(target, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s' is in place, and then", target->folder);
+    return st;
+}
+
+void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j)
+{
+    const bool was_known = target->tracker_was != DCPK_ITERATION_UNKNOWN;
+    char was[DCPK_ITERATION_TEXT_BYTES];
+
+    dcpk_json_put_key(j, "tracker");
+    if (target->fate == DCPK_TRACKER_NONE) {
+        dcpk_json_put_null(j);
+        return;
+    }
+    dcpk_run_iteration_text(target->tracker_was, was);
+    dcpk_json_begin_object(j);
+    dcpk_json_add_string(j, "file", target->tracker);
+    if (target->fate != DCPK_TRACKER_KEPT)
+        dcpk_json_add_string(j, "names", target->tracker_text);
+    else
+        dcpk_json_add_string(j, "names", was_known ? was : NULL);
+    dcpk_json_add_string(j, "was", was_known ? was : NULL);
+    dcpk_json_add_bool(j, "written", target->fate == DCPK_TRACKER_WRITTEN);
+    dcpk_json_end_object(j);
+}

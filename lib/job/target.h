@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* target.h - the run folder or archive that a command writes: found, begun, published with its
+ * tracker. */
+#ifndef DCPK_LIB_JOB_TARGET_H
+#define DCPK_LIB_JOB_TARGET_H
+
+#include "lib/base/json.h"
+#include "lib/ckpt/output.h"
+#include "lib/ckpt/run.h"
+#include "lib/io/sink.h"
+
+/* Where an output is to go. Borrowed. */
+struct dcpk_target_wish {
+    const char *out;
+    int64_t iteration;
+    enum dcpk_tracker_policy policy;
+    unsigned flags;                           /* of DCPK_FOLDER_REPLACE and _RESUME */
+    const struct dcpk_format *const *formats; /* whose marks count (lib/ckpt/run.h) */
+};
+
+/*
+ * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
+ * touches nothing. With DCPK_FOLDER_RESUME alone what exists is taken for the work of an earlier
+ * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two;
+ * DCPK_EUSAGE when it exists and is neither to be replaced nor to be resumed.
+ */
+dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+                             struct dcpk_error *err);
+
+/*
+ * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by
+ * itself would take longer than writing them; larger together than a quarter of this machine's
+ * memory, so that who reads it next would not find it in the page cache, but for its end.
+ */
+#ifndef DCPK_MANY_FILES /* the program of the fault tests asks for fewer */
+#define DCPK_MANY_FILES 1000
+#endif
+unsigned dcpk_target_flags(const struct dcpk_output *out);
+
+/* Writing it leaves IN alone, which is at `in`, and of whose run `source` was opened. Errors:
+ * dcpk_folder_check_apart. */
+dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
+                                    const struct dcpk_run *source, struct dcpk_error *err);
+
+/* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
+dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
+                              struct dcpk_folder **folder, struct dcpk_error *err);
+
+/*
+ * Instead, of what is_there: nothing will be written, all is compared (dcpk_folder_compare), the
+ * lengths of the planned files of `out` first. Errors: dcpk_folder_compare.
+ */
+dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
+                                struct dcpk_folder **folder, struct dcpk_error *err);
+
+/* The outermost words about a failure to write it, or to compare it. */
+
+void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
+
+/* Publish the folder, then write the tracker, unless what it says by then keeps it
+ * (dcpk_run_judge_tracker); *folder is NULL once it is published. */
+dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
+                                struct dcpk_error *err);
+
+/* The member "tracker" of a report: what it named and names, and whether it is written; null for an
+ * archive. */
+void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j);
+
+#endif

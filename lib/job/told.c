@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* told.c - tells an opened checkpoint what the user knows of it, and what to leave out. */
+#include "lib/job/told.h"
+
+#include "lib/base/alloc.h"
+#include "lib/ckpt/format.h"
+#include "lib/rules/edit.h"
+
+/* The keys of all tensors, then of all objects; owned. NULL and err for memory. */
+static struct dcpk_edit_item *list_keys(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_edit_item *items =
+        dcpk_alloc_array(ckpt->n_tensors + ckpt->n_objects, sizeof *items, err);
+
+    for (size_t t = 0; items != NULL && t < ckpt->n_tensors; t++)
+        items[t] =
+            (struct dcpk_edit_item){.key = ckpt->tensors[t].key, .dtype = ckpt->tensors[t].dtype};
+    for (size_t i = 0; items != NULL && i < ckpt->n_objects; i++)
+        items[ckpt->n_tensors + i] =
+            (struct dcpk_edit_item){.key = ckpt->objects[i].key, .dtype = DCPK_DTYPE_NONE};
+    return items;
+}
+
+/* Leave out what was removed and is not yet left out. */
+static dcpk_status leave_out(struct dcpk_checkpoint *ckpt, const struct dcpk_edit_item *items,
+                             const char *expression, struct dcpk_error *err)
+{
+    const char *reason =
+        dcpk_arena_printf(ckpt->arena, err, "left out on request ('%s')", expression);
+    dcpk_status st = reason == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < ckpt->n_tensors + ckpt->n_objects && st == DCPK_OK; i++) {
+        const bool is_object = i >= ckpt->n_tensors;
+
+        if (items[i].removed_by != NULL && (ckpt->left_out == NULL || ckpt->left_out[i] == NULL))
+            st = dcpk_checkpoint_leave_out(ckpt, is_object, is_object ? i - ckpt->n_tensors : i,
+                                           reason, err);
+    }
+    return st;
+}
+
+/* Each expression by itself: that one of them matches less than another is no fault. */
+static dcpk_status drop(struct dcpk_checkpoint *ckpt, struct dcpk_edit_item *items,
+                        const char *expression, struct dcpk_error *err)
+{
+    const char *text = dcpk_arena_printf(ckpt->arena, err, "remove %s", expression);
+    struct dcpk_edits *edits = NULL;
+    dcpk_status st = text == NULL ? err->status : dcpk_edits_parse(&text, 1, &edits, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_edits_apply(edits, ckpt->arena, items, ckpt->n_tensors + ckpt->n_objects, err);
+    if (st == DCPK_OK)
+        st = leave_out(ckpt, items, expression, err);
+    dcpk_edits_free(edits);
+    return st;
+}
+
+dcpk_status dcpk_told_apply(const struct dcpk_told *told, struct dcpk_checkpoint *ckpt,
+                            struct dcpk_error *err)
+{
+    struct dcpk_edit_item *items;
+    dcpk_status st = DCPK_OK;
+
+    ckpt->told_bucket_elems = told->bucket_elems;
+    ckpt->told_model_prefix = told->model_prefix;
+    ckpt->told_state_prefix = told->state_prefix;
+    if ((told->model_prefix != NULL || told->state_prefix != NULL) &&
+        (ckpt->format->mapping == NULL || !ckpt->format->mapping->has_prefixes))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' was opened as %s, whose keys have no prefix that could be told",
+                         dcpk_store_path(ckpt->store), ckpt->format->name);
+    if (told->n_drops == 0)
+        return DCPK_OK;
+    items = list_keys(ckpt, err);
+    if (items == NULL)
+        return err->status;
+    for (size_t i = 0; i < told->n_drops && st == DCPK_OK; i++)
+        st = drop(ckpt, items, told->drops[i], err);
+    dcpk_free(items);
+    if (st != DCPK_OK)
+        dcpk_context(err, "what is to be left out");
+    return st;
+}

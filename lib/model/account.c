@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* account.c - every stored tensor is in the view of the model, left out with a reason, or unknown.
+ */
+#include "lib/model/account.h"
+
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/bytes.h"
+#include "lib/ckpt/format.h"
+#include "lib/model/strange.h"
+
+#define MOST_NAMED 3 /* unknown keys in a message */
+
+dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_checkpoint *ckpt,
+                              struct dcpk_error *err)
+{
+    account->ckpt = ckpt;
+    account->tensors = dcpk_alloc(ckpt->n_tensors, err);
+    return account->tensors == NULL ? err->status : DCPK_OK;
+}
+
+void dcpk_account_release(struct dcpk_account *account)
+{
+    dcpk_free(account->tensors);
+    account->tensors = NULL;
+}
+
+void dcpk_account_key(struct dcpk_account *account, const char *key, size_t key_bytes)
+{
+    uint64_t i;
+
+    if (dcpk_map_get(&account->ckpt->tensor_by_key, key, key_bytes, &i))
+        account->tensors[i] = true;
+}
+
+/* A view accounts for the stored tensors that it is seen through (tensors inside objects are not
+ * listed). */
+static void account_source(struct dcpk_account *account, uint32_t source)
+{
+    const struct dcpk_checkpoint *ckpt = account->ckpt;
+    const struct dcpk_tensor *tensor = &ckpt->tensors[source];
+
+    if (source < ckpt->n_tensors) {
+        account->tensors[source] = true;
+        return;
+    }
+    for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++) {
+        const size_t of = ckpt->runs[i - ckpt->n_chunks].of;
+
+        if (of < ckpt->n_chunks)
+            account->tensors[ckpt->chunks[of].tensor] = true;
+    }
+}
+
+void dcpk_account_pieces(struct dcpk_account *account, const struct dcpk_piece *pieces, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pieces[i].src != DCPK_PIECE_FILL)
+            account_source(account, pieces[i].src);
+}
+
+/* The keys of "key\treason" notes. */
+static void account_notes(struct dcpk_account *account, const struct dcpk_note *notes)
+{
+    size_t key_bytes;
+
+    for (const struct dcpk_note *note = notes; note != NULL; note = note->next) {
+        (void)dcpk_model_drop_reason(note, &key_bytes);
+        dcpk_account_key(account, note->text, key_bytes);
+    }
+}
+
+void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *model)
+{
+    for (const struct dcpk_note *note = model->carried; note != NULL; note = note->next)
+        dcpk_account_key(account, note->text, strlen(note->text));
+    account_notes(account, model->dropped);
+    account_notes(account, model->omitted);
+}
+
+/* What the user had left out is told like everything else that is not in the view. */
+static void tell_left_out(struct dcpk_model *model)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+
+    for (size_t t = 0; ckpt->left_out != NULL && t < ckpt->n_tensors; t++)
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
+            dcpk_model_drop(model, ckpt->tensors[t].key, dcpk_checkpoint_tensor_left_out(ckpt, t));
+    for (size_t i = 0; ckpt->left_out != NULL && i < ckpt->n_objects; i++)
+        if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+            dcpk_model_drop(model, ckpt->objects[i].key, dcpk_checkpoint_object_left_out(ckpt, i));
+}
+
+static dcpk_status find_unknown(struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct dcpk_account account = {0};
+    size_t n = 0;
+    dcpk_status st = dcpk_account_init(&account, model->ckpt, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < model->n_tensors; i++)
+        dcpk_account_pieces(&account, model->tensors[i].pieces, model->tensors[i].n_pieces);
+    dcpk_account_left(&account, model);
+    for (size_t t = 0; t < model->ckpt->n_tensors; t++)
+        n += !account.tensors[t];
+    model->unknown = n == 0 ? NULL : dcpk_arena_array(model->arena, n, sizeof(uint32_t), err);
+    if (n > 0 && model->unknown == NULL)
+        st = err->status;
+    for (uint32_t t = 0; t < model->ckpt->n_tensors && st == DCPK_OK; t++)
+        if (!account.tensors[t])
+            model->unknown[model->n_unknown++] = t;
+    dcpk_account_release(&account);
+    return st;
+}
+
+dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
+                            struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (ckpt->format->mapping == NULL)
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
+            "'model.module.…' or a metadata.json)",
+            ckpt->format->name);
+    st = dcpk_model_new(ckpt, model, err);
+    if (st != DCPK_OK)
+        return st;
+    (*model)->flags = flags;
+    if (ckpt->format->mapping->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
+        return err->status;
+    tell_left_out(*model);
+    return find_unknown(*model, err);
+}
+
+bool dcpk_model_has_values(const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < model->n_params; i++)
+        if (dcpk_model_value(model, &model->params[i]) != NULL)
+            return true;
+    return false;
+}
+
+dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+    dcpk_status st;
+
+    if (model->n_unknown == 0)
+        return DCPK_OK;
+    for (size_t i = 0; i < model->n_unknown && i < MOST_NAMED; i++) {
+        dcpk_bytes_text(&text, i == 0 ? "'" : ", '");
+        dcpk_bytes_text(&text, model->ckpt->tensors[model->unknown[i]].key);
+        dcpk_bytes_text(&text, "'");
+    }
+    if (model->n_unknown > MOST_NAMED)
+        dcpk_bytes_text(&text, ", ...");
+    if (model->unknown_prefix != NULL) {
+        dcpk_bytes_printf(&text, "; their names stand behind '%s'%s", model->unknown_prefix,
+                          dcpk_model_has_values(model) ? ", other weights do not" : "");
+    }
+    if (model->unknown_hint != NULL) {
+        dcpk_bytes_text(&text, "; ");
+        dcpk_bytes_text(&text, model->unknown_hint);
+    }
+    st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK)
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "%zu of %zu tensors are not recognised: %.*s",
+                       model->n_unknown, model->ckpt->n_tensors, (int)text.n_bytes,
+                       (const char *)text.data);
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+/* Objects that the view names as left out. */
+static uint64_t count_objects_left(const struct dcpk_model *model, const struct dcpk_note *notes)
+{
+    uint64_t n = 0, unused;
+    size_t key_bytes;
+
+    for (const struct dcpk_note *note = notes; note != NULL; note = note->next) {
+        (void)dcpk_model_drop_reason(note, &key_bytes);
+        n += dcpk_map_get(&model->ckpt->object_by_key, note->text, key_bytes, &unused);
+    }
+    return n;
+}
+
+dcpk_status dcpk_model_count_left(const struct dcpk_model *model, struct dcpk_left *left,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_account account = {0};
+    dcpk_status st = dcpk_account_init(&account, model->ckpt, err);
+
+    if (st != DCPK_OK)
+        return st;
+    *left = (struct dcpk_left){.n_tensors = model->ckpt->n_tensors,
+                               .n_objects = model->ckpt->n_objects};
+    for (size_t i = 0; i < model->n_tensors; i++)
+        dcpk_account_pieces(&account, model->tensors[i].pieces, model->tensors[i].n_pieces);
+    for (const struct dcpk_note *note = model->carried; note != NULL; note = note->next)
+        dcpk_account_key(&account, note->text, strlen(note->text));
+    for (size_t t = 0; t < model->ckpt->n_tensors; t++)
+        left->n_tensors_left += !account.tensors[t];
+    left->n_objects_left =
+        count_objects_left(model, model->dropped) + count_objects_left(model, model->omitted);
+    dcpk_account_release(&account);
+    return DCPK_OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* account.h - what becomes of every stored tensor: in the view, left out with a reason, or unknown.
+ */
+#ifndef DCPK_LIB_MODEL_ACCOUNT_H
+#define DCPK_LIB_MODEL_ACCOUNT_H
+
+#include "lib/model/model.h"
+
+/* Stored tensors that are accounted for. */
+struct dcpk_account {
+    const struct dcpk_checkpoint *ckpt; /* borrowed */
+    bool *tensors;                      /* by index; owned */
+};
+
+dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_checkpoint *ckpt,
+                              struct dcpk_error *err);
+void dcpk_account_release(struct dcpk_account *account); /* a zeroed one is a no-op */
+/* The stored tensor of that key, where there is one: of an object there is none. */
+void dcpk_account_key(struct dcpk_account *account, const char *key, size_t key_bytes);
+/* What the pieces are taken from: stored tensors, or those that a view is seen through. */
+void dcpk_account_pieces(struct dcpk_account *account, const struct dcpk_piece *pieces, size_t n);
+/* What the view left out, said to be something else, or was told to leave out. */
+void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *model);
+
+/*
+ * The view of a checkpoint: to_model, then an account of every stored tensor. What no rule knows is
+ * in model->unknown, and what the user had left out is dropped with that reason. flags: enum
+ * dcpk_model_flags. model: dcpk_model_free, also after a failure. Errors: DCPK_EUNSUPPORTED for a
+ * format without views of a model; those of to_model.
+ */
+dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
+                            struct dcpk_error *err);
+
+/* Has any parameter a value? Optimizer state alone may be of names that are not recognised. */
+bool dcpk_model_has_values(const struct dcpk_model *model);
+/* DCPK_OK when the view knows every stored tensor; else DCPK_EUNSUPPORTED with how many it does
+ * not, the first of them, and what they may be. */
+dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_error *err);
+
+/* Stored tensors and objects of a checkpoint, and how many of each are not in the view. */
+struct dcpk_left {
+    uint64_t n_tensors, n_objects, n_tensors_left, n_objects_left;
+};
+dcpk_status dcpk_model_count_left(const struct dcpk_model *model, struct dcpk_left *left,
+                                  struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h - the sizes of a mesh as Megatron's args have them. */
+#ifndef DCPK_LIB_MODEL_LAYOUT_H
+#define DCPK_LIB_MODEL_LAYOUT_H
+
+#include "lib/ckpt/checkpoint.h"
+
+/* Source: torch_dist.md section 6; megatron/training/arguments.py @core_v0.19.0. */
+struct dcpk_layout_size {
+    const char *name; /* of the attribute */
+    size_t at;        /* of the int64_t in struct dcpk_layout */
+};
+enum { DCPK_LAYOUT_N_SIZES = 10 };
+extern const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES];
+
+/* The sizes in the attributes of args (dcpk_value_attrs; may be NULL); 0: missing, or no size. */
+void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_layout *layout);
+int64_t dcpk_layout_get(const struct dcpk_layout *layout, const struct dcpk_layout_size *size);
+
+/* An attribute of args, and the size that a mesh gives it. */
+struct dcpk_layout_arg {
+    const char *name;
+    int64_t size;
+};
+enum { DCPK_LAYOUT_MAX_ARGS = DCPK_LAYOUT_N_SIZES + 6 };
+
+/*
+ * What `mesh` says of a run's args, into list (DCPK_LAYOUT_MAX_ARGS entries): sizes that it has,
+ * and what Megatron completes from them where `attrs` (may be NULL) have it. Weights are cut by
+ * tensor parallelism alone. Returns how many. Source: validate_args of
+ * megatron/training/arguments.py
+ * @core_v0.19.0 and main, and resolve_tensor_parallel_weight_shards of
+ * megatron/core/model_parallel_config.py.
+ */
+size_t dcpk_layout_args(const struct dcpk_layout *mesh, const struct dcpk_value *attrs,
+                        struct dcpk_layout_arg *list);
+
+/* Is it an attribute whose size follows from a target: of a mesh, or the number of instances that
+ * an optimizer is sharded in? */
+bool dcpk_layout_is_arg(const char *name);
+
+/* Attributes that cut a pipeline into stages and chunks. */
+struct dcpk_stage_arg {
+    const char *name;
+    bool is_flag; /* false where nothing is cut; the others are None then */
+};
+enum { DCPK_N_STAGE_ARGS = 8 };
+extern const struct dcpk_stage_arg dcpk_stage_args[DCPK_N_STAGE_ARGS];
+
+/* What the attribute says where it cuts nothing; NULL: `attrs` do not have it, or it says so. */
+const struct dcpk_value *dcpk_stage_arg_no(const struct dcpk_stage_arg *arg,
+                                           const struct dcpk_value *attrs);
+
+#endif

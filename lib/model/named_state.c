@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* named_state.c - walks the common state, or the objects that stand for it, along a dotted name. */
+#include "lib/model/named_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/format.h"
+
+#define MAX_PARTS                                                                                  \
+    16 /* levels that objects are put together to; what is left of a key is one name */
+
+/* Does `name` begin with the n bytes of `part` as a whole part? Then *rest is what follows it and
+ * its dot. */
+static bool take_part(const char *name, const char *part, size_t n, const char **rest)
+{
+    if (strncmp(name, part, n) != 0 || (name[n] != '\0' && (name[n] != '.' || name[n + 1] == '\0')))
+        return false;
+    *rest = name[n] == '.' ? name + n + 1 : name + n;
+    return true;
+}
+
+/* The pairs that names of `value` choose from; NULL: it has none. */
+static const struct dcpk_value *members(const struct dcpk_value *value)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(value);
+
+    return attrs != NULL ? attrs : value->kind == DCPK_V_DICT ? value : NULL;
+}
+
+const char *dcpk_named_state_member(const struct dcpk_value *value, size_t n)
+{
+    const struct dcpk_value *dict = members(value);
+
+    return dict == NULL || n >= dict->n ? NULL : dcpk_value_as_str(dict->as.pairs[n].key);
+}
+
+/* The child that the longest beginning of `name` names; NULL: none. */
+static const struct dcpk_value *step(const struct dcpk_value *value, const char *name,
+                                     const char **rest)
+{
+    const struct dcpk_value *dict = members(value), *child = NULL;
+    const char *behind = name;
+    int64_t index;
+
+    for (size_t i = 0; dict != NULL && i < dict->n; i++) {
+        const struct dcpk_value *key = dict->as.pairs[i].key;
+        const char *after;
+
+        if (key->kind == DCPK_V_STR && take_part(name, key->as.str, strlen(key->as.str), &after) &&
+            (child == NULL || after > *rest)) {
+            child = dict->as.pairs[i].value;
+            *rest = after;
+        }
+    }
+    if (child != NULL)
+        return child;
+    index = dcpk_take_number(&behind);
+    if (index < 0 || (*behind != '\0' && *behind != '.'))
+        return NULL;
+    *rest = *behind == '.' ? behind + 1 : behind;
+    return dict != NULL ? dcpk_value_get_int(dict, index) : dcpk_value_at(value, (size_t)index);
+}
+
+/* From `value` along the rest of the name. */
+static void walk(const struct dcpk_value *value, const char *name, const char *rest,
+                 struct dcpk_named_state *state)
+{
+    while (value != NULL && *rest != '\0') {
+        const char *before = rest;
+
+        state->parent = value;
+        state->n_parent_bytes = before > name ? (size_t)(before - name) - 1 : 0;
+        value = step(value, before, &rest);
+    }
+    state->value = value;
+}
+
+/* ---- objects that stand for the common state ---- */
+
+static dcpk_status load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                        struct dcpk_arena *arena, const struct dcpk_value **value,
+                        struct dcpk_error *err)
+{
+    if (object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
+        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
+    return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
+}
+
+/* Dots come before all other bytes, so that what is under a name stands together behind it. */
+static int compare_objects(const void *left, const void *right)
+{
+    const struct dcpk_object *const *a = left, *const *b = right;
+    const unsigned char *x = (const unsigned char *)(*a)->key;
+    const unsigned char *y = (const unsigned char *)(*b)->key;
+
+    for (; *x != '\0' && *x == *y; x++, y++)
+        ;
+    return (*x == '.' ? 1 : *x == '\0' ? 0 : *x + 1) - (*y == '.' ? 1 : *y == '\0' ? 0 : *y + 1);
+}
+
+/* Objects whose keys go on behind a common beginning. */
+struct group {
+    const struct dcpk_object *const *objects;
+    size_t n, n_prefix; /* bytes of each key before the part at hand */
+    int depth;
+};
+
+/* How many objects from the first on share its part at hand; *n_part: its bytes. 1 and the whole
+ * rest where a key ends here or the levels are used up. */
+static size_t run_of(const struct group *g, size_t first, size_t *n_part)
+{
+    const char *part = g->objects[first]->key + g->n_prefix, *rest;
+    size_t n = 1;
+
+    *n_part = strcspn(part, ".");
+    if (part[*n_part] == '\0' || g->depth == MAX_PARTS ||
+        (first > 0 && strlen(g->objects[first - 1]->key) == g->n_prefix + *n_part &&
+         take_part(part, g->objects[first - 1]->key + g->n_prefix, *n_part, &rest))) {
+        *n_part = strlen(part);
+        return 1;
+    }
+    while (first + n < g->n &&
+           take_part(g->objects[first + n]->key + g->n_prefix, part, *n_part, &rest))
+        n++;
+    return n;
+}
+
+static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
+                          struct dcpk_arena *arena, const struct dcpk_value **value,
+                          struct dcpk_error *err);
+
+static dcpk_status gather_part(struct dcpk_checkpoint *ckpt, const struct group *g, size_t n_part,
+                               struct dcpk_arena *arena, struct dcpk_value_pair *pair,
+                               struct dcpk_error *err)
+{
+    const char *part = g->objects[0]->key + g->n_prefix;
+    const struct group inner = {g->objects, g->n, g->n_prefix + n_part + 1, g->depth + 1};
+    char *name = dcpk_arena_strndup(arena, part, n_part, err);
+
+    if (name == NULL)
+        return err->status;
+    pair->key = dcpk_value_str(arena, name, err);
+    if (pair->key == NULL)
+        return err->status;
+    if (part[n_part] == '\0')
+        return load(ckpt, g->objects[0], arena, &pair->value, err);
+    return gather(ckpt, &inner, arena, &pair->value, err);
+}
+
+/* The dict of a group: bounded in depth by MAX_PARTS. */
+static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
+                          struct dcpk_arena *arena, const struct dcpk_value **value,
+                          struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, g->n, sizeof *pairs, err);
+    size_t n_pairs = 0;
+
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < g->n;) {
+        size_t n_part;
+        const size_t n = run_of(g, i, &n_part);
+        const struct group part = {g->objects + i, n, g->n_prefix, g->depth};
+
+        if (gather_part(ckpt, &part, n_part, arena, &pairs[n_pairs++], err) != DCPK_OK)
+            return err->status;
+        i += n;
+    }
+    *value = dcpk_value_dict(arena, pairs, n_pairs, err);
+    return *value == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status sort_objects(struct dcpk_checkpoint *ckpt, const struct dcpk_object ***sorted,
+                                struct dcpk_error *err)
+{
+    *sorted = dcpk_alloc_array(ckpt->n_objects, sizeof **sorted, err);
+    if (*sorted == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        (*sorted)[i] = &ckpt->objects[i];
+    qsort(*sorted, ckpt->n_objects, sizeof **sorted, compare_objects);
+    return DCPK_OK;
+}
+
+/* The objects under `name`, "" for all, as a dict. */
+static dcpk_status find_under(struct dcpk_checkpoint *ckpt, const char *name,
+                              struct dcpk_arena *arena, struct dcpk_named_state *state,
+                              struct dcpk_error *err)
+{
+    const size_t n_name = strlen(name);
+    const struct dcpk_object **sorted;
+    struct group group = {.n_prefix = n_name == 0 ? 0 : n_name + 1};
+    dcpk_status st = sort_objects(ckpt, &sorted, err);
+
+    if (st != DCPK_OK)
+        return st;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        const char *key = sorted[i]->key;
+
+        if (n_name > 0 && (strncmp(key, name, n_name) != 0 || key[n_name] != '.'))
+            continue;
+        if (group.n++ == 0)
+            group.objects = &sorted[i];
+    }
+    if (group.n > 0)
+        st = gather(ckpt, &group, arena, &state->value, err);
+    dcpk_free(sorted);
+    return st;
+}
+
+/* The object whose key is the longest beginning of `name`, and what is in it; else what is under
+ * the name. */
+static dcpk_status find_object(struct dcpk_checkpoint *ckpt, const char *name,
+                               struct dcpk_arena *arena, struct dcpk_named_state *state,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_object *best = NULL;
+    const struct dcpk_value *value;
+    const char *rest = name, *after;
+
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (take_part(name, ckpt->objects[i].key, strlen(ckpt->objects[i].key), &after) &&
+            (best == NULL || after > rest)) {
+            best = &ckpt->objects[i];
+            rest = after;
+        }
+    if (best == NULL)
+        return find_under(ckpt, name, arena, state, err);
+    if (load(ckpt, best, arena, &value, err) != DCPK_OK)
+        return err->status;
+    walk(value, name, rest, state);
+    return DCPK_OK;
+}
+
+/* ---- what callers see ---- */
+
+dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name,
+                                  struct dcpk_arena *arena, struct dcpk_named_state *state,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_value *common = NULL;
+    const char *rest = name;
+    dcpk_status st;
+
+    memset(state, 0, sizeof *state);
+    if (*name == '\0')
+        return DCPK_OK;
+    (void)take_part(name, DCPK_COMMON_NAME, strlen(DCPK_COMMON_NAME), &rest);
+    if (ckpt->format->load_common == NULL)
+        return find_object(ckpt, rest, arena, state, err);
+    st = dcpk_checkpoint_load_common(ckpt, arena, &common, err);
+    if (st == DCPK_OK && common != NULL)
+        walk(common, name, rest, state);
+    return st;
+}
+
+static dcpk_status list_members(const struct dcpk_value *dict, struct dcpk_arena *arena,
+                                const char *const **names, struct dcpk_error *err)
+{
+    const char **list =
+        dcpk_arena_array(arena, (dict == NULL ? 0 : dict->n) + 1, sizeof *list, err);
+    size_t n = 0;
+
+    if (list == NULL)
+        return err->status;
+    for (size_t i = 0; dict != NULL && i < dict->n; i++)
+        if (dcpk_named_state_member(dict, i) != NULL)
+            list[n++] = dcpk_named_state_member(dict, i);
+    *names = list;
+    return DCPK_OK;
+}
+
+static dcpk_status list_objects(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const char *const **names, struct dcpk_error *err)
+{
+    const char **list = dcpk_arena_array(arena, ckpt->n_objects + 1, sizeof *list, err);
+    const struct dcpk_object **sorted;
+    size_t n = 0;
+
+    if (list == NULL || sort_objects(ckpt, &sorted, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        const char *key = sorted[i]->key;
+        const size_t n_part = strcspn(key, ".");
+
+        if (n > 0 && strlen(list[n - 1]) == n_part && strncmp(list[n - 1], key, n_part) == 0)
+            continue;
+        list[n] = dcpk_arena_strndup(arena, key, n_part, err);
+        if (list[n++] == NULL)
+            break;
+    }
+    dcpk_free(sorted);
+    *names = list;
+    return err->status;
+}
+
+dcpk_status dcpk_named_state_list(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const char *const **names, struct dcpk_error *err)
+{
+    const struct dcpk_value *common = NULL;
+
+    if (ckpt->format->load_common == NULL)
+        return list_objects(ckpt, arena, names, err);
+    if (dcpk_checkpoint_load_common(ckpt, arena, &common, err) != DCPK_OK)
+        return err->status;
+    return list_members(common, arena, names, err);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* portable.c - args and other values without what another Megatron may not be able to import. */
+#include "lib/model/portable.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/text.h"
+#include "lib/model/layout.h"
+
+enum tensors { NO_TENSORS, WITH_TENSORS };
+
+static bool is_portable(const struct dcpk_value *v, enum tensors tensors)
+{
+    switch (v->kind) {
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(v->as.items[i], tensors))
+                return false;
+        return true;
+    case DCPK_V_DICT:
+        for (size_t i = 0; i < v->n; i++)
+            if (!is_portable(v->as.pairs[i].key, tensors) ||
+                !is_portable(v->as.pairs[i].value, tensors))
+                return false;
+        return true;
+    case DCPK_V_GLOBAL:
+        return strcmp(v->as.global.module, "torch") == 0 &&
+               dcpk_dtype_from_name(v->as.global.name) != DCPK_DTYPE_NONE;
+    case DCPK_V_OBJECT:
+        return dcpk_value_is_object(v, "argparse", "Namespace") && dcpk_value_attrs(v) != NULL &&
+               is_portable(dcpk_value_attrs(v), tensors);
+    case DCPK_V_TENSOR:
+        return tensors == WITH_TENSORS;
+    case DCPK_V_NONE:
+    case DCPK_V_BOOL:
+    case DCPK_V_INT:
+    case DCPK_V_BIGINT:
+    case DCPK_V_FLOAT:
+    case DCPK_V_STR:
+    case DCPK_V_BYTES:
+        return true;
+    }
+    return false;
+}
+
+bool dcpk_value_is_portable(const struct dcpk_value *v)
+{
+    return is_portable(v, WITH_TENSORS);
+}
+
+static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
+{
+    const char *a = dcpk_value_as_str(key), *b = dcpk_value_as_str(other);
+
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+static bool is_set(const struct dcpk_value *key, const struct dcpk_value_pair *set, size_t n_set)
+{
+    for (size_t i = 0; i < n_set; i++)
+        if (names(key, set[i].key))
+            return true;
+    return false;
+}
+
+/* A class of Megatron's or Python's own: the attribute is a setting, which a run gets from its
+ * command line. */
+static bool is_setting(const struct dcpk_value *v)
+{
+    static const char *const modules[] = {"megatron.", "signal", "pathlib"};
+
+    for (size_t i = 0; v->kind == DCPK_V_OBJECT && i < sizeof modules / sizeof *modules; i++)
+        if (dcpk_starts_with(v->as.object->module, modules[i]))
+            return true;
+    return false;
+}
+
+/* Is the size still the source's? What a mesh lacks follows from the rest of it, but for ranks. */
+static bool is_kept(const struct dcpk_output *out, const struct dcpk_layout_size *size,
+                    const struct dcpk_value_pair *set, size_t n_set)
+{
+    const bool counts_ranks = size->at == offsetof(struct dcpk_layout, dp) ||
+                              size->at == offsetof(struct dcpk_layout, cp) ||
+                              size->at == offsetof(struct dcpk_layout, world);
+
+    for (size_t i = 0; i < n_set; i++)
+        if (strcmp(dcpk_value_as_str(set[i].key), size->name) == 0)
+            return false;
+    return out->target.mesh.tp == 0 ||
+           (counts_ranks && dcpk_layout_get(&out->target.mesh, size) == 0);
+}
+
+/* Name sizes in args that are still the source's. A run of one rank is worth no note. */
+static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *attrs,
+                             const struct dcpk_value_pair *set, size_t n_set,
+                             struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+    bool is_notable = false;
+    dcpk_status st;
+
+    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++) {
+        const struct dcpk_layout_size *size = &dcpk_layout_sizes[i];
+        int64_t n = 0;
+
+        if (!dcpk_value_as_int(dcpk_value_get(attrs, size->name), &n) || n <= 0 ||
+            (n == 1 && size->at != offsetof(struct dcpk_layout, dp)) ||
+            !is_kept(out, size, set, n_set))
+            continue;
+        is_notable = is_notable || n > 1;
+        dcpk_bytes_printf(&text, "%s%s %" PRId64, text.n_bytes > 0 ? ", " : "", size->name, n);
+    }
+    dcpk_bytes_put(&text, "", 1);
+    st = dcpk_bytes_status(&text, err);
+    if (st == DCPK_OK && is_notable)
+        dcpk_output_event(
+            out, DCPK_EVENT_NOTE, "args", "args keep %s of the source: the target's mesh is %s",
+            (const char *)text.data, out->target.mesh.tp > 0 ? "given without them" : "not given");
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
+                               const struct dcpk_value_pair *set, size_t n_set,
+                               const struct dcpk_value **portable, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    struct dcpk_value_pair *kept;
+    size_t n = 0;
+
+    if (attrs == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the source has no args: Megatron does not load a checkpoint without them");
+    kept = dcpk_arena_array(out->arena, attrs->n + n_set, sizeof *kept, err);
+    if (kept == NULL)
+        return err->status;
+    for (size_t i = 0; i < attrs->n; i++) {
+        const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
+        const char *name = dcpk_value_as_str(pair->key), *key;
+        const struct dcpk_value *v = pair->value;
+
+        if (is_set(pair->key, set, n_set))
+            continue;
+        if (name != NULL && is_portable(v, NO_TENSORS)) {
+            kept[n++] = *pair;
+            continue;
+        }
+        key = dcpk_arena_printf(out->arena, err, "args.%s", name != NULL ? name : "?");
+        if (key == NULL)
+            return err->status;
+        if (is_setting(v))
+            dcpk_output_event(out, DCPK_EVENT_OMITTED, key,
+                              "attribute of a class that another release may not have; a run takes "
+                              "it from its command line");
+        else
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, key,
+                              "attribute of class %s.%s, which another Megatron may not have",
+                              v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
+                              v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
+    }
+    for (size_t i = 0; i < n_set; i++)
+        kept[n++] = set[i];
+    if (note_kept(out, attrs, set, n_set, err) != DCPK_OK)
+        return err->status;
+    *portable = dcpk_value_namespace(out->arena, kept, n, err);
+    return *portable == NULL ? err->status : DCPK_OK;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registered.c - a table of Megatron's modules: what tensor parallelism cuts, and who registers
+ * first. */
+#include "lib/model/registered.h"
+
+#include "lib/base/text.h"
+
+enum { NONE = -1, ROWS = 0, COLUMNS = 1 };
+
+/*
+ * A module's parameters "<name>weight" and "<name>bias", or one parameter by its whole name. `te`
+ * and `local` are places in the order of registration: a module's own parameters, then its children
+ * as __init__ assigns them
+ * (MC/transformer/{transformer_layer,attention,multi_latent_attention,mlp}.py,
+ * moe/{moe_layer,shared_experts}.py, the same at 0.15.3, 0.19.0 and main;
+ * MC/ssm/{mamba_layer,mamba_mixer,gated_delta_net}.py). Transformer Engine's fused linears register
+ * the norm in front of their weight. Rows of parts (parts.h) are cut part by part.
+ */
+static const struct module {
+    const char *name;
+    int weight_axis, bias_axis;
+    int te, local;
+    bool te_keeps_whole; /* TELinear(parallel_mode="duplicated") */
+} layer_modules[] = {
+    {"input_layernorm.", NONE, NONE, 0, 0, false},
+    {"self_attention.core_attention.softmax_offset", ROWS, NONE, 1, 1, false},
+    {"self_attention.linear_proj.", COLUMNS, NONE, 2, 2, false},
+    {"self_attention.linear_qkv.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.linear_qkv.", ROWS, ROWS, 4, 4, false},
+    {"self_attention.linear_q_proj.", ROWS, ROWS, 5, 5, false},
+    {"self_attention.linear_q_down_proj.", ROWS, ROWS, 6, 6, true},
+    {"self_attention.linear_q_up_proj.layer_norm_", NONE, NONE, 7, 13, false},
+    {"self_attention.linear_q_up_proj.", ROWS, ROWS, 8, 8, false},
+    {"self_attention.linear_kv_down_proj.", ROWS, ROWS, 9, 9, true},
+    {"self_attention.linear_kv_up_proj.layer_norm_", NONE, NONE, 10, 15, false},
+    {"self_attention.linear_kv_up_proj.", ROWS, ROWS, 11, 11, false},
+    {"self_attention.q_layernorm.", NONE, NONE, 13, 13, false},
+    {"self_attention.k_layernorm.", NONE, NONE, 14, 14, false},
+    {"self_attention.kv_layernorm.", NONE, NONE, 15, 15, false},
+    {"self_attention.dt_bias", ROWS, NONE, 1, 1, false},
+    {"self_attention.A_log", ROWS, NONE, 2, 2, false},
+    {"self_attention.in_proj.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.in_proj.", ROWS, ROWS, 4, 4, false},
+    {"self_attention.conv1d.", ROWS, ROWS, 5, 5, false},
+    {"self_attention.out_norm.", NONE, NONE, 6, 6, false},
+    {"self_attention.out_proj.", COLUMNS, NONE, 7, 7, false},
+    /* One linear layer instead of the attention (MC/models/gpt/heterogeneous). */
+    {"self_attention.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.", ROWS, ROWS, 4, 4, false},
+    {"mixer.conv1d_", ROWS, ROWS, 0, 0, false},
+    {"mixer.conv1d.", ROWS, ROWS, 0, 0, false},
+    {"mixer.dt_bias", ROWS, NONE, 1, 1, false},
+    {"mixer.A_log", ROWS, NONE, 2, 2, false},
+    {"mixer.D", ROWS, NONE, 3, 3, false},
+    {"mixer.in_proj.layer_norm_", NONE, NONE, 4, 9, false},
+    {"mixer.in_proj.", ROWS, ROWS, 5, 4, false},
+    {"mixer.norm.", ROWS, NONE, 7, 7, false},
+    {"mixer.out_proj.", COLUMNS, NONE, 8, 8, false},
+    {"norm.", NONE, NONE, 9, 9, false},
+    {"pre_mlp_layernorm.", NONE, NONE, 20, 20, false},
+    {"mlp.router.", NONE, NONE, 21, 21, false},
+    {"mlp.experts.linear_fc1.", ROWS, ROWS, 22, 22, false},
+    {"mlp.experts.linear_fc2.", COLUMNS, NONE, 22, 22, false},
+    {"mlp.shared_experts.gate_weight", NONE, NONE, 23, 23, false},
+    {"mlp.shared_experts.linear_fc1.", ROWS, ROWS, 24, 24, false},
+    {"mlp.shared_experts.linear_fc2.", COLUMNS, NONE, 25, 25, false},
+    {"mlp.linear_fc1.layer_norm_", NONE, NONE, 26, 20, false},
+    {"mlp.linear_fc1.", ROWS, ROWS, 27, 27, false},
+    {"mlp.linear_fc2.", COLUMNS, NONE, 28, 28, false},
+    {"mlp.layer_norm_", NONE, NONE, 26, 20, false}, /* one linear layer instead of the MLP */
+    {"mlp.", ROWS, ROWS, 27, 27, false},
+};
+
+#define CONV_MODULE 6 /* where it stands as a module */
+
+/* Around the inner layer of multi-token prediction (MC/transformer/multi_token_prediction.py). */
+#define MTP_INNER 3
+static const struct module mtp_modules[] = {
+    {"enorm.", NONE, NONE, 0, 0, false},
+    {"hnorm.", NONE, NONE, 1, 1, false},
+    {"eh_proj.", ROWS, ROWS, 2, 2, false},
+    {"final_layernorm.", NONE, NONE, 4, 4, false},
+};
+
+/*
+ * Outside layers (MC/models/gpt/gpt_model.py, hybrid/hybrid_model.py); the decoder registers its
+ * final norm behind its layers.
+ */
+static const struct outer {
+    enum dcpk_section section;
+    struct module module;
+} outer_modules[] = {
+    {DCPK_EMBEDDING, {"embedding.word_embeddings.", ROWS, NONE, 0, 0, false}},
+    {DCPK_EMBEDDING, {"embedding.position_embeddings.", NONE, NONE, 1, 1, false}},
+    {DCPK_EMBEDDING, {"embedding.tokentype_embeddings.", NONE, NONE, 2, 2, false}},
+    {DCPK_FINAL_NORM, {"decoder.final_layernorm.", NONE, NONE, 0, 0, false}},
+    {DCPK_FINAL_NORM, {"decoder.final_norm.", NONE, NONE, 0, 0, false}},
+    {DCPK_OUTPUT_LAYER, {"output_layer.", ROWS, ROWS, 0, 0, false}},
+};
+#define N_OF(table) (sizeof(table) / sizeof(table)[0])
+
+/* Persistent buffers of a layer: kept whole by every rank, in no flat buffer
+ * (MC/transformer/moe/router.py). */
+static const char *const buffers[] = {"mlp.router.expert_bias",
+                                      "mlp.router.local_tokens_per_expert"};
+
+/* "weight", "bias", or nothing behind a parameter that is no module's; *leaf then points behind it.
+ */
+static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
+{
+    *is_bias = dcpk_starts_with(*leaf, "bias");
+    if (*is_bias || dcpk_starts_with(*leaf, "weight"))
+        *leaf += *is_bias ? strlen("bias") : strlen("weight");
+    else if (**leaf != '\0' || dcpk_ends_with(m->name, ".") || dcpk_ends_with(m->name, "_"))
+        return false;
+    return true;
+}
+
+/*
+ * Sequential experts register expert by expert, grouped ones all of fc1 first: order[3] and [4] say
+ * which. The bias stands behind its weight, in grouped linears too
+ * (transformer_engine/pytorch/module/grouped_linear.py).
+ */
+static bool match_module(const struct module *m, const char *leaf, unsigned spec,
+                         struct dcpk_registered *reg)
+{
+    const bool is_te = (spec & DCPK_SPEC_TE) != 0, is_grouped = (spec & DCPK_SPEC_GROUPED) != 0;
+    const bool is_expert = dcpk_starts_with(m->name, "mlp.experts.");
+    const int64_t is_fc2 = m->weight_axis == COLUMNS;
+    bool is_bias;
+
+    if (!take_leaf(m, &leaf, &is_bias))
+        return false;
+    reg->order[0] = is_te ? m->te : m->local;
+    if ((spec & DCPK_SPEC_CONV_MODULE) != 0 && dcpk_starts_with(m->name, "mixer.conv1d"))
+        reg->order[0] = CONV_MODULE;
+    reg->order[5] = is_bias;
+    reg->tp_axis = is_bias ? m->bias_axis : m->te_keeps_whole && is_te ? NONE : m->weight_axis;
+    if (is_expert) {
+        reg->expert = dcpk_take_number(&leaf);
+        reg->order[3] = is_grouped ? is_fc2 : reg->expert;
+        reg->order[4] = is_grouped ? reg->expert : is_fc2;
+    }
+    return *leaf == '\0' && (!is_expert || reg->expert >= 0);
+}
+
+static bool match_table(const struct module *table, size_t n, const char *name, unsigned spec,
+                        struct dcpk_registered *reg)
+{
+    for (size_t i = 0; i < n; i++)
+        if (dcpk_starts_with(name, table[i].name))
+            return match_module(&table[i], name + strlen(table[i].name), spec, reg);
+    return false;
+}
+
+static bool match_layer(const char *rest, unsigned spec, struct dcpk_registered *reg)
+{
+    for (size_t i = 0; i < N_OF(buffers); i++)
+        if (strcmp(rest, buffers[i]) == 0) {
+            reg->tp_axis = NONE;
+            reg->is_buffer = true;
+            return true;
+        }
+    return match_table(layer_modules, N_OF(layer_modules), rest, spec, reg);
+}
+
+/* "<section><n>.": the number, and the name behind it. */
+static bool in_section(const char *name, const char *section, int64_t *layer, const char **rest)
+{
+    if (!dcpk_starts_with(name, section))
+        return false;
+    *rest = name + strlen(section);
+    *layer = dcpk_take_number(rest);
+    return *layer >= 0 && *(*rest)++ == '.';
+}
+
+/* The inner layer: a transformer layer, or a hybrid's stack of layers. */
+static bool match_mtp_layer(const char *rest, unsigned spec, struct dcpk_registered *reg)
+{
+    static const char inner[] = "transformer_layer.", stack[] = "mtp_model_layer.";
+    int64_t layer = 0;
+
+    if (dcpk_starts_with(rest, inner))
+        rest += strlen(inner);
+    else if (!dcpk_starts_with(rest, stack))
+        return match_table(mtp_modules, N_OF(mtp_modules), rest, spec, reg);
+    else if (!in_section(rest + strlen(stack), "layers.", &layer, &rest))
+        return false;
+    if (!match_layer(rest, spec, reg))
+        return false;
+    reg->order[2] = reg->order[0];
+    reg->order[1] = layer;
+    reg->order[0] = MTP_INNER;
+    return true;
+}
+
+static bool match_outer(const char *name, unsigned spec, struct dcpk_registered *reg)
+{
+    for (size_t i = 0; i < N_OF(outer_modules); i++) {
+        const struct module *m = &outer_modules[i].module;
+
+        if (!dcpk_starts_with(name, m->name))
+            continue;
+        reg->section = outer_modules[i].section;
+        return match_module(m, name + strlen(m->name), spec, reg);
+    }
+    return false;
+}
+
+static bool find(const char *name, unsigned spec, struct dcpk_registered *reg)
+{
+    const char *rest;
+
+    if (in_section(name, "decoder.layers.", &reg->layer, &rest)) {
+        reg->section = DCPK_DECODER_LAYERS;
+        return match_layer(rest, spec, reg);
+    }
+    if (in_section(name, "mtp.layers.", &reg->layer, &rest)) {
+        reg->section = DCPK_MTP_LAYERS;
+        return match_mtp_layer(rest, spec, reg);
+    }
+    reg->layer = 0;
+    return match_outer(name, spec, reg);
+}
+
+bool dcpk_registered_find(const char *name, unsigned spec, struct dcpk_registered *reg)
+{
+    *reg = (struct dcpk_registered){.expert = -1};
+    if (find(name, spec, reg))
+        return true;
+    *reg = (struct dcpk_registered){
+        .section = DCPK_NO_SECTION, .tp_axis = DCPK_TP_UNKNOWN, .expert = -1};
+    return false;
+}
+
+int dcpk_registered_compare(const struct dcpk_registered *a, const struct dcpk_registered *b)
+{
+    if (a->section != b->section)
+        return a->section < b->section ? -1 : 1;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
+    for (size_t i = 0; i < N_OF(a->order); i++)
+        if (a->order[i] != b->order[i])
+            return a->order[i] < b->order[i] ? -1 : 1;
+    return 0;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* strided.c - copies between row-major buffers, in as few axes as they need. */
+#include "lib/tensor/strided.h"
+
+#include <assert.h>
+
+void dcpk_row_major_strides(size_t elem_bytes, const int64_t *extent, int rank,
+                            int64_t *stride_bytes)
+{
+    int64_t bytes = (int64_t)elem_bytes;
+
+    for (int a = rank - 1; a >= 0; a--) {
+        stride_bytes[a] = bytes;
+        bytes *= extent[a] > 0 ? extent[a] : 1;
+    }
+}
+
+/* The next axis at or after `a` that is not of length 1. */
+static int skip_ones(const struct dcpk_box *box, int a)
+{
+    while (a < box->rank && box->extent[a] == 1)
+        a++;
+    return a;
+}
+
+void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_t *src_stride_bytes,
+                    const struct dcpk_box *to, const int64_t *dst_stride_bytes,
+                    struct dcpk_copy *copy)
+{
+    int s = skip_ones(from, 0), d = skip_ones(to, 0);
+
+    copy->rank = 0;
+    copy->elem_bytes = elem_bytes;
+    while (s < from->rank && d < to->rank) {
+        assert(from->extent[s] == to->extent[d]);
+        copy->extent[copy->rank] = from->extent[s];
+        copy->src_stride_bytes[copy->rank] = src_stride_bytes[s];
+        copy->dst_stride_bytes[copy->rank++] = dst_stride_bytes[d];
+        s = skip_ones(from, s + 1);
+        d = skip_ones(to, d + 1);
+    }
+    assert(s == from->rank && d == to->rank);
+}
+
+/* Is `outer` the stride of whole runs of `extent` steps of `inner`? */
+static bool is_behind(int64_t outer, int64_t inner, int64_t extent)
+{
+    int64_t run;
+
+    return !__builtin_mul_overflow(inner, extent, &run) && run == outer;
+}
+
+/* Put axis `a` behind those kept so far, or into the last of them. */
+static void keep_axis(struct dcpk_copy *copy, int *n_kept, int a)
+{
+    const int64_t extent = copy->extent[a];
+    const int64_t src = copy->src_stride_bytes[a], dst = copy->dst_stride_bytes[a];
+    const int last = *n_kept - 1;
+
+    if (last >= 0 && is_behind(copy->src_stride_bytes[last], src, extent) &&
+        is_behind(copy->dst_stride_bytes[last], dst, extent)) {
+        copy->extent[last] *= extent;
+        copy->src_stride_bytes[last] = src;
+        copy->dst_stride_bytes[last] = dst;
+        return;
+    }
+    copy->extent[*n_kept] = extent;
+    copy->src_stride_bytes[*n_kept] = src;
+    copy->dst_stride_bytes[*n_kept] = dst;
+    ++*n_kept;
+}
+
+void dcpk_copy_simplify(struct dcpk_copy *copy)
+{
+    const int64_t elem_bytes = (int64_t)copy->elem_bytes;
+    int n_kept = 0;
+
+    for (int a = 0; a < copy->rank; a++) {
+        if (copy->extent[a] == 0) { /* nothing to copy: one empty run */
+            copy->rank = 1;
+            copy->extent[0] = 0;
+            copy->src_stride_bytes[0] = copy->dst_stride_bytes[0] = elem_bytes;
+            return;
+        }
+    }
+    for (int a = 0; a < copy->rank; a++)
+        if (copy->extent[a] != 1)
+            keep_axis(copy, &n_kept, a);
+    copy->rank = n_kept;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* journal_subject.c - numbers for what decides the bytes of an output: its plan and its input. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/digest.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/write/journal.h"
+
+/* A running hash of numbers and texts. */
+struct summing {
+    struct dcpk_hasher *hasher;
+};
+
+static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
+{
+    dcpk_hasher_update(s->hasher, data, n_bytes);
+}
+
+static void put_number(struct summing *s, uint64_t v)
+{
+    put_bytes(s, &v, sizeof v); /* never leaves this kind of machine's byte order */
+}
+
+static void put_text(struct summing *s, const char *text)
+{
+    put_bytes(s, text, strlen(text) + 1);
+}
+
+static void put_span(struct summing *s, const int64_t *span, int n)
+{
+    put_bytes(s, span, (size_t)n * sizeof *span);
+}
+
+static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
+{
+    uint64_t n = dcpk_dtype_bytes(t->dtype);
+
+    for (int axis = 0; axis < t->rank; axis++)
+        n *= (uint64_t)t->shape[axis];
+    return n;
+}
+
+static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
+{
+    put_number(s, t->n_keys);
+    for (size_t i = 0; i < t->n_keys; i++)
+        put_text(s, t->keys[i]);
+    put_number(s, (uint64_t)t->dtype);
+    put_number(s, (uint64_t)t->rank);
+    put_span(s, t->shape, t->rank);
+    put_number(s, t->literal != NULL);
+    if (t->literal != NULL)
+        put_bytes(s, t->literal, (size_t)literal_bytes(t));
+    put_number(s, t->n_pieces);
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const struct dcpk_piece *piece = &t->pieces[i];
+
+        put_number(s, piece->src);
+        put_number(s, piece->src_rank);
+        put_span(s, piece->span, 2 * (piece->src_rank + piece->dst_rank));
+    }
+}
+
+static void put_chunk(struct summing *s, const struct dcpk_output *out,
+                      const struct dcpk_out_chunk *chunk)
+{
+    put_number(s, chunk->tensor);
+    put_number(s, chunk->file);
+    put_span(s, chunk->span, 2 * out->tensors[chunk->tensor].rank);
+    put_number(s, chunk->offset_bytes);
+    put_number(s, chunk->data_bytes);
+    put_number(s, chunk->lead_bytes);
+    put_number(s, chunk->tail_bytes);
+}
+
+static void put_plan(struct summing *s, const struct dcpk_output *out)
+{
+    put_text(s, out->format->name);
+    put_number(s, out->n_tensors);
+    for (size_t i = 0; i < out->n_tensors; i++)
+        put_tensor(s, &out->tensors[i]);
+    put_number(s, out->n_chunks);
+    for (size_t i = 0; i < out->n_chunks; i++)
+        put_chunk(s, out, &out->chunks[i]);
+    put_number(s, out->n_payloads);
+    for (size_t i = 0; i < out->n_payloads; i++) {
+        put_number(s, out->payloads[i].file);
+        put_number(s, out->payloads[i].offset_bytes);
+        put_number(s, out->payloads[i].n_bytes);
+    }
+    put_number(s, out->n_kept); /* so that no name is left of a run that kept others */
+    for (size_t i = 0; i < out->n_kept; i++)
+        put_text(s, out->kept[i].name);
+    put_number(s, out->n_files);
+    for (size_t i = 0; i < out->n_files; i++) {
+        put_text(s, out->files[i].name);
+        put_number(s, out->files[i].n_bytes);
+    }
+}
+
+/*
+ * What the input is seen by: of every file its name, length and time of change; of some also both
+ * ends of what is in them, so that a copy of another checkpoint's file that kept its time shows
+ * (common.pt and the like are read whole by that, and the last checksum of a file of items); and
+ * where every chunk and object lies. Not by the inode or its own time, which links, changes of
+ * owner and mounts change without touching a byte: a run would be refused that could go on.
+ */
+#define MOST_READ_FILES 1000 /* about as many: a checkpoint of zarr has a hundred thousand */
+#define END_BYTES       ((size_t)64 << 10)
+
+static uint64_t first_word(const struct dcpk_hash *hash)
+{
+    uint64_t word;
+
+    memcpy(&word, hash->digest, sizeof word);
+    return word;
+}
+
+/* Add a hash, so that the order of the files does not matter. */
+static void mix(struct dcpk_hash *sum, const struct dcpk_hash *hash)
+{
+    for (size_t i = 0; i < sizeof hash->digest; i++)
+        sum->digest[i] ^= hash->digest[i];
+}
+
+static void hash_file(struct summing *s, const char *name, uint64_t n_bytes, uint64_t stamp,
+                      struct dcpk_hash *hash)
+{
+    dcpk_hasher_reset(s->hasher);
+    put_text(s, name);
+    put_number(s, n_bytes);
+    put_number(s, stamp);
+    dcpk_hasher_digest(s->hasher, hash);
+}
+
+/* Both ends of a file, END_BYTES of each, by way of `buffer`. `hash` begins it, and is set. */
+static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, uint8_t *buffer,
+                             struct dcpk_hash *hash, struct dcpk_error *err)
+{
+    const uint64_t n_bytes = dcpk_source_bytes(source);
+    const size_t n = n_bytes < END_BYTES ? (size_t)n_bytes : END_BYTES;
+
+    dcpk_hasher_reset(s->hasher);
+    put_bytes(s, hash->digest, sizeof hash->digest);
+    for (int end = 0; end < 2 && n > 0; end++) {
+        if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, buffer, n, err) != DCPK_OK)
+            return err->status;
+        put_bytes(s, buffer, n);
+    }
+    dcpk_hasher_digest(s->hasher, hash);
+    return DCPK_OK;
+}
+
+static void put_place(struct summing *s, const struct dcpk_place *place)
+{
+    put_number(s, place->file);
+    put_number(s, place->offset_bytes);
+    put_number(s, place->n_bytes);
+}
+
+static void hash_places(struct summing *s, const struct dcpk_checkpoint *ckpt,
+                        struct dcpk_hash *hash)
+{
+    dcpk_hasher_reset(s->hasher);
+    for (size_t i = 0; i < ckpt->n_chunks; i++)
+        put_place(s, &ckpt->chunks[i].place);
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        put_place(s, &ckpt->objects[i].place);
+    dcpk_hasher_digest(s->hasher, hash);
+}
+
+/* One of n_files files of the store. */
+static dcpk_status describe_file(struct summing *s, struct dcpk_store *store, const char *name,
+                                 size_t n_files, uint8_t *buffer, struct dcpk_hash *sum,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    struct dcpk_hash hash;
+    uint64_t stamp;
+
+    if (dcpk_store_find(store, name, &source, err) != DCPK_OK ||
+        dcpk_source_stamp(source, &stamp, err) != DCPK_OK)
+        return err->status;
+    hash_file(s, name, dcpk_source_bytes(source), stamp, &hash);
+    if (first_word(&hash) % n_files < MOST_READ_FILES &&
+        hash_ends(s, source, buffer, &hash, err) != DCPK_OK)
+        return err->status;
+    mix(sum, &hash);
+    return DCPK_OK;
+}
+
+static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoint *ckpt,
+                                  const char *in, struct dcpk_hash *sum, struct dcpk_error *err)
+{
+    const struct dcpk_source *source = NULL;
+    uint8_t *buffer = dcpk_alloc(END_BYTES, err);
+    dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
+    struct dcpk_hash hash;
+    struct stat info;
+    char archive[DCPK_RUN_PATH_BYTES];
+    size_t n_files = 0;
+
+    memset(sum, 0, sizeof *sum);
+    (void)dcpk_run_split(in, archive);
+    if (stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
+        hash_file(s, "", (uint64_t)info.st_size,
+                  (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec,
+                  &hash);
+        mix(sum, &hash);
+    }
+    hash_places(s, ckpt, &hash);
+    mix(sum, &hash);
+    while ((source = dcpk_store_next(ckpt->store, source)) != NULL)
+        n_files++;
+    while (st == DCPK_OK && (source = dcpk_store_next(ckpt->store, source)) != NULL)
+        st = describe_file(s, ckpt->store, dcpk_source_name(source), n_files, buffer, sum, err);
+    dcpk_free(buffer);
+    return st;
+}
+
+dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
+                                  struct dcpk_journal_subject *subject, struct dcpk_error *err)
+{
+    struct summing s = {0};
+    dcpk_status st = dcpk_hasher_new(&s.hasher, err);
+
+    if (st != DCPK_OK)
+        return st;
+    subject->n_units = units->n;
+    st = describe_input(&s, units->out->source, in, &subject->input, err);
+    dcpk_hasher_reset(s.hasher);
+    put_number(&s, units->limit_bytes);
+    put_plan(&s, units->out);
+    dcpk_hasher_digest(s.hasher, &subject->plan);
+    dcpk_hasher_free(s.hasher);
+    return st;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writing.c - writes a planned output: payloads, then units of tensor data in the order of the
+ * files, then the format's finish. */
+#include <assert.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/digest.h"
+#include "lib/exec/pool.h"
+#include "lib/write/write_priv.h"
+
+void dcpk_writing_free(struct dcpk_writing *w)
+{
+    if (w == NULL)
+        return;
+    for (size_t f = 0; w->files != NULL && f < w->out->n_files; f++)
+        dcpk_sink_abandon(w->files[f].sink);
+    for (size_t t = 0; w->trees != NULL && t < w->out->n_tensors; t++) {
+        if (w->trees[t] != NULL)
+            dcpk_box_tree_release(w->trees[t]);
+        dcpk_free(w->trees[t]);
+    }
+    dcpk_free(w->trees);
+    dcpk_free(w->files);
+    dcpk_free(w->states);
+    dcpk_free(w->entries);
+    dcpk_free(w->keeping.records);
+    dcpk_journal_release(&w->keeping.journal);
+    dcpk_units_release(&w->units);
+    dcpk_workers_free(w->exec, w->workers);
+    pthread_mutex_destroy(&w->mutex);
+    if (!w->meter_ended)
+        (void)dcpk_meter_end(&w->meter, w->exec, w->workers, NULL, DCPK_ECANCELLED);
+    dcpk_free(w);
+}
+
+static uint64_t total_bytes(const struct dcpk_output *out)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < out->n_chunks; i++)
+        n += out->chunks[i].data_bytes;
+    for (size_t i = 0; i < out->n_payloads; i++)
+        n += out->payloads[i].n_bytes;
+    return n;
+}
+
+static dcpk_status allocate(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    w->workers = dcpk_workers_new(w->exec, err);
+    if (w->workers == NULL)
+        return err->status;
+    w->files = dcpk_alloc_array(w->out->n_files, sizeof *w->files, err);
+    if (w->files == NULL)
+        return err->status;
+    w->states = dcpk_alloc_array(w->units.n, sizeof *w->states, err);
+    if (w->states == NULL)
+        return err->status;
+    for (size_t i = 0; i < w->out->n_chunks; i++)
+        w->files[w->out->chunks[i].file].has_chunks = true;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
+                             struct dcpk_folder *folder, struct dcpk_writing **writing,
+                             struct dcpk_error *err)
+{
+    struct dcpk_writing *w = dcpk_alloc(sizeof *w, err);
+    dcpk_status st;
+
+    if (w == NULL)
+        return err->status;
+    w->exec = exec;
+    w->out = out;
+    w->folder = folder;
+    w->is_ahead = out->format->writer->write_ahead == NULL;
+    pthread_mutex_init(&w->mutex, NULL);
+    dcpk_meter_begin(&w->meter, exec, total_bytes(out));
+    st = dcpk_units_cut(out, exec->unit_bytes, &w->units, err);
+    if (st == DCPK_OK)
+        st = allocate(w, err);
+    if (st == DCPK_OK)
+        st = dcpk_write_make_trees(w, err);
+    for (size_t f = 0; f < out->n_files && st == DCPK_OK; f++)
+        st = dcpk_folder_reserve(folder, out->files[f].name, out->files[f].n_bytes, err);
+    if (st == DCPK_OK)
+        *writing = w;
+    else
+        dcpk_writing_free(w);
+    return st;
+}
+
+const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w)
+{
+    return &w->units;
+}
+
+void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true, .is_on_disk = true};
+    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by whoever did it */
+    dcpk_write_note_done(w, unit);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+/* On rank 0, once. */
+static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    if (w->is_ahead || dcpk_ranks_self(w->exec->ranks) != 0)
+        return DCPK_OK;
+    w->is_ahead = true;
+    return w->out->format->writer->write_ahead(w->out, w->folder, err);
+}
+
+/* What is written ahead is the first task, beside which other threads begin with the units. */
+static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcpk_error *err)
+{
+    return task == 0 ? write_ahead(writing, err) : dcpk_write_task(writing, worker, task - 1, err);
+}
+
+dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
+                             struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_write_prepare(w, first, last, err);
+
+    return st == DCPK_OK ? dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err) : st;
+}
+
+/* The checksum of a chunk whose parts are the units from `first` on; *last: behind them. */
+static uint32_t join_parts(const struct dcpk_writing *w, size_t first, size_t *last)
+{
+    const uint32_t chunk = w->units.units[first].first;
+    uint32_t crc32 = 0;
+    size_t i;
+
+    for (i = first; i < w->units.n && w->units.units[i].first == chunk; i++) {
+        assert(w->states[i].is_done);
+        crc32 = dcpk_crc32_combine(crc32, w->states[i].crc32, dcpk_unit_bytes(&w->units, i));
+    }
+    *last = i;
+    return crc32;
+}
+
+/* Frames of the chunks in parts, which no unit writes. */
+static dcpk_status write_frames(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0, next; i < w->units.n && st == DCPK_OK; i = next) {
+        const struct dcpk_unit *unit = &w->units.units[i];
+        const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, unit->first);
+        struct dcpk_sink *sink;
+        uint32_t crc32;
+
+        next = i + 1;
+        assert(w->states[i].is_done);
+        if (unit->n_chunks > 0)
+            continue;
+        crc32 = join_parts(w, i, &next);
+        st = dcpk_write_open(w, chunk->file, &sink, err);
+        if (st == DCPK_OK)
+            st = dcpk_write_frame(w, &w->workers[0], chunk, crc32, sink, err);
+        if (st != DCPK_OK)
+            dcpk_context(err, "writing '%s'", w->out->tensors[chunk->tensor].keys[0]);
+    }
+    return st;
+}
+
+/* Sync the files that only payloads and frames went into, make those that nothing went into, and
+ * take those that other ranks have made. */
+static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    for (uint32_t f = 0; f < w->out->n_files; f++) {
+        const struct dcpk_out_file *out = &w->out->files[f];
+        struct dcpk_sink *sink;
+        bool taken;
+
+        if ((!w->files[f].was_opened && dcpk_write_open(w, f, &sink, err) != DCPK_OK) ||
+            dcpk_write_close(w, f, err) != DCPK_OK ||
+            dcpk_folder_take(w->folder, out->name, out->n_bytes, &taken, err) != DCPK_OK)
+            return err->status;
+        if (!taken)
+            return dcpk_fail(err, DCPK_EIO,
+                             "'%s' is not what another rank has written: something else stands "
+                             "there",
+                             out->name);
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status write_beside(struct dcpk_writing *w, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < w->out->n_beside; i++) {
+        const struct dcpk_beside_file *file = &w->out->beside[i];
+
+        if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK) {
+            dcpk_context(err, "writing '%s'", file->name);
+            return err->status;
+        }
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *stats,
+                                struct dcpk_error *err)
+{
+    dcpk_status st = write_frames(w, err);
+
+    if (st == DCPK_OK)
+        st = close_files(w, err);
+    if (st == DCPK_OK)
+        st = write_ahead(w, err);
+    if (st == DCPK_OK)
+        st = w->out->format->writer->finish(w->out, w->folder, err);
+    if (st == DCPK_OK)
+        st = write_beside(w, err);
+    w->meter_ended = true;
+    st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
+    if (st == DCPK_OK && stats != NULL) {
+        stats->read_bytes += w->elsewhere.read_bytes;
+        stats->written_bytes += w->elsewhere.written_bytes;
+    }
+    return st;
+}
