@@ -395,11 +395,7 @@ static dcpk_status dcp_open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_erro
     return dcpk_dcp_open(ckpt, ckpt->state, err);
 }
 
-/*
- * The class MCoreMetadata is not kept: only core 0.15 can import it. Nor is its mcore_data then
- * where no tensor is flattened: with the plain class it is the mark of releases before 0.15.
- * Megatron does not look at planner_data.
- */
+/* Megatron does not look at planner_data. */
 static void dcp_inherit(struct dcpk_output *out)
 {
     const struct dcpk_dcp_info *info = out->source->state;
@@ -408,8 +404,7 @@ static void dcp_inherit(struct dcpk_output *out)
         dcpk_checkpoint_note(out->source,
                              "planner_data is written flat: what rebuilds nested dicts from it "
                              "(dcp_to_torch_save) gives the keys as they are");
-    out->omits_planner_data = !info->has_planner_data;
-    out->has_mcore_data = info->has_mcore_data && !info->is_mcore_class;
+    out->form = info;
 }
 
 const struct dcpk_mark dcpk_dcp_marks[] = {

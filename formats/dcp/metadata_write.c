@@ -520,9 +520,15 @@ static void mcore_data(struct writing *m)
     end_batch(m, &b);
 }
 
+/*
+ * The class MCoreMetadata is never written: only core 0.15 can import it. Nor is its mcore_data
+ * then where no tensor is flattened: with the plain class it is the mark of releases before 0.15.
+ */
 static bool needs_mcore_data(const struct dcpk_output *out)
 {
-    if (out->has_mcore_data)
+    const struct dcpk_dcp_info *form = out->form;
+
+    if (form != NULL && form->has_mcore_data && !form->is_mcore_class)
         return true;
     for (size_t i = 0; i < out->n_tensors; i++)
         if (out->tensors[i].model_shape != NULL)
@@ -532,6 +538,8 @@ static bool needs_mcore_data(const struct dcpk_output *out)
 
 static void root(struct writing *m)
 {
+    const struct dcpk_dcp_info *form = m->out->form;
+
     dcpk_pickle_put_global(m->w, METADATA_MODULE, "Metadata");
     op(m, DCPK_OP_EMPTY_TUPLE);
     op(m, DCPK_OP_NEWOBJ);
@@ -539,10 +547,10 @@ static void root(struct writing *m)
     text(m, "state_dict_metadata");
     entries(m);
     text(m, "planner_data");
-    if (m->out->omits_planner_data)
-        op(m, DCPK_OP_NONE);
-    else
+    if (form == NULL || form->has_planner_data)
         planner_data(m);
+    else
+        op(m, DCPK_OP_NONE);
     text(m, "storage_data");
     storage_data(m);
     text(m, "storage_meta");

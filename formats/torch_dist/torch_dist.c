@@ -233,12 +233,14 @@ static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *c
 static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
+    static const struct dcpk_dcp_info form = {
+        .has_planner_data = false}; /* as Megatron writes it from 0.11 on (FORMAT.md 2) */
     const struct dcpk_value *common;
 
     if (dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err))
         return err->status;
     out->common = common;
-    out->omits_planner_data = true; /* as Megatron writes it from 0.11 on (FORMAT.md 2) */
+    out->form = &form;
     if (wants_item(out) && put_common_item(out, common, err) != DCPK_OK)
         return err->status;
     return put_files(out, common, err);

@@ -133,8 +133,7 @@ struct dcpk_output {
     const struct dcpk_value *common; /* the common state that is kept in a file or an item of its
                                         own, set by from_model; NULL: there is none */
     int pickle_protocol;             /* of object payloads: 2 by default */
-    bool omits_planner_data;         /* DCP: .metadata without the path of every key (torch_dist) */
-    bool has_mcore_data; /* DCP: .metadata with mcore_data also where no tensor is flattened */
+    const void *form; /* what the writer of the format knows by itself; NULL: its usual form */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 

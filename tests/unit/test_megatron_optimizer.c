@@ -5,8 +5,8 @@
 
 enum { MAX_KEYS = 2 };
 
-/* Names of layouts and of keys: torch_dist.md section 5, and what core 0.8 to 0.19 wrote into
- * sample-data. */
+/* Names of layouts and of keys: formats/torch_dist/FORMAT.md 5, and what core 0.8 to 0.19 wrote
+ * into sample-data. */
 static const struct {
     const char *label;
     const char *tensors[MAX_KEYS], *objects[MAX_KEYS];
