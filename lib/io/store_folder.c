@@ -20,6 +20,12 @@ static dcpk_status look_file(const struct dcpk_store *store, const char *name,
     return st;
 }
 
+/* The last time of change in nanoseconds. */
+static uint64_t stamp_of(const struct stat *info)
+{
+    return (uint64_t)info->st_mtim.tv_sec * 1000000000 + (uint64_t)info->st_mtim.tv_nsec;
+}
+
 static dcpk_status stamp_file(const struct dcpk_source *source, uint64_t *stamp,
                               struct dcpk_error *err)
 {
@@ -27,7 +33,7 @@ static dcpk_status stamp_file(const struct dcpk_source *source, uint64_t *stamp,
 
     if (fstatat(source->store->fd, source->name, &info, 0) != 0)
         return dcpk_fail_errno(err, errno, "'%.200s' in '%s'", source->name, source->store->path);
-    *stamp = (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec;
+    *stamp = stamp_of(&info);
     return DCPK_OK;
 }
 
@@ -50,6 +56,27 @@ static bool evict_one(struct dcpk_store *store)
 }
 
 /*
+ * Many files take turns at being open. One that was written to, or gave its name to another, since
+ * it was looked at is not the input any more. (Not its inode: some network file systems change it.)
+ */
+static dcpk_status check_same(struct dcpk_source *source, int fd, struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) != 0)
+        return dcpk_fail_errno(err, errno, "looking at '%s' in '%s'", source->name,
+                               source->store->path);
+    if ((uint64_t)info.st_size != source->n_bytes ||
+        (source->stamp != 0 && source->stamp != stamp_of(&info)))
+        return dcpk_fail(err, DCPK_EIO,
+                         "'%s' in '%s' has changed since it was first looked at: something writes "
+                         "to it",
+                         source->name, source->store->path);
+    source->stamp = stamp_of(&info);
+    return DCPK_OK;
+}
+
+/*
  * Open the source's file unless it is open. The limit of the process may be lower than ours
  * (EMFILE): then, too, an idle descriptor makes room, and if there is none yet we wait for one.
  * Lock held; it is let go while waiting, when another thread may open this very source.
@@ -63,6 +90,11 @@ static dcpk_status open_locked(struct dcpk_source *source, struct dcpk_error *er
             /* O_NONBLOCK: had a pipe taken the file's place, opening it would wait for a writer */
             source->fd =
                 openat(store->fd, source->name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+            if (source->fd >= 0 && check_same(source, source->fd, err) != DCPK_OK) {
+                close(source->fd);
+                source->fd = -1;
+                return err->status;
+            }
             if (source->fd >= 0) {
                 store->open[store->n_open++] = source;
                 break;

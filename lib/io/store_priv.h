@@ -42,6 +42,7 @@ struct dcpk_source {
     int fd;                /* -1: not open */
     unsigned n_readers;    /* reads under way: fd stays open as long as there is one */
     uint64_t last_used;
+    uint64_t stamp; /* of a folder's file when it was first opened (ops->stamp); 0: it was not */
     char name[];
 };
 

@@ -192,6 +192,7 @@ static void file_shrinks(void **state)
     scratch_write("f", "0123456789");
     store = open_scratch();
     CHECK_OK(dcpk_store_find(store, "f", &source, &err), "find");
+    CHECK_OK(dcpk_source_read(source, 0, got, 1, &err), "opened");
     CHECK_EQ_INT(truncate(scratch("f"), 4), 0, "truncate");
     CHECK_FAILS(dcpk_source_read(source, 0, got, 10, &err), DCPK_EIO,
                 "shrank: it ends at byte 4, had 10", "shrunk");
@@ -289,6 +290,29 @@ static bool read_one(struct dcpk_store *store, int i)
            strcmp(got, name) == 0;
 }
 
+/* A file that is opened once more is what it was: f0 was closed long ago, the last one was not. */
+static void check_changed(struct dcpk_store *store)
+{
+    const struct timespec times[] = {{0, UTIME_OMIT}, {7, 3}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_source *source = NULL;
+    char got[2];
+
+    CHECK_OK(dcpk_store_find(store, "f0", &source, &err), "find");
+    CHECK_EQ_INT(utimensat(AT_FDCWD, scratch("f0"), times, 0), 0, "written to");
+    CHECK_FAILS(dcpk_source_read(source, 0, got, 2, &err), DCPK_EIO, "'f0' in '", "written to");
+    scratch_write("new", "f1");
+    CHECK_EQ_INT(rename(scratch("new"), scratch("f1")), 0, "replaced");
+    CHECK_OK(dcpk_store_find(store, "f1", &source, &err), "find");
+    CHECK_FAILS(dcpk_source_read(source, 0, got, 2, &err), DCPK_EIO, "has changed since",
+                "replaced");
+    CHECK(read_one(store, MANY_FILES - 1), "what is open stays open");
+    scratch_write("late", "abc");
+    CHECK_OK(dcpk_store_find(store, "late", &source, &err), "find");
+    scratch_write("late", "abcd");
+    CHECK_FAILS(dcpk_source_read(source, 0, got, 2, &err), DCPK_EIO, "has changed since", "grew");
+}
+
 static void descriptors_are_bounded(void **state)
 {
     struct dcpk_store *store;
@@ -302,6 +326,7 @@ static void descriptors_are_bounded(void **state)
             CHECK(read_one(store, i), "read");
     }
     CHECK_EQ_INT(n_descriptors(), before + 1 + 256, "the folder's and 256");
+    check_changed(store);
     dcpk_store_close(store);
     CHECK_EQ_INT(n_descriptors(), before, "all closed");
 }
