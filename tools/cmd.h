@@ -16,7 +16,7 @@
 struct dcpk_ranks;
 
 /*
- * The commands: argv[0] is the command's name. Each returns the exit code of STYLE.md section 11. A
+ * The commands: argv[0] is the command's name. Each returns the exit code that MANUAL.md lists. A
  * new one is a tools/cmd_<name>.c, a line here and a row in main.c. Those that take `ranks` (NULL:
  * alone) share the work with other processes: all run the same code and return the same code, what
  * is printed is seen of rank 0 alone.

@@ -112,7 +112,10 @@ static void print_notes(const struct dcpk_conversion *c)
         print_note(note->text);
 }
 
-/* Last: what a run has to be given to load it (conversion.md section 5 and 6.3). */
+/*
+ * Last: what a run has to be given to load it (formats/fsdp_dtensor/FORMAT.md 9,
+ * formats/torch_dist/FORMAT.md 7).
+ */
 static void print_load(const struct dcpk_conversion *c)
 {
     const unsigned needs = c->out->load_needs;

@@ -103,7 +103,7 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
 }
 
 /* "4" or "4,tp=2,hsdp=2": FSDP shards over the ranks of one instance of several
- * (fsdp_dtensor.md 8.4). */
+ * (formats/fsdp_dtensor/FORMAT.md 8.4). */
 static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct dcpk_error *err)
 {
     struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1};

@@ -52,7 +52,7 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
 void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The exit code of STYLE.md section 11 that belongs to a status: 0, 2, 3 or 4. */
+/* The exit code (tools/MANUAL.md) that belongs to a status: 0, 2, 3 or 4. */
 int dcpk_exit_code(dcpk_status status);
 
 /* Does the status say that content is not as it should be, and not that the system refused? */

@@ -34,7 +34,7 @@ struct dcpk_tensor {
     size_t n_chunks;
     /*
      * Flattened ("reformulated") by Megatron 0.8 to 0.15: the model's shape, while `shape` is that
-     * of the blocks (torch_dist.md 5.2). NULL for all others.
+     * of the blocks (formats/torch_dist/FORMAT.md 5.2). NULL for all others.
      */
     int model_rank;
     const int64_t *model_shape;

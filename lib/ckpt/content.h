@@ -13,8 +13,10 @@ enum dcpk_content {
     DCPK_N_CONTENTS,
 };
 
-/* Of torch_dist, zarr (torch_dist.md 5) and fsdp_dtensor (fsdp_dtensor.md 4); a key without any of
- * their marks is a weight's. */
+/*
+ * Of torch_dist, zarr (formats/torch_dist/FORMAT.md 5) and fsdp_dtensor
+ * (formats/fsdp_dtensor/FORMAT.md 4); a key without any of their marks is a weight's.
+ */
 enum dcpk_content dcpk_content_of(const char *key);
 const char *dcpk_content_name(enum dcpk_content content); /* "weights" */
 

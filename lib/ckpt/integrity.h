@@ -14,8 +14,8 @@
 /*
  * Written after all other files, by runs with --verify-integrity:
  *   {"algorithm": "sha256", "files": {"<name>": "<lowercase hex>", ...}}   indented by 2
- * for every plain file directly in the folder but itself, sorted by name. Source: torch_dist.md
- * 1.3; save_integrity_manifest, _verify_integrity_manifest_impl of
+ * for every plain file directly in the folder but itself, sorted by name. Source:
+ * formats/torch_dist/FORMAT.md 1.3; save_integrity_manifest, _verify_integrity_manifest_impl of
  * megatron/core/dist_checkpointing/validation.py @core_v0.17.1, unchanged in 0.19.0 and main.
  */
 #define DCPK_INTEGRITY_NAME "integrity.json"

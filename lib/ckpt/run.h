@@ -15,8 +15,8 @@ struct dcpk_format;
 /*
  * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
  * file with the iteration to load: decimal digits without a newline, or the word "release". Source:
- * torch_dist.md section 1; megatron/training/checkpointing.py get_checkpoint_name, read_metadata
- * @core_v0.19.0.
+ * formats/torch_dist/FORMAT.md 1; megatron/training/checkpointing.py get_checkpoint_name,
+ * read_metadata @core_v0.19.0.
  */
 #define DCPK_TRACKER_NAME "latest_checkpointed_iteration.txt"
 

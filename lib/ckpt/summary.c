@@ -235,8 +235,8 @@ static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *r
 }
 
 /*
- * Settings of one thing, an object each: a dozen and more for every parameter (fsdp_dtensor.md 7).
- * Their last component is folded into "*".
+ * Settings of one thing, an object each: a dozen and more for every parameter
+ * (formats/fsdp_dtensor/FORMAT.md 7). Their last component is folded into "*".
  */
 static const char *const settings[] = {"optimizer.param_to_group_meta.", "opt_param_scheduler."};
 

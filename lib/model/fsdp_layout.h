@@ -36,9 +36,9 @@ struct dcpk_fsdp_place {
  * bucket_elems: parameters outside units start a new bucket when the last one has so many elements;
  * 0: never. places: n of them, the caller's. Source: param_and_grad_buffer.py _get_parameter_groups
  * and build_data_parallel_buffer_index, the same from core 0.14 to main
- * (fsdp_training.md 2.2, 2.3). O(n log n), and O(m^2) in the m parameters of a bucket that are not
- * multiples of its factor. Errors: DCPK_ERANGE when a size passes 2^63; DCPK_EUNSUPPORTED for a
- * scalar; DCPK_ENOMEM.
+ * (formats/fsdp_dtensor/FORMAT.md 8.2, 8.3). O(n log n), and O(m^2) in the m parameters of a bucket
+ * that are not multiples of its factor. Errors: DCPK_ERANGE when a size passes 2^63;
+ * DCPK_EUNSUPPORTED for a scalar; DCPK_ENOMEM.
  */
 dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int64_t bucket_elems,
                              struct dcpk_fsdp_place *places, struct dcpk_error *err);
@@ -47,7 +47,7 @@ dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int
  * The rows that ranks hold: rank r has rows [cut[r], cut[r + 1]) of the parameter.
  * cut: n_shards + 1 numbers, the caller's.
  * Errors: DCPK_EUNSUPPORTED "fsdp-layout: row of <name> would be cut" where a slice ends inside a
- * row (fsdp_training.md 2.3, Hazard): Megatron-FSDP itself fails then.
+ * row (formats/fsdp_dtensor/FORMAT.md 8.3): Megatron-FSDP itself fails then.
  */
 dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
                            int64_t *cut, struct dcpk_error *err);

@@ -5,7 +5,7 @@
 
 #include "lib/ckpt/checkpoint.h"
 
-/* Source: torch_dist.md section 6; megatron/training/arguments.py @core_v0.19.0. */
+/* Source: formats/torch_dist/FORMAT.md 6; megatron/training/arguments.py @core_v0.19.0. */
 struct dcpk_layout_size {
     const char *name; /* of the attribute */
     size_t at;        /* of the int64_t in struct dcpk_layout */

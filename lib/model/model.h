@@ -156,7 +156,7 @@ struct dcpk_model {
      */
     bool needs_rewrite;
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
-                     (fsdp_dtensor.md section 4, Q) */
+                     (formats/fsdp_dtensor/FORMAT.md 4, Q) */
 
     /* "key\treason" of what this view leaves out: what a person should look at, and what no run
      * that loads it misses. */

@@ -10,7 +10,9 @@
 
 #define MAX_SPELLINGS 8
 
-/* The inner layer of multi-token prediction: canonical first (fsdp_dtensor.md 5.3). */
+/*
+ * The inner layer of multi-token prediction: canonical first (formats/fsdp_dtensor/FORMAT.md 5.3).
+ */
 static const char *const mtp_layer[] = {"transformer_layer.", "mtp_model_layer."};
 
 /*
@@ -137,7 +139,7 @@ static const char *canonical_rest(struct dcpk_arena *arena, const char *rest, un
     if (dcpk_starts_with(rest, old_conv))
         return dcpk_arena_printf(arena, err, "%s%s", new_conv, rest + strlen(old_conv));
     /* torch_dist of the local spec calls a MoE layer's norm by the dense layer's fused name
-     * (torch_dist.md 4.3). */
+     * (formats/torch_dist/FORMAT.md 4.3). */
     if ((flags & DCPK_LAYER_MOE) != 0 && dcpk_starts_with(rest, fused_norms[1].te))
         return dcpk_arena_printf(arena, err, "%s%s", fused_norms[1].local,
                                  rest + strlen(fused_norms[1].te));

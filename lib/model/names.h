@@ -8,8 +8,8 @@
 
 /*
  * One parameter has several live names, by transformer implementation, expert implementation and
- * release (fsdp_dtensor.md 5.3 and 5.6). Canonical is Transformer Engine's spelling with grouped
- * experts, MTP's inner layer as "transformer_layer":
+ * release (formats/fsdp_dtensor/FORMAT.md 5.3 and 5.5). Canonical is Transformer Engine's spelling
+ * with grouped experts, MTP's inner layer as "transformer_layer":
  * - decoder.layers.3.self_attention.linear_qkv.layer_norm_weight
  *   local: decoder.layers.3.input_layernorm.weight
  * - decoder.layers.3.mlp.linear_fc1.layer_norm_weight
@@ -59,7 +59,7 @@ dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
                                 const char *const **spellings, size_t *n, struct dcpk_error *err);
 
 /* Is it the first linear layer of an MLP, whose rows are gate and up when the activation is SwiGLU
- * (fsdp_dtensor.md 5.1)? */
+ * (formats/fsdp_dtensor/FORMAT.md 5.1)? */
 bool dcpk_name_is_fc1(const char *canonical);
 /* Is it a routed expert's parameter? (Shared experts are dense.) */
 bool dcpk_name_is_expert(const char *canonical);

@@ -57,10 +57,10 @@ dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_para
 /*
  * A tensor-parallel rank holds its block of every part, part behind part. A tensor of all ranks,
  * rank behind rank, as Megatron-FSDP keeps it, thus has another order of rows for each number of
- * ranks; 3D-parallel checkpoints have none of this (fsdp_dtensor.md 8.1; megatron/core/ssm/utils.py
- * @0.19.0 _split_tensor_factory). Bring every projection of the model from the order of tp ranks
- * into that of one, which the view always has. Errors: those of dcpk_parts_of, dcpk_rows_by_rank
- * and dcpk_rows_fit.
+ * ranks; 3D-parallel checkpoints have none of this (formats/fsdp_dtensor/FORMAT.md 8.1;
+ * megatron/core/ssm/utils.py @0.19.0 _split_tensor_factory). Bring every projection of the model
+ * from the order of tp ranks into that of one, which the view always has. Errors: those of
+ * dcpk_parts_of, dcpk_rows_by_rank and dcpk_rows_fit.
  */
 dcpk_status dcpk_parts_unite(struct dcpk_model *model, int64_t tp, struct dcpk_error *err);
 

@@ -7,7 +7,7 @@
 
 /*
  * `args` (an argparse.Namespace) less every attribute that is not made of primitives, containers,
- * Namespace and torch dtypes: an older Megatron could not import its class (DESIGN.md, key idea 6).
+ * Namespace and torch dtypes: an older Megatron could not import its class.
  * Each one left out is a DROPPED event of `out`. set: n_set attributes to have in any case, with
  * these values; may be NULL when n_set is 0. Sizes of the source's mesh that out->target does not
  * settle stay, and are named in a NOTE event. *portable: in out->arena. Errors: DCPK_EFORMAT when

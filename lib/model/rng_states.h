@@ -12,7 +12,7 @@
  * rng_tracker_states (bytes or a generator by name, may be empty). A dict may have more fields as
  * long as each is one value. Every format can keep what passes, so none carries a part of it.
  * Source: megatron/training/checkpointing.py get_rng_state and load_checkpoint, core_v0.12.0 to
- * main; torch_dist.md 5.2, fsdp_dtensor.md 4.
+ * main; formats/torch_dist/FORMAT.md 8, formats/fsdp_dtensor/FORMAT.md 4.
  */
 const char *dcpk_rng_states_fault(const struct dcpk_value *states);
 

@@ -30,7 +30,7 @@ struct dcpk_stored {
  *     linear_qkv_down_proj (MLA, fused) of fsdp_dtensor holds two parameters of the view: their
  *                          names, and the rows of it that are theirs
  *
- * Hugging Face (huggingface.md 2 and 5) needs no other notion. With r query heads of d rows in each
+ * Hugging Face (lib/rules/RULES.md 6) needs no other notion. With r query heads of d rows in each
  * of G groups, linear_qkv is
  *
  *     "q_proj" {0, rd}, {(r+2)d, rd}, ...      G blocks, one a group (op `qkv`)

@@ -10,8 +10,8 @@
 #define LAYERS "decoder.layers."
 
 /*
- * Weights whose columns tensor parallelism cuts, and nothing else does (torch_dist.md 4.3 to 4.7):
- * stacked axes and data parallelism cut the others.
+ * Weights whose columns tensor parallelism cuts, and nothing else does
+ * (formats/torch_dist/FORMAT.md 4.3 to 4.6): stacked axes and data parallelism cut the others.
  */
 static bool is_row_parallel(const char *key)
 {

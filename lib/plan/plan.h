@@ -6,8 +6,7 @@
 
 #include "lib/ckpt/output.h"
 
-#define DCPK_CHUNK_BYTES                                                                           \
-    (64u << 20) /* row-aligned output chunks are at most this (DESIGN.md section 4) */
+#define DCPK_CHUNK_BYTES (64u << 20) /* row-aligned output chunks are at most this */
 #define DCPK_FILE_BYTES                                                                            \
     (UINT64_C(8) << 30) /* output files are at most this, but for one larger chunk */
 

@@ -163,7 +163,7 @@ static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_
 
 /*
  * Does the loader stack the decoder's layers? TransformerBlock.sharded_state_dict@0.15 to main;
- * hybrid stacks never are (torch_dist.md 4.2).
+ * hybrid stacks never are (formats/torch_dist/FORMAT.md 4.2).
  */
 static bool is_stacked(const struct dcpk_arch *arch)
 {

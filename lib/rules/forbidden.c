@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forbidden.c - a table of what Megatron-FSDP forbids (fsdp_training.md section 1). */
+/* forbidden.c - a table of what Megatron-FSDP forbids (RULES.md 7). */
 #include "lib/rules/forbidden.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct condition {
 
 /* Sources: megatron/training/arguments.py validate_args,
  * core/distributed/fsdp/mcore_fsdp_adapter.py
- * @core_v0.15.3 to main; fsdp_dtensor.md 5.1 for what fails at the save. */
+ * @core_v0.15.3 to main; formats/fsdp_dtensor/FORMAT.md 5.1 for what fails at the save. */
 static const struct rule {
     struct condition all[MAX_TESTS];
     const char *text;

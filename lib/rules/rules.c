@@ -77,7 +77,7 @@ static dcpk_status group_from_map(const struct dcpk_model *model, const struct d
                      p->name, p->spellings[0]);
 }
 
-/* Megatron's default: no weight decay for 1-D tensors and biases (conversion.md 5.5). */
+/* Megatron's default: no weight decay for 1-D tensors and biases (RULES.md 2). */
 static double default_wd_mult(const struct dcpk_model *model, const struct dcpk_param *p,
                               const struct dcpk_model_tensor *tensor)
 {

@@ -19,7 +19,7 @@ struct dcpk_rule_options {
     enum dcpk_swiglu swiglu;
     const char *const *swiglu_modules; /* only fc1 of these modules is gated; NULL: of all */
     size_t n_swiglu_modules;
-    const char *group_map; /* JSON: live name -> group number (conversion.md section 3); NULL:
+    const char *group_map; /* JSON: live name -> group number (RULES.md 2); NULL:
                               derive the groups */
     size_t group_map_bytes;
     const char *group_map_name; /* for messages: its file; may be NULL */
@@ -47,7 +47,7 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
 
 /*
  * Give every trained parameter its group: by the map, else by Megatron's default rule
- * (conversion.md 5.5). A parameter without optimizer state beside others that have it is not
+ * (RULES.md 2). A parameter without optimizer state beside others that have it is not
  * trained (is_buffer). Nothing to do without an optimizer. Errors: DCPK_EMISMATCH naming the first
  * parameter that the map lacks or whose group does not exist; DCPK_EUNSUPPORTED when the rule finds
  * no group or several (then a map is needed).
@@ -57,7 +57,7 @@ dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_o
 
 /*
  * Complete the fields of every group to the union that Transformer Engine's FusedAdam and torch's
- * AdamW ask for (fsdp_dtensor.md section 7); `step` becomes an int.
+ * AdamW ask for (formats/fsdp_dtensor/FORMAT.md 7); `step` becomes an int.
  */
 dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_error *err);
 

@@ -112,7 +112,8 @@ static dcpk_status find_module(struct dcpk_model *model, const struct word *w, c
 /*
  * Is the parameter one of the model that args describe, so that args.swiglu tells of it? Releases
  * up to 0.17 split every fc1 by it, later ones those of layers whose own config says so
- * (fsdp_dtensor.md 5.1): a vision tower beside the language model may have another one.
+ * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower beside the language model may have another
+ * one.
  */
 static bool is_of_args(const char *name)
 {

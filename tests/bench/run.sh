@@ -7,7 +7,7 @@
 # Makes a synthetic torch_dist checkpoint of N GB (10^9 bytes; default 4.295 = 4 GiB), then by turns copies it with
 # `cp -r --reflink=never` and converts it to fsdp_dtensor: input dropped from the page cache (cold) or read into it
 # (warm), output synced within the time. Prints each run and a table. Exit 1 when a conversion passes the memory
-# limit of DESIGN.md section 6: 256 MiB + 300 B a chunk or object item. --short: 256 MiB, one repetition.
+# limit of lib/README.md: 256 MiB + 300 B a chunk or object item. --short: 256 MiB, one repetition.
 # --tensors: N GB in about that many tensors, each layer's apart. --layers: that many layers of a tiny model instead, a
 # metadata of many small items. --make: options of make_checkpoint, as '--vocab 1048576 --hidden 2048' for one huge tensor.
 # Further ones that take their turns: --vs: another build of dcpkit, of the commit before; --peer: a command that is

@@ -95,7 +95,10 @@ static const struct sample samples[] = {
     {TINY("torch_dist_0.8.0_torch2.1"), "torch_dist", "A", ""},
     {TINY("torch_dist_0.10.0_torch2.5"), "torch_dist", "A", ""},
     {TINY("torch_dist_0.12.0_torch2.5"), "torch_dist", "A", ""},
-    /* torch 2.9 and later dropped 0.14's mcore_data (torch_dist.md 2.3): nothing tells A from B. */
+    /*
+     * torch 2.9 and later dropped 0.14's mcore_data (formats/torch_dist/FORMAT.md 2): nothing tells
+     * A from B.
+     */
     {TINY("torch_dist_0.14.0_torch2.11"), "torch_dist", NULL, ""},
     {TINY("torch_dist_0.15.0_torch2.5"), "torch_dist", "A", ""},
     {TINY("torch_dist_0.17.0_torch2.5"), "torch_dist", "B", ""},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_groups_golden.c - parameter groups derived by rule are those that Megatron dumped
- * (conversion.md section 3). */
+ * (lib/rules/RULES.md 2). */
 #include <stdio.h>
 #include <stdlib.h>
 

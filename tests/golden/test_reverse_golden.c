@@ -79,7 +79,10 @@ static void layers_apart_come_back_stacked(void **state)
     prove(sample, 15, 2, 0);
 }
 
-/* Shapes and dtypes by torch_dist.md 4.2 to 4.5 for the models that PROVENANCE.txt describes. */
+/*
+ * Shapes and dtypes by formats/torch_dist/FORMAT.md 4.2 to 4.5 for the models that PROVENANCE.txt
+ * describes.
+ */
 static void keys_are_what_megatron_asks_for(void **state)
 {
     static const struct {

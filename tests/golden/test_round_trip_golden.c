@@ -31,7 +31,8 @@ static void check_same_tensors(struct dcpk_checkpoint *want, struct dcpk_checkpo
     free(b);
 }
 
-/* fsdp_dtensor has the fields of Transformer Engine's and of torch's optimizer (conversion.md 5.5).
+/* fsdp_dtensor has the fields of Transformer Engine's and of torch's optimizer
+ * (formats/fsdp_dtensor/FORMAT.md 7).
  */
 static bool is_field_of_either(const char *name)
 {

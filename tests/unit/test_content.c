@@ -3,7 +3,10 @@
 #include "lib/ckpt/content.h"
 #include "tests/check.h"
 
-/* Keys as torch_dist.md 5, fsdp_dtensor.md 4 and zarr.md spell them. */
+/*
+ * Keys as formats/torch_dist/FORMAT.md 5, formats/fsdp_dtensor/FORMAT.md 4 and
+ * formats/zarr/FORMAT.md spell them.
+ */
 static const struct {
     const char *key;
     enum dcpk_content content;

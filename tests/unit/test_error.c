@@ -9,7 +9,7 @@ static void exit_codes(void **state)
     static const struct {
         const char *label;
         dcpk_status status;
-        int code; /* STYLE.md, section 11 */
+        int code; /* tools/MANUAL.md */
     } cases[] = {
         {"ok", DCPK_OK, 0},
         {"usage", DCPK_EUSAGE, 2},

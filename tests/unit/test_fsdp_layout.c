@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fsdp_layout.c - flat-buffer layouts that Megatron-FSDP's own functions gave
- * (fsdp_training.md 2.3, test vectors). */
+ * (formats/fsdp_dtensor/FORMAT.md 8.3). */
 #include <stdio.h>
 
 #include "lib/model/fsdp_layout.h"

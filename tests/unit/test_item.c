@@ -142,8 +142,10 @@ static void put_tensor(struct dcpk_bytes *b, const struct tensor_case *c)
     dcpk_bytes_text(b, "tR");
 }
 
-/* The smallest archive that every torch reads (torch_dist.md 3.5): no descriptors, no padding, no
- * zip64 records. */
+/*
+ * The smallest archive that every torch reads (formats/dcp/FORMAT.md 2.2): no descriptors, no
+ * padding, no zip64 records.
+ */
 static void put_record(struct dcpk_bytes *b, struct dcpk_bytes *directory, const char *name,
                        const void *data, size_t n)
 {

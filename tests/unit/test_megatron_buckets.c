@@ -14,7 +14,7 @@
 #define PREFIX "optimizer.distributed.dp_group_idx_0."
 
 /*
- * The dense model of torch_dist.md 5.4 (dense_dp4_dpr): hidden 64, 4 heads, ffn 96, vocabulary 256,
+ * The dense model of formats/torch_dist/FORMAT.md 5.4: hidden 64, 4 heads, ffn 96, vocabulary 256,
  * 4 layers, TP1 DP4, one bucket of 172608 elements, padded 172672, slices of 43168.
  */
 static const struct {
@@ -318,7 +318,10 @@ static const struct {
     const char *name;
     int64_t local, te;
 } places[] = {
-    /* torch_dist.md 5.4: chunks at 0, 16384, 16448, 22592, 34880, 34944 | 43168, 47232, 51328. */
+    /*
+     * formats/torch_dist/FORMAT.md 5.4: chunks at 0, 16384, 16448, 22592, 34880, 34944 | 43168,
+     * 47232, 51328.
+     */
     {"output_layer.weight", 0, 0},
     {"decoder.final_layernorm.weight", 16384, 16384},
     {"decoder.layers.3.mlp.linear_fc2.weight", 16448, 16448},

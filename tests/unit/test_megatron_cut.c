@@ -230,7 +230,9 @@ static const struct {
     int64_t n_ranks;
     bool is_gated;
 } blocks[] = {
-    /* Chunks of the sample torch_dist_c_dp_reshardable_tp2dp2 (torch_dist.md 4.4). */
+    /*
+     * Chunks of the sample torch_dist_c_dp_reshardable_tp2dp2 (formats/torch_dist/FORMAT.md 4.4).
+     */
     {"gated fc1, two ranks", {4, 192, 64}, {1, 48, 64}, 2, 0, 2, true},
     {"row parallel", {4, 64, 96}, {1, 64, 48}, 2, 1, 2, false},
     {"column parallel", {4, 128, 64}, {1, 64, 64}, 2, 0, 2, false},
@@ -320,7 +322,9 @@ static void irregular_blocks_are_refused(void **state)
     }
 }
 
-/* Parts of 4 and 8 rows on two ranks, and the gate and up rows of torch_dist.md 4.4. */
+/*
+ * Parts of 4 and 8 rows on two ranks, and the gate and up rows of formats/torch_dist/FORMAT.md 4.4.
+ */
 static const struct {
     const char *label;
     struct dcpk_blocks blocks;

@@ -7,7 +7,7 @@
 
 #define MAX_CHUNKS 1024
 
-/* A tensor of `shape` in blocks, as torch_dist.md 5.2 has it. */
+/* A tensor of `shape` in blocks, as formats/torch_dist/FORMAT.md 5.2 has it. */
 struct cut {
     int rank;
     int64_t shape[5], block[5];
@@ -231,8 +231,10 @@ static const struct dcpk_value *make_args(struct dcpk_arena *arena, unsigned opt
     return dcpk_value_namespace(arena, pairs, 3, &err);
 }
 
-/* GroupedMLP's state is not in its weight's order (torch_dist.md 4.5): known by its shape, by the
- * axis that was cut, by the options, or in need of proof. */
+/*
+ * GroupedMLP's state is not in its weight's order (formats/torch_dist/FORMAT.md 4.5): known by its
+ * shape, by the axis that was cut, by the options, or in need of proof.
+ */
 static void experts_out_of_order_are_refused(void **state)
 {
     static const struct {

@@ -34,8 +34,10 @@ static const struct {
 };
 #define N_WEIGHTS (sizeof weights / sizeof weights[0])
 
-/* The order in a buffer of Megatron's local modules, the last registered first (torch_dist.md 5.4):
- * rows of `weights` and layers. */
+/*
+ * The order in a buffer of Megatron's local modules, the last registered first
+ * (formats/fsdp_dtensor/FORMAT.md 8.2): rows of `weights` and layers.
+ */
 static const struct {
     size_t weight;
     int64_t layer;
@@ -447,7 +449,8 @@ static int64_t check_view(struct dcpk_checkpoint *ckpt, uint32_t view, size_t we
     return n;
 }
 
-/* torch_dist.md 5.4 and 5.5, and the sources that megatron_replay.c and megatron_gathered.c name.
+/* formats/torch_dist/FORMAT.md 5.4 and 5.5, and the sources that megatron_replay.c and
+ * megatron_gathered.c name.
  */
 static const struct variant good[] = {
     {.label = "one bucket", .alignment = 64},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_megatron_slots.c - which parameters share a stored tensor, and its keys: torch_dist.md 4.2
- * to 4.6. */
+/* test_megatron_slots.c - which parameters share a stored tensor, and its keys:
+ * formats/torch_dist/FORMAT.md 4.2 to 4.6. */
 #include <stdlib.h>
 
 #include "formats/megatron/megatron_slots.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_stacking.c - keys of all layers and experts, and the names of single ones:
- * torch_dist.md 4.2 and 4.5. */
+ * formats/torch_dist/FORMAT.md 4.2 and 4.5. */
 #include "formats/megatron/megatron_stacking.h"
 #include "tests/check.h"
 

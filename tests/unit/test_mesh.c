@@ -248,7 +248,7 @@ static int64_t source_row(const struct dcpk_model_tensor *t, int64_t row)
     return n == 1 ? found : -2;
 }
 
-/* Megatron's ceil(size / (M * tp)) * M * tp (fsdp_training.md 4.4). */
+/* Megatron's ceil(size / (M * tp)) * M * tp (lib/rules/RULES.md 4). */
 static void the_vocabulary_is_padded_as_megatron_does(void **state)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_names.c - spellings of Megatron's parameters (fsdp_dtensor.md 5.1, 5.3, 5.6;
- * torch_dist.md 4.3). */
+/* test_names.c - spellings of Megatron's parameters (formats/fsdp_dtensor/FORMAT.md 5.1, 5.3, 5.5;
+ * formats/torch_dist/FORMAT.md 4.3). */
 #include "lib/model/names.h"
 #include "tests/check.h"
 

@@ -15,7 +15,7 @@ struct registered {
     int unit;
 };
 
-/* --transformer-impl local with biases, experts one by one (fsdp_training.md 4.2). */
+/* --transformer-impl local with biases, experts one by one (formats/fsdp_dtensor/FORMAT.md 8.2). */
 static const struct registered local_order[] = {
     {"embedding.word_embeddings.weight", -1},
     {"embedding.position_embeddings.weight", -1},

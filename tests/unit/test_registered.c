@@ -13,7 +13,10 @@
 
 enum { WHOLE = -1, UNKNOWN = DCPK_TP_UNKNOWN };
 
-/* torch_dist.md 4.3, 4.5, 4.6 and fsdp_training.md 4.2; MLA: multi_latent_attention.py. */
+/*
+ * formats/torch_dist/FORMAT.md 4.3, 4.5, 4.6 and formats/fsdp_dtensor/FORMAT.md 8.2; MLA:
+ * multi_latent_attention.py.
+ */
 static const struct {
     const char *name;
     int te, local; /* the axis */
@@ -87,7 +90,10 @@ static void names_tell_the_axis(void **state)
 
 /* --- the order of registration --- */
 
-/* fsdp_training.md 4.2, in the names of torch_dist on disk (torch_dist.md 4.3). */
+/*
+ * formats/fsdp_dtensor/FORMAT.md 8.2, in the names of torch_dist on disk
+ * (formats/torch_dist/FORMAT.md 4.3).
+ */
 static const char *const local_order[] = {
     "embedding.word_embeddings.weight",
     "embedding.position_embeddings.weight",

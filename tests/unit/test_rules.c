@@ -79,7 +79,8 @@ static void rows_prove_the_switch_where_layers_are_alike(void **state)
 }
 
 /* What is said of a decoder's fc1 and of a vision tower's beside it, whose config args do not tell
- * (fsdp_dtensor.md 5.1). Names of modules are those of Megatron's converter (conversion.md R8). */
+ * (formats/fsdp_dtensor/FORMAT.md 5.1). Names of modules are those of Megatron's converter
+ * (formats/fsdp_dtensor/FORMAT.md 12.1, R8). */
 static void modules_must_fit_the_model_and_args(void **state)
 {
     static const struct {

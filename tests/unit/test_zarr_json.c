@@ -7,7 +7,7 @@
 #include "formats/zarr/zarr_array.h"
 #include "tests/check.h"
 
-/* The text that zarr 2.18 wrote for Megatron core 0.12 (zarr.md section 3). */
+/* The text that zarr 2.18 wrote for Megatron core 0.12 (formats/zarr/FORMAT.md 2). */
 static const char megatron[] = "{\n    \"chunks\": [\n        1,\n        2,\n        4\n    ],\n"
                                "    \"compressor\": null,\n    \"dtype\": \"bfloat16\",\n"
                                "    \"fill_value\": null,\n    \"filters\": null,\n"
@@ -74,7 +74,10 @@ static void every_dtype(void **state)
     }
 }
 
-/* What other writers put in. The compressor's text is TensorStore's default (zarr.md section 6). */
+/*
+ * What other writers put in. The compressor's text is TensorStore's default
+ * (formats/zarr/FORMAT.md 2).
+ */
 static void other_writers(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
