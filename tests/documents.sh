@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# documents.sh - check what a program can check of the documents: files that they name, README's size, drawn figures.
+# documents.sh - check what a program can check of the documents: files that they name, what sources and documents cite
+# of them, README's size, drawn figures.
 #
 #   tests/documents.sh [ROOT]
 #
@@ -8,23 +9,24 @@
 set -euo pipefail
 export LC_ALL=C
 
-root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${1:-$here/..}
 cd "$root"
 faults=$(mktemp)
 trap 'rm -f "$faults"' EXIT
 mapfile -t documents < <(find . -name '*.md' -not -path './build*' -not -path './.git/*' | sed 's|^\./||' | sort)
 
-# What a document calls a file of ours is there: `lib/...`, `tests/{a,b}.sh`, `*.md` beside it, and links.
+# What a document calls a file of ours is there: `lib/...`, `tests/{a,b}.sh`, and links. Documents are citations, below.
 # shellcheck disable=SC2016 # the backquotes are Markdown's
 check_files() {
     local document number name folder
     while IFS=: read -r document number name; do
         folder=$(dirname "$document")
-        # FORMAT.md: of any format; a sample may be kept packed
+        # a sample may be kept packed
         compgen -G "$name" >/dev/null || compgen -G "$folder/$name" >/dev/null || compgen -G "$name.tar.*" >/dev/null ||
-            [ "$name" = FORMAT.md ] || echo "$document:$number: '$name' does not exist"
-    done < <(grep -noHE '`(lib|formats|kernels|tools|tests|sample-data|\.ci)/[^` ]*`|\]\([^)#:]+\)|`[A-Za-z_]+\.md`' "${documents[@]}" |
-        sed -E 's/^([^:]*:[0-9]+:)(`|\]\()(.*)(`|\))$/\1\3/' | grep -vE '<|NAME|\.\.\.|[A-Z]{2,}_\*' | expand_braces)
+            echo "$document:$number: '$name' does not exist"
+    done < <(grep -noHE '`(lib|formats|kernels|tools|tests|sample-data|\.ci)/[^` ]*`|\]\([^)#:]+\)' "${documents[@]}" |
+        sed -E 's/^([^:]*:[0-9]+:)(`|\]\()(.*)(`|\))$/\1\3/' | grep -vE '<|NAME|\.\.\.|[A-Z]{2,}_\*|[^}]\.md$' | expand_braces)
 }
 
 # file:line:a{b,c} -> file:line:ab and file:line:ac
@@ -41,6 +43,14 @@ expand_braces() {
     done
 }
 
+# Documents and sections that sources and documents cite are there.
+check_citations() {
+    find lib formats kernels tools tests .ci CMakeLists.txt ./*.md -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.sh' \
+        -o -name '*.bash' -o -name '*.py' -o -name '*.md' -o -name CMakeLists.txt -o -path '.ci/run' \) \
+        ! -name citations_test.sh -print0 |
+        sort -z | xargs -0 awk -v documents="$(IFS=: && echo "${documents[*]}")" -f "$here/citations.awk"
+}
+
 check_readme() {
     [ "$(wc -l <README.md)" -le 130 ] || echo "README.md:131: at most 130 lines"
     awk 'length > 120 { printf "README.md:%d: %d columns, at most 120\n", FNR, length }' README.md
@@ -53,6 +63,7 @@ check_drawings() {
 
 {
     check_files
+    check_citations
     check_readme
     check_drawings
 } >"$faults"
