@@ -50,4 +50,11 @@ enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
                               uint64_t offset_bytes, uint64_t n_bytes);
 
+/*
+ * Where the file is packed with gzip: inflate it and compare CRC-32 and length of each of its
+ * members. Errors: DCPK_EFORMAT saying where it is damaged; DCPK_EIO, DCPK_ENOMEM, DCPK_ECANCELLED.
+ */
+dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress,
+                                    struct dcpk_error *err);
+
 #endif

@@ -386,6 +386,8 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
         st = open_temporary(list, err);
     if (st == DCPK_OK)
         st = walk(&s, err);
+    if (st == DCPK_OK)
+        st = dcpk_archive_check_gzip(s.archive_fd, list->progress, err);
 out:
     if (st == DCPK_OK && !list->is_unpacked)
         list->fd = s.archive_fd;

@@ -37,6 +37,17 @@ refused "an absolute name" 3 "absolute name" absolute.tar
 deep=$(head -c 1000 /dev/zero | sed 's,\x00,a/,g')
 tar -cf deep.tar --transform="s,iter_0000001/__0_0,$deep&," iter_0000001
 refused "1000 folders around a file" 3 "'a/a/.*in more than 64 folders" deep.tar
+gzip -c one.tar >whole.tar.gz
+size=$(stat -c %s whole.tar.gz)
+cp whole.tar.gz crc.tar.gz && printf '\377\377\377\377' | dd of=crc.tar.gz bs=1 seek=$((size - 8)) conv=notrunc status=none
+refused "another CRC-32 behind gzip" 3 'gzip is damaged before byte .*incorrect data check' crc.tar.gz
+cp whole.tar.gz length.tar.gz && printf '\377\377\377\377' | dd of=length.tar.gz bs=1 seek=$((size - 4)) conv=notrunc status=none
+refused "another length behind gzip" 3 'gzip is damaged before byte .*incorrect length check' length.tar.gz
+head -c $((size - 3)) whole.tar.gz >tail.tar.gz
+refused "gzip cut in its trailer" 3 'malformed|gzip is damaged' tail.tar.gz
+half=$(($(stat -c %s one.tar) / 2))
+{ head -c $half one.tar | gzip && tail -c +$((half + 1)) one.tar | gzip && head -c 512 /dev/zero; } >members.tar.gz # as pigz and others write
+"$DCPKIT" inspect members.tar.gz 2>/dev/null | head -n 1
 cp one.tar twice.tar && tar -rf twice.tar iter_0000001/.metadata
 refused "a name twice" 3 "'iter_0000001/.metadata' twice" twice.tar
 sample $tiny linked/iter_0000001 2>/dev/null || { mkdir linked && sample $tiny linked/iter_0000001; }
