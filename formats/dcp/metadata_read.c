@@ -14,7 +14,7 @@
  *   1. places are sorted by (key, offsets);
  *   2. entries become tensors with their chunks, and objects, each looked up there;
  *   3. mcore_data gives the shapes of flattened tensors.
- * Everything but the sort is linear in the bytes of the file. Classes, attributes: FORMAT.md 1.2.
+ * Everything but the sort is linear in the bytes of the file. Classes, attributes: FORMAT.md 1.1.
  */
 
 #define MCORE_MODULE "megatron.core.dist_checkpointing.strategies.torch"

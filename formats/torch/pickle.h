@@ -70,7 +70,7 @@ struct dcpk_pickle_options {
 };
 
 /*
- * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (formats/dcp/FORMAT.md 1.1
+ * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (FORMAT.md 1
  * and the rest of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with
  * STOP (bytes behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a
  * DCPK_V_GLOBAL; REDUCE, NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of

@@ -11,7 +11,7 @@
 /*
  * Source of every rule: caffe2/serialize/inline_container.cc and third_party/miniz-3.0.2/miniz.c of
  * torch 2.11.0 (PyTorchStreamWriter, mz_zip_writer_add_mem_ex_v2), checked against its output;
- * formats/dcp/FORMAT.md 2.
+ * FORMAT.md 2.
  */
 
 #define ZIP64_ID    0x0001u

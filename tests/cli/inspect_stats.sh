@@ -16,7 +16,7 @@ jq -c '.stats_totals' one.json
 "$DCPKIT" inspect --fail-nonfinite in >said && tail -n 1 said
 [ "$(awk 'length > 100' one | wc -l)" -eq 0 ] || echo "a line is longer than 100 columns"
 
-# poison KEY BYTES: over its first elements; the data begin 704 bytes behind the item (formats/dcp/FORMAT.md).
+# poison KEY BYTES: over its first elements; the data begin 704 bytes behind the item (formats/torch/FORMAT.md 2).
 poison() {
     read -r file at < <("$DCPKIT" inspect --json --chunks in | jq -r --arg key "$1" '.tensors[$key].chunks[0] | "\(.file) \(.offset_bytes)"')
     printf '%b' "$2" | dd of="in/iter_0000004/$file" bs=1 seek=$((at + 704)) conv=notrunc status=none

@@ -143,7 +143,7 @@ static void put_tensor(struct dcpk_bytes *b, const struct tensor_case *c)
 }
 
 /*
- * The smallest archive that every torch reads (formats/dcp/FORMAT.md 2.2): no descriptors, no
+ * The smallest archive that every torch reads (formats/torch/FORMAT.md 2.2): no descriptors, no
  * padding, no zip64 records.
  */
 static void put_record(struct dcpk_bytes *b, struct dcpk_bytes *directory, const char *name,
