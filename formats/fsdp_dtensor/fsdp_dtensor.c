@@ -17,8 +17,8 @@
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
- * FORMAT.md 1), and a key of a model or of parameter groups near its start; less
- * certain where its keys have another prefix.
+ * FORMAT.md 1), and a key of a model or of parameter groups near its start; less certain where its
+ * keys have another prefix.
  */
 static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {

@@ -19,8 +19,8 @@ struct dcpk_fsdp_inspector_options {
 /*
  * Another mapping of fsdp_dtensor, by from_keys with such options: the tensors and objects that
  * convert-torch-dist-to-fsdp-dtensor of tools/checkpoint/checkpoint_inspector.py (core 0.18.0 to
- * 0.19.0 and main) writes, rules R0 to R16 of FORMAT.md 12.1. Errors: DCPK_EUNSUPPORTED naming
- * the trap (T1 to T15) where the tool crashes or scrambles, and for a source without common state.
+ * 0.19.0 and main) writes, rules R0 to R16 of FORMAT.md 12.1. Errors: DCPK_EUNSUPPORTED naming the
+ * trap (T1 to T15) where the tool crashes or scrambles, and for a source without common state.
  */
 extern const struct dcpk_format_mapping dcpk_fsdp_inspector;
 

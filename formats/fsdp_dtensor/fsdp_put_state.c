@@ -45,8 +45,8 @@ static dcpk_status add_literal(struct writer *w, const char *key,
     return dcpk_output_add_tensor(w->out, &out, err);
 }
 
-/* Does torch's flattening descend into this list (FORMAT.md 3)? Depth is bounded by the
- * pickle reader. */
+/* Does torch's flattening descend into this list (FORMAT.md 3)? Depth is bounded by the pickle
+ * reader. */
 static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
 {
     for (size_t i = 0; i < list->n && w->visits_left > 0; i++, w->visits_left--) {

@@ -33,8 +33,8 @@ int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat);
 
 /*
  * Set tensor->spans: `rows` of parameter `param` (NULL: all), one box for each rank of FSDP and
- * block of tensor parallelism that holds a row of it (FORMAT.md 8.1). Leaves it alone
- * when there is no layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would be cut
+ * block of tensor parallelism that holds a row of it (FORMAT.md 8.1). Leaves it alone when there is
+ * no layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would be cut
  * (lib/model/fsdp_layout.h).
  */
 dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,

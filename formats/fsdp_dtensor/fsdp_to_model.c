@@ -353,8 +353,8 @@ static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
            is_fp32_by_args(r->model);
 }
 
-/* Masters that Megatron's converter may have put elsewhere are not believed (FORMAT.md 12.2, T2
- * and T7). */
+/* Masters that Megatron's converter may have put elsewhere are not believed (FORMAT.md 12.2, T2 and
+ * T7). */
 static void doubt_masters(const struct dcpk_fsdp_reader *r)
 {
     struct dcpk_model *model = r->model;

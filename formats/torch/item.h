@@ -43,11 +43,10 @@ struct dcpk_item_tensor {
  * Read the head and directory of an item: a torch.save archive of exactly one tensor. `expected`: a
  * guess that saves time where it is right (a pickle that is to the byte what torch writes for such
  * a contiguous tensor needs no reading) and means nothing else; NULL: none. Reads a few KiB, never
- * the data. Strict (FORMAT.md 2.2, 3): all entries stored, inside the item, not
- * overlapping, names unique and under one prefix, local and central headers agree, pickle CRC
- * right, record length == numel * itemsize of the storage, every element inside the storage,
- * byteorder little. Errors: DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not
- * a tensor), DCPK_EIO.
+ * the data. Strict (FORMAT.md 2.2, 3): all entries stored, inside the item, not overlapping, names
+ * unique and under one prefix, local and central headers agree, pickle CRC right, record length ==
+ * numel * itemsize of the storage, every element inside the storage, byteorder little. Errors:
+ * DCPK_EFORMAT, DCPK_EUNSUPPORTED (compressed, encrypted, big-endian, not a tensor), DCPK_EIO.
  */
 dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
                                   const struct dcpk_item_form *expected,

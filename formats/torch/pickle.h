@@ -70,21 +70,21 @@ struct dcpk_pickle_options {
 };
 
 /*
- * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (FORMAT.md 1
- * and the rest of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with
- * STOP (bytes behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a
- * DCPK_V_GLOBAL; REDUCE, NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of
- * (module, name) pairs that Megatron's and torch's files hold is in pickle_known.c; an object of
- * another class has is_known false and stays inert. A few known calls are turned into plain values:
- * torch.Size -> TUPLE (of ints), collections.OrderedDict() -> DICT (an OBJECT again when it has
- * attributes of its own, as torch's state dicts may), builtins.set/frozenset -> SET,
- * _codecs.encode(str, "latin1") -> BYTES, getattr(class, "Inner") -> GLOBAL "Class.Inner". Module
- * names are those of Python 3 ("__builtin__" reads as "builtins"). POP of more than a plain value
- * is DCPK_EUNSUPPORTED: Python has made what it takes off. NEWOBJ_EX with keywords becomes a REDUCE
- * of copyreg.__newobj_ex__. EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container
- * that holds itself. A dict with the same text or integer key twice is DCPK_EFORMAT: nobody could
- * tell which value counts. A value that unfolds past dcpk_unfold_limit of the pickle's bytes is
- * DCPK_ERANGE. Memory: proportional to the pickle's bytes (limits); everything in `arena`.
+ * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (FORMAT.md 1 and the rest
+ * of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes
+ * behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
+ * NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of (module, name) pairs that
+ * Megatron's and torch's files hold is in pickle_known.c; an object of another class has is_known
+ * false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of
+ * ints), collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its own, as
+ * torch's state dicts may), builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") -> BYTES,
+ * getattr(class, "Inner") -> GLOBAL "Class.Inner". Module names are those of Python 3
+ * ("__builtin__" reads as "builtins"). POP of more than a plain value is DCPK_EUNSUPPORTED: Python
+ * has made what it takes off. NEWOBJ_EX with keywords becomes a REDUCE of copyreg.__newobj_ex__.
+ * EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container that holds itself. A dict
+ * with the same text or integer key twice is DCPK_EFORMAT: nobody could tell which value counts. A
+ * value that unfolds past dcpk_unfold_limit of the pickle's bytes is DCPK_ERANGE. Memory:
+ * proportional to the pickle's bytes (limits); everything in `arena`.
  */
 dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
                              const struct dcpk_pickle_options *options, struct dcpk_arena *arena,

@@ -51,9 +51,8 @@ dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, in
 
 /*
  * The same to ceil(size / (divisible_by * tp)) * divisible_by * tp rows (MC/tokenizers
- * vocab_size_with_padding; RULES.md 4). Errors: DCPK_EMISMATCH when the source has fewer
- * rows than `size`, or more real ones; DCPK_EUSAGE when `size` is not known; DCPK_ERANGE past 2^63
- * rows.
+ * vocab_size_with_padding; RULES.md 4). Errors: DCPK_EMISMATCH when the source has fewer rows than
+ * `size`, or more real ones; DCPK_EUSAGE when `size` is not known; DCPK_ERANGE past 2^63 rows.
  */
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
                              struct dcpk_error *err);
