@@ -35,8 +35,8 @@ static const struct {
 #define N_WEIGHTS (sizeof weights / sizeof weights[0])
 
 /*
- * Sizes in the order in which they lie in a layer, the last registered first: the spec's list
- * (output_layer, final_layernorm, then layers 3..0, then embedding).
+ * Sizes in the order in which they lie in a layer, the last registered first: output_layer,
+ * final_layernorm, then layers 3..0, then embedding (formats/torch_dist/FORMAT.md 5.4).
  */
 static const int64_t local_layer[] = {6144, 12288, 64, 12288, 4096, 64};
 static const int64_t te_layer[] = {6144, 12288, 64, 12288, 64, 4096};
