@@ -2,6 +2,8 @@
 /* confine.c - a command is confined to the files that its arguments name, before it reads any. */
 #include "tools/confine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +54,21 @@ static struct {
     char path[PATH_MAX];
     int n_parents;
 } made;
+
+/*
+ * Is something at `path`, and what? False too where its name leads nowhere, which the command
+ * itself finds. flags: of fstatat. Errors: DCPK_EIO for any other refusal: what is there is not
+ * known, and cannot be allowed.
+ */
+static dcpk_status look(const char *path, int flags, bool *there, struct stat *info,
+                        struct dcpk_error *err)
+{
+    *there = fstatat(AT_FDCWD, path, info, flags) == 0;
+    if (*there || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP ||
+        errno == ENAMETOOLONG)
+        return DCPK_OK;
+    return dcpk_fail_errno(err, errno, "looking at '%s'", path);
+}
 
 static dcpk_status allow_system(struct dcpk_sandbox *box, struct dcpk_error *err)
 {
@@ -121,11 +138,14 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
     char archive[DCPK_RUN_PATH_BYTES];
     struct stat info;
     dcpk_status st;
+    bool there;
 
     if (dcpk_run_split(path, archive) != NULL)
         path = archive;
     st = dcpk_sandbox_allow(box, path, access, err);
-    if (st != DCPK_OK || stat(path, &info) != 0)
+    if (st == DCPK_OK)
+        st = look(path, 0, &there, &info, err);
+    if (st != DCPK_OK || !there)
         return st;
     if (S_ISDIR(info.st_mode))
         return allow_links(box, cli, path, access, err);
@@ -160,14 +180,15 @@ static dcpk_status allow_file(struct dcpk_sandbox *box, const char *path, struct
 {
     struct stat info;
     dcpk_status st = dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err);
+    bool there;
 
-    if (st != DCPK_OK)
-        return st;
-    if (lstat(path, &info) != 0 || S_ISREG(info.st_mode))
+    if (st != DCPK_OK || look(path, AT_SYMLINK_NOFOLLOW, &there, &info, err) != DCPK_OK)
+        return err->status;
+    if (!there || S_ISREG(info.st_mode))
         return allow_around(box, path, CAN_WRITE, err);
-    if (stat(path, &info) == 0)
-        return DCPK_OK;
-    return allow_target(box, path, err);
+    if (look(path, 0, &there, &info, err) != DCPK_OK)
+        return err->status;
+    return there ? DCPK_OK : allow_target(box, path, err);
 }
 
 /* OUT of these makes no sense, which the command itself finds; false: the system refused. */
@@ -188,11 +209,12 @@ static dcpk_status find_place(const char *in, const char *out, struct dcpk_error
     const char *inside = out;
     struct stat info;
     dcpk_status st;
+    bool there;
 
     if (dcpk_run_split(in, archive) != NULL)
         in = archive;
-    if (stat(in, &info) != 0)
-        return DCPK_OK;
+    if (look(in, 0, &there, &info, err) != DCPK_OK || !there)
+        return err->status;
     st = dcpk_run_check_apart(in, out, err);
     if (st == DCPK_OK)
         st = dcpk_run_is_archive(out, &is_archive, err);
