@@ -98,7 +98,7 @@ echo "names: ${#names[@]}"
 limited() {
     local option=$1 limit=$2 code=0
     # the loader, a sanitizer and the program itself need some of it to start
-    (ulimit -S "$option" "$limit" && exec "$DCPKIT" --version) >/dev/null 2>&1 || return 0
+    { (ulimit -S "$option" "$limit" && exec "$DCPKIT" --version) >/dev/null 2>&1; } 2>/dev/null || return 0
     rm -rf out
     (ulimit -S "$option" "$limit" && exec "$DCPKIT" convert --quiet -j4 --to zarr in out) 2>err || code=$?
     ends "ulimit $option $limit" "$code" "0 4"

@@ -61,7 +61,7 @@ printf '\x80\x02cposix\nsystem\nX\x0b\0\0\0touch owned\x85R0N.' | pickle "POP of
 
 # An attribute that nothing reads: torch unpickles it all the same, so verify names it, and others note it.
 sample $tiny evil
-head -c -2 evil/.metadata >cut
+head -c -2 evil/.metadata >"cut"
 printf 'X\x04\0\0\0evilcposix\nsystem\nX\x0b\0\0\0touch owned\x85Rsb.' | cat cut - >evil/.metadata
 "$DCPKIT" verify evil >found 2>notes && echo "verify takes a call in an attribute of .metadata"
 grep -q "^pickles  *FAILED.*'posix\.system'" found || cat found

@@ -23,7 +23,7 @@ zarray '[4]' '[2, 2]'
 attack "more axes in chunks" 3 "w/\.zarray" evil
 zarray '[1000000000000]' '[1]'
 attack "10^12 chunks" 3 "'w'|w/" evil
-zarray '[65536]' '[1]' && for i in {1..200}; do cp -r evil/w evil/w$i; done
+zarray '[65536]' '[1]' && for i in {1..200}; do cp -r evil/w "evil/w$i"; done
 attack "65536 chunks each in 201 arrays" 3 "more than 65[0-9]{3} chunks are missing in all arrays" evil
 zarray '[1000000000000000]' '[1000000000000000]'
 attack "an array of 4 PB without a file" 3 "stand for 4000000000000000 bytes, its files hold [0-9]+" evil

@@ -7,7 +7,7 @@ dcpkit() { "$DCPKIT" "$@"; }
 # lines FILE: its indented lines that run dcpkit, without comments, on this machine's paths; the sample's vocabulary is smaller.
 lines() {
     sed -n -E 's/^    ((mpirun .*)?dcpkit )/\1/p' "$TOOLS/../$1" |
-        sed -E "s| +#.*||; s|/ckpt/|$ckpt/|g; s|\bIN OUT\b|$ckpt/run OUT|; s|50257|255|; s|mpirun |mpirun --allow-run-as-root --oversubscribe |"
+        sed -E "s| +#.*||; s|/ckpt/|$ckpt/|g; s|\bIN OUT\b|$ckpt/run OUT|; s|50257|255|"
 }
 
 for document in README.md tools/MANUAL.md; do
@@ -16,11 +16,11 @@ for document in README.md tools/MANUAL.md; do
     n=0
     while read -r line; do
         n=$((n + 1))
-        if [[ $line == mpirun* ]]; then
-            "$DCPKIT" --version | grep -q '^  mpi ' || continue
-            line=${line/ dcpkit / \"\$DCPKIT\" }
-        fi
-        (eval "$line") >said 2>&1 </dev/null || echo "$document: $line: exit $?: $(head -c 1000 said)"
+        code=0
+        [[ $line != mpirun* ]] || line="need_mpi; ${line/ dcpkit / \"\$DCPKIT\" }"
+        (eval "$line") >said 2>&1 </dev/null || code=$?
+        [ "$code" -eq 0 ] || [[ $code -eq 77 && $line == need_mpi* ]] ||
+            echo "$document: $line: exit $code: $(head -c 1000 said)"
         rm -rf OUT hashes.json.old
     done < <(lines $document)
     [ "$n" -ge 5 ] || echo "$document: only $n commands found"

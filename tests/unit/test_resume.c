@@ -480,7 +480,7 @@ static void byte_is_wrong(void **state)
         const uint64_t wrong[] = {chunk->offset_bytes + chunk->lead_bytes + chunk->data_bytes - 1,
                                   chunk->offset_bytes};
         char path[64];
-        uint8_t byte;
+        uint8_t byte = 0;
         int fd;
 
         snprintf(path, sizeof path, "out.dcpkit-partial/%s", name);
