@@ -145,7 +145,8 @@ class Gathered(unittest.TestCase):
         self.refused(lambda gathered: gathered.pop(0), "has a buffer")
         self.refused(lambda gathered: gathered.update({7: gathered.pop(0)}), "numbers of buffers")
         self.refused(lambda gathered: gathered.update({"per_bucket_numel": []}), "are recorded", has_padding=True)
-        self.refused(wrong("param", lambda buckets: buckets[:1] * 100000), "more bytes than the", has_padding=True)
+        self.refused(wrong("param", lambda buckets: buckets[:1] * 100), "more bytes than the", has_padding=True)
+        self.refused(wrong("param", lambda buckets: buckets[:1] * 100000), "unfold to more than", has_padding=True)
 
     def test_one_storage_may_hold_all_states(self):
         """A tensor is where its pickle says, in a storage of several too."""
