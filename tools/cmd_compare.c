@@ -12,24 +12,30 @@
 
 /* What is to be compared. */
 struct request {
-    const char *left, *right, *args_path; /* args_path: --args-from */
+    const char *iteration, *args_path; /* args_path: --args-from */
     bool as_json;
     int top;
 };
 
-static int compare(const struct request *r, struct dcpk_compare_options *options,
-                   const struct dcpk_voice *voice)
+/* paths: of the two. */
+static int compare(const struct request *r, char *const *paths,
+                   struct dcpk_compare_options *options, const struct dcpk_voice *voice)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_args_from from = {0};
     struct dcpk_compare_report report = {0};
     struct dcpk_checkpoint *a = NULL, *b = NULL;
     struct dcpk_bar bar;
+    char left[DCPK_RUN_PATH_BYTES], right[DCPK_RUN_PATH_BYTES];
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_cli_open(r->left, NULL, voice, &a, NULL, &err);
+    dcpk_status st = dcpk_choose_iteration(paths[0], r->iteration, left, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(r->right, NULL, voice, &b, NULL, &err);
+        st = dcpk_choose_iteration(paths[1], r->iteration, right, &err);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(left, NULL, voice, &a, NULL, &err);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
     if (st == DCPK_OK)
         st = dcpk_args_from_read(r->args_path, voice, &from, &err);
     if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(a))
@@ -57,16 +63,24 @@ static int compare(const struct request *r, struct dcpk_compare_options *options
     return code;
 }
 
+/* One of --rtol and --atol that is given alone stands beside 0. */
+static void take_tolerance(struct dcpk_compare_options *options, struct dcpk_tolerance *tolerance)
+{
+    if (tolerance->rtol < 0 && tolerance->atol < 0)
+        return;
+    tolerance->rtol = tolerance->rtol < 0 ? 0 : tolerance->rtol;
+    tolerance->atol = tolerance->atol < 0 ? 0 : tolerance->atol;
+    options->tolerance = tolerance;
+    options->casts = true;
+}
+
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_tolerance tolerance = {-1, -1};
     struct dcpk_compare_options options = {.exec = {.device = dcpk_devices[0], .ranks = ranks}};
     struct dcpk_voice voice = {.command = NAME};
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct request r = {.top = 20};
     bool enable_msc = false;
-    const char *iteration = NULL;
-    char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli_option rows[] = {
         {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
          "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
@@ -93,7 +107,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
          "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
         {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
          "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
-        DCPK_CLI_ITERATION(iteration),
+        DCPK_CLI_ITERATION(r.iteration),
         DCPK_CLI_ARGS_FROM(r.args_path),
         DCPK_CLI_MSC(enable_msc),
         DCPK_CLI_JSON(r.as_json),
@@ -120,16 +134,6 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         return code;
     if (enable_msc)
         dcpk_cli_note_msc(&voice);
-    if (tolerance.rtol >= 0 || tolerance.atol >= 0) {
-        tolerance.rtol = tolerance.rtol < 0 ? 0 : tolerance.rtol;
-        tolerance.atol = tolerance.atol < 0 ? 0 : tolerance.atol;
-        options.tolerance = &tolerance;
-        options.casts = true;
-    }
-    for (int i = 0; i < 2; i++)
-        if (dcpk_choose_iteration(args[i], iteration, places[i], &err) != DCPK_OK)
-            return dcpk_cli_fail(NAME, &err);
-    r.left = places[0];
-    r.right = places[1];
-    return compare(&r, &options, &voice);
+    take_tolerance(&options, &tolerance);
+    return compare(&r, args, &options, &voice);
 }

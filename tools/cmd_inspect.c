@@ -182,6 +182,31 @@ static void list_iterations(const char *path, struct request *r)
         dcpk_cli_note(&r->voice, "the iterations are not listed: %s", err.text);
 }
 
+/* What stands at `path`, a run folder or a checkpoint. */
+static int inspect_path(struct request *r, const char *path, const char *format,
+                        const char *iteration)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_run run = {0};
+    char place[DCPK_RUN_PATH_BYTES];
+    int code = DCPK_EXIT_OK;
+    dcpk_status st = dcpk_choose_iteration(path, iteration, place, &err);
+
+    if (st == DCPK_OK && iteration == NULL)
+        list_iterations(path, r);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(place, format, &r->voice, &ckpt, &run, &err);
+    if (st == DCPK_OK)
+        st = inspect(ckpt, &run, r, &code, &err);
+    if (st == DCPK_OK)
+        dcpk_cli_notes(&r->voice, ckpt);
+    dcpk_run_list_release(&r->list);
+    dcpk_run_release(&run);
+    dcpk_checkpoint_close(ckpt);
+    return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);
+}
+
 int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}, .options = {.device = dcpk_devices[0]}};
@@ -218,31 +243,14 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .max_args = 1,
         .paths = DCPK_CLI_LISTS_RUN,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_checkpoint *ckpt = NULL;
-    struct dcpk_run run = {0};
-    char place[DCPK_RUN_PATH_BYTES];
     char **args;
     int n_args;
-    int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
-    dcpk_status st;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
     if (code >= 0)
         return code;
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (enable_msc)
         dcpk_cli_note_msc(&r.voice);
-    st = dcpk_choose_iteration(args[0], iteration, place, &err);
-    if (st == DCPK_OK && iteration == NULL)
-        list_iterations(args[0], &r);
-    if (st == DCPK_OK)
-        st = dcpk_cli_open(place, format, &r.voice, &ckpt, &run, &err);
-    if (st == DCPK_OK)
-        st = inspect(ckpt, &run, &r, &code, &err);
-    if (st == DCPK_OK)
-        dcpk_cli_notes(&r.voice, ckpt);
-    dcpk_run_list_release(&r.list);
-    dcpk_run_release(&run);
-    dcpk_checkpoint_close(ckpt);
-    return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);
+    return inspect_path(&r, args[0], format, iteration);
 }

@@ -170,28 +170,31 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
 }
 
+#define HELP_OF_OP                                                                                 \
+    "may be given many times, applied in this order; RE is a regular\n"                            \
+    "expression as in Python (by PCRE2):\n"                                                        \
+    "  \"rename RE NEW\"  matches in a key become NEW; \\1 and \\g<name>\n"                        \
+    "                   are groups, '' is no text\n"                                               \
+    "  \"remove RE\"      keys that match go\n"                                                    \
+    "  \"keep RE\"        keys that do not match go\n"                                             \
+    "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written\n"                      \
+    "                   anew: in zarr they alone, else all data)"
+
 int dcpk_cmd_modify(int argc, char **argv)
 {
     const char *texts[DCPK_CLI_MAX_LIST];
     struct dcpk_cli_list edits = {texts, 0};
     struct dcpk_modify_options options = {.formats = dcpk_formats,
                                           .open_file = dcpk_archive_opener,
-                                          .exec = {.device = dcpk_devices[0]}};
+                                          .exec = {.device = dcpk_devices[0]},
+                                          .edits = texts};
     struct dcpk_voice voice = {.command = NAME};
     const char *iteration = NULL, *tracker = NULL;
     char place[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     bool dry_run = false, as_json = false, enable_msc = false;
     const struct dcpk_cli_option rows[] = {
-        {"op", 0, DCPK_CLI_LIST, &edits, "OP",
-         "may be given many times, applied in this order; RE is a regular\n"
-         "expression as in Python (by PCRE2):\n"
-         "  \"rename RE NEW\"  matches in a key become NEW; \\1 and \\g<name>\n"
-         "                   are groups, '' is no text\n"
-         "  \"remove RE\"      keys that match go\n"
-         "  \"keep RE\"        keys that do not match go\n"
-         "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written\n"
-         "                   anew: in zarr they alone, else all data)"},
+        {"op", 0, DCPK_CLI_LIST, &edits, "OP", HELP_OF_OP},
         {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
         {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
          "go on where a run that was killed or failed stopped, if there was one; an output "
@@ -234,7 +237,6 @@ int dcpk_cmd_modify(int argc, char **argv)
         dcpk_cli_note_msc(&voice);
     options.in = place;
     options.out = args[1];
-    options.edits = texts;
     options.n_edits = edits.n;
     return modify(&options, dry_run, as_json, &voice);
 }

@@ -277,6 +277,20 @@ static int verify(struct verify *v)
     return code;
 }
 
+/* Options that mean nothing without another one: an exit code, or -1 when all is well. */
+static int check_usage(const struct verify *v)
+{
+    if (v->against == NULL &&
+        (v->weights_only || v->vocab_size != 0 || dcpk_told_args_given(&v->told)))
+        return dcpk_cli_usage(NAME, "--weights-only, --vocab-size, --drop, --ddp-bucket-size and "
+                                    "prefixes of keys are for --against SRC");
+    if (v->force && !v->writes_integrity)
+        return dcpk_cli_usage(NAME, "--force is for --write-integrity");
+    if (v->against == NULL && v->args_path != NULL)
+        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
+    return -1;
+}
+
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     const char *drops[DCPK_CLI_MAX_LIST];
@@ -322,17 +336,12 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     };
     char **args;
     int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
+    if (code < 0)
+        code = check_usage(&v);
     if (code >= 0)
         return code;
-    if (v.against == NULL && (v.weights_only || v.vocab_size != 0 || dcpk_told_args_given(&v.told)))
-        return dcpk_cli_usage(NAME, "--weights-only, --vocab-size, --drop, --ddp-bucket-size and "
-                                    "prefixes of keys are for --against SRC");
-    if (v.force && !v.writes_integrity)
-        return dcpk_cli_usage(NAME, "--force is for --write-integrity");
-    if (v.against == NULL && v.args_path != NULL)
-        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
     v.path = places[0];
     if (dcpk_choose_iteration(args[0], iteration, places[0], &err) != DCPK_OK ||
         (v.against != NULL &&
