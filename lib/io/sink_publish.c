@@ -168,18 +168,18 @@ static dcpk_status remove_replaced(const struct dcpk_folder *folder, const struc
 /* The folder is in its place: make that last, then let go of what it was resumed from. */
 static dcpk_status end(struct dcpk_folder *folder, const struct moving *m, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    struct dcpk_error second = DCPK_ERROR_INIT;
+    bool is_kept = m->replaces;
 
-    if (dcpk_sync_folder(m->fd) != 0) {
+    if (dcpk_sync_folder(m->fd) != 0)
         dcpk_fail_errno(err, errno, "syncing the folder of '%s'", folder->path);
-        if (m->replaces)
-            dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
-        return err->status;
-    }
-    st = dcpk_partial_end(folder, err);
-    if (st == DCPK_OK)
-        st = remove_replaced(folder, m, err);
-    return st;
+    else if (dcpk_partial_end(folder, err) == DCPK_OK)
+        return remove_replaced(folder, m, err);
+    else /* the new folder is there to stay, with or without a journal in it */
+        is_kept = remove_replaced(folder, m, &second) != DCPK_OK;
+    if (is_kept)
+        dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
+    return err->status;
 }
 
 dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
