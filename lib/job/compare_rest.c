@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_rest.c - what is stored and not in the view of a model: strict comparisons look at it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/alias.h"
+#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/format.h"
 #include "lib/job/compare_priv.h"
 #include "lib/model/account.h"
@@ -37,60 +37,50 @@ static dcpk_status account_model(struct dcpk_account *account, const struct dcpk
     return st;
 }
 
-/* Stored tensors by the place of their first chunk: of those in the view. */
-struct by_place {
+/* The stored tensors of a view, by the place of their first chunk. */
+struct viewed {
     const struct dcpk_account *account;
-    struct dcpk_map map; /* keys in the arena */
-    struct dcpk_arena *arena;
+    struct dcpk_by_place by_place;
 };
 
-static bool place_text(const struct dcpk_checkpoint *ckpt, size_t t, char text[48])
+/* NULL: it has no chunks. */
+static const struct dcpk_place *first_place(const struct dcpk_checkpoint *ckpt, size_t t)
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[t];
-    const struct dcpk_place *place = &ckpt->chunks[tensor->first_chunk].place;
 
-    if (tensor->n_chunks == 0)
-        return false;
-    snprintf(text, 48, "%" PRIu32 "/%" PRIu64, place->file, place->offset_bytes);
-    return true;
+    return tensor->n_chunks == 0 ? NULL : &ckpt->chunks[tensor->first_chunk].place;
 }
 
-static dcpk_status find_places(struct by_place *places, struct dcpk_error *err)
+static dcpk_status find_places(struct viewed *viewed, struct dcpk_error *err)
 {
-    const struct dcpk_checkpoint *ckpt = places->account->ckpt;
-    char text[48];
-    bool existed;
-    uint64_t found;
+    const struct dcpk_checkpoint *ckpt = viewed->account->ckpt;
     dcpk_status st = DCPK_OK;
 
     for (size_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
-        const char *key;
+        const struct dcpk_place *place = first_place(ckpt, t);
 
-        if (!places->account->tensors[t] || !place_text(ckpt, t, text))
-            continue;
-        key = dcpk_arena_strdup(places->arena, text, err);
-        st = key == NULL ? err->status
-                         : dcpk_map_put(&places->map, key, strlen(key), t, &existed, &found, err);
+        if (viewed->account->tensors[t] && place != NULL)
+            st = dcpk_by_place_put(&viewed->by_place, place, NULL, t, err);
     }
     return st;
 }
 
 /* The tensor of the view that `t` is another name for; NULL: none. */
-static const struct dcpk_tensor *alias_of(const struct by_place *places, size_t t)
+static const struct dcpk_tensor *alias_of(const struct viewed *viewed, size_t t)
 {
-    const struct dcpk_checkpoint *ckpt = places->account->ckpt;
-    char text[48];
+    const struct dcpk_checkpoint *ckpt = viewed->account->ckpt;
+    const struct dcpk_place *place = first_place(ckpt, t);
     uint64_t found;
 
-    if (!place_text(ckpt, t, text) || !dcpk_map_get(&places->map, text, strlen(text), &found) ||
+    if (place == NULL || !dcpk_by_place_get(&viewed->by_place, place, NULL, &found) ||
         !dcpk_tensors_are_aliases(ckpt, (uint32_t)found, (uint32_t)t))
         return NULL;
     return &ckpt->tensors[found];
 }
 
 /* Do both have it as another name for the same tensor, which is compared itself? */
-static bool are_same_alias(const struct by_place *a, const struct dcpk_tensor *t,
-                           const struct by_place *b, const struct dcpk_tensor *u)
+static bool are_same_alias(const struct viewed *a, const struct dcpk_tensor *t,
+                           const struct viewed *b, const struct dcpk_tensor *u)
 {
     const struct dcpk_tensor *x = alias_of(a, (size_t)(t - a->account->ckpt->tensors));
     const struct dcpk_tensor *y = alias_of(b, (size_t)(u - b->account->ckpt->tensors));
@@ -107,8 +97,8 @@ static bool is_optimizer(const char *key)
 }
 
 /* Pair the tensors of `from` that its view does not have with those of that key in `other`. */
-static dcpk_status pair_left(struct dcpk_comparing *c, const struct by_place *from,
-                             const struct by_place *other, struct dcpk_error *err)
+static dcpk_status pair_left(struct dcpk_comparing *c, const struct viewed *from,
+                             const struct viewed *other, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = from->account->ckpt;
     const bool is_a = ckpt == c->a;
@@ -150,8 +140,8 @@ static dcpk_status pair_all_left(struct dcpk_comparing *c, const struct dcpk_mod
                                  const struct dcpk_model *b, struct dcpk_error *err)
 {
     struct dcpk_account accounts[2] = {{0}, {0}};
-    struct by_place left = {.account = &accounts[0], .arena = c->report->arena};
-    struct by_place right = {.account = &accounts[1], .arena = c->report->arena};
+    struct viewed left = {&accounts[0], {.arena = c->report->arena}};
+    struct viewed right = {&accounts[1], {.arena = c->report->arena}};
     dcpk_status st = account_model(&accounts[0], a, !c->same_format, err);
 
     if (st == DCPK_OK)
@@ -164,8 +154,8 @@ static dcpk_status pair_all_left(struct dcpk_comparing *c, const struct dcpk_mod
         st = pair_left(c, &left, &right, err);
     if (st == DCPK_OK)
         st = pair_left(c, &right, &left, err);
-    dcpk_map_release(&left.map);
-    dcpk_map_release(&right.map);
+    dcpk_by_place_release(&left.by_place);
+    dcpk_by_place_release(&right.by_place);
     dcpk_account_release(&accounts[0]);
     dcpk_account_release(&accounts[1]);
     return st;
@@ -352,10 +342,10 @@ static dcpk_status compare_left(struct dcpk_comparing *c, const struct dcpk_mode
     struct leaving right = {.model = b, .other = c->a};
     dcpk_status st = arena == NULL ? err->status : compare_extras(c, a, b, err);
 
-    if (st == DCPK_OK && c->a->format->load_common != NULL)
-        st = c->a->format->load_common(c->a, arena, &left.common, err);
-    if (st == DCPK_OK && c->b->format->load_common != NULL)
-        st = c->b->format->load_common(c->b, arena, &right.common, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_load_common(c->a, arena, &left.common, err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_load_common(c->b, arena, &right.common, err);
     left.other_common = right.common;
     right.other_common = left.common;
     if (st == DCPK_OK)
