@@ -38,8 +38,7 @@ static bool is_at(int folder_fd, const char *name, int fd, struct stat *info)
     struct stat opened;
 
     return fstatat(folder_fd, name, info, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &opened) == 0 &&
-           S_ISREG(info->st_mode) && info->st_dev == opened.st_dev &&
-           info->st_ino == opened.st_ino && info->st_nlink == 1;
+           S_ISREG(info->st_mode) && dcpk_is_same_file(info, &opened) && info->st_nlink == 1;
 }
 
 /*

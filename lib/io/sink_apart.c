@@ -9,11 +9,6 @@
 #include "lib/io/sink.h"
 #include "lib/io/sink_priv.h"
 
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 /*
  * Is `path`, of which only the beginning may exist, `what` or inside it? A bind mount gives a
  * folder a second path, so that paths do not tell; device and inode do.
@@ -34,7 +29,7 @@ static dcpk_status lies_in(const char *path, const struct stat *what, bool *insi
 
         if (realpath(at, real) != NULL) {
             memcpy(at, real, strlen(real) + 1);
-            *inside = stat(at, &info) == 0 && is_same(&info, what);
+            *inside = stat(at, &info) == 0 && dcpk_is_same_file(&info, what);
         } else if (errno != ENOENT && errno != ENOTDIR) {
             return dcpk_fail_errno(err, errno, "the path '%s' cannot be resolved", at);
         }

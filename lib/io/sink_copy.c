@@ -94,8 +94,7 @@ static bool is_linked(const struct dcpk_folder *folder, const char *name,
     struct stat a, b;
 
     return fstatat(source->store->fd, source->name, &a, 0) == 0 &&
-           fstatat(folder->dir_fd, name, &b, 0) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+           fstatat(folder->dir_fd, name, &b, 0) == 0 && dcpk_is_same_file(&a, &b);
 }
 
 /* Make the link, where that can be done. Under the lock. */
