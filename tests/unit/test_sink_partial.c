@@ -5,27 +5,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "lib/io/sink.h"
-#include "tests/unit/scratch.h"
+#include "tests/unit/out_folder.h"
 
 #define PARTIAL "out.dcpkit-partial"
 #define JOURNAL PARTIAL "/.dcpkit-journal"
-
-static struct dcpk_folder *begin(unsigned flags, const char *label)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_folder *folder = NULL;
-
-    CHECK_OK(dcpk_folder_begin(scratch("out"), flags, &folder, &err), label);
-    return folder;
-}
-
-static void put(struct dcpk_folder *folder, const char *name, const char *text)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    CHECK_OK(dcpk_folder_put(folder, name, text, strlen(text), &err), name);
-}
 
 static void note(struct dcpk_folder *folder, uint64_t at, const char *text)
 {

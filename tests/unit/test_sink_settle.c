@@ -5,8 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/io/sink.h"
-#include "tests/unit/scratch.h"
+#include "tests/unit/out_folder.h"
 
 #define PARTIAL "out.dcpkit-partial"
 #define JOURNAL PARTIAL "/.dcpkit-journal"
@@ -26,22 +25,6 @@ static void check_victim(const char *label)
     CHECK_EQ_STR(scratch_read("victim/f"), "precious", label);
     CHECK_EQ_STR(scratch_read("victim/g"), "precious", label);
     CHECK(stat(scratch("victim"), &info) == 0 && info.st_nlink == 2, label); /* no folder more */
-}
-
-static struct dcpk_folder *begin(unsigned flags, const char *label)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_folder *folder = NULL;
-
-    CHECK_OK(dcpk_folder_begin(scratch("out"), flags, &folder, &err), label);
-    return folder;
-}
-
-static void put(struct dcpk_folder *folder, const char *name, const char *text)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    CHECK_OK(dcpk_folder_put(folder, name, text, strlen(text), &err), name);
 }
 
 /* ---- what is not ours ---- */
