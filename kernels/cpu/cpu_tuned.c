@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu_priv.h"
+#include "lib/base/order.h"
 
 /* ---- copy ----
  * A copy does not depend on the order of its axes. They are put in the order of the destination's
@@ -279,7 +280,7 @@ static const struct {
 static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
                               size_t n_elems, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(casts); i++) {
         if (casts[i].from == from && casts[i].to == to) {
             casts[i].cast(src, dst, n_elems);
             return DCPK_OK;

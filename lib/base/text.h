@@ -21,6 +21,12 @@ static inline bool dcpk_ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* `text`, or `otherwise` where it is NULL: for messages. */
+static inline const char *dcpk_text_or(const char *text, const char *otherwise)
+{
+    return text != NULL ? text : otherwise;
+}
+
 /* The most lines that text[0 .. n_bytes) can have, whether or not the last one ends. */
 static inline size_t dcpk_count_lines(const char *text, size_t n_bytes)
 {

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 static const struct {
@@ -19,7 +20,7 @@ static const struct {
 /* The state called text[0 .. n); DCPK_CONTENT_OTHER for another name. */
 static enum dcpk_content find_state(const char *text, size_t n)
 {
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+    for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (strlen(states[i].name) == n && memcmp(states[i].name, text, n) == 0)
             return states[i].content;
     return DCPK_CONTENT_OTHER;
@@ -32,7 +33,7 @@ enum dcpk_content dcpk_content_of(const char *key)
     const char *last = strrchr(key, '.');
     enum dcpk_content found = DCPK_CONTENT_OTHER;
 
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < DCPK_COUNT(others); i++)
         if (dcpk_starts_with(key, others[i]))
             return DCPK_CONTENT_OTHER;
     if (dcpk_starts_with(key, "chained_") && strchr(key, '.') != NULL)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/content.h"
 
 /* An item's place; index: a chunk's, or n_chunks + an object's. There is one for each, so it is
@@ -20,12 +21,12 @@ static int compare_refs(const void *left, const void *right)
     const struct place_ref *a = left, *b = right;
 
     if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
+        return DCPK_THREE_WAY(a->file, b->file);
     if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
     if (a->n_bytes != b->n_bytes)
-        return a->n_bytes < b->n_bytes ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+        return DCPK_THREE_WAY(a->n_bytes, b->n_bytes);
+    return DCPK_THREE_WAY(a->index, b->index);
 }
 
 static bool same_place(const struct place_ref *a, const struct place_ref *b)

@@ -12,6 +12,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/places.h"
@@ -104,7 +105,7 @@ static int compare_entries(const void *left, const void *right)
     const struct dcpk_run_entry *a = left, *b = right;
 
     if (a->iteration != b->iteration)
-        return a->iteration < b->iteration ? -1 : 1;
+        return DCPK_THREE_WAY(a->iteration, b->iteration);
     return strcmp(a->name, b->name);
 }
 

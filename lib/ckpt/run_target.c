@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/run_names.h"
@@ -215,7 +216,7 @@ dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_e
 
     dcpk_run_last_name(out, dcpk_run_trimmed(out), &n);
     *is_archive = false;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < DCPK_COUNT(others); i++)
         is_other = is_other || dcpk_ends_with(out, others[i]);
     if ((!is_tar && !is_other) || n == (int)strlen(ARCHIVE_SUFFIX))
         return DCPK_OK;

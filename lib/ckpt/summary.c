@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/places.h"
 
 #define MAX_NUMBERS 16 /* folded numbers of one key; later ones stay as they are */
@@ -242,7 +243,7 @@ static const char *const settings[] = {"optimizer.param_to_group_meta.", "opt_pa
 
 static const char *star_key(struct folder *f, const char *key, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(settings); i++) {
         const char *dot = strrchr(key, '.');
 
         if (strncmp(key, settings[i], strlen(settings[i])) != 0)
@@ -368,12 +369,12 @@ static int compare_rows(const void *left, const void *right)
     if (a->is_alias != b->is_alias)
         return a->is_alias ? 1 : -1;
     if (a->dtype != b->dtype)
-        return a->dtype < b->dtype ? -1 : 1;
+        return DCPK_THREE_WAY(a->dtype, b->dtype);
     if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
+        return DCPK_THREE_WAY(a->rank, b->rank);
     for (int i = 0; i < a->rank; i++)
         if (a->shape[i] != b->shape[i])
-            return a->shape[i] < b->shape[i] ? -1 : 1;
+            return DCPK_THREE_WAY(a->shape[i], b->shape[i]);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/workers.h"
 #include "lib/io/file.h"
@@ -33,7 +34,7 @@ static int compare_lengths(const void *a, const void *b)
 
     if (m != n)
         return m < n ? 1 : -1;
-    return (x->sum > y->sum) - (x->sum < y->sum); /* the same order on all ranks */
+    return DCPK_THREE_WAY(x->sum, y->sum); /* the same order on all ranks */
 }
 
 static uint64_t task_bytes(const void *context, uint64_t task)

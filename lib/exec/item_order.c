@@ -6,19 +6,20 @@
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 static int compare_places(const struct dcpk_place *a, const struct dcpk_place *b)
 {
     if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
+        return DCPK_THREE_WAY(a->file, b->file);
     if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    return (a->n_bytes > b->n_bytes) - (a->n_bytes < b->n_bytes);
+        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
+    return DCPK_THREE_WAY(a->n_bytes, b->n_bytes);
 }
 
 static int compare_numbers(uint32_t a, uint32_t b)
 {
-    return (a > b) - (a < b);
+    return DCPK_THREE_WAY(a, b);
 }
 
 static int compare_chunks(const void *a, const void *b, void *context)

@@ -10,6 +10,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
+#include "lib/base/order.h"
 
 /*
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
@@ -80,7 +81,7 @@ static int launcher_ranks(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
         const int n = env_number(names[i]);
 
         if (n > 0)

@@ -19,6 +19,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/tensor/box.h"
 
 /* A parameter to be placed. */
@@ -60,8 +61,8 @@ static int by_group(const void *a, const void *b)
     const struct item *x = a, *y = b;
 
     if (x->param->group != y->param->group)
-        return x->param->group < y->param->group ? -1 : 1;
-    return (x->at > y->at) - (x->at < y->at);
+        return DCPK_THREE_WAY(x->param->group, y->param->group);
+    return DCPK_THREE_WAY(x->at, y->at);
 }
 
 /* Buckets together, in each the longest rows first; the sort is Python's, a stable one. */
@@ -70,10 +71,10 @@ static int by_row(const void *a, const void *b)
     const struct item *x = a, *y = b;
 
     if (x->bucket != y->bucket)
-        return x->bucket < y->bucket ? -1 : 1;
+        return DCPK_THREE_WAY(x->bucket, y->bucket);
     if (x->row != y->row)
-        return x->row > y->row ? -1 : 1;
-    return (x->at > y->at) - (x->at < y->at);
+        return DCPK_THREE_WAY(y->row, x->row);
+    return DCPK_THREE_WAY(x->at, y->at);
 }
 
 /* Number the buckets; items are sorted by group. */

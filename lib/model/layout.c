@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - the sizes of a mesh in a checkpoint's args. */
 #include "lib/model/layout.h"
+#include "lib/base/order.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -68,7 +69,7 @@ size_t dcpk_layout_args(const struct dcpk_layout *mesh, const struct dcpk_value 
                                            dcpk_layout_get(mesh, &dcpk_layout_sizes[i])};
         n += list[n].size > 0;
     }
-    for (size_t i = 0; i < sizeof completed / sizeof completed[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(completed); i++)
         if (completed[i].size > 0 &&
             dcpk_value_as_int(dcpk_value_get(attrs, completed[i].name), &old))
             list[n++] = completed[i];
@@ -87,7 +88,7 @@ bool dcpk_layout_is_arg(const char *name)
     for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++)
         if (strcmp(name, dcpk_layout_sizes[i].name) == 0)
             return true;
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(others); i++)
         if (strcmp(name, others[i]) == 0)
             return true;
     return false;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define MAX_SPELLINGS 8
@@ -38,7 +39,7 @@ static const struct fused_norm {
     {"self_attention.layer_norm_", "input_layernorm.", DCPK_LAYER_LINEAR_ATTENTION, 0},
     {"mlp.layer_norm_", "pre_mlp_layernorm.", DCPK_LAYER_LINEAR_MLP, 0},
 };
-#define N_FUSED_NORMS (sizeof fused_norms / sizeof fused_norms[0])
+#define N_FUSED_NORMS DCPK_COUNT(fused_norms)
 
 /*
  * Mamba's convolution: parameters of the mixer since core 0.19 (canonical), of a module before, and
@@ -102,7 +103,7 @@ unsigned dcpk_name_layer_flags(const char *name)
     };
     const size_t layer = dcpk_name_layer(name);
 
-    for (size_t i = 0; layer > 0 && i < sizeof marks / sizeof marks[0]; i++)
+    for (size_t i = 0; layer > 0 && i < DCPK_COUNT(marks); i++)
         if (dcpk_starts_with(name + layer, marks[i].module))
             return marks[i].flag;
     return 0;
@@ -248,7 +249,7 @@ bool dcpk_name_is_fc1(const char *canonical)
                                       "mlp.shared_experts.linear_fc1."};
     const char *rest = canonical + dcpk_name_layer(canonical);
 
-    for (size_t i = 0; i < sizeof fc1 / sizeof fc1[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(fc1); i++) {
         const char *p = strstr(rest, fc1[i]);
 
         if (p == NULL || (p != rest && p[-1] != '.'))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/model/registered.h"
 
 /* A parameter to be put into order; `param` breaks ties, so that the order is total. */
@@ -19,7 +20,7 @@ static int compare_entries(const void *a, const void *b)
     const struct entry *x = a, *y = b;
     const int order = dcpk_registered_compare(&x->found, &y->found);
 
-    return order != 0 ? order : (x->param > y->param) - (x->param < y->param);
+    return order != 0 ? order : DCPK_THREE_WAY(x->param, y->param);
 }
 
 static bool is_te(const struct dcpk_model *model, enum dcpk_impl impl)

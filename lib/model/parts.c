@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define INNER DCPK_PART_INNER
@@ -53,7 +54,7 @@ static size_t find_module(const char *name, bool *is_conv)
     static const char *const ends[] = {".in_proj.weight", ".conv1d.weight", ".conv1d.bias",
                                        ".conv1d_weight", ".conv1d_bias"};
 
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(ends); i++)
         if (dcpk_ends_with(name, ends[i])) {
             *is_conv = i > 0;
             return strlen(name) - strlen(ends[i]) + 1;

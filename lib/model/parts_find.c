@@ -2,6 +2,7 @@
 /* parts_find.c - the stored tensors that are parts of one parameter, by their names. */
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/parts.h"
 
@@ -17,7 +18,7 @@ static const struct projection {
 /* The projection that `name` is a part of, and its bytes with the dot behind it; NULL: of none. */
 static const struct projection *projection_of(const char *name, size_t *head_bytes)
 {
-    for (size_t i = 0; i < sizeof projections / sizeof projections[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(projections); i++) {
         const char *at = strstr(name, projections[i].name);
 
         if (at == NULL)

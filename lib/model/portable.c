@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/layout.h"
 
@@ -74,7 +75,7 @@ static bool is_setting(const struct dcpk_value *v)
 {
     static const char *const modules[] = {"megatron.", "signal", "pathlib"};
 
-    for (size_t i = 0; v->kind == DCPK_V_OBJECT && i < sizeof modules / sizeof *modules; i++)
+    for (size_t i = 0; v->kind == DCPK_V_OBJECT && i < DCPK_COUNT(modules); i++)
         if (dcpk_starts_with(v->as.object->module, modules[i]))
             return true;
     return false;

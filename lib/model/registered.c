@@ -3,6 +3,7 @@
  * first. */
 #include "lib/model/registered.h"
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 enum { NONE = -1, ROWS = 0, COLUMNS = 1 };
@@ -97,7 +98,6 @@ static const struct outer {
     {DCPK_FINAL_NORM, {"decoder.final_norm.", NONE, NONE, 0, 0, false}},
     {DCPK_OUTPUT_LAYER, {"output_layer.", ROWS, ROWS, 0, 0, false}},
 };
-#define N_OF(table) (sizeof(table) / sizeof(table)[0])
 
 /* Persistent buffers of a layer: kept whole by every rank, in no flat buffer
  * (MC/transformer/moe/router.py). */
@@ -155,13 +155,13 @@ static bool match_table(const struct module *table, size_t n, const char *name, 
 
 static bool match_layer(const char *rest, unsigned spec, struct dcpk_registered *reg)
 {
-    for (size_t i = 0; i < N_OF(buffers); i++)
+    for (size_t i = 0; i < DCPK_COUNT(buffers); i++)
         if (strcmp(rest, buffers[i]) == 0) {
             reg->tp_axis = NONE;
             reg->is_buffer = true;
             return true;
         }
-    return match_table(layer_modules, N_OF(layer_modules), rest, spec, reg);
+    return match_table(layer_modules, DCPK_COUNT(layer_modules), rest, spec, reg);
 }
 
 /* "<section><n>.": the number, and the name behind it. */
@@ -183,7 +183,7 @@ static bool match_mtp_layer(const char *rest, unsigned spec, struct dcpk_registe
     if (dcpk_starts_with(rest, inner))
         rest += strlen(inner);
     else if (!dcpk_starts_with(rest, stack))
-        return match_table(mtp_modules, N_OF(mtp_modules), rest, spec, reg);
+        return match_table(mtp_modules, DCPK_COUNT(mtp_modules), rest, spec, reg);
     else if (!in_section(rest + strlen(stack), "layers.", &layer, &rest))
         return false;
     if (!match_layer(rest, spec, reg))
@@ -196,7 +196,7 @@ static bool match_mtp_layer(const char *rest, unsigned spec, struct dcpk_registe
 
 static bool match_outer(const char *name, unsigned spec, struct dcpk_registered *reg)
 {
-    for (size_t i = 0; i < N_OF(outer_modules); i++) {
+    for (size_t i = 0; i < DCPK_COUNT(outer_modules); i++) {
         const struct module *m = &outer_modules[i].module;
 
         if (!dcpk_starts_with(name, m->name))
@@ -236,11 +236,11 @@ bool dcpk_registered_find(const char *name, unsigned spec, struct dcpk_registere
 int dcpk_registered_compare(const struct dcpk_registered *a, const struct dcpk_registered *b)
 {
     if (a->section != b->section)
-        return a->section < b->section ? -1 : 1;
+        return DCPK_THREE_WAY(a->section, b->section);
     if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
-    for (size_t i = 0; i < N_OF(a->order); i++)
+        return DCPK_THREE_WAY(a->layer, b->layer);
+    for (size_t i = 0; i < DCPK_COUNT(a->order); i++)
         if (a->order[i] != b->order[i])
-            return a->order[i] < b->order[i] ? -1 : 1;
+            return DCPK_THREE_WAY(a->order[i], b->order[i]);
     return 0;
 }

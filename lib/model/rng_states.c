@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rng_states.c - the kinds of a rank's RNG states. */
 #include "lib/model/rng_states.h"
+#include "lib/base/order.h"
 
 #include <string.h>
 
@@ -57,7 +58,7 @@ static const struct {
      "the rng_tracker_states of RNG states are no dict of tensors of bytes"},
 };
 
-#define N_FIELDS (sizeof fields / sizeof fields[0])
+#define N_FIELDS DCPK_COUNT(fields)
 
 static bool is_known(const char *name)
 {

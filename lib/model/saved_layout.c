@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define LAYERS "decoder.layers."
@@ -18,7 +19,7 @@ static bool is_row_parallel(const char *key)
     static const char *const parts[] = {".linear_fc2.weight", ".self_attention.linear_proj.weight",
                                         ".mixer.out_proj.weight"};
 
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    for (size_t i = 0; i < DCPK_COUNT(parts); i++)
         if (strstr(key, parts[i]) != NULL)
             return true;
     return false;

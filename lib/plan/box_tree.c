@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define FANOUT 16
 
@@ -14,7 +15,7 @@ static int compare_offsets(const int64_t *a, const int64_t *b, int rank)
 {
     for (int axis = 0; axis < rank; axis++)
         if (a[axis] != b[axis])
-            return a[axis] < b[axis] ? -1 : 1;
+            return DCPK_THREE_WAY(a[axis], b[axis]);
     return 0;
 }
 
@@ -25,7 +26,7 @@ static int compare_items(const void *a, const void *b, void *context)
     const int by_offset =
         compare_offsets(tree->span(tree->items, i), tree->span(tree->items, j), tree->rank);
 
-    return by_offset != 0 ? by_offset : (i > j) - (i < j);
+    return by_offset != 0 ? by_offset : DCPK_THREE_WAY(i, j);
 }
 
 static bool in_order(const struct dcpk_box_tree *tree)

@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/plan/box_tree.h"
 #include "lib/tensor/placement.h"
@@ -162,10 +163,10 @@ static int compare_ranges(const void *a, const void *b)
     const struct range *x = a, *y = b;
 
     if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
+        return DCPK_THREE_WAY(x->file, y->file);
     if (x->first_bytes != y->first_bytes)
-        return x->first_bytes < y->first_bytes ? -1 : 1;
-    return (x->end_bytes > y->end_bytes) - (x->end_bytes < y->end_bytes);
+        return DCPK_THREE_WAY(x->first_bytes, y->first_bytes);
+    return DCPK_THREE_WAY(x->end_bytes, y->end_bytes);
 }
 
 static dcpk_status chunk_range(const struct dcpk_output *out, uint32_t c, struct range *range,

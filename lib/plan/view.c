@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/alias.h"
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"
@@ -50,10 +51,10 @@ static int compare_refs(const void *left, const void *right)
     const struct view_ref *a = left, *b = right;
 
     if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
+        return DCPK_THREE_WAY(a->file, b->file);
     if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    return a->view < b->view ? -1 : a->view > b->view;
+        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
+    return DCPK_THREE_WAY(a->view, b->view);
 }
 
 /* Returns false for a view without bytes of the checkpoint. */

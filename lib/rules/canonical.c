@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/alias.h"
 #include "lib/rules/rules.h"
 
@@ -91,14 +92,14 @@ static int compare_ranks(const void *left, const void *right)
     const struct rank *a = left, *b = right;
 
     if (a->place.kind != b->place.kind)
-        return a->place.kind < b->place.kind ? -1 : 1;
+        return DCPK_THREE_WAY(a->place.kind, b->place.kind);
     if (a->place.layer != b->place.layer)
-        return a->place.layer < b->place.layer ? -1 : 1;
+        return DCPK_THREE_WAY(a->place.layer, b->place.layer);
     if (a->param != b->param)
-        return a->param < b->param ? -1 : 1;
+        return DCPK_THREE_WAY(a->param, b->param);
     if (a->role != b->role)
-        return a->role < b->role ? -1 : 1;
-    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+        return DCPK_THREE_WAY(a->role, b->role);
+    return DCPK_THREE_WAY(a->tensor, b->tensor);
 }
 
 /* All tensors in their new order: those of a parameter one behind the other. Owned; NULL and err on

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/rules/expect_priv.h"
 
 dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, const char *fmt, ...)
@@ -196,7 +197,7 @@ static void read_traits(struct dcpk_arch *arch)
         {!dcpk_arch_given(arch, "q_lora_rank"), WITHOUT_Q_LORA},
     };
 
-    for (size_t i = 0; i < sizeof traits / sizeof traits[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(traits); i++)
         arch->common |= traits[i].holds ? traits[i].trait : 0;
 }
 
@@ -236,11 +237,11 @@ static dcpk_status find_unknown(struct dcpk_arch *arch, struct dcpk_error *err)
     bool is_known = variant == NULL;
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < sizeof variants / sizeof variants[0] && variant != NULL; i++)
+    for (size_t i = 0; i < DCPK_COUNT(variants) && variant != NULL; i++)
         is_known |= strcmp(variant, variants[i]) == 0;
     if (!is_known)
         st = dcpk_arch_unknown(arch, err, "args.experimental_attention_variant '%s'", variant);
-    for (size_t i = 0; i < sizeof options / sizeof options[0] && st == DCPK_OK; i++)
+    for (size_t i = 0; i < DCPK_COUNT(options) && st == DCPK_OK; i++)
         if (dcpk_arch_given(arch, options[i]))
             st = dcpk_arch_unknown(arch, err, "args.%s", options[i]);
     return st;
@@ -251,7 +252,7 @@ static dcpk_status find_missing(struct dcpk_arch *arch, struct dcpk_error *err)
 {
     static const char *const sizes[] = {"num_layers", "hidden_size", "num_attention_heads"};
 
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
         if (dcpk_arch_int(arch, sizes[i], 0) == 0 &&
             dcpk_arch_unknown(arch, err, "a model without args.%s", sizes[i]) != DCPK_OK)
             return err->status;

@@ -3,6 +3,7 @@
  * the shapes of their parameters. */
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/rules/expect_priv.h"
 
@@ -125,9 +126,8 @@ static const struct stateful {
     {"output_layer", HAS_OUTER | IS_HYBRID, 0}, /* GPT leaves its own out */
 };
 
-#define N_OF(table)  (sizeof(table) / sizeof(table)[0])
-#define MOST_PARAMS  (2 * N_OF(norms) + 2 * N_OF(linears) + N_OF(wholes))
-#define MOST_MODULES (N_OF(norms) + N_OF(linears) + N_OF(statefuls))
+#define MOST_PARAMS  (2 * DCPK_COUNT(norms) + 2 * DCPK_COUNT(linears) + DCPK_COUNT(wholes))
+#define MOST_MODULES (DCPK_COUNT(norms) + DCPK_COUNT(linears) + DCPK_COUNT(statefuls))
 
 /* The parts of joined rows: a layout of parts.h, and what its sizes are. */
 static const struct joint {
@@ -153,7 +153,7 @@ static dcpk_status add_parts(struct dcpk_arch *arch, enum joined joined,
     const struct dcpk_part_layout *layout = &dcpk_part_layouts[joint->layout];
     int64_t size[DCPK_N_PART_SIZES] = {0};
 
-    for (size_t i = 0; i < N_OF(joint->sizes); i++)
+    for (size_t i = 0; i < DCPK_COUNT(joint->sizes); i++)
         size[i] = arch->size[joint->sizes[i]];
     return dcpk_parts_size(arch->arena, joint->is_conv ? layout->conv : layout->proj, size,
                            &p->parts, err);
@@ -267,16 +267,16 @@ static dcpk_status fill_kind(struct dcpk_arch *arch, struct dcpk_expected_kind *
     const unsigned traits = kind->traits;
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(norms) && st == DCPK_OK; i++)
+    for (size_t i = 0; i < DCPK_COUNT(norms) && st == DCPK_OK; i++)
         if (applies(norms[i].when, traits))
             st = add_norm(arch, &norms[i], kind, err);
-    for (size_t i = 0; i < N_OF(linears) && st == DCPK_OK; i++)
+    for (size_t i = 0; i < DCPK_COUNT(linears) && st == DCPK_OK; i++)
         if (applies(linears[i].when, traits))
             st = add_linear(arch, &linears[i], kind, err);
-    for (size_t i = 0; i < N_OF(wholes) && st == DCPK_OK; i++)
+    for (size_t i = 0; i < DCPK_COUNT(wholes) && st == DCPK_OK; i++)
         if (applies(wholes[i].when, traits))
             st = add_whole(arch, &wholes[i], kind, err);
-    for (size_t i = 0; i < N_OF(statefuls) && st == DCPK_OK; i++)
+    for (size_t i = 0; i < DCPK_COUNT(statefuls) && st == DCPK_OK; i++)
         if (applies(statefuls[i].when, traits))
             kind->modules[kind->n_modules++] =
                 (struct dcpk_expected_module){statefuls[i].name, statefuls[i].flags};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forbidden.c - a table of what Megatron-FSDP forbids (RULES.md 7). */
 #include "lib/rules/forbidden.h"
+#include "lib/base/order.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -135,7 +136,7 @@ dcpk_status dcpk_rules_forbidden(const struct dcpk_value *attrs, struct dcpk_are
 {
     while (*notes != NULL)
         notes = &(*notes)->next;
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(rules); i++) {
         bool all = true;
 
         for (size_t t = 0; t < MAX_TESTS; t++)

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/layout.h"
 #include "lib/rules/stages.h"
@@ -100,7 +101,7 @@ bool dcpk_rules_is_layout_arg(const char *name)
         "use_tp_pp_dp_mapping",
     };
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0)
             return true;
     return dcpk_layout_is_arg(name);

@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/parallel.h"
 
@@ -22,7 +23,7 @@ static const char *strip_wrappers(const char *name)
 {
     static const char *const wrappers[] = {"model.module.", "module.module.", "module."};
 
-    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(wrappers); i++)
         if (strncmp(name, wrappers[i], strlen(wrappers[i])) == 0)
             return name + strlen(wrappers[i]);
     return name;
@@ -195,7 +196,7 @@ static const struct default_field {
     {"maximize", IS_FALSE},       {"foreach", IS_NONE}, {"capturable", IS_FALSE},
     {"differentiable", IS_FALSE}, {"fused", IS_NONE},   {"decoupled_weight_decay", IS_TRUE},
 };
-#define N_DEFAULT_FIELDS (sizeof default_fields / sizeof default_fields[0])
+#define N_DEFAULT_FIELDS DCPK_COUNT(default_fields)
 
 /* `step` as TE keeps it: an int. A float that is no whole number stays. */
 static const struct dcpk_value *whole_step(struct dcpk_model *model, const struct dcpk_value *step,

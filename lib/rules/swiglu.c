@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/parts.h"
 #include "lib/rules/rules.h"
@@ -17,7 +18,7 @@ static bool is_heterogeneous(const struct dcpk_value *attrs)
     static const char *const names[] = {"heterogeneous_layers_config_encoded_json",
                                         "heterogeneous_layers_config_path"};
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
         const char *text = dcpk_value_as_str(dcpk_value_get(attrs, names[i]));
 
         if (text != NULL && *text != '\0')
@@ -119,7 +120,7 @@ static bool is_of_args(const char *name)
 {
     static const char *const modules[] = {"decoder.", "encoder.", "mtp.", "language_model."};
 
-    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(modules); i++)
         if (dcpk_starts_with(name, modules[i]))
             return true;
     return false;

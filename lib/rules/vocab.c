@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/rules/mesh.h"
 
 /* The only parameters that have a row for each token of the vocabulary. */
 static const char *const names[] = {"embedding.word_embeddings.weight", "output_layer.weight",
                                     "output_layer.bias"};
-#define N_NAMES (sizeof names / sizeof names[0])
+#define N_NAMES DCPK_COUNT(names)
 
 static bool has_vocab_rows(const char *name)
 {

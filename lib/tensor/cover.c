@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/tensor/box.h"
 
 struct cover {
@@ -165,7 +166,7 @@ static int compare_terms(const void *a, const void *b, void *width)
 
     for (size_t i = 1; i < *(const size_t *)width; i++)
         if (x[i] != y[i])
-            return x[i] < y[i] ? -1 : 1;
+            return DCPK_THREE_WAY(x[i], y[i]);
     return 0;
 }
 

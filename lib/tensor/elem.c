@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 
 /* A floating point format: how its code is made up, and which codes are not finite. */
 struct float_type {
@@ -25,7 +26,7 @@ static const struct float_type float_types[] = {
 
 static const struct float_type *find_float(enum dcpk_dtype dtype)
 {
-    for (size_t i = 0; i < sizeof float_types / sizeof *float_types; i++)
+    for (size_t i = 0; i < DCPK_COUNT(float_types); i++)
         if (float_types[i].dtype == dtype)
             return &float_types[i];
     return NULL;
