@@ -6,13 +6,11 @@
 #include "lib/ckpt/value.h"
 #include "tools/cmd.h"
 
-/* The row; the variable is a const char *. */
-#define DCPK_CLI_ARGS_FROM(variable)                                                               \
-    {                                                                                              \
-        "args-from", 0, DCPK_CLI_CHECKPOINT, &(variable), "FROM",                                  \
-            "args where a checkpoint has none, or other ones: a JSON object, the run_config.yaml " \
-            "of Megatron-Bridge, or a checkpoint (its args, else its run_config.yaml)"             \
-    }
+#define DCPK_OPT_ARGS_FROM(field)                                                                  \
+    DCPK_OPT_CHECKPOINT("args-from", "FROM", field,                                                \
+                        "args where a checkpoint has none, or other ones: a JSON object, the "     \
+                        "run_config.yaml of Megatron-Bridge, or a checkpoint (its args, else its " \
+                        "run_config.yaml)")
 
 /* Owned: its arena goes with dcpk_args_from_release. */
 struct dcpk_args_from {

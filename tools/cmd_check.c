@@ -99,42 +99,44 @@ static int check(struct check *c)
     return code;
 }
 
+#define DCPK_OPT_STRUCT struct check
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_TEXT("loads-in", "RELEASE", options.release,
+                  "core-0.15 to core-0.19, main (default: the release that args show)"),
+    DCPK_OPT_TEXT("as", "FORMAT", format,
+                  "torch_dist, fsdp_dtensor, zarr (default: found by looking)"),
+    DCPK_OPT_TEXT(
+        "impl", "te|local", options.impl,
+        "layers of Transformer Engine or Megatron's own (default: args.transformer_impl)"),
+    DCPK_OPT_TEXT("mesh", "DIMS", mesh,
+                  "the run that loads: tp=T,pp=P,ep=E,dp=D,cp=C (default: the run that saved)"),
+    DCPK_OPT_TEXT("optimizer", "te|torch", options.adam,
+                  "whose Adam the run has (default: by the fields of its groups, else te)"),
+    DCPK_OPT_FLAG("no-load-optim", no_optimizer, "the run loads no optimizer state"),
+    DCPK_OPT_FLAG("no-load-rng", no_rng, "the run loads no RNG state"),
+    DCPK_OPT_FLAG("finetune", finetune, "the run loads neither"),
+    DCPK_OPT_TEXT(
+        "megatron-fsdp-version", "1|2", fsdp_version,
+        "of the run that loads fsdp_dtensor (default: args.megatron_fsdp_version, else 1)"),
+    DCPK_OPT_FLAG("finite", finite, "look for NaN and Inf as well, which reads every tensor"),
+    DCPK_OPT_FLAG("all", lists_all, "list every key that is missing"),
+    DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(exec.n_threads),
+    DCPK_OPT_MEMORY(exec.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_check(int argc, char **argv)
 {
     struct check c = {.voice = {.command = NAME}, .exec = {.device = dcpk_devices[0]}};
-    const struct dcpk_cli_option rows[] = {
-        {"loads-in", 0, DCPK_CLI_TEXT, &c.options.release, "RELEASE",
-         "core-0.15 to core-0.19, main (default: the release that args show)"},
-        {"as", 0, DCPK_CLI_TEXT, &c.format, "FORMAT",
-         "torch_dist, fsdp_dtensor, zarr (default: found by looking)"},
-        {"impl", 0, DCPK_CLI_TEXT, &c.options.impl, "te|local",
-         "layers of Transformer Engine or Megatron's own (default: args.transformer_impl)"},
-        {"mesh", 0, DCPK_CLI_TEXT, &c.mesh, "DIMS",
-         "the run that loads: tp=T,pp=P,ep=E,dp=D,cp=C (default: the run that saved)"},
-        {"optimizer", 0, DCPK_CLI_TEXT, &c.options.adam, "te|torch",
-         "whose Adam the run has (default: by the fields of its groups, else te)"},
-        {"no-load-optim", 0, DCPK_CLI_FLAG, &c.no_optimizer, NULL,
-         "the run loads no optimizer state"},
-        {"no-load-rng", 0, DCPK_CLI_FLAG, &c.no_rng, NULL, "the run loads no RNG state"},
-        {"finetune", 0, DCPK_CLI_FLAG, &c.finetune, NULL, "the run loads neither"},
-        {"megatron-fsdp-version", 0, DCPK_CLI_TEXT, &c.fsdp_version, "1|2",
-         "of the run that loads fsdp_dtensor (default: args.megatron_fsdp_version, else 1)"},
-        {"finite", 0, DCPK_CLI_FLAG, &c.finite, NULL,
-         "look for NaN and Inf as well, which reads every tensor"},
-        {"all", 0, DCPK_CLI_FLAG, &c.lists_all, NULL, "list every key that is missing"},
-        DCPK_CLI_ARGS_FROM(c.args_path),
-        DCPK_CLI_JSON(c.as_json),
-        DCPK_CLI_THREADS(c.exec.n_threads),
-        DCPK_CLI_MEMORY(c.exec.memory_bytes),
-        DCPK_CLI_VOICE(c.voice),
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
         .summary = "Say whether a release of Megatron loads a checkpoint: every key, shape and "
                    "object that its loader asks for, by args, and the structure of the folder.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &c,
         .example = "dcpkit check --loads-in core-0.19 sample-data/torch_dist_c_dense_tp2pp2",
         .min_args = 1,
         .max_args = 1,

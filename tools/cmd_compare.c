@@ -13,14 +13,18 @@
 /* What is to be compared. */
 struct request {
     const char *iteration, *args_path; /* args_path: --args-from */
-    bool as_json;
+    bool as_json, enable_msc;
     int top;
+    struct dcpk_tolerance tolerance; /* negative: not given */
+    struct dcpk_compare_options options;
+    struct dcpk_voice voice;
 };
 
 /* paths: of the two. */
-static int compare(const struct request *r, char *const *paths,
-                   struct dcpk_compare_options *options, const struct dcpk_voice *voice)
+static int compare(struct request *r, char *const *paths)
 {
+    struct dcpk_compare_options *options = &r->options;
+    const struct dcpk_voice *voice = &r->voice;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_args_from from = {0};
     struct dcpk_compare_report report = {0};
@@ -74,54 +78,60 @@ static void take_tolerance(struct dcpk_compare_options *options, struct dcpk_tol
     options->casts = true;
 }
 
+#define DCPK_OPT_STRUCT struct request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_NUMBER("rtol", "X", tolerance.rtol,
+                    "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
+                    "(default: bit for bit; 0 when --atol is given)"),
+    DCPK_OPT_NUMBER("atol", "X", tolerance.atol, "see --rtol (0 when --rtol is given)"),
+    DCPK_OPT_FLAG(
+        "cast", options.casts,
+        "floats of two dtypes: compare in the narrower one (default: they differ, but with "
+        "--rtol or --atol)"),
+    DCPK_OPT_FLAG("weights-only", options.weights_only, "leave the optimizer's state out"),
+    DCPK_OPT_FLAG("tensors-only", options.tensors_only,
+                  "leave args, scheduler, parameter groups, RNG states and other objects out"),
+    DCPK_OPT_FLAG(
+        "as-stored", options.as_stored,
+        "key by key as stored (default: by the model's parameters, where both hold a model)"),
+    DCPK_OPT_COUNT(
+        "top", "N", top,
+        "tell of the N tensors whose elements are furthest apart, by relative difference "
+        "(default: 20; --json has all)"),
+    DCPK_OPT_FLAG(
+        "strict", options.strict,
+        "count also what only another parallel layout changes (sizes of the mesh, padding of the "
+        "vocabulary, RNG states of other ranks), what only one of the two keeps (classes in args, "
+        "defaults in parameter groups) and what the model has no name for: extra states, other "
+        "objects, files beside the tensors"),
+    DCPK_OPT_LENGTH(
+        "vocab-size", "N", options.vocab_size,
+        "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"),
+    DCPK_OPT_LENGTH(
+        "ddp-bucket-size", "N", options.bucket_elems,
+        "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_MSC(enable_msc),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.exec.n_threads),
+    DCPK_OPT_MEMORY(options.exec.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_tolerance tolerance = {-1, -1};
-    struct dcpk_compare_options options = {.exec = {.device = dcpk_devices[0], .ranks = ranks}};
-    struct dcpk_voice voice = {.command = NAME};
-    struct request r = {.top = 20};
-    bool enable_msc = false;
-    const struct dcpk_cli_option rows[] = {
-        {"rtol", 0, DCPK_CLI_NUMBER, &tolerance.rtol, "X",
-         "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
-         "(default: bit for bit; 0 when --atol is given)"},
-        {"atol", 0, DCPK_CLI_NUMBER, &tolerance.atol, "X", "see --rtol (0 when --rtol is given)"},
-        {"cast", 0, DCPK_CLI_FLAG, &options.casts, NULL,
-         "floats of two dtypes: compare in the narrower one (default: they differ, but with "
-         "--rtol or --atol)"},
-        {"weights-only", 0, DCPK_CLI_FLAG, &options.weights_only, NULL,
-         "leave the optimizer's state out"},
-        {"tensors-only", 0, DCPK_CLI_FLAG, &options.tensors_only, NULL,
-         "leave args, scheduler, parameter groups, RNG states and other objects out"},
-        {"as-stored", 0, DCPK_CLI_FLAG, &options.as_stored, NULL,
-         "key by key as stored (default: by the model's parameters, where both hold a model)"},
-        {"top", 0, DCPK_CLI_COUNT, &r.top, "N",
-         "tell of the N tensors whose elements are furthest apart, by relative difference "
-         "(default: 20; --json has all)"},
-        {"strict", 0, DCPK_CLI_FLAG, &options.strict, NULL,
-         "count also what only another parallel layout changes (sizes of the mesh, padding of the "
-         "vocabulary, RNG states of other ranks), what only one of the two keeps (classes in args, "
-         "defaults in parameter groups) and what the model has no name for: extra states, other "
-         "objects, files beside the tensors"},
-        {"vocab-size", 0, DCPK_CLI_LENGTH, &options.vocab_size, "N",
-         "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"},
-        {"ddp-bucket-size", 0, DCPK_CLI_LENGTH, &options.bucket_elems, "N",
-         "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"},
-        DCPK_CLI_ITERATION(r.iteration),
-        DCPK_CLI_ARGS_FROM(r.args_path),
-        DCPK_CLI_MSC(enable_msc),
-        DCPK_CLI_JSON(r.as_json),
-        DCPK_CLI_THREADS(options.exec.n_threads),
-        DCPK_CLI_MEMORY(options.exec.memory_bytes),
-        DCPK_CLI_VOICE(voice),
-    };
+    struct request r = {.top = 20,
+                        .tolerance = {-1, -1},
+                        .options.exec = {.device = dcpk_devices[0], .ranks = ranks},
+                        .voice = {.command = NAME}};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] A B",
         .summary = "Say whether two checkpoints hold the same, across formats, layouts and names; "
                    "exit 0: yes, 1: no.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &r,
         .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
         .min_args = 2,
         .max_args = 2,
@@ -132,8 +142,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 
     if (code >= 0)
         return code;
-    if (enable_msc)
-        dcpk_cli_note_msc(&voice);
-    take_tolerance(&options, &tolerance);
-    return compare(&r, args, &options, &voice);
+    if (r.enable_msc)
+        dcpk_cli_note_msc(&r.voice);
+    take_tolerance(&r.options, &r.tolerance);
+    return compare(&r, args);
 }

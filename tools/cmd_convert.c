@@ -124,7 +124,7 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     if (c.model != NULL && c.model->args == NULL)
         dcpk_args_from_hint(options->in, c.ckpt, err);
     if (st != DCPK_OK)
-        dcpk_told_args_advise(c.model, err);
+        dcpk_input_args_advise(c.model, err);
     if (st == DCPK_OK)
         st = check_outlets(a, options, a->force || c.target.is_there, err);
     st = dcpk_ranks_agree(ranks, st, err);
@@ -171,28 +171,21 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
 
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    const char *drops[DCPK_CLI_MAX_LIST];
-    struct dcpk_convert_args a = {.voice = {.command = "convert"}, .told.drops.texts = drops};
-    const struct dcpk_cli_option options[] = {
-        {"to", 0, DCPK_CLI_TEXT, &a.to, "FORMAT",
-         "format to write: fsdp_dtensor, torch_dist, zarr"},
-        {"from", 0, DCPK_CLI_TEXT, &a.from, "FORMAT", "format to read (default: found by looking)"},
-        DCPK_CONVERT_OPTIONS(a),
-    };
+    struct dcpk_convert_args a = {.voice = {.command = "convert"}};
     const struct dcpk_cli cli = {
-        "convert",
-        "--to FORMAT [options] IN OUT",
-        "Convert a checkpoint to another format. IN, which is never touched: a run folder, an "
-        "iteration's folder, or an archive with one. OUT: a run folder, a folder iter_NNNNNNN, or "
-        "a name that ends in .tar.",
-        options,
-        sizeof options / sizeof options[0],
-        "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
-        2,
-        2,
-        DCPK_CLI_SECOND_IS_OUT,
-        &a.dry_run,
-        NULL};
+        .name = "convert",
+        .usage = "--to FORMAT [options] IN OUT",
+        .summary = "Convert a checkpoint to another format. IN, which is never touched: a run "
+                   "folder, an iteration's folder, or an archive with one. OUT: a run folder, a "
+                   "folder iter_NNNNNNN, or a name that ends in .tar.",
+        .options = dcpk_convert_options,
+        .values = &a,
+        .example =
+            "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
+        .min_args = 2,
+        .max_args = 2,
+        .paths = DCPK_CLI_SECOND_IS_OUT,
+        .is_dry = &a.dry_run};
     const struct dcpk_format *to;
     char **args;
     int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -215,20 +208,12 @@ struct named_conversion {
 static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
                            struct dcpk_ranks *ranks)
 {
-    const char *drops[DCPK_CLI_MAX_LIST];
-    struct dcpk_convert_args a = {
-        .from = named->from, .voice = {.command = named->name}, .told.drops.texts = drops};
-    const struct dcpk_cli_option options[] = {
-        DCPK_CONVERT_OPTIONS(a),
-        {"oom-traceback", 0, DCPK_CLI_FLAG, &a.oom_traceback, NULL,
-         "accepted, without meaning here"},
-        DCPK_CLI_MSC(a.enable_msc),
-    };
+    struct dcpk_convert_args a = {.from = named->from, .voice = {.command = named->name}};
     const struct dcpk_cli cli = {.name = named->name,
                                  .usage = "[options] IN OUT",
                                  .summary = named->summary,
-                                 .options = options,
-                                 .n_options = sizeof options / sizeof options[0],
+                                 .options = dcpk_named_convert_options,
+                                 .values = &a,
                                  .example = named->example,
                                  .min_args = 2,
                                  .max_args = 2,

@@ -15,6 +15,7 @@
 
 struct hashing {
     const char *check_path; /* NULL: print */
+    const char *format, *iteration;
     bool as_json, of_files;
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
@@ -109,14 +110,14 @@ static void print_notes(const struct hashing *h)
                   h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
 }
 
-static int run(struct hashing *h, const char *path, const char *format)
+static int run(struct hashing *h, const char *path)
 {
     struct dcpk_ranks *ranks = h->options.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
     dcpk_status st = h->check_path == NULL ? DCPK_OK : read_recorded(h, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(path, format, &h->voice, &h->ckpt, NULL, &err);
+        st = dcpk_cli_open(path, h->format, &h->voice, &h->ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = find_lost(h, &err);
     if (st == DCPK_OK)
@@ -138,25 +139,28 @@ static int run(struct hashing *h, const char *path, const char *format)
     return h->ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
 }
 
+#define DCPK_OPT_STRUCT struct hashing
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_FORMAT(format),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_FILE(
+        "check", "FILE", check_path,
+        "compare with the hashes in FILE, which this command printed, as text or as JSON, or "
+        "convert --hashes: say what differs; exit 1 when something does"),
+    DCPK_OPT_FLAG(
+        "files", of_files,
+        "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
+        "--json: as Megatron's integrity.json. --check knows such a FILE"),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.n_threads),
+    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct hashing h = {.voice = {.command = NAME},
                         .options = {.device = dcpk_devices[0], .ranks = ranks}};
-    const char *iteration = NULL, *format = NULL;
-    const struct dcpk_cli_option rows[] = {
-        DCPK_CLI_FORMAT(format),
-        DCPK_CLI_ITERATION(iteration),
-        {"check", 0, DCPK_CLI_FILE, &h.check_path, "FILE",
-         "compare with the hashes in FILE, which this command printed, as text or as JSON, or "
-         "convert --hashes: say what differs; exit 1 when something does"},
-        {"files", 0, DCPK_CLI_FLAG, &h.of_files, NULL,
-         "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
-         "--json: as Megatron's integrity.json. --check knows such a FILE"},
-        DCPK_CLI_JSON(h.as_json),
-        DCPK_CLI_THREADS(h.options.n_threads),
-        DCPK_CLI_MEMORY(h.options.memory_bytes),
-        DCPK_CLI_VOICE(h.voice),
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -165,8 +169,8 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
             "of every object (\"*\") and of the common state (\"+\") by value, whatever pickle "
             "spells it, in key order, and at the end the SHA-256 of the whole, which chunks and "
             "files do not change.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &h,
         .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
@@ -179,7 +183,7 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 
     if (code >= 0)
         return code;
-    if (dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
+    if (dcpk_choose_iteration(args[0], h.iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    return run(&h, place, format);
+    return run(&h, place);
 }

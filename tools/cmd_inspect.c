@@ -17,7 +17,8 @@
 /* What the command line asks for. */
 struct request {
     bool as_json, has_chunks, has_stats, fails_nonfinite;
-    const char *keys;
+    bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
+    const char *keys, *format, *iteration;
     struct dcpk_run_list list; /* of a run folder */
     struct dcpk_voice voice;
     struct dcpk_exec_options options; /* of --stats */
@@ -183,20 +184,19 @@ static void list_iterations(const char *path, struct request *r)
 }
 
 /* What stands at `path`, a run folder or a checkpoint. */
-static int inspect_path(struct request *r, const char *path, const char *format,
-                        const char *iteration)
+static int inspect_path(struct request *r, const char *path)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run run = {0};
     char place[DCPK_RUN_PATH_BYTES];
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_choose_iteration(path, iteration, place, &err);
+    dcpk_status st = dcpk_choose_iteration(path, r->iteration, place, &err);
 
-    if (st == DCPK_OK && iteration == NULL)
+    if (st == DCPK_OK && r->iteration == NULL)
         list_iterations(path, r);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(place, format, &r->voice, &ckpt, &run, &err);
+        st = dcpk_cli_open(place, r->format, &r->voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, r, &code, &err);
     if (st == DCPK_OK)
@@ -207,37 +207,39 @@ static int inspect_path(struct request *r, const char *path, const char *format,
     return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);
 }
 
+#define DCPK_OPT_STRUCT struct request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_FLAG("chunks", has_chunks,
+                  "list every chunk: its box, file, offset and length in bytes"),
+    DCPK_OPT_FLAG(
+        "stats", has_stats,
+        "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
+        "many are NaN, infinite or zero, the worst tensor first"),
+    DCPK_OPT_FLAG("fail-nonfinite", fails_nonfinite,
+                  "--stats, and exit 1 when there is a NaN or an infinity"),
+    DCPK_OPT_TEXT(
+        "keys", "RE", keys,
+        "list and read only keys that match RE (as Python's re.search); totals stay those of all"),
+    DCPK_OPT_FLAG("not-ignore-param-to-group-meta", lists_meta,
+                  "accepted: keys of param_to_group_meta are always listed here"),
+    DCPK_OPT_MSC(enable_msc),
+    DCPK_OPT_FORMAT(format),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.n_threads),
+    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}, .options = {.device = dcpk_devices[0]}};
-    const char *format = NULL, *iteration = NULL;
-    bool lists_meta = false, enable_msc = false; /* of Megatron's Python tool */
-    const struct dcpk_cli_option rows[] = {
-        {"chunks", 0, DCPK_CLI_FLAG, &r.has_chunks, NULL,
-         "list every chunk: its box, file, offset and length in bytes"},
-        {"stats", 0, DCPK_CLI_FLAG, &r.has_stats, NULL,
-         "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
-         "many are NaN, infinite or zero, the worst tensor first"},
-        {"fail-nonfinite", 0, DCPK_CLI_FLAG, &r.fails_nonfinite, NULL,
-         "--stats, and exit 1 when there is a NaN or an infinity"},
-        {"keys", 0, DCPK_CLI_TEXT, &r.keys, "RE",
-         "list and read only keys that match RE (as Python's re.search); totals stay those of all"},
-        {"not-ignore-param-to-group-meta", 0, DCPK_CLI_FLAG, &lists_meta, NULL,
-         "accepted: keys of param_to_group_meta are always listed here"},
-        DCPK_CLI_MSC(enable_msc),
-        DCPK_CLI_FORMAT(format),
-        DCPK_CLI_ITERATION(iteration),
-        DCPK_CLI_JSON(r.as_json),
-        DCPK_CLI_THREADS(r.options.n_threads),
-        DCPK_CLI_MEMORY(r.options.memory_bytes),
-        DCPK_CLI_VOICE(r.voice),
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
         .summary = "Say what a checkpoint is: format, iteration, layout, model, tensors, sizes.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
@@ -250,7 +252,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
     if (code >= 0)
         return code;
     r.has_stats = r.has_stats || r.fails_nonfinite;
-    if (enable_msc)
+    if (r.enable_msc)
         dcpk_cli_note_msc(&r.voice);
-    return inspect_path(&r, args[0], format, iteration);
+    return inspect_path(&r, args[0]);
 }

@@ -15,6 +15,15 @@
 
 #define NAME "modify-state-dict"
 
+/* The values of the options. */
+struct request {
+    struct dcpk_cli_list edits;
+    const char *iteration, *tracker;
+    bool dry_run, as_json, enable_msc;
+    struct dcpk_voice voice;
+    struct dcpk_modify_options options;
+};
+
 /* "key -> name", "key: float32 -> bfloat16", "key: removed by ..." */
 static void print_item(const struct dcpk_edit_item *item)
 {
@@ -129,9 +138,11 @@ static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_json,
-                  const struct dcpk_voice *voice)
+static int modify(struct request *r)
 {
+    const bool dry_run = r->dry_run, as_json = r->as_json;
+    struct dcpk_modify_options *options = &r->options;
+    const struct dcpk_voice *voice = &r->voice;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_modification m = {0};
     struct dcpk_bar bar;
@@ -180,47 +191,45 @@ static int modify(struct dcpk_modify_options *options, bool dry_run, bool as_jso
     "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written\n"                      \
     "                   anew: in zarr they alone, else all data)"
 
+#define DCPK_OPT_STRUCT struct request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_LIST("op", "OP", edits, HELP_OF_OP),
+    DCPK_OPT_FLAG("force", options.force, "replace an output that exists"),
+    DCPK_OPT_FLAG(
+        "resume", options.resume,
+        "go on where a run that was killed or failed stopped, if there was one; an output "
+        "that is there is compared, and complete when it is what would be written"),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_TRACKER(tracker),
+    DCPK_OPT_FLAG("dry-run", dry_run, "list what would happen, write nothing"),
+    DCPK_OPT_MSC(enable_msc),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.exec.n_threads),
+    DCPK_OPT_MEMORY(options.exec.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_modify(int argc, char **argv)
 {
-    const char *texts[DCPK_CLI_MAX_LIST];
-    struct dcpk_cli_list edits = {texts, 0};
-    struct dcpk_modify_options options = {.formats = dcpk_formats,
-                                          .open_file = dcpk_archive_opener,
-                                          .exec = {.device = dcpk_devices[0]},
-                                          .edits = texts};
-    struct dcpk_voice voice = {.command = NAME};
-    const char *iteration = NULL, *tracker = NULL;
+    struct request r = {.options = {.formats = dcpk_formats,
+                                    .open_file = dcpk_archive_opener,
+                                    .exec = {.device = dcpk_devices[0]}},
+                        .voice = {.command = NAME}};
     char place[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
-    bool dry_run = false, as_json = false, enable_msc = false;
-    const struct dcpk_cli_option rows[] = {
-        {"op", 0, DCPK_CLI_LIST, &edits, "OP", HELP_OF_OP},
-        {"force", 0, DCPK_CLI_FLAG, &options.force, NULL, "replace an output that exists"},
-        {"resume", 0, DCPK_CLI_FLAG, &options.resume, NULL,
-         "go on where a run that was killed or failed stopped, if there was one; an output "
-         "that is there is compared, and complete when it is what would be written"},
-        DCPK_CLI_ITERATION(iteration),
-        DCPK_CLI_TRACKER(tracker),
-        {"dry-run", 0, DCPK_CLI_FLAG, &dry_run, NULL, "list what would happen, write nothing"},
-        DCPK_CLI_MSC(enable_msc),
-        DCPK_CLI_JSON(as_json),
-        DCPK_CLI_THREADS(options.exec.n_threads),
-        DCPK_CLI_MEMORY(options.exec.memory_bytes),
-        DCPK_CLI_VOICE(voice),
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
         .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
                    "never touched; its files are linked where nothing in them is cast. An OUT "
                    "that ends in .tar is packed.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &r,
         .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
         .min_args = 2,
         .max_args = 2,
         .paths = DCPK_CLI_SECOND_IS_OUT | DCPK_CLI_LINKS_IN,
-        .is_dry = &dry_run,
+        .is_dry = &r.dry_run,
     };
     char **args;
     int n_args;
@@ -228,15 +237,16 @@ int dcpk_cmd_modify(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    if (edits.n == 0)
+    if (r.edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
-    if (dcpk_parse_tracker(tracker, &options.tracker, &err) != DCPK_OK ||
-        dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
+    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK ||
+        dcpk_choose_iteration(args[0], r.iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    if (enable_msc)
-        dcpk_cli_note_msc(&voice);
-    options.in = place;
-    options.out = args[1];
-    options.n_edits = edits.n;
-    return modify(&options, dry_run, as_json, &voice);
+    if (r.enable_msc)
+        dcpk_cli_note_msc(&r.voice);
+    r.options.in = place;
+    r.options.out = args[1];
+    r.options.edits = r.edits.texts;
+    r.options.n_edits = r.edits.n;
+    return modify(&r);
 }

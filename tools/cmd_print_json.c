@@ -15,6 +15,12 @@
  * @core_v0.19.0. */
 #define PREFIX "model.module"
 
+/* The values of the options. */
+struct request {
+    const char *output, *iteration;
+    bool is_dry, force;
+};
+
 /* Does the file hold exactly these bytes? */
 static bool holds(const char *path, const struct dcpk_bytes *bytes)
 {
@@ -63,7 +69,7 @@ static dcpk_status check_output(const char *dir, const char *output, struct dcpk
 
 /* The one line of all content, then the file with the group map's key names. */
 static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                   const char *path, bool is_dry, bool force,
+                                   const char *path, const struct request *r,
                                    struct dcpk_error *err)
 {
     struct dcpk_state_dict *dict = NULL;
@@ -80,9 +86,9 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
         goto out;
     dcpk_cli_printf(stdout, "torch dcp content: ");
     st = dcpk_cli_print_bytes(&line, err);
-    if (st != DCPK_OK || is_dry)
+    if (st != DCPK_OK || r->is_dry)
         goto out;
-    st = write_json(path, &file, force, err);
+    st = write_json(path, &file, r->force, err);
     if (st != DCPK_OK)
         goto out;
     dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
@@ -95,31 +101,30 @@ out:
     return st;
 }
 
+#define DCPK_OPT_STRUCT struct request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT(DCPK_CLI_OUT_FILE, 'o', "output", "FILE", const char *, output,
+             "write the JSON here (default: DIR/" FILE_NAME ")"),
+    DCPK_OPT_FLAG("force", force, "replace a file that exists with other content"),
+    DCPK_OPT_FLAG("dry-run", is_dry, "print only, write no file"), DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_END};
+
 int dcpk_cmd_print_json(int argc, char **argv)
 {
     const struct dcpk_voice voice = {.command = NAME};
-    const char *output = NULL;
-    bool is_dry = false, force = false;
     const bool writes_in = true; /* the default of --output */
-    const char *iteration = NULL;
-    const struct dcpk_cli_option rows[] = {
-        {"output", 'o', DCPK_CLI_OUT_FILE, &output, "FILE",
-         "write the JSON here (default: DIR/" FILE_NAME ")"},
-        {"force", 0, DCPK_CLI_FLAG, &force, NULL, "replace a file that exists with other content"},
-        {"dry-run", 0, DCPK_CLI_FLAG, &is_dry, NULL, "print only, write no file"},
-        DCPK_CLI_ITERATION(iteration),
-    };
+    struct request r = {NULL};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
         .summary = "Print the content of a DCP folder without tensors as JSON, and write it with "
                    "keys " PREFIX ".* to a file.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &r,
         .example = "dcpkit " NAME " -o map.json dumps/param_groups",
         .min_args = 1,
         .max_args = 1,
-        .is_dry = &is_dry,
+        .is_dry = &r.is_dry,
         .writes_in = &writes_in,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -127,7 +132,7 @@ int dcpk_cmd_print_json(int argc, char **argv)
     struct dcpk_arena *arena = NULL;
     struct dcpk_run run = {0};
     char place[DCPK_RUN_PATH_BYTES];
-    char *path;
+    const char *path;
     char **args;
     int n_args;
     const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -135,23 +140,23 @@ int dcpk_cmd_print_json(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    st = dcpk_choose_iteration(args[0], iteration, place, &err);
+    st = dcpk_choose_iteration(args[0], r.iteration, place, &err);
     if (st == DCPK_OK)
         st = dcpk_cli_open(place, "dcp", &voice, &ckpt, &run, &err);
-    if (st == DCPK_OK && run.is_archive && output == NULL && !is_dry)
+    if (st == DCPK_OK && run.is_archive && r.output == NULL && !r.is_dry)
         st = dcpk_fail(&err, DCPK_EUSAGE,
                        "'%s' is in an archive: --output says where to write the JSON", run.folder);
-    if (st == DCPK_OK && output != NULL && !is_dry)
-        st = check_output(place, output, &err);
+    if (st == DCPK_OK && r.output != NULL && !r.is_dry)
+        st = check_output(place, r.output, &err);
     if (st == DCPK_OK) {
         dcpk_cli_keep_private(ckpt);
         arena = dcpk_arena_new(0, &err);
         st = arena == NULL ? err.status : DCPK_OK;
     }
     if (st == DCPK_OK) {
-        path = dcpk_arena_printf(arena, &err, "%s%s%s", output == NULL ? run.folder : output,
-                                 output == NULL ? "/" : "", output == NULL ? FILE_NAME : "");
-        st = path == NULL ? err.status : print_and_write(ckpt, arena, path, is_dry, force, &err);
+        path = r.output == NULL ? dcpk_arena_printf(arena, &err, "%s/" FILE_NAME, run.folder)
+                                : r.output;
+        st = path == NULL ? err.status : print_and_write(ckpt, arena, path, &r, &err);
     }
     dcpk_arena_free(arena);
     dcpk_run_release(&run);

@@ -18,6 +18,7 @@
 struct request {
     const char *text; /* "KEY" or "KEY[0, 3:5]" */
     bool all, as_json;
+    const char *format, *iteration;
     struct dcpk_npy_request npy; /* its path: NULL without --npy */
     struct dcpk_voice voice;
     const char *key;
@@ -156,13 +157,12 @@ static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
     return st;
 }
 
-static dcpk_status run(const char *path, const char *format, struct request *r,
-                       struct dcpk_error *err)
+static dcpk_status run(const char *path, struct request *r, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
     dcpk_status st =
-        arena == NULL ? err->status : dcpk_cli_open(path, format, &r->voice, &ckpt, NULL, err);
+        arena == NULL ? err->status : dcpk_cli_open(path, r->format, &r->voice, &ckpt, NULL, err);
 
     if (st == DCPK_OK && r->npy.path != NULL) /* the checkpoint is never touched */
         st = dcpk_run_check_apart(path, r->npy.path, err);
@@ -175,25 +175,28 @@ static dcpk_status run(const char *path, const char *format, struct request *r,
     return st;
 }
 
+#define DCPK_OPT_STRUCT struct request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_FLAG("all", all,
+                  "every element (default: past 1000 of them the first and last 3 of each axis)"),
+    DCPK_OPT_OUT_FILE(
+        "npy", "FILE", npy.path,
+        "write the elements to FILE as numpy.save does, instead of printing them; bfloat16 and "
+        "float8 as bits that .view(ml_dtypes.bfloat16) names"),
+    DCPK_OPT_FLAG("cast", npy.widens,
+                  "with --npy: bfloat16 and float8 as float32, which holds all of their numbers"),
+    DCPK_OPT_FLAG("force", npy.may_replace, "replace a FILE that exists"),
+    DCPK_OPT_FORMAT(format),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_FLAG(
+        "json", as_json,
+        "print one JSON document with every element; floats as doubles, NaN and infinities as "
+        "text"),
+    DCPK_OPT_END};
+
 int dcpk_cmd_print_tensor(int argc, char **argv)
 {
     struct request r = {.voice = {.command = NAME}};
-    const char *format = NULL, *iteration = NULL;
-    const struct dcpk_cli_option rows[] = {
-        {"all", 0, DCPK_CLI_FLAG, &r.all, NULL,
-         "every element (default: past 1000 of them the first and last 3 of each axis)"},
-        {"npy", 0, DCPK_CLI_OUT_FILE, &r.npy.path, "FILE",
-         "write the elements to FILE as numpy.save does, instead of printing them; bfloat16 and "
-         "float8 as bits that .view(ml_dtypes.bfloat16) names"},
-        {"cast", 0, DCPK_CLI_FLAG, &r.npy.widens, NULL,
-         "with --npy: bfloat16 and float8 as float32, which holds all of their numbers"},
-        {"force", 0, DCPK_CLI_FLAG, &r.npy.may_replace, NULL, "replace a FILE that exists"},
-        DCPK_CLI_FORMAT(format),
-        DCPK_CLI_ITERATION(iteration),
-        {"json", 0, DCPK_CLI_FLAG, &r.as_json, NULL,
-         "print one JSON document with every element; floats as doubles, NaN and infinities as "
-         "text"},
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR KEY[SLICE]",
@@ -201,8 +204,8 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
             "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. Of "
             "an object, or of the state beside it (args, args.lr, iteration, ...; common is all "
             "of it), the same in every format: its value as JSON.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &r,
         .example = "dcpkit print-tensor checkpoints/run "
                    "'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'",
         .min_args = 2,
@@ -218,7 +221,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     if (code >= 0)
         return code;
     r.text = args[1];
-    if (dcpk_choose_iteration(args[0], iteration, place, &err) != DCPK_OK)
+    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    return run(place, format, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    return run(place, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
 }

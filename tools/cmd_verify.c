@@ -15,8 +15,8 @@
 #include "tools/checks.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
+#include "tools/input_args.h"
 #include "tools/run_args.h"
-#include "tools/told_args.h"
 
 #define NAME      "verify"
 #define MOST_TOLD 20 /* differences */
@@ -24,11 +24,11 @@
 struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *args_path;      /* --args-from */
-    const char *format;
+    const char *format, *iteration;
     bool as_json, weights_only;
     bool writes_integrity, force, has_written;
     int64_t vocab_size;
-    struct dcpk_told_args told; /* of SRC */
+    struct dcpk_input_args input; /* of SRC */
     struct dcpk_voice voice;
     struct dcpk_exec_options options;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
@@ -241,7 +241,7 @@ static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
 {
     struct dcpk_told told;
 
-    dcpk_told_args_apply(&v->told, &told);
+    dcpk_input_args_apply(&v->input, &told);
     return dcpk_told_apply(&told, v->source, err);
 }
 
@@ -281,7 +281,7 @@ static int verify(struct verify *v)
 static int check_usage(const struct verify *v)
 {
     if (v->against == NULL &&
-        (v->weights_only || v->vocab_size != 0 || dcpk_told_args_given(&v->told)))
+        (v->weights_only || v->vocab_size != 0 || dcpk_input_args_given(&v->input)))
         return dcpk_cli_usage(NAME, "--weights-only, --vocab-size, --drop, --ddp-bucket-size and "
                                     "prefixes of keys are for --against SRC");
     if (v->force && !v->writes_integrity)
@@ -291,44 +291,44 @@ static int check_usage(const struct verify *v)
     return -1;
 }
 
+#define DCPK_OPT_STRUCT struct verify
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_CHECKPOINT(
+        "against", "SRC", against,
+        "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "
+        "weights against their rounded masters, training state by value"),
+    DCPK_OPT_FLAG("weights-only", weights_only,
+                  "with --against: DIR was converted without optimizer state"),
+    DCPK_OPT_LENGTH("vocab-size", "N", vocab_size,
+                    "with --against: tokens of the vocabulary, where its padding differs (default: "
+                    "args.vocab_size)"),
+    DCPK_OPT_AGAINST(input),
+    DCPK_OPT_FLAG(
+        "write-integrity", writes_integrity,
+        "when all is ok, add Megatron's integrity.json (SHA-256 of every file) to DIR, before a "
+        "copy; a folder on disk with all files directly in it"),
+    DCPK_OPT_FLAG("force", force, "with --write-integrity: write one anew that is there"),
+    DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_FORMAT(format),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.n_threads),
+    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    const char *drops[DCPK_CLI_MAX_LIST];
     struct verify v = {.voice = {.command = NAME},
-                       .options = {.device = dcpk_devices[0], .ranks = ranks},
-                       .told.drops.texts = drops};
+                       .options = {.device = dcpk_devices[0], .ranks = ranks}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const char *iteration = NULL;
     char places[2][DCPK_RUN_PATH_BYTES];
-    const struct dcpk_cli_option rows[] = {
-        {"against", 0, DCPK_CLI_CHECKPOINT, &v.against, "SRC",
-         "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "
-         "weights against their rounded masters, training state by value"},
-        {"weights-only", 0, DCPK_CLI_FLAG, &v.weights_only, NULL,
-         "with --against: DIR was converted without optimizer state"},
-        {"vocab-size", 0, DCPK_CLI_LENGTH, &v.vocab_size, "N",
-         "with --against: tokens of the vocabulary, where its padding differs (default: "
-         "args.vocab_size)"},
-        DCPK_TOLD_OPTIONS(v.told, "with --against: ", "SRC"),
-        {"write-integrity", 0, DCPK_CLI_FLAG, &v.writes_integrity, NULL,
-         "when all is ok, add Megatron's integrity.json (SHA-256 of every file) to DIR, before a "
-         "copy; a folder on disk with all files directly in it"},
-        {"force", 0, DCPK_CLI_FLAG, &v.force, NULL,
-         "with --write-integrity: write one anew that is there"},
-        DCPK_CLI_ARGS_FROM(v.args_path),
-        DCPK_CLI_FORMAT(v.format),
-        DCPK_CLI_ITERATION(iteration),
-        DCPK_CLI_JSON(v.as_json),
-        DCPK_CLI_THREADS(v.options.n_threads),
-        DCPK_CLI_MEMORY(v.options.memory_bytes),
-        DCPK_CLI_VOICE(v.voice),
-    };
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
         .summary = "Check structure, exact cover, overlaps, pickled classes and checksums.",
-        .options = rows,
-        .n_options = sizeof rows / sizeof *rows,
+        .options = option_rows,
+        .values = &v,
         .example = "dcpkit verify checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
@@ -343,9 +343,9 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
     if (code >= 0)
         return code;
     v.path = places[0];
-    if (dcpk_choose_iteration(args[0], iteration, places[0], &err) != DCPK_OK ||
+    if (dcpk_choose_iteration(args[0], v.iteration, places[0], &err) != DCPK_OK ||
         (v.against != NULL &&
-         dcpk_choose_iteration(v.against, iteration, places[1], &err) != DCPK_OK))
+         dcpk_choose_iteration(v.against, v.iteration, places[1], &err) != DCPK_OK))
         return dcpk_cli_fail(NAME, &err);
     if (v.against != NULL)
         v.against = places[1];

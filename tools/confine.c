@@ -105,9 +105,9 @@ static dcpk_status allow_around(struct dcpk_sandbox *box, const char *path, unsi
 
 static const char *text_of(const struct dcpk_cli *cli, const char *name)
 {
-    for (size_t i = 0; i < cli->n_options; i++)
-        if (cli->options[i].name != NULL && strcmp(cli->options[i].name, name) == 0)
-            return *(const char **)cli->options[i].value;
+    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
+        if (o->kind == DCPK_CLI_TEXT && strcmp(o->name, name) == 0)
+            return dcpk_cli_text(cli, o);
     return NULL;
 }
 
@@ -176,7 +176,8 @@ static dcpk_status allow_target(struct dcpk_sandbox *box, const char *path, stru
 }
 
 /* A file that an option names: a new one takes its place, unless what is there is written into. */
-static dcpk_status allow_file(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
+                                  struct dcpk_error *err)
 {
     struct stat info;
     dcpk_status st = dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err);
@@ -252,37 +253,45 @@ static dcpk_status allow_place(struct dcpk_sandbox *box, struct dcpk_error *err)
 
 /* ---- the command line ---- */
 
+static dcpk_status allow_in_file(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
+{
+    if (dcpk_sandbox_allow(box, path, CAN_READ, err) ||
+        allow_around(box, path, DCPK_SANDBOX_LIST, err)) /* it is found there */
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status allow_option(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
+                                const struct dcpk_cli_option *option, struct dcpk_error *err)
+{
+    const bool is_in = option->kind == DCPK_CLI_FILE, is_out = option->kind == DCPK_CLI_OUT_FILE;
+    const char *path;
+
+    if (!is_in && !is_out && option->kind != DCPK_CLI_CHECKPOINT)
+        return DCPK_OK;
+    path = dcpk_cli_text(cli, option);
+    if (path == NULL)
+        return DCPK_OK;
+    if (is_out)
+        return allow_out_file(box, path, err);
+    if (is_in)
+        return allow_in_file(box, path, err);
+    return allow_checkpoint(box, cli, path, CAN_READ, err);
+}
+
 static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
                                  struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < cli->n_options && st == DCPK_OK; i++) {
-        const struct dcpk_cli_option *option = &cli->options[i];
-        const bool is_file = option->kind == DCPK_CLI_FILE || option->kind == DCPK_CLI_OUT_FILE ||
-                             option->kind == DCPK_CLI_CHECKPOINT;
-        const char *path = is_file ? *(const char **)option->value : NULL;
-
-        if (path == NULL)
-            continue;
-        if (option->kind == DCPK_CLI_OUT_FILE) {
-            st = allow_file(box, path, err);
-        } else if (option->kind == DCPK_CLI_CHECKPOINT) {
-            st = allow_checkpoint(box, cli, path, CAN_READ, err);
-        } else {
-            st = dcpk_sandbox_allow(box, path, CAN_READ, err);
-            if (st == DCPK_OK)
-                st = allow_around(box, path, DCPK_SANDBOX_LIST, err); /* it is found there */
-        }
-    }
-    return st;
+    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
+        if (allow_option(box, cli, o, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
 }
 
 static bool has_out_file(const struct dcpk_cli *cli)
 {
-    for (size_t i = 0; i < cli->n_options; i++)
-        if (cli->options[i].kind == DCPK_CLI_OUT_FILE &&
-            *(const char **)cli->options[i].value != NULL)
+    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
+        if (o->kind == DCPK_CLI_OUT_FILE && dcpk_cli_text(cli, o) != NULL)
             return true;
     return false;
 }

@@ -6,6 +6,76 @@
 
 #include "lib/base/alloc.h"
 
+#define DCPK_OPT_STRUCT struct dcpk_convert_args
+static const struct dcpk_cli_option shared_options[] = {
+    DCPK_OPT_GROUP("what IN holds"),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_FLAG("swiglu", swiglu,
+                  "fc1 holds gate and up rows (default: as the checkpoint's args say)"),
+    DCPK_OPT_FLAG("no-swiglu", no_swiglu, "fc1 is a single matrix"),
+    DCPK_OPT_TEXT("swiglu-modules", "A,B", modules,
+                  "only fc1 of these modules holds gate and up rows"),
+    DCPK_OPT_FILE("param-to-param-group-map-json", "FILE", map_path,
+                  "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"),
+    DCPK_OPT_ARGS_FROM(args_from),
+    DCPK_OPT_INPUT(input),
+    DCPK_OPT_GROUP("the run that will load OUT"),
+    DCPK_OPT_TEXT("target-impl", "any|te|local", impl,
+                  "spelling of its names (default: any, all of them as aliases)"),
+    DCPK_OPT_TEXT("target-generation", "B|C|V2", generation,
+                  "torch_dist: common state in common.pt (B, read by every release; the default) "
+                  "or as core 0.19 writes it (C, read from 0.19 on); fsdp_dtensor: V2, keys of "
+                  "Megatron-FSDP v2"),
+    DCPK_OPT_TARGET(target),
+    DCPK_OPT_GROUP("what is written"),
+    DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
+    DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
+                  "prefix of weight keys (default: model.module)"),
+    DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
+                  "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 "
+                  "runs one module less)"),
+    DCPK_OPT_FLAG("like-megatron-inspector", like_inspector,
+                  "write key for key what Megatron's Python tool writes, where it works"),
+    DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
+                  "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
+                  "(otherwise both names are written)"),
+    DCPK_OPT_GROUP("proof"),
+    DCPK_OPT_FLAG("check-input", check_input,
+                  "check every checksum of IN first, and its integrity.json (reads it twice)"),
+    DCPK_OPT_FLAG("verify", verify,
+                  "read the output back, past the page cache where the system lets it go, and "
+                  "prove it against IN as 'verify --against' does; only then is it published"),
+    DCPK_OPT_OUT_FILE("hashes", "FILE", hashes_path,
+                      "read the output back and write the hashes of its tensors, for 'hash "
+                      "--check'"),
+    DCPK_OPT_FLAG("integrity", integrity,
+                  "add integrity.json, which Megatron's --verify-integrity and 'verify' check"),
+    DCPK_OPT_GROUP("the run of this program"),
+    DCPK_OPT_FLAG("dry-run", dry_run, "print the plan, write nothing"),
+    DCPK_OPT_FLAG("force", force,
+                  "replace an output that exists, and files of --report and --hashes"),
+    DCPK_OPT_FLAG("resume", resume,
+                  "go on where a run that was killed or failed stopped, if there was one; an "
+                  "output that is there is compared, and complete when it is what would be "
+                  "written"),
+    DCPK_OPT_TRACKER(tracker),
+    DCPK_OPT_THREADS(n_threads),
+    DCPK_OPT_MEMORY(memory_bytes),
+    DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
+    DCPK_OPT_JSON(json),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
+const struct dcpk_cli_option dcpk_convert_options[] = {
+    DCPK_OPT_TEXT("to", "FORMAT", to, "format to write: fsdp_dtensor, torch_dist, zarr"),
+    DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: found by looking)"),
+    DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
+
+const struct dcpk_cli_option dcpk_named_convert_options[] = {
+    DCPK_OPT_INCLUDE(shared_options),
+    DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without meaning here"),
+    DCPK_OPT_MSC(enable_msc), DCPK_OPT_END};
+
 static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
 {
     static const char *const names[] = {
@@ -128,7 +198,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         st = dcpk_choose_iteration(in, a->iteration, parsed->in, err);
     options->out = out;
     options->from = a->from;
-    dcpk_told_args_apply(&a->told, &options->told);
+    dcpk_input_args_apply(&a->input, &options->told);
     options->exec.n_threads = a->n_threads;
     options->exec.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;

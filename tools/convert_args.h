@@ -7,9 +7,9 @@
 #include "lib/job/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
+#include "tools/input_args.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
-#include "tools/told_args.h"
 
 #define DCPK_MAX_MODULES 64
 
@@ -17,7 +17,7 @@
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
         *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
-    struct dcpk_told_args told;
+    struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
@@ -39,102 +39,8 @@ struct dcpk_convert_parsed {
     struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
-#define DCPK_CONVERT_OPTIONS(a)                                                                    \
-    DCPK_CLI_TITLE("what IN holds"), DCPK_CLI_ITERATION((a).iteration),                            \
-        {"swiglu",    0,    DCPK_CLI_FLAG,                                                         \
-         &(a).swiglu, NULL, "fc1 holds gate and up rows (default: as the checkpoint's args say)"}, \
-        {"no-swiglu", 0, DCPK_CLI_FLAG, &(a).no_swiglu, NULL, "fc1 is a single matrix"},           \
-        {"swiglu-modules", 0,     DCPK_CLI_TEXT,                                                   \
-         &(a).modules,     "A,B", "only fc1 of these modules holds gate and up rows"},             \
-        {"param-to-param-group-map-json",                                                          \
-         0,                                                                                        \
-         DCPK_CLI_FILE,                                                                            \
-         &(a).map_path,                                                                            \
-         "FILE",                                                                                   \
-         "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"},        \
-        DCPK_CLI_ARGS_FROM((a).args_from), DCPK_TOLD_OPTIONS((a).told, "", "IN"),                  \
-        DCPK_CLI_TITLE("the run that will load OUT"),                                              \
-        {"target-impl",  0,                                                                        \
-         DCPK_CLI_TEXT,  &(a).impl,                                                                \
-         "any|te|local", "spelling of its names (default: any, all of them as aliases)"},          \
-        {"target-generation",                                                                      \
-         0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).generation,                                                                          \
-         "B|C|V2",                                                                                 \
-         "torch_dist: common state in common.pt (B, read by every release; the default) or as "    \
-         "core 0.19 writes it (C, read from 0.19 on); fsdp_dtensor: V2, keys of Megatron-FSDP "    \
-         "v2"},                                                                                    \
-        DCPK_TARGET_OPTIONS((a).target), DCPK_CLI_TITLE("what is written"),                        \
-        {"weights-only", 0, DCPK_CLI_FLAG, &(a).weights_only, NULL, "leave the optimizer out"},    \
-        {"output-model-weight-prefix",                                                             \
-         0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).model_prefix,                                                                        \
-         "P",                                                                                      \
-         "prefix of weight keys (default: model.module)"},                                         \
-        {"output-optimizer-state-prefix",                                                          \
-         0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).state_prefix,                                                                        \
-         "P",                                                                                      \
-         "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 runs one " \
-         "module less)"},                                                                          \
-        {"like-megatron-inspector",                                                                \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).like_inspector,                                                                      \
-         NULL,                                                                                     \
-         "write key for key what Megatron's Python tool writes, where it works"},                  \
-        {"rename-mtp-keys",                                                                        \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).rename_mtp,                                                                          \
-         NULL,                                                                                     \
-         "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer (otherwise both " \
-         "names are written)"},                                                                    \
-        DCPK_CLI_TITLE("proof"),                                                                   \
-        {"check-input",                                                                            \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).check_input,                                                                         \
-         NULL,                                                                                     \
-         "check every checksum of IN first, and its integrity.json (reads it twice)"},             \
-        {"verify",                                                                                 \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).verify,                                                                              \
-         NULL,                                                                                     \
-         "read the output back, past the page cache where the system lets it go, and prove it "    \
-         "against IN as 'verify --against' does; only then is it published"},                      \
-        {"hashes",                                                                                 \
-         0,                                                                                        \
-         DCPK_CLI_OUT_FILE,                                                                        \
-         &(a).hashes_path,                                                                         \
-         "FILE",                                                                                   \
-         "read the output back and write the hashes of its tensors, for 'hash --check'"},          \
-        {"integrity",                                                                              \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).integrity,                                                                           \
-         NULL,                                                                                     \
-         "add integrity.json, which Megatron's --verify-integrity and 'verify' check"},            \
-        DCPK_CLI_TITLE("the run of this program"),                                                 \
-        {"dry-run", 0, DCPK_CLI_FLAG, &(a).dry_run, NULL, "print the plan, write nothing"},        \
-        {"force",    0,    DCPK_CLI_FLAG,                                                          \
-         &(a).force, NULL, "replace an output that exists, and files of --report and --hashes"},   \
-        {"resume",                                                                                 \
-         0,                                                                                        \
-         DCPK_CLI_FLAG,                                                                            \
-         &(a).resume,                                                                              \
-         NULL,                                                                                     \
-         "go on where a run that was killed or failed stopped, if there was one; an output that "  \
-         "is there is compared, and complete when it is what would be written"},                   \
-        DCPK_CLI_TRACKER((a).tracker), DCPK_CLI_THREADS((a).n_threads),                            \
-        DCPK_CLI_MEMORY((a).memory_bytes),                                                         \
-        {"report",         0,      DCPK_CLI_OUT_FILE,                                              \
-         &(a).report_path, "FILE", "write the report with every key as JSON"},                     \
-        DCPK_CLI_JSON((a).json), DCPK_CLI_VOICE((a).voice)
+/* Of convert, and of the commands that name both formats as Megatron's Python tool does. */
+extern const struct dcpk_cli_option dcpk_convert_options[], dcpk_named_convert_options[];
 
 /*
  * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's.

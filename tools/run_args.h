@@ -6,20 +6,15 @@
 #include "lib/ckpt/run.h"
 #include "tools/cmd.h"
 
-#define DCPK_CLI_TRACKER(variable)                                                                 \
-    {                                                                                              \
-        "tracker", 0, DCPK_CLI_TEXT, &(variable), "WHEN",                                          \
-            "when OUT's tracker is made to name the new iteration: newest, unless it names a "     \
-            "newer one (default), set, always, or keep, only where there is none (default where "  \
-            "OUT is an iteration's folder)"                                                        \
-    }
-
-#define DCPK_CLI_ITERATION(variable)                                                               \
-    {                                                                                              \
-        "iteration", 0, DCPK_CLI_TEXT, &(variable), "N",                                           \
-            "of a run folder or an archive with several: this one, or 'release' (default: the "    \
-            "one that its tracker names)"                                                          \
-    }
+#define DCPK_OPT_TRACKER(field)                                                                    \
+    DCPK_OPT_TEXT("tracker", "WHEN", field,                                                        \
+                  "when OUT's tracker is made to name the new iteration: newest, unless it names " \
+                  "a newer one (default), set, always, or keep, only where there is none "         \
+                  "(default where OUT is an iteration's folder)")
+#define DCPK_OPT_ITERATION(field)                                                                  \
+    DCPK_OPT_TEXT("iteration", "N", field,                                                         \
+                  "of a run folder or an archive with several: this one, or 'release' (default: "  \
+                  "the one that its tracker names)")
 
 /*
  * The path of iteration `iteration`, as --iteration spells it, of `path` (dcpk_run_choose); NULL:

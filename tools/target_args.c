@@ -15,6 +15,24 @@
                        */
 #define ELEMS_PER_RANK INT64_C(1000000)
 
+#define DCPK_OPT_STRUCT struct dcpk_target_args
+const struct dcpk_cli_option dcpk_target_options[] = {
+    DCPK_OPT_TEXT("target-mesh", "DIMS", mesh,
+                  "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "
+                  "1), etp=E (of experts; left out: tp), vpp=V, first=N and last=N (layers of the "
+                  "stages at the ends); for a pipeline cut otherwise leave pp out, no chunk "
+                  "depends on it (default: few large chunks, which every layout loads)"),
+    DCPK_OPT_TEXT("target-dp", "N[,DIMS]", dp,
+                  "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks "
+                  "(context parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B "
+                  "elements (default as with --overlap-grad-reduce, 0 without)"),
+    DCPK_OPT_TEXT("vocab-size", "N", vocab_size,
+                  "real rows of the vocabulary (default: as the checkpoint's args say)"),
+    DCPK_OPT_TEXT("make-vocab-size-divisible-by", "M", divisible_by,
+                  "pad the vocabulary to a multiple of M times the target's tp, trimming or "
+                  "adding zero rows (default: as stored)"),
+    DCPK_OPT_END};
+
 /* A dimension that may be given. */
 struct dim {
     const char *name;

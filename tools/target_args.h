@@ -11,32 +11,8 @@ struct dcpk_target_args {
     const char *mesh, *dp, *vocab_size, *divisible_by;
 };
 
-#define DCPK_TARGET_OPTIONS(a)                                                                     \
-    {"target-mesh",                                                                                \
-     0,                                                                                            \
-     DCPK_CLI_TEXT,                                                                                \
-     &(a).mesh,                                                                                    \
-     "DIMS",                                                                                       \
-     "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: 1), etp=E (of " \
-     "experts; left out: tp), vpp=V, first=N and last=N (layers of the stages at the ends); for "  \
-     "a pipeline cut otherwise leave pp out, no chunk depends on it (default: few large chunks, "  \
-     "which every layout loads)"},                                                                 \
-        {"target-dp",                                                                              \
-         0,                                                                                        \
-         DCPK_CLI_TEXT,                                                                            \
-         &(a).dp,                                                                                  \
-         "N[,DIMS]",                                                                               \
-         "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks (context "      \
-         "parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B elements (default "     \
-         "as with --overlap-grad-reduce, 0 without)"},                                             \
-        {"vocab-size",  0,                                                                         \
-         DCPK_CLI_TEXT, &(a).vocab_size,                                                           \
-         "N",           "real rows of the vocabulary (default: as the checkpoint's args say)"},    \
-    {                                                                                              \
-        "make-vocab-size-divisible-by", 0, DCPK_CLI_TEXT, &(a).divisible_by, "M",                  \
-            "pad the vocabulary to a multiple of M times the target's tp, trimming or adding "     \
-            "zero rows (default: as stored)"                                                       \
-    }
+extern const struct dcpk_cli_option dcpk_target_options[];
+#define DCPK_OPT_TARGET(field) DCPK_OPT_ROWS(dcpk_target_options, struct dcpk_target_args, field)
 
 /* "tp=2,pp=2": the sizes of a mesh, those left out 1 and dp 0. Errors: DCPK_EUSAGE naming
  * `option`. */

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* input_args.h - the options that state what no file of a checkpoint records. */
+#ifndef DCPK_TOOLS_INPUT_ARGS_H
+#define DCPK_TOOLS_INPUT_ARGS_H
+
+#include "lib/job/told.h"
+#include "tools/cmd.h"
+
+/* The values of the options. */
+struct dcpk_input_args {
+    const char *model_prefix, *state_prefix;
+    int64_t bucket_elems;
+    struct dcpk_cli_list drops;
+};
+
+/* Of a command's IN, and of the SRC of --against. */
+extern const struct dcpk_cli_option dcpk_input_options[], dcpk_against_options[];
+#define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_options, struct dcpk_input_args, field)
+#define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
+
+/* Borrows `a`. */
+void dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_told *told);
+/* Was any of them given? */
+bool dcpk_input_args_given(const struct dcpk_input_args *a);
+
+struct dcpk_model;
+/* Name in `err` the options that would mend it, where tensors of the model were not recognised. */
+void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - a table of options as getopt_long wants it, and as --help prints it. */
+#include "tools/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/text.h"
+#include "lib/exec/exec.h"
+#include "tools/cmd.h"
+#include "tools/confine.h"
+#include "tools/wrap.h"
+
+#define MAX_OPTIONS    64
+#define MAX_COUNT      1000000
+#define MAX_LENGTH     (INT64_C(1) << 60)
+#define HELP_COLUMN    34
+#define NO_SANDBOX     "no-sandbox"
+#define NO_SANDBOX_VAL 1   /* of getopt_long: not a letter, not a row */
+#define FIRST_ROW_VAL  256 /* of row 0, past all letters */
+
+#define DCPK_OPT_STRUCT struct dcpk_voice
+const struct dcpk_cli_option dcpk_voice_options[] = {
+    DCPK_OPT_FLAG("progress", wants_progress,
+                  "progress on stderr also where that is no terminal: a line every 5 s and at the "
+                  "end (default: every 10 s)"),
+    DCPK_OPT(DCPK_CLI_FLAG, 'q', "quiet", NULL, bool, is_quiet,
+             "no progress and no notes; errors alone, and the results that were asked for"),
+    DCPK_OPT_END};
+
+static void *value_of(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
+{
+    return (char *)cli->values + option->at_bytes;
+}
+
+const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
+{
+    return *(const char **)value_of(cli, option);
+}
+
+/* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
+ * at_bytes: of the table's struct. Returns how many rows there are then. */
+static size_t flatten(const struct dcpk_cli_option *table, size_t at_bytes,
+                      struct dcpk_cli_option flat[MAX_OPTIONS + 1], size_t n)
+{
+    for (const struct dcpk_cli_option *row = table; row->kind != DCPK_CLI_END; row++) {
+        if (row->kind == DCPK_CLI_ROWS) {
+            n = flatten(row->rows, at_bytes + row->at_bytes, flat, n);
+            continue;
+        }
+        assert(n < MAX_OPTIONS);
+        flat[n] = *row;
+        flat[n++].at_bytes += at_bytes;
+    }
+    flat[n] = (struct dcpk_cli_option)DCPK_OPT_END;
+    return n;
+}
+
+/* ---- help ---- */
+
+/* A paragraph a line of `text`, the first behind `at` columns that stand there already. */
+static void put_paragraphs(const char *text, size_t at, size_t indent)
+{
+    for (const char *end = text; *end != '\0'; text = end + 1) {
+        end = text + strcspn(text, "\n");
+        dcpk_cli_printf(stdout, "%*s", (int)(at < indent ? indent - at : 0), "");
+        dcpk_cli_put_wrapped(stdout, text, (size_t)(end - text), indent, indent);
+        dcpk_cli_printf(stdout, "\n");
+        at = 0;
+    }
+}
+
+static void put_option(const struct dcpk_cli_option *option)
+{
+    char left[96];
+    char letter[8] = "   ";
+    size_t at;
+
+    if (option->letter != 0)
+        snprintf(letter, sizeof letter, "-%c,", option->letter);
+    snprintf(left, sizeof left, "  %s --%s", letter, option->name);
+    at = strlen(left);
+    if (option->argument != NULL)
+        snprintf(left + at, sizeof left - at, " %s", option->argument);
+    dcpk_cli_put_text(stdout, left);
+    at = strlen(left);
+    if (at >= HELP_COLUMN) {
+        dcpk_cli_printf(stdout, "\n");
+        at = 0;
+    }
+    put_paragraphs(option->help, at, HELP_COLUMN);
+}
+
+static int put_help(const struct dcpk_cli *cli)
+{
+    static const struct dcpk_cli_option added[] = {
+        {.name = NO_SANDBOX,
+         .help = "do without the sandbox, which keeps this command from all files but those that "
+                 "its arguments name, from programs and from the network"},
+        {.name = "help", .letter = 'h', .help = "print this and stop"}};
+    const struct dcpk_cli_option *option = cli->options;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
+    put_paragraphs(cli->summary, 0, 0);
+    if (option->kind != DCPK_CLI_GROUP)
+        dcpk_cli_printf(stdout, "\noptions:\n");
+    for (; option->kind != DCPK_CLI_END; option++)
+        if (option->kind == DCPK_CLI_GROUP)
+            dcpk_cli_printf(stdout, "\n%s:\n", option->help);
+        else
+            put_option(option);
+    put_option(&added[0]);
+    put_option(&added[1]);
+    dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
+    return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
+}
+
+/* ---- parsing ---- */
+
+/* "64M", "1.5GiB", "4096" -> bytes. */
+static bool parse_size(const char *text, uint64_t *n_bytes)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    double size;
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    size = strtod(text, &end);
+    unit = *end == '\0' ? NULL : strchr(units, toupper((unsigned char)*end));
+    if (unit != NULL) {
+        size = ldexp(size, 10 * (int)(unit - units + 1));
+        end += end[1] == 'i' ? 2 : 1;
+    }
+    if (*end == 'B')
+        end++;
+    if (*end != '\0' || !isfinite(size) || size > 1e18)
+        return false;
+    *n_bytes = (uint64_t)size;
+    return true;
+}
+
+static bool parse_count(const char *text, int64_t most, int64_t *count)
+{
+    char *end;
+    long long v;
+
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || v < 1 || v > most)
+        return false;
+    *count = v;
+    return true;
+}
+
+static bool parse_number(const char *text, double *number)
+{
+    char *end;
+    const double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(v) || v < 0)
+        return false;
+    *number = v;
+    return true;
+}
+
+static bool list_append(struct dcpk_cli_list *list, const char *text)
+{
+    if (list->n == DCPK_CLI_MAX_LIST)
+        return false;
+    list->texts[list->n++] = text;
+    return true;
+}
+
+/* Store an option's argument. Returns -1, or the exit code after a message. */
+static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
+                       char *argument)
+{
+    void *const value = value_of(cli, option);
+    int64_t count;
+
+    switch (option->kind) {
+    case DCPK_CLI_END:
+    case DCPK_CLI_GROUP:
+    case DCPK_CLI_ROWS: /* not options */
+        return -1;
+    case DCPK_CLI_FLAG:
+        *(bool *)value = true;
+        return -1;
+    case DCPK_CLI_TEXT:
+        *(const char **)value = argument;
+        return -1;
+    case DCPK_CLI_FILE:
+    case DCPK_CLI_OUT_FILE:
+    case DCPK_CLI_CHECKPOINT:
+        if (strcmp(argument, "-") == 0)
+            return dcpk_cli_usage(cli->name,
+                                  "--%s takes the name of a file, '-' is none: it does not stand "
+                                  "for stdin or stdout here (./- is a file of that name)",
+                                  option->name);
+        *(const char **)value = argument;
+        return -1;
+    case DCPK_CLI_LIST:
+        if (list_append(value, argument))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
+                              DCPK_CLI_MAX_LIST);
+    case DCPK_CLI_COUNT:
+        if (!parse_count(argument, MAX_COUNT, &count))
+            return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
+                                  argument, MAX_COUNT);
+        *(int *)value = (int)count;
+        return -1;
+    case DCPK_CLI_LENGTH:
+        if (parse_count(argument, MAX_LENGTH, value))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to 2^60", option->name,
+                              argument);
+    case DCPK_CLI_NUMBER:
+        if (parse_number(argument, value))
+            return -1;
+        return dcpk_cli_usage(cli->name, "--%s '%s' is no finite number of 0 or more", option->name,
+                              argument);
+    case DCPK_CLI_SIZE:
+        if (!parse_size(argument, value))
+            return dcpk_cli_usage(cli->name, "--%s '%s' is no size like 256M or 1G", option->name,
+                                  argument);
+        if (*(uint64_t *)value < DCPK_EXEC_LEAST_MEMORY_BYTES)
+            return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least",
+                                  option->name, argument);
+        return -1;
+    }
+    return -1;
+}
+
+/* The table in getopt_long's form. */
+static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *letters)
+{
+    size_t n = 0, n_longs = 0;
+
+    letters[n++] = ':'; /* a missing argument is not an unknown option */
+    for (int i = 0; cli->options[i].kind != DCPK_CLI_END; i++) {
+        const struct dcpk_cli_option *option = &cli->options[i];
+        const bool has_argument = option->kind != DCPK_CLI_FLAG;
+
+        if (option->kind == DCPK_CLI_GROUP)
+            continue;
+        longs[n_longs].name = option->name;
+        longs[n_longs].has_arg = has_argument ? required_argument : no_argument;
+        longs[n_longs++].val = FIRST_ROW_VAL + i;
+        if (option->letter != 0) {
+            letters[n++] = option->letter;
+            if (has_argument)
+                letters[n++] = ':';
+        }
+    }
+    longs[n_longs++] = (struct option){.name = NO_SANDBOX, .val = NO_SANDBOX_VAL};
+    longs[n_longs] = (struct option){.name = "help", .val = 'h'};
+    letters[n++] = 'h';
+    letters[n] = '\0';
+}
+
+static const struct dcpk_cli_option *option_of(const struct dcpk_cli *cli, int c)
+{
+    const struct dcpk_cli_option *option = cli->options;
+
+    if (c >= FIRST_ROW_VAL)
+        return &cli->options[c - FIRST_ROW_VAL];
+    while (option->kind != DCPK_CLI_END && option->letter != c)
+        option++;
+    return option;
+}
+
+bool dcpk_cli_is_near(const char *word, const char *name)
+{
+    const size_t n_word = strlen(word), n_name = strlen(name);
+    const size_t least = n_word < n_name ? n_word : n_name, most = n_word + n_name - least;
+    size_t before = 0, behind = 0;
+
+    while (before < least && word[before] == name[before])
+        before++;
+    while (behind < least - before && word[n_word - 1 - behind] == name[n_name - 1 - behind])
+        behind++;
+    return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
+}
+
+/* "--dryrun": not one of ours, nor the beginning of just one. */
+static int unknown_option(const struct dcpk_cli *cli, const char *word)
+{
+    const char *begin = word + strspn(word, "-"), *near = NULL;
+    const size_t n = strcspn(begin, "=");
+    char name[32];
+
+    if (n < sizeof name) {
+        memcpy(name, begin, n);
+        name[n] = '\0';
+        for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
+            if (near == NULL && o->kind != DCPK_CLI_GROUP &&
+                (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
+                near = o->name;
+    }
+    if (near == NULL)
+        return dcpk_cli_usage(cli->name, "unknown option '%s'", word);
+    return dcpk_cli_usage(cli->name, "unknown or ambiguous option '%s'; did you mean '--%s'?", word,
+                          near);
+}
+
+static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
+{
+    const char *word = argv[optind - 1];
+
+    if (c == ':')
+        return dcpk_cli_usage(cli->name, "option '%s' needs an argument", word);
+    if (optopt > 0 && optopt < 256)
+        return dcpk_cli_usage(cli->name, "unknown option '-%c'", optopt);
+    if (optopt != 0)
+        return dcpk_cli_usage(cli->name, "option '%s' takes no argument", word);
+    return unknown_option(cli, word);
+}
+
+/* Parse all options. Returns -1, or the exit code to end with. */
+static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool *has_sandbox)
+{
+    struct option longs[MAX_OPTIONS + 3] = {0};
+    char letters[2 * MAX_OPTIONS + 4];
+    int c, code = -1;
+
+    fill_getopt(cli, longs, letters);
+    opterr = 0;
+    optind = 0; /* glibc: start anew */
+    while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+        if (c == 'h')
+            return put_help(cli);
+        if (c == NO_SANDBOX_VAL)
+            *has_sandbox = false;
+        else if (c == '?' || c == ':')
+            code = bad_option(cli, c, argv);
+        else
+            code = take_option(cli, option_of(cli, c), optarg);
+    }
+    return code;
+}
+
+static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
+{
+    if (n_args < cli->min_args)
+        return dcpk_cli_usage(cli->name, "an argument is missing: dcpkit %s %s", cli->name,
+                              cli->usage);
+    if (n_args > cli->max_args)
+        return dcpk_cli_usage(cli->name, "there is an argument too many: '%s'",
+                              args[cli->max_args]);
+    for (int i = 0; i < n_args; i++)
+        if (dcpk_starts_with(args[i], "msc://"))
+            return dcpk_cli_usage(cli->name,
+                                  "'%s' is a Multi-Storage Client URL: this program reads and "
+                                  "writes folders; mount the storage or copy the checkpoint",
+                                  args[i]);
+    return -1;
+}
+
+int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)
+{
+    struct dcpk_cli_option rows[MAX_OPTIONS + 1];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_cli flat = *cli;
+    bool has_sandbox = true;
+    int code;
+
+    flatten(cli->options, 0, rows, 0);
+    flat.options = rows;
+    code = take_options(&flat, argc, argv, &has_sandbox);
+    if (code >= 0)
+        return code;
+    *args = argv + optind;
+    *n_args = argc - optind;
+    code = check_args(cli, *args, *n_args);
+    if (code >= 0)
+        return code;
+    if (has_sandbox && dcpk_confine(&flat, *args, *n_args, &err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    return -1;
+}
