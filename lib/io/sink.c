@@ -133,7 +133,8 @@ void dcpk_folder_free(struct dcpk_folder *folder)
     dcpk_free(folder);
 }
 
-struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcpk_error *err)
+struct dcpk_folder *dcpk_folder_new(const char *path, const struct dcpk_folder_ops *ops,
+                                    unsigned flags, struct dcpk_error *err)
 {
     struct dcpk_folder *folder = dcpk_alloc(sizeof *folder, err);
     size_t n = strlen(path);
@@ -144,7 +145,8 @@ struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcp
         n--;
     pthread_mutex_init(&folder->mutex, NULL);
     folder->parent_fd = folder->dir_fd = folder->deep_fd = folder->journal_fd = -1;
-    folder->flags = flags;
+    folder->ops = ops;
+    folder->flags = flags & ~ops->ignored_flags;
     folder->path = dcpk_name_join(path, n, "", err);
     folder->partial =
         folder->path == NULL ? NULL : dcpk_name_join(path, n, DCPK_PARTIAL_SUFFIX, err);
@@ -203,9 +205,9 @@ static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *
                          "'%s' is in the way, of a run that was killed or still goes on; %s--force "
                          "deletes it",
                          folder->partial,
-                         folder->flags & DCPK_FOLDER_TAR
-                             ? ""
-                             : "--resume goes on with it where that can be done, ");
+                         folder->ops->partial->has_journal
+                             ? "--resume goes on with it where that can be done, "
+                             : "");
     return DCPK_OK;
 }
 
@@ -225,7 +227,9 @@ static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
                               struct dcpk_error *err)
 {
-    struct dcpk_folder *f = dcpk_folder_new(path, flags, err);
+    const bool is_archive = (flags & DCPK_FOLDER_TAR) != 0;
+    struct dcpk_folder *f =
+        dcpk_folder_new(path, is_archive ? &dcpk_archive_made : &dcpk_folder_made, flags, err);
     dcpk_status st;
 
     if (f == NULL)
@@ -235,9 +239,8 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         goto out;
     }
     st = begin(f, err);
-    f->syncs_at_once = st == DCPK_OK &&
-                       (flags & (DCPK_FOLDER_MANY | DCPK_FOLDER_TAR)) == DCPK_FOLDER_MANY &&
-                       dcpk_can_sync_at_once(f->dir_fd);
+    f->syncs_at_once =
+        st == DCPK_OK && (f->flags & DCPK_FOLDER_MANY) != 0 && dcpk_can_sync_at_once(f->dir_fd);
     if (st == DCPK_OK)
         *folder = f;
 out:
@@ -250,7 +253,7 @@ out:
 
 const char *dcpk_folder_partial(const struct dcpk_folder *folder)
 {
-    return (folder->flags & DCPK_FOLDER_COMPARE) != 0 ? folder->path : folder->partial;
+    return folder->partial;
 }
 
 void dcpk_folder_abandon(struct dcpk_folder *folder)
@@ -264,4 +267,54 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
         dcpk_parents_remove(folder->path, folder->n_parents);
     }
     dcpk_folder_free(folder);
+}
+
+/* ---- what the kind of the output does ---- */
+
+dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (folder->ops->show == NULL)
+        return DCPK_OK;
+    pthread_mutex_lock(&folder->mutex);
+    st = folder->ops->show(folder, name, err);
+    pthread_mutex_unlock(&folder->mutex);
+    return st;
+}
+
+dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                             bool *taken, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    *taken = true;
+    if (folder->ops->take == NULL)
+        return DCPK_OK;
+    pthread_mutex_lock(&folder->mutex);
+    st = folder->ops->take(folder, name, n_bytes, taken, err);
+    pthread_mutex_unlock(&folder->mutex);
+    return st;
+}
+
+dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (folder->ops->settle == NULL)
+        return DCPK_OK;
+    return folder->ops->settle(folder, err);
+}
+
+dcpk_status dcpk_folder_sync(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (folder->ops->sync == NULL)
+        return DCPK_OK;
+    return folder->ops->sync(folder, err);
+}
+
+dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    if (folder->ops->publish(folder, err) != DCPK_OK)
+        return err->status;
+    dcpk_folder_free(folder);
+    return DCPK_OK;
 }

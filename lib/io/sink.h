@@ -29,20 +29,23 @@ void dcpk_parents_remove(char *path, int n_made);
 struct dcpk_folder;
 
 enum dcpk_folder_flags {
-    DCPK_FOLDER_REPLACE = 1,  /* what exists at <path> is moved aside, replaced, then deleted */
-    DCPK_FOLDER_TAR = 2,      /* <path> is a tar archive, files are its members (lib/io/tar.h), none
-                                 of them links; no journal */
-    DCPK_FOLDER_RESUME = 4,   /* go on with a partial folder that has something in its journal; any
-                                 other one, and a partial archive, is emptied. Of what is there the
-                                 caller takes what it knows (dcpk_folder_take), and has the rest
-                                 deleted (dcpk_folder_settle) before it makes a file */
-    DCPK_FOLDER_SHARED = 8,   /* other processes join it and make files in it too: one that is there
-                                 already is opened. Not for archives */
-    DCPK_FOLDER_MANY = 16,    /* of many small files: where the system can tell that it worked they
-                                 are synced all at once (dcpk_folder_sync), not each by itself */
-    DCPK_FOLDER_LARGE = 32,   /* too large for the page cache: what dcpk_sink_flush has brought to
-                                 disk leaves it, so that memory is found without reclaim */
-    DCPK_FOLDER_COMPARE = 64, /* of dcpk_folder_compare alone */
+    /* what exists at <path> is moved aside, replaced, then deleted */
+    DCPK_FOLDER_REPLACE = 1,
+    /* <path> is a tar archive, files are its members (lib/io/tar.h), none of them links; no
+     * journal; SHARED and MANY mean nothing */
+    DCPK_FOLDER_TAR = 2,
+    /* Continue a partial folder that has something in its journal; any other one, and a partial
+     * archive, is emptied. Of what is there the caller takes what it knows (dcpk_folder_take), and
+     * has the rest deleted (dcpk_folder_settle) before it makes a file. */
+    DCPK_FOLDER_RESUME = 4,
+    /* other processes join it and make files in it too: one that is there already is opened */
+    DCPK_FOLDER_SHARED = 8,
+    /* Of many small files: where the system can report that it worked they are synced all at once
+     * (dcpk_folder_sync), not each by itself. */
+    DCPK_FOLDER_MANY = 16,
+    /* Too large for the page cache: what dcpk_sink_flush has brought to disk leaves it, so that
+     * memory is found without reclaim. */
+    DCPK_FOLDER_LARGE = 32,
 };
 
 /*

@@ -14,12 +14,14 @@
 dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_folder **folder,
                                 struct dcpk_error *err)
 {
-    const unsigned kept = flags & DCPK_FOLDER_TAR;
-    struct dcpk_folder *f = dcpk_folder_new(path, kept | DCPK_FOLDER_COMPARE, err);
+    const bool is_archive = (flags & DCPK_FOLDER_TAR) != 0;
+    struct dcpk_folder *f =
+        dcpk_folder_new(path, is_archive ? &dcpk_archive_compared : &dcpk_folder_compared, 0, err);
 
     if (f == NULL)
         return err->status;
-    f->dir_fd = open(f->path, (kept != 0 ? O_RDONLY : O_RDONLY | O_DIRECTORY) | O_CLOEXEC);
+    memcpy(f->partial, f->path, strlen(f->path) + 1); /* nothing is written beside it */
+    f->dir_fd = open(f->path, O_RDONLY | O_CLOEXEC | (is_archive ? 0 : O_DIRECTORY));
     if (f->dir_fd < 0) {
         dcpk_fail_errno(err, errno, "opening '%s'", f->path);
         dcpk_folder_free(f);
@@ -62,11 +64,21 @@ dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8
     return DCPK_OK;
 }
 
-dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *name,
-                                 struct dcpk_sink *sink, struct dcpk_error *err)
+dcpk_status dcpk_sink_write_compared(struct dcpk_sink *sink, uint64_t offset_bytes,
+                                     const uint8_t *data, size_t n_bytes, struct dcpk_error *err)
+{
+    return dcpk_sink_compare(sink->fd, sink->path, sink->base_bytes + offset_bytes, data, n_bytes,
+                             err);
+}
+
+/* Open a file that is there. Errors: DCPK_EUSAGE when it is missing or has another length than
+ * sink->n_bytes; DCPK_EIO. */
+static dcpk_status open_there(struct dcpk_folder *folder, const char *name, int how,
+                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
     struct stat info;
 
+    (void)how;                /* it is there */
     sink->syncs_later = true; /* nothing is written */
     sink->fd = openat(folder->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (sink->fd < 0 && errno == ENOENT)
@@ -85,24 +97,18 @@ dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *n
 }
 
 /* A run that was killed between its last rename and the end has left its journal in the output. */
-static dcpk_status remove_journal(const struct dcpk_folder *folder, struct dcpk_error *err)
+static dcpk_status remove_journal(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     if (unlinkat(folder->dir_fd, DCPK_JOURNAL_NAME, 0) == 0 || errno == ENOENT)
         return DCPK_OK;
     return dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_JOURNAL_NAME "'", folder->path);
 }
 
-dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    struct stat info;
-
-    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
-        return remove_journal(folder, err);
-    if (fstat(folder->dir_fd, &info) != 0)
-        return dcpk_fail_errno(err, errno, "opening '%s'", folder->path);
-    if ((uint64_t)info.st_size == dcpk_tar_end_bytes(folder))
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "'%s' has another length than the %" PRIu64 " bytes it needs", folder->path,
-                     dcpk_tar_end_bytes(folder));
-}
+const struct dcpk_folder_ops dcpk_folder_compared = {
+    .hidden_suffix = "",
+    .open = open_there,
+    .write = dcpk_sink_write_compared,
+    .close = dcpk_sink_close_file,
+    .link = dcpk_folder_link_compared,
+    .publish = remove_journal,
+};

@@ -28,8 +28,8 @@ static int open_file(const struct dcpk_source *source)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* Let the system copy, which may share the blocks; returns how many bytes it did. */
-static uint64_t copy_in_kernel(const struct dcpk_source *source, const struct dcpk_sink *sink)
+/* The system may share the blocks. */
+uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk_sink *sink)
 {
     const int from = open_file(source);
     off_t in = (off_t)source->offset_bytes, out = (off_t)sink->base_bytes;
@@ -76,30 +76,35 @@ dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, struct dcpk_error *err)
 {
     struct dcpk_sink *sink = NULL;
+    uint64_t done = 0;
     dcpk_status st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
 
     if (st != DCPK_OK)
         return st;
-    st = copy_buffered(source, sink, sink->is_compared ? 0 : copy_in_kernel(source, sink), err);
+    if (sink->ops->copy != NULL)
+        done = sink->ops->copy(source, sink);
+    st = copy_buffered(source, sink, done, err);
     if (st == DCPK_OK)
         return dcpk_sink_close(sink, err);
     dcpk_sink_abandon(sink);
     return st;
 }
 
-/* Is the file that is there of that name the source itself? */
-static bool is_linked(const struct dcpk_folder *folder, const char *name,
-                      const struct dcpk_source *source)
+dcpk_status dcpk_folder_link_compared(struct dcpk_folder *folder, const char *name,
+                                      const struct dcpk_source *source, bool *linked,
+                                      struct dcpk_error *err)
 {
     struct stat a, b;
 
-    return fstatat(source->store->fd, source->name, &a, 0) == 0 &&
-           fstatat(folder->dir_fd, name, &b, 0) == 0 && dcpk_is_same_file(&a, &b);
+    (void)err; /* what cannot be looked at is read and compared */
+    *linked = fstatat(source->store->fd, source->name, &a, 0) == 0 &&
+              fstatat(folder->dir_fd, name, &b, 0) == 0 && dcpk_is_same_file(&a, &b);
+    return DCPK_OK;
 }
 
-/* Make the link, where that can be done. Under the lock. */
-static dcpk_status make_link(struct dcpk_folder *folder, const char *name,
-                             const struct dcpk_source *source, bool *linked, struct dcpk_error *err)
+dcpk_status dcpk_folder_link_made(struct dcpk_folder *folder, const char *name,
+                                  const struct dcpk_source *source, bool *linked,
+                                  struct dcpk_error *err)
 {
     const char *last;
     struct stat info;
@@ -107,8 +112,7 @@ static dcpk_status make_link(struct dcpk_folder *folder, const char *name,
 
     if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
         return err->status;
-    *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&
-              linkat(source->store->fd, source->name, fd, last, AT_SYMLINK_FOLLOW) == 0;
+    *linked = linkat(source->store->fd, source->name, fd, last, AT_SYMLINK_FOLLOW) == 0;
     if (!*linked)
         return DCPK_OK;
     if (fstatat(fd, last, &info, AT_SYMLINK_NOFOLLOW) != 0)
@@ -121,12 +125,10 @@ dcpk_status dcpk_folder_link(struct dcpk_folder *folder, const char *name,
 {
     dcpk_status st = DCPK_OK;
 
-    if ((folder->flags & DCPK_FOLDER_COMPARE) != 0) {
-        *linked = (folder->flags & DCPK_FOLDER_TAR) == 0 && is_file(source) &&
-                  is_linked(folder, name, source);
-    } else {
+    *linked = false;
+    if (folder->ops->link != NULL && is_file(source)) {
         pthread_mutex_lock(&folder->mutex);
-        st = make_link(folder, name, source, linked, err);
+        st = folder->ops->link(folder, name, source, linked, err);
         pthread_mutex_unlock(&folder->mutex);
     }
     if (st != DCPK_OK || *linked)

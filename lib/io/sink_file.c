@@ -12,7 +12,6 @@
 #include "lib/base/alloc.h"
 #include "lib/io/sink_priv.h"
 
-#define TMP_SUFFIX ".dcpkit-tmp"
 /*
  * Of one pwrite. From 2 MiB on, file systems with large folios take huge pages for the page cache;
  * those are the ones that a virtual machine has given back to its host (free page reporting), who
@@ -71,90 +70,10 @@ static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *
     if (sink == NULL)
         return NULL;
     snprintf(sink->path, path_bytes, "%s/%s", folder->path, name);
+    sink->ops = folder->ops;
     sink->n_bytes = n_bytes;
     sink->leaves_cache = (folder->flags & DCPK_FOLDER_LARGE) != 0;
-    sink->is_compared = (folder->flags & DCPK_FOLDER_COMPARE) != 0;
     return sink;
-}
-
-/* Open a member of an archive: give it its place if it has none yet. */
-static dcpk_status open_member(struct dcpk_folder *folder, const char *name, struct dcpk_sink *sink,
-                               struct dcpk_error *err)
-{
-    const char *last;
-    int fd;
-
-    if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
-        return err->status;
-    sink->fd = folder->dir_fd;
-    sink->is_member = sink->syncs_later = true; /* once, when the archive is published */
-    return dcpk_tar_place(folder, name, sink->n_bytes, &sink->base_bytes, err);
-}
-
-/* Is the file that was opened the one that was made, or one that may be written to? */
-static dcpk_status check_opened(const struct dcpk_folder *folder, const char *name, int how,
-                                const struct dcpk_sink *sink, const struct stat *info,
-                                struct dcpk_error *err)
-{
-    const struct dcpk_written_file *file = dcpk_written_find(folder, name);
-
-    if (how & O_EXCL)
-        return DCPK_OK; /* nobody else had it */
-    if (!dcpk_is_own_file(folder, info) ||
-        (file != NULL && (file->dev != info->st_dev || file->ino != info->st_ino)))
-        return dcpk_fail(err, DCPK_EIO,
-                         "'%s' is not the file that was written: another program has put something "
-                         "else there",
-                         sink->path);
-    if (how == 0 && (uint64_t)info->st_size != sink->n_bytes)
-        return dcpk_fail(err, DCPK_EIO, "'%s' has %" PRIu64 " bytes, not %" PRIu64, sink->path,
-                         (uint64_t)info->st_size, sink->n_bytes);
-    return DCPK_OK;
-}
-
-/* Give a file that was opened its room, and keep in mind which one it is. */
-static dcpk_status take_opened(struct dcpk_folder *folder, const char *name, int how,
-                               struct dcpk_sink *sink, struct dcpk_error *err)
-{
-    struct stat info;
-    dcpk_status st;
-
-    if (fstat(sink->fd, &info) != 0)
-        return dcpk_fail_errno(err, errno, "opening file '%s'", sink->path);
-    st = check_opened(folder, name, how, sink, &info, err);
-    if (st != DCPK_OK)
-        return st;
-    if (how != 0 && dcpk_sink_preallocate(sink->fd, 0, sink->n_bytes) != 0)
-        return dcpk_fail_errno(err, errno, "giving file '%s' %" PRIu64 " bytes", sink->path,
-                               sink->n_bytes);
-    return dcpk_written_put(folder, name, &info, sink->n_bytes, err);
-}
-
-/* Open a file of the folder, with the flags `how`. O_NONBLOCK: a pipe that is there waits for no
- * one at its other end. */
-static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
-                             struct dcpk_sink *sink, struct dcpk_error *err)
-{
-    const char *last;
-    int fd;
-
-    if (sink->is_compared)
-        return dcpk_sink_open_there(folder, name, sink, err);
-    if (dcpk_folder_enter_inner(folder, name, &fd, &last, err) != DCPK_OK)
-        return err->status;
-    sink->syncs_later = folder->syncs_at_once;
-    sink->fd = openat(
-        fd, last,
-        O_RDWR | O_NOFOLLOW | O_CLOEXEC | how | (how & O_EXCL ? 0 : O_NONBLOCK | O_NOCTTY), 0666);
-    if (sink->fd < 0)
-        return dcpk_fail_errno(err, errno, "%s file '%s'", how == 0 ? "opening" : "making",
-                               sink->path);
-    if (take_opened(folder, name, how, sink, err) == DCPK_OK)
-        return DCPK_OK;
-    close(sink->fd);
-    if (how & O_EXCL)
-        (void)unlinkat(fd, last, 0); /* the folder's end would delete it as well */
-    return err->status;
 }
 
 /* how: O_CREAT, with O_EXCL or not; 0 for a file that is there. */
@@ -167,10 +86,7 @@ static dcpk_status open_sink(struct dcpk_folder *folder, const char *name, uint6
     if (s == NULL)
         return err->status;
     pthread_mutex_lock(&folder->mutex);
-    if (folder->flags & DCPK_FOLDER_TAR)
-        st = open_member(folder, name, s, err);
-    else
-        st = open_file(folder, name, how, s, err);
+    st = folder->ops->open(folder, name, how, s, err);
     pthread_mutex_unlock(&folder->mutex);
     if (st == DCPK_OK)
         *sink = s;
@@ -197,50 +113,12 @@ dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *na
                                       uint64_t n_bytes, struct dcpk_sink **sink,
                                       struct dcpk_error *err)
 {
-    const unsigned shown = DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE;
-    const char *suffix = (folder->flags & shown) != 0 ? "" : TMP_SUFFIX;
-    char *hidden = dcpk_name_join(name, strlen(name), suffix, err);
+    char *hidden = dcpk_name_join(name, strlen(name), folder->ops->hidden_suffix, err);
     dcpk_status st;
 
     if (hidden == NULL)
         return err->status;
     st = dcpk_folder_create(folder, hidden, n_bytes, sink, err);
-    dcpk_free(hidden);
-    return st;
-}
-
-/* Of a plain name. Under the lock. */
-static dcpk_status rename_written(struct dcpk_folder *folder, const char *from, const char *to,
-                                  struct dcpk_error *err)
-{
-    struct dcpk_written_file *file = dcpk_written_find(folder, from);
-    struct stat info = {0};
-    uint64_t n_bytes;
-
-    if (renameat(folder->dir_fd, from, folder->dir_fd, to) != 0)
-        return dcpk_fail_errno(err, errno, "naming file '%s/%s'", folder->path, to);
-    if (file == NULL)
-        return DCPK_OK; /* of a folder that another process has begun */
-    file->is_gone = true;
-    info.st_dev = file->dev;
-    info.st_ino = file->ino;
-    n_bytes = file->n_bytes;
-    return dcpk_written_put(folder, to, &info, n_bytes, err);
-}
-
-dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
-{
-    dcpk_status st = DCPK_OK;
-    char *hidden;
-
-    if ((folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
-        return DCPK_OK;
-    hidden = dcpk_name_join(name, strlen(name), TMP_SUFFIX, err);
-    if (hidden == NULL)
-        return err->status;
-    pthread_mutex_lock(&folder->mutex);
-    st = rename_written(folder, hidden, name, err);
-    pthread_mutex_unlock(&folder->mutex);
     dcpk_free(hidden);
     return st;
 }
@@ -264,24 +142,25 @@ static dcpk_status check_length(const struct dcpk_sink *sink, struct dcpk_error 
                      sink->path, (uint64_t)info.stx_size);
 }
 
+dcpk_status dcpk_sink_write_made(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
+                                 size_t n_bytes, struct dcpk_error *err)
+{
+    uint64_t at = sink->base_bytes + offset_bytes;
+
+    for (size_t part; n_bytes > 0; n_bytes -= part, at += part, data += part) {
+        part = n_bytes < MAX_WRITE_BYTES ? n_bytes : MAX_WRITE_BYTES;
+        if (check_length(sink, err) ||
+            dcpk_sink_write_all(sink->fd, sink->path, at, data, part, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err)
 {
-    const uint8_t *bytes = data;
-    uint64_t at = sink->base_bytes + offset_bytes;
-    dcpk_status st = DCPK_OK;
-
     assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
-    if (sink->is_compared)
-        return dcpk_sink_compare(sink->fd, sink->path, at, bytes, n_bytes, err);
-    for (size_t part; n_bytes > 0 && st == DCPK_OK; n_bytes -= part, at += part) {
-        part = n_bytes < MAX_WRITE_BYTES ? n_bytes : MAX_WRITE_BYTES;
-        st = check_length(sink, err);
-        if (st == DCPK_OK)
-            st = dcpk_sink_write_all(sink->fd, sink->path, at, bytes, part, err);
-        bytes += part;
-    }
-    return st;
+    return sink->ops->write(sink, offset_bytes, data, n_bytes, err);
 }
 
 dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,
@@ -330,71 +209,43 @@ dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Sync, unless that comes later, and close fd; it is closed in every case. */
-static dcpk_status sync_and_close(int fd, bool syncs_later, const char *path,
-                                  struct dcpk_error *err)
+dcpk_status dcpk_sink_close_file(struct dcpk_sink *sink, bool syncs, struct dcpk_error *err)
 {
     int code = 0;
 
-    while (!syncs_later && fsync(fd) != 0) {
+    while (syncs && !sink->syncs_later && fsync(sink->fd) != 0) {
         if (errno != EINTR) {
             code = errno;
             break;
         }
     }
-    /* network file systems tell of lost writes here; after EINTR the descriptor is gone on Linux */
-    if (close(fd) != 0 && errno != EINTR && code == 0)
+    /* Network file systems report lost writes here; after EINTR the descriptor is gone on Linux. */
+    if (close(sink->fd) != 0 && errno != EINTR && code == 0)
         code = errno;
-    return code == 0 ? DCPK_OK : dcpk_fail_errno(err, code, "syncing file '%s'", path);
+    if (code != 0)
+        return dcpk_fail_errno(err, code, "syncing file '%s'", sink->path);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_sink_close(struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    /* an archive is synced once, when it is published */
-    const dcpk_status st =
-        sink->is_member ? DCPK_OK : sync_and_close(sink->fd, sink->syncs_later, sink->path, err);
+    dcpk_status st = DCPK_OK;
 
+    if (sink->ops->close != NULL)
+        st = sink->ops->close(sink, true, err);
     dcpk_free(sink);
     return st;
 }
 
 void dcpk_sink_abandon(struct dcpk_sink *sink)
 {
+    struct dcpk_error ignored;
+
     if (sink == NULL)
         return;
-    if (!sink->is_member)
-        close(sink->fd);
+    if (sink->ops->close != NULL)
+        (void)sink->ops->close(sink, false, &ignored);
     dcpk_free(sink);
-}
-
-dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                             bool *taken, struct dcpk_error *err)
-{
-    const char *last;
-    struct stat info;
-    dcpk_status st = DCPK_OK;
-    int fd;
-
-    *taken = true;
-    if ((folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
-        return DCPK_OK;
-    pthread_mutex_lock(&folder->mutex);
-    if (dcpk_written_find(folder, name) != NULL)
-        goto out;
-    fd = dcpk_folder_find_inner(folder, name, &last);
-    if (fd >= 0) /* opened, not only looked at: NFS asks the server then */
-        fd = openat(fd, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    *taken = fd >= 0 && fstat(fd, &info) == 0 && dcpk_is_own_file(folder, &info) &&
-             (uint64_t)info.st_size == n_bytes;
-    if (fd >= 0)
-        close(fd);
-    if (*taken)
-        st = dcpk_folder_enter_inner(folder, name, &fd, &last, err);
-    if (*taken && st == DCPK_OK)
-        st = dcpk_written_put(folder, name, &info, n_bytes, err);
-out:
-    pthread_mutex_unlock(&folder->mutex);
-    return st;
 }
 
 dcpk_status dcpk_folder_put(struct dcpk_folder *folder, const char *name, const void *data,

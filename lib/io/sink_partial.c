@@ -65,39 +65,31 @@ static dcpk_status check_not_made(const struct dcpk_folder *folder, struct dcpk_
     return is_made ? dcpk_fail_exists(folder, err) : DCPK_OK;
 }
 
-/* Does what is there have the kind that we make? Links count as none. */
-static bool is_of_kind(const struct stat *info, unsigned flags)
+/* Is what is there of the type that we make? A link is not. */
+static bool is_of_type(const struct stat *info, const struct dcpk_partial_ops *ops)
 {
-    return flags & DCPK_FOLDER_TAR ? S_ISREG(info->st_mode) : S_ISDIR(info->st_mode);
+    return (info->st_mode & S_IFMT) == ops->type;
 }
 
 /* Make the partial folder or archive; *is_new: it was not there. */
 static dcpk_status make(const struct dcpk_folder *folder, bool *is_new, struct dcpk_error *err)
 {
-    const bool is_tar = folder->flags & DCPK_FOLDER_TAR;
+    const struct dcpk_partial_ops *ops = folder->ops->partial;
     const char *name = dcpk_name_last(folder->partial);
     struct stat info;
-    int fd;
 
     if ((folder->flags & DCPK_FOLDER_REPLACE) &&
         fstatat(folder->parent_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        !is_of_kind(&info, folder->flags) &&
+        !is_of_type(&info, ops) &&
         dcpk_remove_at(folder->parent_fd, name, folder->partial, err) != DCPK_OK)
         return err->status;
-    if (is_tar) {
-        fd = openat(folder->parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        *is_new = fd >= 0;
-        if (*is_new)
-            (void)close(fd); /* nothing was written yet */
-    } else {
-        *is_new = mkdirat(folder->parent_fd, name, 0777) == 0;
-    }
+    *is_new = ops->make(folder->parent_fd, name) == 0;
     if (*is_new ||
         (errno == EEXIST && (folder->flags & (DCPK_FOLDER_REPLACE | DCPK_FOLDER_RESUME))))
         return DCPK_OK;
     if (errno == EEXIST || errno == ENOENT) /* it, or the folder around it, was not so before */
         return fail_overtaken(folder, err);
-    return dcpk_fail_errno(err, errno, "making %s'%s'", is_tar ? "" : "folder ", folder->partial);
+    return dcpk_fail_errno(err, errno, "making %s'%s'", ops->noun, folder->partial);
 }
 
 /*
@@ -121,17 +113,65 @@ static bool is_own(int folder_fd, const struct stat *info)
     return same;
 }
 
+static bool is_own_folder(const struct dcpk_folder *folder, const struct stat *info)
+{
+    return is_own(folder->dir_fd, info);
+}
+
+static bool is_own_archive(const struct dcpk_folder *folder, const struct stat *info)
+{
+    return info->st_nlink == 1 && is_own(folder->parent_fd, info);
+}
+
+static int make_folder(int parent_fd, const char *name)
+{
+    return mkdirat(parent_fd, name, 0777);
+}
+
+static int make_archive(int parent_fd, const char *name)
+{
+    const int fd = openat(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    if (fd < 0)
+        return -1;
+    (void)close(fd); /* nothing was written yet */
+    return 0;
+}
+
+static dcpk_status empty_folder(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    return dcpk_remove_inside(folder->dir_fd, NULL, folder->partial, err);
+}
+
+const struct dcpk_partial_ops dcpk_partial_folder = {
+    .type = S_IFDIR,
+    .noun = "folder ",
+    .open_flags = O_RDONLY | O_DIRECTORY,
+    .unlink_flags = AT_REMOVEDIR,
+    .has_journal = true,
+    .make = make_folder,
+    .is_own = is_own_folder,
+    .empty = empty_folder,
+};
+
+const struct dcpk_partial_ops dcpk_partial_archive = {
+    .type = S_IFREG,
+    .noun = "",
+    .open_flags = O_RDWR | O_NONBLOCK | O_NOCTTY,
+    .make = make_archive,
+    .is_own = is_own_archive,
+};
+
 /* Is it this user's alone, so that no other has a hand in what is published? */
 static dcpk_status check_owner(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    const bool is_tar = folder->flags & DCPK_FOLDER_TAR;
+    const struct dcpk_partial_ops *ops = folder->ops->partial;
     struct stat info;
 
     if (fstat(folder->dir_fd, &info) != 0)
         return dcpk_fail_errno(err, errno, "opening '%s'", folder->partial);
     folder->owner = info.st_uid;
-    if (is_of_kind(&info, folder->flags) && (!is_tar || info.st_nlink == 1) &&
-        is_own(is_tar ? folder->parent_fd : folder->dir_fd, &info))
+    if (is_of_type(&info, ops) && ops->is_own(folder, &info))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
                      "'%s' is not this user's alone: what another user, or a file of another name, "
@@ -161,12 +201,11 @@ static dcpk_status open_journal(struct dcpk_folder *folder, struct dcpk_error *e
  * one that this program has made. */
 static dcpk_status open_locked(struct dcpk_folder *folder, bool *is_strange, struct dcpk_error *err)
 {
-    const bool is_tar = folder->flags & DCPK_FOLDER_TAR;
+    const struct dcpk_partial_ops *ops = folder->ops->partial;
     dcpk_status st;
 
     folder->dir_fd = openat(folder->parent_fd, dcpk_name_last(folder->partial),
-                            (is_tar ? O_RDWR | O_NONBLOCK | O_NOCTTY : O_RDONLY | O_DIRECTORY) |
-                                O_NOFOLLOW | O_CLOEXEC);
+                            ops->open_flags | O_NOFOLLOW | O_CLOEXEC);
     if (folder->dir_fd < 0 && errno == ENOENT)
         return fail_overtaken(folder, err);
     if (folder->dir_fd < 0)
@@ -177,10 +216,10 @@ static dcpk_status open_locked(struct dcpk_folder *folder, bool *is_strange, str
     if (st != DCPK_OK)
         return st;
     st = check_owner(folder, err);
-    if (st == DCPK_OK && !is_tar)
+    if (st == DCPK_OK && ops->has_journal)
         st = open_journal(folder, err);
     *is_strange = st == DCPK_EUSAGE;
-    if (st == DCPK_OK && !is_tar)
+    if (st == DCPK_OK && ops->has_journal)
         st = lock(folder, folder->journal_fd, err);
     return st;
 }
@@ -216,7 +255,7 @@ dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struc
     int journal_fd = -1;
     dcpk_status st = dcpk_path_find(folder->partial, is_there, err);
 
-    if (st != DCPK_OK || !*is_there || (folder->flags & DCPK_FOLDER_TAR))
+    if (st != DCPK_OK || !*is_there || !folder->ops->partial->has_journal)
         return st;
     folder->dir_fd = openat(folder->parent_fd, dcpk_name_last(folder->partial),
                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -237,7 +276,7 @@ dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struc
 
 dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    const bool is_tar = folder->flags & DCPK_FOLDER_TAR;
+    const struct dcpk_partial_ops *ops = folder->ops->partial;
     const char *name = dcpk_name_last(folder->partial);
     bool is_there;
 
@@ -249,9 +288,9 @@ dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *e
     if (folder->journal_fd >= 0)
         close(folder->journal_fd);
     folder->journal_fd = -1;
-    if (!is_tar && dcpk_remove_inside(folder->dir_fd, NULL, folder->partial, err) != DCPK_OK)
+    if (ops->empty != NULL && ops->empty(folder, err) != DCPK_OK)
         return err->status;
-    if (unlinkat(folder->parent_fd, name, is_tar ? 0 : AT_REMOVEDIR) == 0 || errno == ENOENT)
+    if (unlinkat(folder->parent_fd, name, ops->unlink_flags) == 0 || errno == ENOENT)
         return DCPK_OK;
     return dcpk_fail_errno(err, errno, "deleting '%s'", folder->partial);
 }
@@ -287,7 +326,6 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
 
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    const bool is_tar = folder->flags & DCPK_FOLDER_TAR;
     struct dcpk_error ignored;
     bool is_new = false, is_held;
     dcpk_status st = make_and_open(folder, &is_new, err);
@@ -300,7 +338,7 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
         (void)dcpk_partial_delete(folder, &ignored);
     else if (st != DCPK_OK && is_new && is_held)
         (void)unlinkat(folder->parent_fd, dcpk_name_last(folder->partial),
-                       is_tar ? 0 : AT_REMOVEDIR);
+                       folder->ops->partial->unlink_flags);
     if (st != DCPK_OK || is_new)
         return st;
     folder->is_resumed = (folder->flags & DCPK_FOLDER_RESUME) && has_journal(folder);
@@ -328,7 +366,7 @@ dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err
 {
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
-    assert((folder->flags & DCPK_FOLDER_COMPARE) == 0);
+    assert(folder->ops->partial != NULL);
     /* a journal that came back after a crash would speak of files that are others by then */
     if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0)
         return dcpk_fail_errno(err, errno, "emptying '%s'", folder->partial);

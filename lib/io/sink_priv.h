@@ -30,14 +30,77 @@ struct dcpk_written {
     size_t n, capacity;
 };
 
+/* How a partial folder or archive itself is made, opened and deleted. */
+struct dcpk_partial_ops {
+    mode_t type;      /* S_IFDIR or S_IFREG */
+    const char *noun; /* in messages, before its name */
+    int open_flags;   /* of openat, besides those that both have */
+    int unlink_flags; /* of unlinkat */
+    bool has_journal; /* a run may leave one, and resume from it */
+    /* Make an empty one. Returns 0, or -1 with errno. */
+    int (*make)(int parent_fd, const char *name);
+    /* Is what is open this user's alone? info: of dir_fd, of that type. */
+    bool (*is_own)(const struct dcpk_folder *folder, const struct stat *info);
+    /* Delete what is in it, so that it can be unlinked; NULL: it can be as it is. */
+    dcpk_status (*empty)(struct dcpk_folder *folder, struct dcpk_error *err);
+};
+extern const struct dcpk_partial_ops dcpk_partial_folder, dcpk_partial_archive;
+
+/*
+ * What a kind of output does with its files. There are four: a folder or an archive, made or
+ * compared with what is there. NULL: nothing to do, unless a line below says more.
+ */
+struct dcpk_folder_ops {
+    const struct dcpk_partial_ops *partial; /* NULL: compared, nothing is made */
+    unsigned ignored_flags;                 /* of enum dcpk_folder_flags */
+    const char *hidden_suffix;              /* of a file's name until it is shown */
+    /* Open a file: set sink->fd and what else a sink of this kind has. how: O_CREAT, with O_EXCL or
+     * not; 0 for a file that is there. Under the lock. */
+    dcpk_status (*open)(struct dcpk_folder *folder, const char *name, int how,
+                        struct dcpk_sink *sink, struct dcpk_error *err);
+    /* Write, or compare, a range of the sink that was checked. */
+    dcpk_status (*write)(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
+                         size_t n_bytes, struct dcpk_error *err);
+    /* Let the system copy a source into an empty sink. Returns how many bytes it did. NULL: none.
+     */
+    uint64_t (*copy)(const struct dcpk_source *source, const struct dcpk_sink *sink);
+    /* Close the sink's descriptor, synced unless `syncs` is false or that comes later; NULL: it is
+     * the folder's. */
+    dcpk_status (*close)(struct dcpk_sink *sink, bool syncs, struct dcpk_error *err);
+    /* Give a hidden file its name. */
+    dcpk_status (*show)(struct dcpk_folder *folder, const char *name, struct dcpk_error *err);
+    /* dcpk_folder_take; NULL: every file is taken. Under the lock. */
+    dcpk_status (*take)(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, bool *taken,
+                        struct dcpk_error *err);
+    /* Make a source that is a file of its own a file of the output by a link, or see that it is
+     * one; NULL: the output has no links. Under the lock. */
+    dcpk_status (*link)(struct dcpk_folder *folder, const char *name,
+                        const struct dcpk_source *source, bool *linked, struct dcpk_error *err);
+    /* Put a member's header at the end of the archive, and give n_bytes of data room behind it;
+     * NULL: not an archive. */
+    dcpk_status (*add_header)(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                              const struct dcpk_bytes *header, struct dcpk_error *err);
+    /* dcpk_folder_settle. */
+    dcpk_status (*settle)(struct dcpk_folder *folder, struct dcpk_error *err);
+    /* dcpk_folder_sync. */
+    dcpk_status (*sync)(struct dcpk_folder *folder, struct dcpk_error *err);
+    /* Bring all to disk, with nothing else in it. NULL where it is compared. */
+    dcpk_status (*seal)(struct dcpk_folder *folder, struct dcpk_error *err);
+    /* dcpk_folder_publish, without freeing it. */
+    dcpk_status (*publish)(struct dcpk_folder *folder, struct dcpk_error *err);
+};
+extern const struct dcpk_folder_ops dcpk_folder_made, dcpk_folder_compared, dcpk_archive_made,
+    dcpk_archive_compared;
+
 /*
  * Once it has begun all that is done to the three is done by their names in parent_fd, and all that
  * is done in the partial folder by names in dir_fd, never by a path: whoever may rename a folder on
  * the way would lead it elsewhere.
  */
 struct dcpk_folder {
-    char *path; /* without slashes at its end */
-    char *partial;
+    const struct dcpk_folder_ops *ops;
+    char *path;    /* without slashes at its end */
+    char *partial; /* as `path` where that is compared */
     char *old;
     int parent_fd;  /* of the folder around the three; -1: begun by another process, or compared */
     int dir_fd;     /* of the partial folder, or of the partial archive */
@@ -61,9 +124,8 @@ struct dcpk_folder {
 };
 
 struct dcpk_sink {
+    const struct dcpk_folder_ops *ops;
     int fd;
-    bool is_member;    /* of an archive: fd is the folder's */
-    bool is_compared;  /* as DCPK_FOLDER_COMPARE has it */
     bool syncs_later;  /* with its folder */
     bool leaves_cache; /* as DCPK_FOLDER_LARGE has it */
     _Atomic uint64_t n_flushed_bytes;
@@ -80,10 +142,13 @@ char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk
 int dcpk_open_parent(const char *path, struct dcpk_error *err);
 /* The part of a path behind its last slash. */
 const char *dcpk_name_last(const char *path);
+/* Check "name" or "folder/name". Errors: DCPK_EFORMAT for what is no such name, or one that is kept
+ * for the journal. */
+dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err);
 /*
- * Check "name" or "folder/name", make the folder, and open what the file is in: *fd, borrowed until
- * the next call, and its name there. Under the lock. Errors: DCPK_EFORMAT for what is no such name,
- * or one that is kept for the journal; DCPK_EIO.
+ * Check a name, make the folder that it may begin with, and open what the file is in: *fd, borrowed
+ * until the next call, and its name there. Under the lock. Errors: those of dcpk_name_check;
+ * DCPK_EIO.
  */
 dcpk_status dcpk_folder_enter_inner(struct dcpk_folder *folder, const char *name, int *fd,
                                     const char **last, struct dcpk_error *err);
@@ -119,7 +184,9 @@ int dcpk_sync_folder(int fd);
 bool dcpk_can_sync_at_once(int fd);
 /* Sync the folder around `path`, so that a rename in it lasts. */
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
-struct dcpk_folder *dcpk_folder_new(const char *path, unsigned flags, struct dcpk_error *err);
+/* A folder of which nothing is open yet. */
+struct dcpk_folder *dcpk_folder_new(const char *path, const struct dcpk_folder_ops *ops,
+                                    unsigned flags, struct dcpk_error *err);
 void dcpk_folder_free(struct dcpk_folder *folder); /* closes what is open */
 /* Set parent_fd. */
 dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err);
@@ -143,8 +210,23 @@ dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *e
 void dcpk_partial_clean(struct dcpk_folder *folder);
 /* Delete the journal, for good: the folder is in its place, and can no longer be kept. */
 dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err);
-/* As dcpk_folder_settle. It also syncs the folders inside where that is not done at once. */
-dcpk_status dcpk_folder_seal(struct dcpk_folder *folder, struct dcpk_error *err);
+/* What the tables of folders and archives have. */
+dcpk_status dcpk_folder_settle_made(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_sync_made(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_seal_made(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_link_made(struct dcpk_folder *folder, const char *name,
+                                  const struct dcpk_source *source, bool *linked,
+                                  struct dcpk_error *err);
+dcpk_status dcpk_folder_link_compared(struct dcpk_folder *folder, const char *name,
+                                      const struct dcpk_source *source, bool *linked,
+                                      struct dcpk_error *err);
+uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk_sink *sink);
+dcpk_status dcpk_sink_write_made(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
+                                 size_t n_bytes, struct dcpk_error *err);
+dcpk_status dcpk_sink_write_compared(struct dcpk_sink *sink, uint64_t offset_bytes,
+                                     const uint8_t *data, size_t n_bytes, struct dcpk_error *err);
+dcpk_status dcpk_sink_close_file(struct dcpk_sink *sink, bool syncs, struct dcpk_error *err);
 
 /* Write all n bytes; `path` is for the message. */
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
@@ -154,27 +236,10 @@ dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uin
  * differs; DCPK_EIO. */
 dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
                               struct dcpk_error *err);
-/* Open a file that is there, to be compared: set sink->fd. Errors: DCPK_EUSAGE when it is missing
- * or has another length than sink->n_bytes; DCPK_EIO. */
-dcpk_status dcpk_sink_open_there(const struct dcpk_folder *folder, const char *name,
-                                 struct dcpk_sink *sink, struct dcpk_error *err);
-/* The archive that was compared ends where it should; a folder is left without a journal. Errors:
- * DCPK_EUSAGE; DCPK_EIO. */
-dcpk_status dcpk_compare_end(const struct dcpk_folder *folder, struct dcpk_error *err);
-
 /*
  * Give the file its blocks from `at` on, so that a full disk shows before hours of work.
  * File systems without fallocate get the size alone. Returns 0, or -1 with errno.
  */
 int dcpk_sink_preallocate(int fd, uint64_t at, uint64_t n_bytes);
-
-/* Of archives: where the data of a member goes, its header written. */
-dcpk_status dcpk_tar_place(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                           uint64_t *base_bytes, struct dcpk_error *err);
-
-uint64_t dcpk_tar_end_bytes(const struct dcpk_folder *folder); /* of the whole archive */
-/* Two empty blocks at least, and whole records. Nothing to do for a folder. Returns 0, or -1 with
- * errno. */
-int dcpk_tar_end(const struct dcpk_folder *folder);
 
 #endif

@@ -116,8 +116,8 @@ static dcpk_status move_in(const struct dcpk_folder *folder, struct moving *m,
     return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->partial, folder->path);
 }
 
-/* All in the folder is on disk, and nothing else is in it. */
-static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
+/* May the output be made? Found out before its files are synced, which can take long. */
+static dcpk_status check_way_free(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
     bool exists;
 
@@ -125,12 +125,6 @@ static dcpk_status seal(struct dcpk_folder *folder, struct dcpk_error *err)
         return err->status;
     if ((folder->flags & DCPK_FOLDER_REPLACE) == 0 && exists)
         return dcpk_fail_exists(folder, err);
-    if (folder->syncs_at_once && dcpk_folder_sync(folder, err) != DCPK_OK)
-        return err->status;
-    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
-        return dcpk_folder_seal(folder, err);
-    if (dcpk_tar_end(folder) != 0 || dcpk_sync_folder(folder->dir_fd) != 0)
-        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
     return DCPK_OK;
 }
 
@@ -182,22 +176,18 @@ static dcpk_status end(struct dcpk_folder *folder, const struct moving *m, struc
     return err->status;
 }
 
-dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct moving m = {.fd = folder->parent_fd,
                        .path = dcpk_name_last(folder->path),
                        .partial = dcpk_name_last(folder->partial),
                        .old = dcpk_name_last(folder->old),
                        .lock = -1};
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
-    if ((folder->flags & DCPK_FOLDER_COMPARE) != 0) {
-        st = dcpk_compare_end(folder, err);
-        goto out;
-    }
-    st = seal(folder, err);
-    if (st == DCPK_OK)
-        st = move_in(folder, &m, err);
+    if (check_way_free(folder, err) || folder->ops->seal(folder, err))
+        return err->status;
+    st = move_in(folder, &m, err);
     if (st != DCPK_OK)
         goto out;
     folder->published = true;
@@ -207,7 +197,5 @@ dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *e
 out:
     if (m.lock >= 0)
         close(m.lock);
-    if (st == DCPK_OK)
-        dcpk_folder_free(folder);
     return st;
 }

@@ -162,27 +162,25 @@ static dcpk_status settle_rest(struct dcpk_folder *folder, struct dcpk_error *er
 }
 
 /* syncs: all folders. */
-static dcpk_status settle(struct dcpk_folder *folder, bool syncs, struct dcpk_error *err)
+static dcpk_status settle_folder(struct dcpk_folder *folder, bool syncs, struct dcpk_error *err)
 {
     struct listing root = {.folder = folder, .fd = folder->dir_fd, .syncs = syncs};
-    dcpk_status st;
 
-    if ((folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) != 0)
-        return DCPK_OK;
     for (size_t i = 0; i < folder->written.n; i++)
         folder->written.files[i].is_seen = false;
-    st = each_entry(&root, settle_root_entry, err);
-    if (st == DCPK_OK)
-        st = settle_rest(folder, err);
-    return st;
+    if (each_entry(&root, settle_root_entry, err) || settle_rest(folder, err))
+        return err->status;
+    return DCPK_OK;
 }
 
-dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_settle_made(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    return settle(folder, false, err);
+    return settle_folder(folder, false, err);
 }
 
-dcpk_status dcpk_folder_seal(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_seal_made(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    return settle(folder, !folder->syncs_at_once, err);
+    if (folder->syncs_at_once && dcpk_folder_sync(folder, err) != DCPK_OK)
+        return err->status;
+    return settle_folder(folder, !folder->syncs_at_once, err);
 }

@@ -11,13 +11,40 @@
 #include "lib/io/sink_priv.h"
 #include "lib/io/tar.h"
 
-/* Write the header of a member and give it its room. */
+/* How many bytes the data of a member takes in whole blocks. */
+static uint64_t room_bytes(uint64_t n_bytes)
+{
+    return n_bytes + -n_bytes % DCPK_TAR_BLOCK_BYTES;
+}
+
+static dcpk_status write_header(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                                const struct dcpk_bytes *header, struct dcpk_error *err)
+{
+    if (dcpk_sink_write_all(folder->dir_fd, folder->partial, folder->end_bytes, header->data,
+                            header->n_bytes, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_sink_preallocate(folder->dir_fd, folder->end_bytes + header->n_bytes,
+                              room_bytes(n_bytes)) != 0)
+        return dcpk_fail_errno(err, errno, "giving '%s' in '%s' %" PRIu64 " bytes", name,
+                               folder->path, n_bytes);
+    return DCPK_OK;
+}
+
+static dcpk_status compare_header(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
+                                  const struct dcpk_bytes *header, struct dcpk_error *err)
+{
+    (void)name;
+    (void)n_bytes;
+    return dcpk_sink_compare(folder->dir_fd, folder->partial, folder->end_bytes, header->data,
+                             header->n_bytes, err);
+}
+
+/* Give a member its place behind the others; *base_bytes: where its data goes. */
 static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                               uint64_t *base_bytes, struct dcpk_error *err)
 {
-    const bool compares = (folder->flags & DCPK_FOLDER_COMPARE) != 0;
     struct dcpk_bytes path = {0}, header = {0};
-    uint64_t base, end;
+    uint64_t base;
     dcpk_status st;
 
     if (folder->inner != NULL)
@@ -35,29 +62,29 @@ static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint
         st = dcpk_fail(err, DCPK_ERANGE, "'%s' would pass 2^63 bytes", folder->path);
         goto out;
     }
-    end = base + n_bytes + -n_bytes % DCPK_TAR_BLOCK_BYTES;
-    st = (compares ? dcpk_sink_compare
-                   : dcpk_sink_write_all)(folder->dir_fd, dcpk_folder_partial(folder),
-                                          folder->end_bytes, header.data, header.n_bytes, err);
-    if (st == DCPK_OK && !compares && dcpk_sink_preallocate(folder->dir_fd, base, end - base) != 0)
-        st = dcpk_fail_errno(err, errno, "giving '%s' in '%s' %" PRIu64 " bytes", name,
-                             folder->path, n_bytes);
-    if (st == DCPK_OK) {
-        folder->end_bytes = end;
-        *base_bytes = base;
-    }
+    st = folder->ops->add_header(folder, name, n_bytes, &header, err);
+    if (st != DCPK_OK)
+        goto out;
+    folder->end_bytes = base + room_bytes(n_bytes);
+    *base_bytes = base;
 out:
     dcpk_bytes_release(&header);
     dcpk_bytes_release(&path);
     return st;
 }
 
-dcpk_status dcpk_tar_place(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                           uint64_t *base_bytes, struct dcpk_error *err)
+/* Open a member: give it its place if it has none yet. */
+static dcpk_status open_member(struct dcpk_folder *folder, const char *name, int how,
+                               struct dcpk_sink *sink, struct dcpk_error *err)
 {
-    if (dcpk_map_get(&folder->reserved, name, strlen(name), base_bytes))
+    (void)how;
+    if (dcpk_name_check(name, err) != DCPK_OK)
+        return err->status;
+    sink->fd = folder->dir_fd;
+    sink->syncs_later = true; /* once, when the archive is published */
+    if (dcpk_map_get(&folder->reserved, name, strlen(name), &sink->base_bytes))
         return DCPK_OK;
-    return add_member(folder, name, n_bytes, base_bytes, err);
+    return add_member(folder, name, sink->n_bytes, &sink->base_bytes, err);
 }
 
 dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
@@ -66,8 +93,8 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
     uint64_t base, found;
     bool existed;
 
-    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
-        return DCPK_OK;
+    if (folder->ops->add_header == NULL)
+        return DCPK_OK; /* files have no places */
     if (add_member(folder, name, n_bytes, &base, err) != DCPK_OK)
         return err->status;
     return dcpk_map_put(&folder->reserved, name, strlen(name), base, &existed, &found, err);
@@ -75,7 +102,7 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
 
 dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, struct dcpk_error *err)
 {
-    assert((folder->flags & DCPK_FOLDER_TAR) != 0 && folder->inner == NULL);
+    assert(folder->ops->add_header != NULL && folder->inner == NULL);
     folder->inner = dcpk_alloc(strlen(inner) + 1, err);
     if (folder->inner == NULL)
         return err->status;
@@ -83,7 +110,8 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, str
     return DCPK_OK;
 }
 
-uint64_t dcpk_tar_end_bytes(const struct dcpk_folder *folder)
+/* Of the whole archive: two empty blocks at least, and whole records. */
+static uint64_t whole_bytes(const struct dcpk_folder *folder)
 {
     const uint64_t least = folder->end_bytes + 2 * DCPK_TAR_BLOCK_BYTES;
     const uint64_t n_records = (least + DCPK_TAR_RECORD_BYTES - 1) / DCPK_TAR_RECORD_BYTES;
@@ -91,14 +119,49 @@ uint64_t dcpk_tar_end_bytes(const struct dcpk_folder *folder)
     return n_records * DCPK_TAR_RECORD_BYTES;
 }
 
-int dcpk_tar_end(const struct dcpk_folder *folder)
+static dcpk_status seal_archive(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     int rc;
 
-    if ((folder->flags & DCPK_FOLDER_TAR) == 0)
-        return 0;
     do {
-        rc = ftruncate(folder->dir_fd, (off_t)dcpk_tar_end_bytes(folder));
+        rc = ftruncate(folder->dir_fd, (off_t)whole_bytes(folder));
     } while (rc != 0 && errno == EINTR);
-    return rc;
+    if (rc != 0 || dcpk_sync_folder(folder->dir_fd) != 0)
+        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
+    return DCPK_OK;
 }
+
+/* Does the archive that was compared end where it should? */
+static dcpk_status check_end(struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    struct stat info;
+
+    if (fstat(folder->dir_fd, &info) != 0)
+        return dcpk_fail_errno(err, errno, "opening '%s'", folder->path);
+    if ((uint64_t)info.st_size == whole_bytes(folder))
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "'%s' has another length than the %" PRIu64 " bytes it needs", folder->path,
+                     whole_bytes(folder));
+}
+
+const struct dcpk_folder_ops dcpk_archive_made = {
+    .partial = &dcpk_partial_archive,
+    .ignored_flags = DCPK_FOLDER_SHARED | DCPK_FOLDER_MANY,
+    .hidden_suffix = "",
+    .open = open_member,
+    .write = dcpk_sink_write_made,
+    .copy = dcpk_sink_copy_made,
+    .add_header = write_header,
+    .sync = dcpk_folder_sync_made,
+    .seal = seal_archive,
+    .publish = dcpk_folder_publish_made,
+};
+
+const struct dcpk_folder_ops dcpk_archive_compared = {
+    .hidden_suffix = "",
+    .open = open_member,
+    .write = dcpk_sink_write_compared,
+    .add_header = compare_header,
+    .publish = check_end,
+};

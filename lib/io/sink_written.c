@@ -125,7 +125,7 @@ static bool is_kept_name(const char *name, size_t n)
     return n == sizeof DCPK_JOURNAL_NAME - 1 && memcmp(name, DCPK_JOURNAL_NAME, n) == 0;
 }
 
-static dcpk_status check_name(const char *name, struct dcpk_error *err)
+dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err)
 {
     const char *slash = strchr(name, '/'), *last = slash == NULL ? name : slash + 1;
     const size_t n = slash == NULL ? strlen(name) : (size_t)(slash - name);
@@ -188,12 +188,12 @@ dcpk_status dcpk_folder_enter_inner(struct dcpk_folder *folder, const char *name
                                     const char **last, struct dcpk_error *err)
 {
     const char *slash = strchr(name, '/');
-    dcpk_status st = check_name(name, err);
 
+    if (dcpk_name_check(name, err) != DCPK_OK)
+        return err->status;
+    if (slash != NULL)
+        return make_inner(folder, name, (size_t)(slash - name), fd, last, err);
     *fd = folder->dir_fd;
     *last = name;
-    if (st == DCPK_OK && slash != NULL &&
-        (folder->flags & (DCPK_FOLDER_TAR | DCPK_FOLDER_COMPARE)) == 0)
-        st = make_inner(folder, name, (size_t)(slash - name), fd, last, err);
-    return st;
+    return DCPK_OK;
 }
