@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_space.c - what all devices share: who exported a piece of memory, and waiting for a queue.
+ */
+#include "lib/device/device_space.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+
+/* The kernel's text of 36 hex digits and dashes, folded into 16 bytes; zeros where it has none. */
+static void fold_boot_id(uint8_t host[16])
+{
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char text[36] = {0};
+
+    if (fd < 0)
+        return;
+    if (read(fd, text, sizeof text) == (ssize_t)sizeof text)
+        for (size_t i = 0; i < sizeof text; i++)
+            host[i % 16] = (uint8_t)(host[i % 16] * 31 + (uint8_t)text[i]);
+    close(fd);
+}
+
+void dcpk_memory_id_sign(struct dcpk_memory_id *id)
+{
+    struct stat namespace;
+
+    id->process = (uint64_t)getpid();
+    memset(id->host, 0, sizeof id->host);
+    fold_boot_id(id->host);
+    if (stat("/proc/self/ns/pid", &namespace) == 0)
+        for (size_t i = 0; i < 8; i++)
+            id->host[i] ^= (uint8_t)((uint64_t) namespace.st_ino >> (8 * i));
+}
+
+bool dcpk_memory_id_is_near(const struct dcpk_memory_id *id)
+{
+    struct dcpk_memory_id here = {0};
+
+    dcpk_memory_id_sign(&here);
+    return memcmp(here.host, id->host, sizeof here.host) == 0;
+}
+
+bool dcpk_memory_id_is_own(const struct dcpk_memory_id *id)
+{
+    return id->process == (uint64_t)getpid() && dcpk_memory_id_is_near(id);
+}
+
+/* At first the other threads' turn, then short sleeps: work takes from microseconds to seconds. */
+static void pause_between(double waited)
+{
+    const struct timespec nap = {.tv_nsec = 20000};
+
+    if (waited < 0.002)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
+dcpk_status dcpk_space_wait(struct dcpk_space *space, int queue, int timeout_ms,
+                            struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+    uint64_t ticket;
+    bool done = false;
+    double waited;
+
+    if (space->ops->ticket(space, queue, &ticket, err))
+        return err->status;
+    for (;;) {
+        if (space->ops->poll(space, ticket, &done, err))
+            return err->status;
+        if (done)
+            return DCPK_OK;
+        waited = dcpk_now_seconds() - begun;
+        if (waited * 1000 > timeout_ms)
+            return dcpk_fail(err, DCPK_EIO, "the device is not done after %d ms", timeout_ms);
+        pause_between(waited);
+    }
+}

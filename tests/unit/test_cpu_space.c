@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cpu_space.c - memory that one process or thread exports and another one imports. */
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "tests/check.h"
+
+static const struct dcpk_space_options first = {0};
+
+static struct dcpk_space *open_space(void)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_space *space;
+
+    CHECK_OK(dcpk_devices[0]->space->open(&first, &space, &err), "open");
+    return space;
+}
+
+static uint8_t *take(struct dcpk_space *space, size_t n_bytes)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    void *at;
+
+    CHECK_OK(space->ops->alloc(space, DCPK_MEMORY_DEVICE, n_bytes, &at, &err), "alloc");
+    return at;
+}
+
+static void ordinals(void **state)
+{
+    const struct dcpk_space_options second = {.ordinal = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_space *space;
+
+    (void)state;
+    CHECK_FAILS(dcpk_devices[0]->space->open(&second, &space, &err), DCPK_EUNSUPPORTED, "one CPU",
+                "cpu:1");
+}
+
+/* Threads share addresses: an import is the address itself, of any memory. */
+static void within_a_process(void **state)
+{
+    struct dcpk_space *mine = open_space(), *other = open_space();
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    uint8_t *memory = take(mine, 10000), own[100];
+    struct dcpk_memory_id id;
+    void *at;
+
+    (void)state;
+    CHECK_OK(mine->ops->export_memory(mine, memory + 17, 100, &id, &err), "export");
+    CHECK(id.base == (uintptr_t)memory && id.n_bytes == 10000 && id.generation != 0, "all of it");
+    CHECK_OK(other->ops->import_memory(other, &id, &at, &err), "import");
+    CHECK(at == memory, "the same");
+    CHECK_OK(mine->ops->export_memory(mine, own, sizeof own, &id, &err), "any memory");
+    CHECK_OK(other->ops->import_memory(other, &id, &at, &err), "any memory");
+    CHECK(at == own && id.generation == 0, "any memory");
+    id.host[3] ^= 1;
+    CHECK_FAILS(other->ops->import_memory(other, &id, &at, &err), DCPK_EUNSUPPORTED,
+                "another machine", "elsewhere");
+    mine->ops->close(mine);
+    other->ops->close(other);
+    dcpk_devices[0]->space->close(NULL);
+}
+
+/* In another process: what it exports goes to `to`; it ends when `from` is closed. */
+static void run_child(int from, int to)
+{
+    struct dcpk_space *space = open_space();
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_memory_id ids[3];
+    uint8_t *memory = take(space, 5000), own[8] = {0};
+    char byte;
+
+    for (int i = 0; i < 5000; i++)
+        memory[i] = (uint8_t)(i % 251);
+    if (space->ops->export_memory(space, memory, 5000, &ids[0], &err) ||
+        space->ops->export_memory(space, own, sizeof own, &ids[1], &err) ||
+        write(to, ids, sizeof ids[0] * 2) < 0 || read(from, &byte, 1) != 1)
+        _exit(1);
+    /* the parent has written a byte into it; then the memory goes, and another one comes */
+    if (memory[4999] != 77)
+        _exit(2);
+    space->ops->free(space, memory);
+    memory = take(space, 5000);
+    memory[0] = 42;
+    if (space->ops->export_memory(space, memory, 5000, &ids[2], &err) ||
+        write(to, &ids[2], sizeof ids[2]) < 0 || read(from, &byte, 1) != 0)
+        _exit(3);
+    _exit(0);
+}
+
+static void between_processes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_memory_id ids[3];
+    struct dcpk_space *space;
+    int down[2], up[2], end;
+    void *at, *again;
+    pid_t child;
+
+    (void)state;
+    CHECK(pipe(down) == 0 && pipe(up) == 0, "pipes");
+    child = fork();
+    if (child == 0) {
+        close(down[1]);
+        close(up[0]);
+        run_child(down[0], up[1]);
+    }
+    close(down[0]);
+    close(up[1]);
+    space = open_space();
+    CHECK(read(up[0], ids, 2 * sizeof ids[0]) == (ssize_t)(2 * sizeof ids[0]), "ids");
+    CHECK_OK(space->ops->import_memory(space, &ids[0], &at, &err), "import");
+    for (int i = 0; i < 5000; i++)
+        CHECK_EQ_INT(((uint8_t *)at)[i], i % 251, "what the other one wrote");
+    CHECK_OK(space->ops->import_memory(space, &ids[0], &again, &err), "again");
+    CHECK(at == again, "mapped once");
+    ((uint8_t *)at)[4999] = 77;
+    CHECK_FAILS(space->ops->import_memory(space, &ids[1], &again, &err), DCPK_EUNSUPPORTED,
+                "is private to it", "private");
+    CHECK(write(down[1], "", 1) == 1, "the other one looks");
+    CHECK(read(up[0], &ids[2], sizeof ids[2]) == (ssize_t)sizeof ids[2], "ids");
+    CHECK(ids[2].generation != ids[0].generation, "another generation");
+    CHECK_OK(space->ops->import_memory(space, &ids[2], &at, &err), "the new one");
+    CHECK_EQ_INT(((uint8_t *)at)[0], 42, "the new one");
+    if (ids[2].base == ids[0].base) /* the old mapping was dropped: it cannot be had again */
+        CHECK_FAILS(space->ops->import_memory(space, &ids[0], &at, &err), DCPK_EIO, "was freed",
+                    "the old one");
+    close(down[1]);
+    CHECK(waitpid(child, &end, 0) == child && WIFEXITED(end), "ended");
+    CHECK_EQ_INT(WEXITSTATUS(end), 0, "child");
+    ids[2].handle[5] = 0;
+    ids[2].base += 4096 * 16; /* not in the cache, and nobody there any more */
+    CHECK_FAILS(space->ops->import_memory(space, &ids[2], &at, &err), DCPK_EUNSUPPORTED,
+                "memory of process", "gone");
+    space->ops->close(space);
+    close(up[0]);
+}
+
+/* The n-th allocation fails: an error, and nothing is lost. */
+static void allocations_fail(void **state)
+{
+    struct dcpk_tile tile = {.n_elems = 1, .n_rows = 1, .from = DCPK_U8, .to = DCPK_U8};
+    const struct dcpk_tile_words words = {0};
+    const struct dcpk_space_ops *ops = dcpk_devices[0]->space;
+
+    (void)state;
+    for (uint64_t nth = 1;; nth++) {
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_space *space = NULL;
+        struct dcpk_table *table;
+        dcpk_status st;
+        void *at;
+
+        dcpk_alloc_fail_nth(nth);
+        st = ops->open(&first, &space, &err);
+        if (st == DCPK_OK)
+            st = ops->alloc(space, DCPK_MEMORY_HOST, 4096, &at, &err);
+        if (st == DCPK_OK) {
+            const struct dcpk_tiles tiles = {&tile, &words, 1, 0};
+
+            tile.src = tile.dst = (uint64_t)(uintptr_t)at;
+            st = ops->load(space, &tiles, &table, &err);
+            if (st == DCPK_OK)
+                ops->unload(space, table);
+        }
+        ops->close(space);
+        if (dcpk_alloc_fail_nth(0) < nth) {
+            CHECK_OK(st, "none failed");
+            break;
+        }
+        CHECK_EQ_INT(st, DCPK_ENOMEM, "failed");
+        CHECK(nth < 20, "ends");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ordinals),
+        cmocka_unit_test(within_a_process),
+        cmocka_unit_test(between_processes),
+        cmocka_unit_test(allocations_fail),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
