@@ -51,14 +51,22 @@ static const struct float_type e4m3fn = {1, 3, 7, false};
 
 static const struct float_type *float_type(enum dcpk_dtype dtype)
 {
-    if (!dcpk_dtype_is_float(dtype))
+    switch ((int)dtype) {
+    case DCPK_F64:
+        return &f64;
+    case DCPK_F32:
+        return &f32;
+    case DCPK_F16:
+        return &f16;
+    case DCPK_BF16:
+        return &bf16;
+    case DCPK_F8_E4M3FN:
+        return &e4m3fn;
+    case DCPK_F8_E5M2:
+        return &e5m2;
+    default:
         return NULL;
-    return dtype == DCPK_F64         ? &f64
-           : dtype == DCPK_F32       ? &f32
-           : dtype == DCPK_F16       ? &f16
-           : dtype == DCPK_BF16      ? &bf16
-           : dtype == DCPK_F8_E4M3FN ? &e4m3fn
-                                     : &e5m2;
+    }
 }
 
 /* The code of the largest exponent and mantissa zero: infinity, where there is one. */
@@ -78,6 +86,12 @@ static uint64_t sign_bit(const struct float_type *t)
 static uint64_t last_number(const struct float_type *t)
 {
     return t->has_infinity ? top_exponent(t) : sign_bit(t) - 2;
+}
+
+/* The code of what is larger than any number: infinity, or NaN where there is none. */
+static uint64_t overflow(const struct float_type *t)
+{
+    return t->has_infinity ? top_exponent(t) : sign_bit(t) - 1;
 }
 
 /* The f64 of the same value; of a NaN: the same sign and leading mantissa bits. */
@@ -113,7 +127,9 @@ static uint64_t narrow_nan(const struct float_type *t, uint64_t mantissa)
 
     if (t->n_bytes == 1)
         return sign_bit(t) - 1;
-    return top_exponent(t) | (kept != 0 ? kept : UINT64_C(1) << (t->mantissa_bits - 1));
+    if (kept == 0) /* would be infinity */
+        return top_exponent(t) | UINT64_C(1) << (t->mantissa_bits - 1);
+    return top_exponent(t) | kept;
 }
 
 /* value / 2^shift, to nearest, ties to even; 0 < shift. */
@@ -138,7 +154,6 @@ static uint64_t narrow(const struct float_type *t, uint64_t wide)
     const int least = 1 - t->bias; /* the exponent of the smallest normal number */
     const int exponent = (int)(size >> f64.mantissa_bits) - f64.bias;
     const int shift = f64.mantissa_bits - t->mantissa_bits;
-    const uint64_t overflow = t->has_infinity ? top_exponent(t) : sign_bit(t) - 1;
     uint64_t code;
 
     if (t == &f64)
@@ -146,7 +161,7 @@ static uint64_t narrow(const struct float_type *t, uint64_t wide)
     if (size > top_exponent(&f64))
         return sign | narrow_nan(t, size & (one - 1));
     if (size == top_exponent(&f64))
-        return sign | overflow;
+        return sign | overflow(t);
     if (size < one) /* an f64 subnormal is far below half of any type's smallest number */
         return sign;
     if (exponent < least)
@@ -154,7 +169,9 @@ static uint64_t narrow(const struct float_type *t, uint64_t wide)
     else /* the leading one adds 1 to the exponent field; a carry out of rounding does the same */
         code = ((uint64_t)(exponent - least) << t->mantissa_bits) +
                round_shift((size & (one - 1)) | one, shift);
-    return sign | (code > last_number(t) ? overflow : code);
+    if (code > last_number(t))
+        code = overflow(t);
+    return sign | code;
 }
 
 static uint64_t load(const void *at, int n_bytes)
@@ -188,7 +205,9 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
     for (size_t i = 0; i < n_elems; i++) {
         uint64_t code = load(in, f->n_bytes);
 
-        store(out, t->n_bytes, from == to ? code : narrow(t, widen(f, code)));
+        if (from != to)
+            code = narrow(t, widen(f, code));
+        store(out, t->n_bytes, code);
         in += f->n_bytes;
         out += t->n_bytes;
     }

@@ -2,6 +2,7 @@
 /* cpu_tuned.c - the results of cpu_plain.c, sooner: runs, tiles, and loops made for vectors. */
 #include <assert.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_priv.h"
@@ -19,18 +20,13 @@
 /* Lines of the source. At a stride of a power of two they all fall into one set of the cache. */
 #define TILE_COLUMNS 8
 
-static int64_t size_of(int64_t stride)
-{
-    return stride < 0 ? -stride : stride;
-}
-
 static bool goes_before(const struct dcpk_copy *c, int a, int b)
 {
-    const int64_t dst_a = size_of(c->dst_stride_bytes[a]), dst_b = size_of(c->dst_stride_bytes[b]);
+    const int64_t dst_a = llabs(c->dst_stride_bytes[a]), dst_b = llabs(c->dst_stride_bytes[b]);
 
     if (dst_a != dst_b)
         return dst_a > dst_b;
-    return size_of(c->src_stride_bytes[a]) > size_of(c->src_stride_bytes[b]);
+    return llabs(c->src_stride_bytes[a]) > llabs(c->src_stride_bytes[b]);
 }
 
 static void swap_axes(struct dcpk_copy *c, int a, int b)
@@ -76,10 +72,10 @@ static inline __attribute__((always_inline)) void copy_tiles(const struct plane 
                                                              char *dst, size_t n_bytes)
 {
     for (int64_t r0 = 0; r0 < p->rows; r0 += TILE_ROWS) {
-        const int64_t r_end = p->rows - r0 < TILE_ROWS ? p->rows : r0 + TILE_ROWS;
+        const int64_t r_end = r0 + dcpk_min_i64(p->rows - r0, TILE_ROWS);
 
         for (int64_t c0 = 0; c0 < p->columns; c0 += TILE_COLUMNS) {
-            const int64_t c_end = p->columns - c0 < TILE_COLUMNS ? p->columns : c0 + TILE_COLUMNS;
+            const int64_t c_end = c0 + dcpk_min_i64(p->columns - c0, TILE_COLUMNS);
 
             for (int64_t r = r0; r < r_end; r++)
                 for (int64_t c = c0; c < c_end; c++)
@@ -130,7 +126,7 @@ static struct plane take_plane(struct dcpk_copy *c)
     if (c->rank > 0) {
         row = c->rank - 1;
         for (int a = 0; a < c->rank; a++)
-            if (size_of(c->src_stride_bytes[a]) < size_of(c->src_stride_bytes[row]))
+            if (llabs(c->src_stride_bytes[a]) < llabs(c->src_stride_bytes[row]))
                 row = a;
         for (; row < c->rank - 1; row++) /* the order of the others stays */
             swap_axes(c, row, row + 1);

@@ -57,24 +57,20 @@ static dcpk_status check_launcher(struct dcpk_error *err)
 static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
 {
     int provided;
-    dcpk_status st = check_launcher(err);
 
-    if (st == DCPK_OK)
-        st = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err);
-    if (st != DCPK_OK)
-        return st;
-    /* of its own, so that errors come back instead of ending the process */
-    st = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "joining", err);
-    if (st == DCPK_OK)
-        st = check(MPI_Comm_set_errhandler(comm->world, MPI_ERRORS_RETURN), "joining", err);
-    if (st == DCPK_OK)
-        st = check(MPI_Comm_rank(comm->world, &comm->base.rank), "joining", err);
-    if (st == DCPK_OK)
-        st = check(MPI_Comm_size(comm->world, &comm->base.n_ranks), "joining", err);
-    if (st == DCPK_OK && provided < MPI_THREAD_SERIALIZED)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "this MPI was built without threads (MPI_THREAD_SERIALIZED)");
-    return st;
+    if (check_launcher(err) ||
+        check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err))
+        return err->status;
+    /* Errors on this communicator are returned; those on MPI_COMM_WORLD would end the process. */
+    if (check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "joining", err) ||
+        check(MPI_Comm_set_errhandler(comm->world, MPI_ERRORS_RETURN), "joining", err) ||
+        check(MPI_Comm_rank(comm->world, &comm->base.rank), "joining", err) ||
+        check(MPI_Comm_size(comm->world, &comm->base.n_ranks), "joining", err))
+        return err->status;
+    if (provided < MPI_THREAD_SERIALIZED)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "this MPI was built without threads (MPI_THREAD_SERIALIZED)");
+    return DCPK_OK;
 }
 
 static dcpk_status mpi_join(struct dcpk_comm **made, struct dcpk_error *err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* alloc.c - the heap, with a switch that makes the n-th allocation fail. */
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -35,9 +36,13 @@ static void *no_memory(size_t n_bytes, struct dcpk_error *err)
 
 void *dcpk_alloc(size_t n_bytes, struct dcpk_error *err)
 {
-    void *memory = must_fail() ? NULL : calloc(1, n_bytes == 0 ? 1 : n_bytes);
+    void *memory = NULL;
 
-    return memory == NULL ? no_memory(n_bytes, err) : memory;
+    if (!must_fail())
+        memory = calloc(1, dcpk_max_size(n_bytes, 1));
+    if (memory == NULL)
+        return no_memory(n_bytes, err);
+    return memory;
 }
 
 void *dcpk_alloc_array(size_t n_items, size_t item_bytes, struct dcpk_error *err)
@@ -54,9 +59,13 @@ void *dcpk_alloc_array(size_t n_items, size_t item_bytes, struct dcpk_error *err
 
 void *dcpk_realloc(void *old, size_t n_bytes, struct dcpk_error *err)
 {
-    void *memory = must_fail() ? NULL : realloc(old, n_bytes == 0 ? 1 : n_bytes);
+    void *memory = NULL;
 
-    return memory == NULL ? no_memory(n_bytes, err) : memory;
+    if (!must_fail())
+        memory = realloc(old, dcpk_max_size(n_bytes, 1));
+    if (memory == NULL)
+        return no_memory(n_bytes, err);
+    return memory;
 }
 
 void *dcpk_alloc_aligned(size_t alignment, size_t n_bytes, struct dcpk_error *err)
@@ -66,7 +75,7 @@ void *dcpk_alloc_aligned(size_t alignment, size_t n_bytes, struct dcpk_error *er
     assert(alignment != 0 && (alignment & (alignment - 1)) == 0);
     if (alignment < sizeof(void *))
         alignment = sizeof(void *); /* posix_memalign wants no less */
-    if (must_fail() || posix_memalign(&memory, alignment, n_bytes == 0 ? 1 : n_bytes) != 0)
+    if (must_fail() || posix_memalign(&memory, alignment, dcpk_max_size(n_bytes, 1)) != 0)
         return no_memory(n_bytes, err);
     return memory;
 }

@@ -40,7 +40,9 @@ dcpk_status dcpk_grow_full(void *items_address, size_t *capacity, size_t item_by
 static inline dcpk_status dcpk_grow(void *items_address, size_t *capacity, size_t n_items,
                                     size_t item_bytes, struct dcpk_error *err)
 {
-    return n_items < *capacity ? DCPK_OK : dcpk_grow_full(items_address, capacity, item_bytes, err);
+    if (n_items < *capacity)
+        return DCPK_OK;
+    return dcpk_grow_full(items_address, capacity, item_bytes, err);
 }
 
 /*

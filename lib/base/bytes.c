@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define FIRST_CAPACITY 256
 
@@ -31,7 +32,7 @@ bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n)
         b->status = DCPK_ENOMEM;
         return false;
     }
-    capacity = b->capacity == 0 ? FIRST_CAPACITY : b->capacity;
+    capacity = dcpk_max_size(b->capacity, FIRST_CAPACITY);
     while (capacity < need)
         capacity = capacity > SIZE_MAX / 2 ? need : capacity * 2;
     data = dcpk_realloc(b->data, capacity, &err);
@@ -77,9 +78,9 @@ void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v)
 
 void dcpk_bytes_zeros(struct dcpk_bytes *b, size_t n)
 {
-    uint8_t *at = n == 0 ? NULL : dcpk_bytes_extend(b, n);
+    uint8_t *at;
 
-    if (at != NULL)
+    if (n > 0 && (at = dcpk_bytes_extend(b, n)) != NULL)
         memset(at, 0, n);
 }
 

@@ -47,9 +47,9 @@ static inline void dcpk_bytes_u8(struct dcpk_bytes *b, uint8_t v)
 
 static inline void dcpk_bytes_put(struct dcpk_bytes *b, const void *data, size_t n_bytes)
 {
-    uint8_t *at = n_bytes == 0 ? NULL : dcpk_bytes_extend(b, n_bytes);
+    uint8_t *at;
 
-    if (at != NULL)
+    if (n_bytes > 0 && (at = dcpk_bytes_extend(b, n_bytes)) != NULL)
         memcpy(at, data, n_bytes);
 }
 

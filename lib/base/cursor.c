@@ -55,7 +55,7 @@ dcpk_status dcpk_cursor_line(struct dcpk_cursor *c, const char **text, size_t *n
 {
     const size_t rest = c->n_bytes - c->at_bytes;
     const uint8_t *start = c->data + c->at_bytes;
-    const uint8_t *end = rest == 0 ? NULL : memchr(start, '\n', rest);
+    const uint8_t *end = memchr(start, '\n', rest);
 
     if (end == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,

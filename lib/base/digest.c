@@ -18,7 +18,9 @@ struct dcpk_hasher {
 
 uint32_t dcpk_crc32(uint32_t crc, const void *data, size_t n_bytes)
 {
-    return n_bytes == 0 ? crc : libdeflate_crc32(crc, data, n_bytes);
+    if (n_bytes == 0) /* data may be NULL, which libdeflate takes for "begin" */
+        return crc;
+    return libdeflate_crc32(crc, data, n_bytes);
 }
 
 uint32_t dcpk_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes)

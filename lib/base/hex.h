@@ -21,16 +21,19 @@ static inline const char *dcpk_hex_put(const uint8_t *data, size_t n, char *text
     return text;
 }
 
+/* The value of one digit, 0-9 or a-f. */
+static inline int dcpk_hex_digit(char digit)
+{
+    return digit <= '9' ? digit - '0' : digit - 'a' + 10;
+}
+
 /* False, and data is not touched, unless text is exactly 2 * n lowercase digits. */
 static inline bool dcpk_hex_get(const char *text, uint8_t *data, size_t n)
 {
     if (strlen(text) != 2 * n || strspn(text, "0123456789abcdef") != 2 * n)
         return false;
     for (size_t i = 0; i < 2 * n; i += 2) {
-        const int high = text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10;
-        const int low = text[i + 1] <= '9' ? text[i + 1] - '0' : text[i + 1] - 'a' + 10;
-
-        data[i / 2] = (uint8_t)(high << 4 | low);
+        data[i / 2] = (uint8_t)(dcpk_hex_digit(text[i]) << 4 | dcpk_hex_digit(text[i + 1]));
     }
     return true;
 }

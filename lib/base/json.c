@@ -318,10 +318,10 @@ const char *dcpk_json_string(const struct dcpk_json *node)
 
 bool dcpk_json_int(const struct dcpk_json *node, int64_t *out)
 {
-    const double v = node == NULL ? 0.0 : node_of(node)->valuedouble;
+    double v;
 
     /* 2^53 itself may be 2^53 + 1 as written */
-    if (!cJSON_IsNumber(node_of(node)) || !(v > -(double)MAX_EXACT_INT) ||
+    if (!dcpk_json_double(node, &v) || !(v > -(double)MAX_EXACT_INT) ||
         !(v < (double)MAX_EXACT_INT) || (double)(int64_t)v != v)
         return false;
     *out = (int64_t)v;

@@ -9,6 +9,7 @@
 
 #include "lib/base/json.h"
 #include "lib/base/json_priv.h"
+#include "lib/base/order.h"
 
 #define MAX_DIGITS 17 /* always enough to read a double back */
 
@@ -16,13 +17,31 @@
  * so. */
 static size_t utf8_length(uint8_t lead, uint8_t *low, uint8_t *high)
 {
-    *low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;  /* below: overlong */
-    *high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf; /* above: surrogate, past U+10FFFF */
+    *low = 0x80;
+    *high = 0xbf;
     if (lead < 0x80)
         return 1;
     if (lead < 0xc2 || lead > 0xf4)
         return 0;
-    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    switch (lead) {
+    case 0xe0:
+        *low = 0xa0; /* below: overlong */
+        break;
+    case 0xed:
+        *high = 0x9f; /* above: a surrogate */
+        break;
+    case 0xf0:
+        *low = 0x90; /* below: overlong */
+        break;
+    case 0xf4:
+        *high = 0x8f; /* above: past U+10FFFF */
+        break;
+    default:
+        break;
+    }
+    if (lead < 0xe0)
+        return 2;
+    return lead < 0xf0 ? 3 : 4;
 }
 
 uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used)
@@ -32,8 +51,10 @@ uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used)
     uint32_t code = text[0];
 
     *n_used = 1;
-    if (length <= 1)
-        return length == 1 ? code : DCPK_BAD_UTF8;
+    if (length == 0)
+        return DCPK_BAD_UTF8;
+    if (length == 1)
+        return code;
     code &= 0x7fu >> length;
     for (size_t i = 1; i < length; i++) {
         if (i >= n || text[i] < low || text[i] > high)
@@ -214,7 +235,9 @@ void dcpk_json_put_double(struct dcpk_json_out *j, double v)
         return;
     }
     dcpk_bytes_text(j->out, quote);
-    dcpk_bytes_text(j->out, isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
+    if (!isnan(v) && v < 0)
+        dcpk_bytes_text(j->out, "-");
+    dcpk_bytes_text(j->out, isnan(v) ? "NaN" : "Infinity");
     dcpk_bytes_text(j->out, quote);
 }
 
@@ -263,7 +286,9 @@ static double read_back(const struct decimal *d, const struct number_type *type)
     char text[40];
 
     snprintf(text, sizeof text, "%c.%se%d", d->digits[0], d->digits + 1, d->exponent);
-    return type == &f64 ? strtod(text, NULL) : round_to_type(strtod(text, NULL), type);
+    if (type == &f64)
+        return strtod(text, NULL);
+    return round_to_type(strtod(text, NULL), type);
 }
 
 /* v rounded to n digits. */
@@ -334,7 +359,7 @@ static void shortest(double v, const struct number_type *type, struct decimal *d
 static void lay_out(const struct decimal *d, char text[32])
 {
     const int e = d->exponent;
-    const int n = d->n_digits > e + 2 ? d->n_digits : e + 2; /* one digit behind the point */
+    const int64_t n = dcpk_max_i64(d->n_digits, e + 2); /* at least one digit behind the point */
 
     if (e < -4 || e >= 16) {
         snprintf(text, 31, "%c%s%se%c%02d", d->digits[0], d->n_digits > 1 ? "." : "", d->digits + 1,

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define FIRST_SLOTS 16
 #define FIRST_ITEMS 12 /* what those take */
@@ -101,7 +102,7 @@ dcpk_status dcpk_map_reserve(struct dcpk_map *map, size_t n_items, struct dcpk_e
         return err->status;
     map->items = items;
     while (n_items > n_slots - n_slots / 4)
-        n_slots = n_slots == 0 ? FIRST_SLOTS : n_slots * 2;
+        n_slots = dcpk_max_size(n_slots * 2, FIRST_SLOTS);
     if (n_slots != map->n_slots && spread(map, n_slots, err) != DCPK_OK)
         return err->status;
     if (map->capacity == 0)
@@ -120,7 +121,7 @@ dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64
         return dcpk_fail(err, DCPK_ERANGE, "a key of %zu bytes passes the limit of %u", n,
                          UINT32_MAX);
     if (map->n_items == map->capacity &&
-        dcpk_map_reserve(map, map->capacity == 0 ? FIRST_ITEMS : 2 * map->capacity, err) != DCPK_OK)
+        dcpk_map_reserve(map, dcpk_max_size(2 * map->capacity, FIRST_ITEMS), err) != DCPK_OK)
         return err->status;
     hash = hash_of(map, key, n);
     slot = probe(map, key, n, hash);

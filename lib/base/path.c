@@ -9,7 +9,9 @@ static enum dcpk_path_kind kind_of(mode_t mode)
 {
     if (S_ISREG(mode))
         return DCPK_PATH_FILE;
-    return S_ISDIR(mode) ? DCPK_PATH_FOLDER : DCPK_PATH_OTHER;
+    if (S_ISDIR(mode))
+        return DCPK_PATH_FOLDER;
+    return DCPK_PATH_OTHER;
 }
 
 dcpk_status dcpk_path_look(int folder_fd, const char *name, int flags, struct dcpk_path *path,

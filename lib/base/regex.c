@@ -13,6 +13,7 @@
 #include <pcre2.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /*
  * What one search may take: its steps (ten million are about a second), and the memory of its
@@ -110,12 +111,14 @@ static dcpk_status compile(struct dcpk_regex *r, const char *text, size_t n_byte
     if (r->code == NULL) {
         pcre2_get_error_message(code, message, sizeof message);
         return dcpk_fail(err, DCPK_EUSAGE, "the regular expression '%.*s', byte %zu: %s",
-                         (int)(n_bytes < MESSAGE_BYTES ? n_bytes : MESSAGE_BYTES), text, at,
+                         (int)dcpk_min_size(n_bytes, MESSAGE_BYTES), text, at,
                          (const char *)message);
     }
     pcre2_pattern_info(r->code, PCRE2_INFO_CAPTURECOUNT, &r->n_groups);
     r->match = pcre2_match_data_create_from_pattern(r->code, r->general);
-    return r->match == NULL ? no_memory(err) : DCPK_OK;
+    if (r->match == NULL)
+        return no_memory(err);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_regex_new(const char *text, size_t n_bytes, struct dcpk_regex **regex,
@@ -221,12 +224,13 @@ static int take_digits(struct template *t)
 static dcpk_status take_name(struct template *t, const char *where, int *group,
                              struct dcpk_error *err)
 {
-    const char *close =
-        t->at < t->end && *t->at == '<' ? memchr(t->at, '>', (size_t)(t->end - t->at)) : NULL;
+    const char *close = NULL;
     char name[MESSAGE_BYTES] = "";
     size_t n;
     int number;
 
+    if (t->at < t->end && *t->at == '<')
+        close = memchr(t->at, '>', (size_t)(t->end - t->at));
     if (close == NULL)
         return bad_template(t, where, "\\g is followed by the name of a group: \\g<name>", err);
     n = (size_t)(close - t->at) - 1;
@@ -234,7 +238,9 @@ static dcpk_status take_name(struct template *t, const char *where, int *group,
         memcpy(name, t->at + 1, n);
     t->at = close + 1;
     if (n > 0 && n <= 2 && strspn(name, "0123456789") == n) {
-        number = name[1] == '\0' ? name[0] - '0' : 10 * (name[0] - '0') + (name[1] - '0');
+        number = 0;
+        for (size_t i = 0; i < n; i++)
+            number = 10 * number + (name[i] - '0');
     } else {
         number = pcre2_substring_number_from_name(t->regex->code, (PCRE2_SPTR)name);
         if (number < 0)
@@ -321,11 +327,14 @@ static void put_replacement(const struct dcpk_regex *regex, const struct dcpk_re
 
     for (size_t i = 0; i < r->n; i++) {
         const struct part *part = &r->parts[i];
-        const size_t group = 2 * (size_t)(part->group < 0 ? 0 : part->group);
+        const size_t *place;
 
         dcpk_bytes_put(out, part->text, part->n_bytes);
-        if (part->group >= 0 && places[group] != PCRE2_UNSET)
-            dcpk_bytes_put(out, text + places[group], places[group + 1] - places[group]);
+        if (part->group < 0)
+            continue;
+        place = places + 2 * (size_t)part->group;
+        if (place[0] != PCRE2_UNSET)
+            dcpk_bytes_put(out, text + place[0], place[1] - place[0]);
     }
 }
 
@@ -340,9 +349,13 @@ dcpk_status dcpk_regex_replace(struct dcpk_regex *regex, const struct dcpk_repla
         dcpk_bytes_put(out, text + s.from, s.begin - s.from);
         put_replacement(regex, replacement, text, out);
         /* The text has been found to be UTF-8: checking it at each match would be quadratic. */
-        s.options = PCRE2_NO_UTF_CHECK | (s.begin == s.end ? PCRE2_NOTEMPTY_ATSTART : 0);
+        s.options = PCRE2_NO_UTF_CHECK;
+        if (s.begin == s.end)
+            s.options |= PCRE2_NOTEMPTY_ATSTART;
         s.from = s.end;
     }
     dcpk_bytes_put(out, text + s.from, s.n_bytes - s.from);
-    return st == DCPK_OK ? dcpk_bytes_status(out, err) : st;
+    if (st != DCPK_OK)
+        return st;
+    return dcpk_bytes_status(out, err);
 }
