@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 
 void dcpk_box_unpack(const int64_t *span, int rank, struct dcpk_box *box)
 {
@@ -52,9 +53,9 @@ bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b, stru
     for (int i = 0; i < a->rank; i++) {
         const int64_t a_end = a->offset[i] + a->extent[i];
         const int64_t b_end = b->offset[i] + b->extent[i];
-        const int64_t end = a_end < b_end ? a_end : b_end;
+        const int64_t end = dcpk_min_i64(a_end, b_end);
 
-        result.offset[i] = a->offset[i] > b->offset[i] ? a->offset[i] : b->offset[i];
+        result.offset[i] = dcpk_max_i64(a->offset[i], b->offset[i]);
         if (end <= result.offset[i])
             return false;
         result.extent[i] = end - result.offset[i];

@@ -264,5 +264,7 @@ dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *cons
         return st;
     if (c.n_cut > 0)
         return cancel_corners(&c, err);
-    return c.n_full == 1 ? DCPK_OK : report(&c, origin, err); /* none, or each is the whole */
+    if (c.n_full != 1) /* none, or each is the whole */
+        return report(&c, origin, err);
+    return DCPK_OK;
 }

@@ -110,7 +110,14 @@ enum dcpk_elem_kind dcpk_elem_kind(enum dcpk_dtype dtype)
 /* The type of each half of a complex number. */
 static const struct float_type *half_of(enum dcpk_dtype dtype)
 {
-    return find_float(dtype == DCPK_C128 ? DCPK_F64 : dtype == DCPK_C64 ? DCPK_F32 : DCPK_F16);
+    switch ((int)dtype) {
+    case DCPK_C128:
+        return find_float(DCPK_F64);
+    case DCPK_C64:
+        return find_float(DCPK_F32);
+    default:
+        return find_float(DCPK_F16);
+    }
 }
 
 struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at)
@@ -176,7 +183,7 @@ bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t
     if ((x ^ y) & sign_bit(t))
         *ulp = x_size + y_size; /* over zero */
     else
-        *ulp = x_size > y_size ? x_size - y_size : y_size - x_size;
+        *ulp = dcpk_max_u64(x_size, y_size) - dcpk_min_u64(x_size, y_size);
     return true;
 }
 

@@ -17,6 +17,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 
 struct run {
     int64_t at, n;
@@ -91,8 +92,8 @@ static dcpk_status take(const struct runs *runs, int64_t low, int64_t high, stru
 
     for (size_t i = 0; i < runs->n && st == DCPK_OK; local += runs->items[i++].n) {
         const struct run *r = &runs->items[i];
-        const int64_t first = low > local ? low - local : 0;
-        const int64_t end = high - local < r->n ? high - local : r->n;
+        const int64_t first = dcpk_max_i64(low - local, 0);
+        const int64_t end = dcpk_min_i64(high - local, r->n);
 
         if (first < end)
             st = add_run(out, r->at + first, end - first, err);
@@ -115,7 +116,7 @@ static void shard_range(int64_t n, int64_t size, int64_t coord, int64_t *low, in
     const int64_t rows = n / size + (n % size != 0);
 
     *low = rows == 0 || coord > n / rows ? n : coord * rows;
-    *high = n - *low < rows ? n : *low + rows;
+    *high = *low + dcpk_min_i64(rows, n - *low);
 }
 
 static dcpk_status cut_strided(const struct dcpk_placement *p, int64_t size, int64_t coord,
@@ -224,7 +225,9 @@ static dcpk_status cut_rank(struct cutter *c, const int64_t *coords, struct dcpk
     }
     for (int d = 0; d < c->mesh->n_dims && st == DCPK_OK; d++)
         st = cut_dim(c, d, coords[d], err);
-    return st == DCPK_OK ? emit_boxes(c, err) : st;
+    if (st != DCPK_OK)
+        return st;
+    return emit_boxes(c, err);
 }
 
 /* A rank at coordinate 0 of every replicating dimension stands for its replicas. */
@@ -324,7 +327,7 @@ static struct row_cut find_row_cut(const int64_t *shape, int rank, size_t elem_b
         const uint64_t rows = limit_bytes / row_bytes;
 
         cut.axis = a;
-        cut.rows = rows < (uint64_t)shape[a] ? (int64_t)rows : shape[a];
+        cut.rows = (int64_t)dcpk_min_u64(rows, (uint64_t)shape[a]);
         row_bytes *= (uint64_t)shape[a];
     }
     return cut;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 
 /* One part between commas. */
 struct part {
@@ -102,24 +103,27 @@ static int64_t bound(int64_t v, int64_t extent, int64_t least, int64_t most)
 {
     if (v < 0)
         v = v < -extent ? least : v + extent;
-    return v > most ? most : v;
+    return dcpk_min_i64(v, most);
 }
 
 static void resolve_range(const struct part *part, int64_t extent, struct dcpk_slice_axis *axis)
 {
-    const bool is_forward = part->step > 0;
-    const int64_t least = is_forward ? 0 : -1, most = is_forward ? extent : extent - 1;
-    const int64_t start = part->has_start ? bound(part->start, extent, least, most)
-                          : is_forward    ? least
-                                          : most;
-    const int64_t stop = part->has_stop ? bound(part->stop, extent, least, most)
-                         : is_forward   ? most
-                                        : least;
-    const int64_t way = is_forward ? stop - start : start - stop;
-    const int64_t stride = is_forward ? part->step : -part->step;
+    int64_t least = 0, most = extent, start, stop, way, n = 0;
 
-    *axis =
-        (struct dcpk_slice_axis){start, part->step, way > 0 ? (way - 1) / stride + 1 : 0, false};
+    if (part->step < 0) {
+        least = -1;
+        most = extent - 1;
+    }
+    start = part->step > 0 ? least : most;
+    stop = part->step > 0 ? most : least;
+    if (part->has_start)
+        start = bound(part->start, extent, least, most);
+    if (part->has_stop)
+        stop = bound(part->stop, extent, least, most);
+    way = stop - start;
+    if (way != 0 && (way > 0) == (part->step > 0))
+        n = 1 + (way - (way > 0 ? 1 : -1)) / part->step;
+    *axis = (struct dcpk_slice_axis){start, part->step, n, false};
 }
 
 static dcpk_status resolve(const struct part *part, int64_t extent, int number,
@@ -133,8 +137,9 @@ static dcpk_status resolve(const struct part *part, int64_t extent, int number,
         return dcpk_fail(err, DCPK_EUSAGE,
                          "index %" PRId64 " is out of bounds for axis %d of %" PRId64, part->start,
                          number, extent);
-    *axis =
-        (struct dcpk_slice_axis){part->start < 0 ? part->start + extent : part->start, 1, 1, true};
+    *axis = (struct dcpk_slice_axis){part->start, 1, 1, true};
+    if (part->start < 0)
+        axis->first += extent;
     return DCPK_OK;
 }
 
@@ -173,8 +178,10 @@ dcpk_status dcpk_slice_parse(const char *text, size_t n, const int64_t *shape, i
     struct parser p = {text, text == NULL ? NULL : text + n};
     struct dcpk_slice s = {.rank = rank};
     int n_parts = 0, axis = 0;
-    dcpk_status st = text == NULL ? DCPK_OK : take_parts(&p, parts, &n_parts, rank, err);
+    dcpk_status st = DCPK_OK;
 
+    if (text != NULL)
+        st = take_parts(&p, parts, &n_parts, rank, err);
     for (int i = 0; i < n_parts && st == DCPK_OK; i++) {
         if (parts[i].kind != ELLIPSIS) {
             st = resolve(&parts[i], shape[axis], axis, &s.axis[axis], err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* strided.c - copies between row-major buffers, in as few axes as they need. */
 #include "lib/tensor/strided.h"
+#include "lib/base/order.h"
 
 #include <assert.h>
 
@@ -11,7 +12,7 @@ void dcpk_row_major_strides(size_t elem_bytes, const int64_t *extent, int rank,
 
     for (int a = rank - 1; a >= 0; a--) {
         stride_bytes[a] = bytes;
-        bytes *= extent[a] > 0 ? extent[a] : 1;
+        bytes *= dcpk_max_i64(extent[a], 1);
     }
 }
 
