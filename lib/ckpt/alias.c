@@ -7,7 +7,7 @@
 /* Stored chunks both, or runs that begin alike in chunks whose places are compared elsewhere. */
 static bool same_run(const struct dcpk_chunk_run *a, const struct dcpk_chunk_run *b)
 {
-    return a == NULL || b == NULL ? a == b : a->first == b->first;
+    return a == b || (a != NULL && b != NULL && a->first == b->first);
 }
 
 bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b)

@@ -10,9 +10,13 @@ struct key {
 
 static void put_place(uint64_t words[3], const struct dcpk_place *place)
 {
-    words[0] = place == NULL ? UINT64_MAX : place->file;
-    words[1] = place == NULL ? UINT64_MAX : place->offset_bytes;
-    words[2] = place == NULL ? UINT64_MAX : place->n_bytes;
+    static const struct dcpk_place none = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
+
+    if (place == NULL)
+        place = &none;
+    words[0] = place->file;
+    words[1] = place->offset_bytes;
+    words[2] = place->n_bytes;
 }
 
 static struct key key_of(const struct dcpk_place *a, const struct dcpk_place *b)
@@ -66,8 +70,9 @@ dcpk_status dcpk_by_place_load(struct dcpk_by_place *t, struct dcpk_checkpoint *
     uint64_t found;
 
     if (!dcpk_by_place_get(t, &object->place, NULL, &found)) {
-        dcpk_checkpoint_load_object(ckpt, object, t->arena, &loaded, &failed);
-        found = failed.status == DCPK_OK ? (uint64_t)(uintptr_t)loaded : NO_VALUE;
+        found = NO_VALUE;
+        if (dcpk_checkpoint_load_object(ckpt, object, t->arena, &loaded, &failed) == DCPK_OK)
+            found = (uint64_t)(uintptr_t)loaded;
         if (dcpk_by_place_put(t, &object->place, NULL, found, err) != DCPK_OK)
             return err->status;
         if (failed.status != DCPK_OK)

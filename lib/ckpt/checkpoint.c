@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/stranger.h"
 
@@ -58,12 +59,12 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is of the format %s, not %s", likely->name,
                          name);
     *chosen = named != NULL ? named : likely;
-    if (*chosen != NULL)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "not a checkpoint that this program knows: no %s is in the folder%s",
-                     dcpk_marks_words(formats, DCPK_MARK_CHECKPOINT, marks),
-                     dcpk_stranger_hint(store, formats, hint));
+    if (*chosen == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "not a checkpoint that this program knows: no %s is in the folder%s",
+                         dcpk_marks_words(formats, DCPK_MARK_CHECKPOINT, marks),
+                         dcpk_stranger_hint(store, formats, hint));
+    return DCPK_OK;
 }
 
 /* A place from the metadata lies inside its file. */
@@ -106,6 +107,7 @@ static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
         int64_t n_elems;
+
         dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
         if (st == DCPK_OK &&
@@ -115,17 +117,13 @@ static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_
             dcpk_context(err, "tensor '%s'", tensor->key);
             return st;
         }
-        for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++)
-            st = check_chunk(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err);
-        if (st != DCPK_OK)
-            return st;
+        for (size_t i = 0; i < tensor->n_chunks; i++)
+            if (check_chunk(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err) != DCPK_OK)
+                return err->status;
     }
-    for (size_t i = 0; i < ckpt->n_objects; i++) {
-        dcpk_status st = check_place(ckpt, &ckpt->objects[i].place, ckpt->objects[i].key, err);
-
-        if (st != DCPK_OK)
-            return st;
-    }
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (check_place(ckpt, &ckpt->objects[i].place, ckpt->objects[i].key, err) != DCPK_OK)
+            return err->status;
     return DCPK_OK;
 }
 
@@ -157,13 +155,28 @@ static dcpk_status check_stored(const struct dcpk_checkpoint *ckpt, struct dcpk_
                      chunk_bytes, is_counted ? "" : " and more", stored_bytes, MAX_UNPACKED);
 }
 
+/* Choose the format of c->store, let it fill the tables, and check them. */
+static dcpk_status read_metadata(struct dcpk_checkpoint *c,
+                                 const struct dcpk_format *const *formats, const char *name,
+                                 struct dcpk_error *err)
+{
+    c->arena = dcpk_arena_new(0, err);
+    if (c->arena == NULL || choose_format(c->store, formats, name, &c->format, err))
+        return err->status;
+    if (dcpk_store_note(c->store) != NULL)
+        dcpk_checkpoint_note(c, "%s", dcpk_store_note(c->store));
+    c->state = dcpk_alloc(c->format->state_bytes, err);
+    if (c->state == NULL || c->format->open(c, err) || check_opened(c, err) || check_stored(c, err))
+        return err->status;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                  const char *name, struct dcpk_checkpoint **ckpt,
                                  struct dcpk_error *err)
 {
     struct tables *tables = dcpk_alloc(sizeof *tables, err);
     struct dcpk_checkpoint *c;
-    dcpk_status st;
 
     if (tables == NULL) {
         dcpk_store_close(store);
@@ -173,22 +186,10 @@ dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_for
     c->store = store;
     c->generation = "";
     c->notes_end = &c->notes;
-    c->arena = dcpk_arena_new(0, err);
-    st = c->arena == NULL ? err->status : choose_format(store, formats, name, &c->format, err);
-    if (st == DCPK_OK && dcpk_store_note(store) != NULL)
-        dcpk_checkpoint_note(c, "%s", dcpk_store_note(store));
-    if (st == DCPK_OK) {
-        c->state = dcpk_alloc(c->format->state_bytes, err);
-        st = c->state == NULL ? err->status : c->format->open(c, err);
-    }
-    if (st == DCPK_OK)
-        st = check_opened(c, err);
-    if (st == DCPK_OK)
-        st = check_stored(c, err);
-    if (st != DCPK_OK) {
+    if (read_metadata(c, formats, name, err) != DCPK_OK) {
         dcpk_context(err, "opening '%s'", dcpk_store_path(store));
         dcpk_checkpoint_close(c);
-        return st;
+        return err->status;
     }
     *ckpt = c;
     return DCPK_OK;
@@ -245,7 +246,9 @@ dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_obje
                                           sizeof *ckpt->left_out, err);
     if (ckpt->left_out == NULL)
         return err->status;
-    ckpt->left_out[is_object ? ckpt->n_tensors + index : index] = reason;
+    if (is_object)
+        index += ckpt->n_tensors;
+    ckpt->left_out[index] = reason;
     return DCPK_OK;
 }
 
@@ -288,7 +291,7 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
     dcpk_status st = DCPK_OK;
 
     for (size_t t = 0; t < ckpt->n_tensors; t++)
-        n_max = ckpt->tensors[t].n_chunks > n_max ? ckpt->tensors[t].n_chunks : n_max;
+        n_max = dcpk_max_size(n_max, ckpt->tensors[t].n_chunks);
     spans = dcpk_alloc_array(n_max, sizeof *spans, err);
     if (spans == NULL)
         return err->status;
@@ -350,19 +353,17 @@ dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tenso
                                     struct dcpk_error *err)
 {
     struct tables *tables = (struct tables *)ckpt;
-    dcpk_status st =
-        dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, n_tensors, sizeof *ckpt->tensors, err);
 
     /* The format made its table of chunks as large as it needed. */
     if (tables->chunks_capacity < ckpt->n_chunks)
         tables->chunks_capacity = ckpt->n_chunks;
-    if (st == DCPK_OK)
-        st =
-            dcpk_grow(&ckpt->chunks, &tables->chunks_capacity, n_chunks, sizeof *ckpt->chunks, err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&ckpt->runs, &tables->runs_capacity, n_chunks - ckpt->n_chunks,
-                       sizeof *ckpt->runs, err);
-    return st;
+    if (dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, n_tensors, sizeof *ckpt->tensors,
+                  err) ||
+        dcpk_grow(&ckpt->chunks, &tables->chunks_capacity, n_chunks, sizeof *ckpt->chunks, err) ||
+        dcpk_grow(&ckpt->runs, &tables->runs_capacity, n_chunks - ckpt->n_chunks,
+                  sizeof *ckpt->runs, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
@@ -371,17 +372,14 @@ dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
     struct tables *tables = (struct tables *)ckpt;
     bool existed;
     uint64_t other;
-    dcpk_status st;
 
     if (ckpt->n_tensors >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "more than %u tensors", UINT32_MAX);
-    st = dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, ckpt->n_tensors,
-                   sizeof *ckpt->tensors, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(&ckpt->tensor_by_key, tensor->key, strlen(tensor->key), ckpt->n_tensors,
-                          &existed, &other, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&ckpt->tensors, &tables->tensors_capacity, ckpt->n_tensors, sizeof *ckpt->tensors,
+                  err) ||
+        dcpk_map_put(&ckpt->tensor_by_key, tensor->key, strlen(tensor->key), ckpt->n_tensors,
+                     &existed, &other, err))
+        return err->status;
     if (existed || dcpk_map_get(&ckpt->object_by_key, tensor->key, strlen(tensor->key), &other))
         return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", tensor->key);
     ckpt->tensors[ckpt->n_tensors++] = *tensor;
@@ -394,15 +392,12 @@ dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
     struct tables *tables = (struct tables *)ckpt;
     bool existed;
     uint64_t other;
-    dcpk_status st;
 
-    st = dcpk_grow(&ckpt->objects, &tables->objects_capacity, ckpt->n_objects,
-                   sizeof *ckpt->objects, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(&ckpt->object_by_key, object->key, strlen(object->key), ckpt->n_objects,
-                          &existed, &other, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&ckpt->objects, &tables->objects_capacity, ckpt->n_objects, sizeof *ckpt->objects,
+                  err) ||
+        dcpk_map_put(&ckpt->object_by_key, object->key, strlen(object->key), ckpt->n_objects,
+                     &existed, &other, err))
+        return err->status;
     if (existed || dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &other))
         return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", object->key);
     ckpt->objects[ckpt->n_objects++] = *object;

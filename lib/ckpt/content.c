@@ -44,7 +44,9 @@ enum dcpk_content dcpk_content_of(const char *key)
         key += strlen(state);
         found = find_state(key, strcspn(key, "."));
     }
-    return found == DCPK_CONTENT_OTHER ? find_state(last + 1, strlen(last + 1)) : found;
+    if (found == DCPK_CONTENT_OTHER)
+        found = find_state(last + 1, strlen(last + 1));
+    return found;
 }
 
 const char *dcpk_content_name(enum dcpk_content content)

@@ -6,6 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
@@ -50,7 +51,7 @@ static int64_t first_box(const struct dcpk_box *block, int64_t start, int64_t n,
             const int64_t room = block->extent[a] - start / row % block->extent[a];
 
             axis = a;
-            count = n / row < room ? n / row : room;
+            count = dcpk_min_i64(n / row, room);
             taken = count * row;
         }
         row = next;
@@ -75,10 +76,9 @@ static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box
     const uint32_t view = (uint32_t)(ckpt->n_tensors + ckpt->n_views - 1);
     const size_t n = ckpt->n_chunks + ckpt->n_view_chunks;
     int64_t *span = dcpk_arena_array(ckpt->arena, 2 * (size_t)box->rank, sizeof *span, err);
-    dcpk_status st = span == NULL ? err->status : dcpk_checkpoint_reserve(ckpt, view, n, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (span == NULL || dcpk_checkpoint_reserve(ckpt, view, n, err))
+        return err->status;
     dcpk_box_pack(box, span);
     ckpt->chunks[n] = (struct dcpk_chunk){.tensor = view, .span = span, .place = *place};
     ckpt->runs[ckpt->n_view_chunks] = run;
@@ -96,10 +96,9 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
     struct dcpk_box whole;
     uint64_t n_bytes = 0;
     int64_t n_elems;
-    dcpk_status st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err) != DCPK_OK)
+        return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(tensor->dtype), &n_bytes) ||
         n_bytes != place->n_bytes || n_bytes > file_bytes ||
         place->offset_bytes > file_bytes - n_bytes)
@@ -110,10 +109,9 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
                          dcpk_source_name(ckpt->files[place->file]), n_elems);
     dcpk_box_whole(tensor->shape, tensor->rank, &whole);
     *chunk = ckpt->n_chunks + ckpt->n_view_chunks;
-    st = dcpk_checkpoint_add_view(ckpt, tensor, index, err);
-    return st == DCPK_OK
-               ? add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err)
-               : st;
+    if (dcpk_checkpoint_add_view(ckpt, tensor, index, err) != DCPK_OK)
+        return err->status;
+    return add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err);
 }
 
 static bool fits(int64_t start, int64_t n, int64_t end)
@@ -129,32 +127,29 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
     const struct dcpk_tensor *stored = &ckpt->tensors[ckpt->chunks[chunk].tensor];
     struct dcpk_box whole, source;
     int64_t block_elems = 0, chunk_elems = 0;
-    dcpk_status st;
 
     dcpk_box_whole(view->shape, view->rank, &whole);
     dcpk_box_unpack(ckpt->chunks[chunk].span, stored->rank, &source);
-    st = dcpk_box_count(block, &block_elems, err);
-    if (st == DCPK_OK)
-        st = dcpk_box_count(&source, &chunk_elems, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_box_count(block, &block_elems, err) || dcpk_box_count(&source, &chunk_elems, err))
+        return err->status;
     if (!dcpk_box_contains(&whole, block) || !fits(start, n, block_elems) ||
         !fits(first, n, chunk_elems))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s': elements %" PRId64 " to %" PRId64
                          " of a chunk do not fit into '%s'",
                          stored->key, first, first + n, view->key);
-    while (n > 0 && st == DCPK_OK) {
+    while (n > 0) {
         struct dcpk_box box;
         const int64_t taken = first_box(block, start, n, &box);
         const struct dcpk_place place = ckpt->chunks[chunk].place; /* the table may move */
 
-        st = add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err);
+        if (add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err) != DCPK_OK)
+            return err->status;
         start += taken;
         first += taken;
         n -= taken;
     }
-    return st;
+    return DCPK_OK;
 }
 
 const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpoint *ckpt,
@@ -163,7 +158,9 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
     const size_t i = (size_t)(chunk - ckpt->chunks);
 
     assert(i < ckpt->n_chunks + ckpt->n_view_chunks);
-    return i < ckpt->n_chunks ? NULL : &ckpt->runs[i - ckpt->n_chunks];
+    if (i < ckpt->n_chunks)
+        return NULL;
+    return &ckpt->runs[i - ckpt->n_chunks];
 }
 
 /* A chunk that is not of a view, or the whole of an inner tensor. */
@@ -185,15 +182,15 @@ dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dc
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(ckpt, chunk);
+    const struct dcpk_chunk *stored = chunk;
     int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
-    dcpk_status st;
 
     if (run == NULL)
         return ckpt->format->reader->locate(ckpt, chunk, reader, where, err);
-    st = locate_whole(ckpt, run->of == DCPK_IN_PLACE ? chunk : &ckpt->chunks[run->of], reader,
-                      where, err);
-    if (st != DCPK_OK)
-        return st;
+    if (run->of != DCPK_IN_PLACE)
+        stored = &ckpt->chunks[run->of];
+    if (locate_whole(ckpt, stored, reader, where, err) != DCPK_OK)
+        return err->status;
     if (!where->is_row_major)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': a flattened chunk is not stored as one run",
                          tensor->key);

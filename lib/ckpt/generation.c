@@ -10,7 +10,9 @@
 /* "core-0.13" is "core 0.13" for people; behind another core release its number alone. */
 static const char *release_number(const char *release)
 {
-    return dcpk_starts_with(release, "core-") ? release + strlen("core-") : release;
+    if (dcpk_starts_with(release, "core-"))
+        release += strlen("core-");
+    return release;
 }
 
 static void format_releases(const struct dcpk_releases *r, char *text, size_t n)

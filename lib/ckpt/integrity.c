@@ -5,6 +5,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/integrity_priv.h"
 #include "lib/io/json_file.h"
 #include "lib/io/sink.h"
@@ -24,7 +25,9 @@ dcpk_status dcpk_integrity_begin(struct dcpk_integrity *list, size_t n, struct d
     if (list->arena == NULL)
         return err->status;
     list->files = dcpk_arena_array(list->arena, n, sizeof *list->files, err);
-    return list->files == NULL ? err->status : DCPK_OK;
+    if (list->files == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_integrity_add(struct dcpk_integrity *list, const char *name,
@@ -47,7 +50,7 @@ static dcpk_status check_algorithm(const struct dcpk_json *node, struct dcpk_err
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "the algorithm '%.40s' is not known, Megatron writes " ALGORITHM,
-                     name == NULL ? "" : name);
+                     dcpk_text_or(name, ""));
 }
 
 static dcpk_status take_files(struct dcpk_integrity *list, const struct dcpk_json *files,
@@ -108,7 +111,9 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_integrity *list
         return DCPK_OK;
     if (dcpk_store_look(store, name, &kind, err) != DCPK_OK)
         return err->status;
-    return kind == DCPK_PATH_FILE ? dcpk_integrity_add(list, name, err) : DCPK_OK;
+    if (kind != DCPK_PATH_FILE)
+        return DCPK_OK;
+    return dcpk_integrity_add(list, name, err);
 }
 
 dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integrity *list,

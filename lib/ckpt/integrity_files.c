@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* integrity_files.c - the SHA-256 of all files of a folder: which there are, and a list of them as
  * text. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/integrity_priv.h"
 #include "lib/io/sink.h"
@@ -85,30 +87,49 @@ static dcpk_status walk_folder(struct walk *w, const char *path, struct dcpk_err
     return st;
 }
 
+static dcpk_status walk_all(struct walk *w, struct dcpk_error *err)
+{
+    if (push_folder(w, "", err) != DCPK_OK)
+        return err->status;
+    while (w->n_folders > 0)
+        if (walk_folder(w, w->folders[--w->n_folders], err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+/* Makes `list` of the files found, in an array of the arena as every list has it, by name. */
+static dcpk_status sort_files(const struct dcpk_integrity *found, struct dcpk_integrity *list,
+                              struct dcpk_error *err)
+{
+    struct dcpk_file_sum *files =
+        dcpk_arena_array(found->arena, found->n_files, sizeof *files, err);
+
+    if (files == NULL)
+        return err->status;
+    if (found->n_files > 0) {
+        memcpy(files, found->files, found->n_files * sizeof *files);
+        qsort(files, found->n_files, sizeof *files, compare_names);
+    }
+    *list = *found;
+    list->files = files;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_integrity *list,
                                        struct dcpk_error *err)
 {
     struct dcpk_integrity found = {.arena = dcpk_arena_new(0, err)};
     struct walk w = {.store = store, .list = &found};
-    struct dcpk_file_sum *copy = NULL;
-    dcpk_status st = found.arena == NULL ? err->status : push_folder(&w, "", err);
+    dcpk_status st;
 
-    while (w.n_folders > 0 && st == DCPK_OK)
-        st = walk_folder(&w, w.folders[--w.n_folders], err);
-    if (st == DCPK_OK) { /* the list's array is the arena's */
-        copy = dcpk_arena_array(found.arena, found.n_files, sizeof *copy, err);
-        st = copy == NULL ? err->status : DCPK_OK;
-    }
-    if (st == DCPK_OK && found.n_files > 0) {
-        memcpy(copy, found.files, found.n_files * sizeof *copy);
-        qsort(copy, found.n_files, sizeof *copy, compare_names);
-    }
+    if (found.arena == NULL)
+        return err->status;
+    st = walk_all(&w, err);
+    if (st == DCPK_OK)
+        st = sort_files(&found, list, err);
     dcpk_free(found.files);
     dcpk_free(w.folders);
-    found.files = copy;
-    if (st == DCPK_OK)
-        *list = found;
-    else
+    if (st != DCPK_OK)
         dcpk_arena_free(found.arena);
     return st;
 }
@@ -122,13 +143,12 @@ static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size
     char digits[DIGITS + 1];
     const char *name;
 
-    memcpy(digits, line, n < DIGITS ? n : DIGITS);
-    digits[n < DIGITS ? n : DIGITS] = '\0';
+    snprintf(digits, sizeof digits, "%.*s", (int)dcpk_min_size(n, DIGITS), line);
     if (n < DIGITS + 3 || line[DIGITS] != ' ' ||
         (line[DIGITS + 1] != ' ' && line[DIGITS + 1] != '*') ||
         !dcpk_hex_get(digits, list->files[list->n_files].sha256, DCPK_SHA256_BYTES))
         return dcpk_fail(err, DCPK_EFORMAT, "no SHA-256 and name of a file: \"%.*s\"",
-                         (int)(n < 80 ? n : 80), line);
+                         (int)dcpk_min_size(n, 80), line);
     name = dcpk_arena_strndup(list->arena, line + DIGITS + 2, n - DIGITS - 2, err);
     if (name == NULL)
         return err->status;

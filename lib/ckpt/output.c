@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/unknown.h"
 
@@ -51,12 +52,11 @@ void dcpk_output_free(struct dcpk_output *out)
 dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
                                    struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_grow(&out->tensors, &out->tensors_capacity, out->n_tensors, sizeof *out->tensors, err);
-
-    if (st == DCPK_OK)
-        out->tensors[out->n_tensors++] = *tensor;
-    return st;
+    if (dcpk_grow(&out->tensors, &out->tensors_capacity, out->n_tensors, sizeof *out->tensors,
+                  err) != DCPK_OK)
+        return err->status;
+    out->tensors[out->n_tensors++] = *tensor;
+    return DCPK_OK;
 }
 
 /* Nothing is written that Python would import or call on loading, but for what the format knows. */
@@ -115,9 +115,11 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
                                     const struct dcpk_object *source, uint32_t *payload,
                                     struct dcpk_error *err)
 {
-    const struct dcpk_place *place = source == NULL ? NULL : &source->place;
+    const struct dcpk_place *place = NULL;
     uint64_t taken = DCPK_NOT_TAKEN;
 
+    if (source != NULL)
+        place = &source->place;
     if (place != NULL && dcpk_by_place_get(&out->taken, place, NULL, &taken)) {
         if (taken == DCPK_NOT_TAKEN)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "its item was refused under another key");
@@ -153,13 +155,12 @@ dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uin
 dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,
                                   uint32_t payload, struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_grow(&out->objects, &out->objects_capacity, out->n_objects, sizeof *out->objects, err);
-
-    if (st == DCPK_OK)
-        out->objects[out->n_objects++] =
-            (struct dcpk_out_object){.key = key, .field = field, .payload = payload};
-    return st;
+    if (dcpk_grow(&out->objects, &out->objects_capacity, out->n_objects, sizeof *out->objects,
+                  err) != DCPK_OK)
+        return err->status;
+    out->objects[out->n_objects++] =
+        (struct dcpk_out_object){.key = key, .field = field, .payload = payload};
+    return DCPK_OK;
 }
 
 void dcpk_out_object_name(const struct dcpk_out_object *object, struct dcpk_bytes *name)
@@ -186,18 +187,16 @@ const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t pay
             copy = dcpk_arena_strndup(out->arena, (const char *)name.data, name.n_bytes, &ignored);
     }
     dcpk_bytes_release(&name);
-    return copy == NULL ? "(an object without a name)" : copy;
+    return dcpk_text_or(copy, "(an object without a name)");
 }
 
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
                              struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_grow(&out->kept, &out->kept_capacity, out->n_kept, sizeof *out->kept, err);
-
-    if (st == DCPK_OK)
-        out->kept[out->n_kept++] = (struct dcpk_kept_file){.name = name, .source = source};
-    return st;
+    if (dcpk_grow(&out->kept, &out->kept_capacity, out->n_kept, sizeof *out->kept, err) != DCPK_OK)
+        return err->status;
+    out->kept[out->n_kept++] = (struct dcpk_kept_file){.name = name, .source = source};
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_output_put_beside(struct dcpk_output *out, const char *name, const void *data,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
@@ -134,7 +135,9 @@ dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *con
     for (size_t i = 0; i < n && st == DCPK_OK && kind != DCPK_PATH_FILE; i++) {
         char *path = dcpk_run_text(err, "%s/%s", folder, marks[i]->start);
 
-        st = path == NULL ? err->status : dcpk_run_look(path, 0, &kind, err);
+        if (path == NULL)
+            return err->status;
+        st = dcpk_run_look(path, 0, &kind, err);
         dcpk_free(path);
     }
     *found = kind == DCPK_PATH_FILE;
@@ -169,8 +172,9 @@ static dcpk_status find_newest(const char *run, const struct dcpk_format *const 
         if (iteration <= highest)
             continue;
         folder = dcpk_run_text(err, "%s/%s", run, names[i]);
-        st =
-            folder == NULL ? err->status : dcpk_run_find_mark(folder, formats, &is_checkpoint, err);
+        if (folder == NULL)
+            return err->status;
+        st = dcpk_run_find_mark(folder, formats, &is_checkpoint, err);
         dcpk_free(folder);
         if (st != DCPK_OK)
             return st;
@@ -206,7 +210,7 @@ static dcpk_status neither(const char *run, const struct dcpk_format *const *for
                    "folder (%s in it)%s%s",
                    dcpk_marks_words(formats, DCPK_MARK_INNER, marks), DCPK_TRACKER_NAME,
                    newest == NULL ? dcpk_stranger_hint(store, formats, hint) : "; give its folder ",
-                   newest == NULL ? "" : newest);
+                   dcpk_text_or(newest, ""));
 out:
     dcpk_free(names);
     dcpk_store_close(store);
@@ -230,11 +234,11 @@ static dcpk_status no_iteration(const char *path, const struct dcpk_format *cons
         st = find_newest(path, formats, names, n, &newest, err);
     if (st != DCPK_OK)
         goto out;
-    st = dcpk_fail(err, DCPK_EFORMAT, "%s names '%s', but there is no such folder; %s%s",
+    st = dcpk_fail(err, DCPK_EFORMAT,
+                   "%s names '%s', but there is no such folder; copy it there, or %s%s",
                    DCPK_TRACKER_NAME, folder,
-                   newest == NULL ? "copy it there, or correct the number in that file"
-                                  : "copy it there, or give the folder ",
-                   newest == NULL ? "" : newest);
+                   newest == NULL ? "correct the number in that file" : "give the folder ",
+                   dcpk_text_or(newest, ""));
 out:
     dcpk_free(names);
     return st;
@@ -257,7 +261,7 @@ dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteratio
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EFORMAT,
                      "%s holds '%.*s', neither an iteration (digits) nor the word release",
-                     DCPK_TRACKER_NAME, n > 40 ? 40 : (int)n, text);
+                     DCPK_TRACKER_NAME, (int)dcpk_min_size(n, 40), text);
 }
 
 dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err)
@@ -315,7 +319,11 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
             goto out;
         found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
-    st = found.folder == NULL ? err->status : dcpk_run_look(found.folder, 0, &kind, err);
+    if (found.folder == NULL) {
+        st = err->status;
+        goto out;
+    }
+    st = dcpk_run_look(found.folder, 0, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = no_iteration(path, formats, found.folder, err);
 out:

@@ -88,7 +88,9 @@ static bool find_outermost(const struct search *s, const char *file, bool by_nam
     found->path = file;
     found->n = 0;
     while (slash != NULL) {
-        if (by_name ? folder_iteration(found) != DCPK_ITERATION_UNKNOWN : has_mark(s, found))
+        if (by_name && folder_iteration(found) != DCPK_ITERATION_UNKNOWN)
+            return true;
+        if (!by_name && has_mark(s, found))
             return true;
         slash = strchr(file + found->n + (found->n > 0), '/');
         if (slash != NULL)
@@ -138,11 +140,12 @@ static void collect(const struct search *s, bool by_name, const char *inner, str
 /* Is the file a tracker outside of all checkpoints? */
 static bool is_tracker(const struct search *s, const char *file)
 {
-    const char *slash = strrchr(file, '/');
+    const char *slash = strrchr(file, '/'), *name = file;
     struct folder folder;
 
-    return strcmp(slash == NULL ? file : slash + 1, DCPK_TRACKER_NAME) == 0 &&
-           !find_outermost(s, file, false, &folder);
+    if (slash != NULL)
+        name = slash + 1;
+    return strcmp(name, DCPK_TRACKER_NAME) == 0 && !find_outermost(s, file, false, &folder);
 }
 
 /* Not one that is meant: those that are there. */
@@ -182,12 +185,10 @@ static dcpk_status by_tracker(const struct dcpk_run_files *files, size_t tracker
     if (st != DCPK_OK)
         return st;
     around = dcpk_run_text(err, "%.*s", slash == NULL ? 0 : (int)(slash - name), name);
-    path = around == NULL ? NULL : dcpk_run_iteration_path(around, run->iteration, err);
-    if (path == NULL) {
-        st = err->status;
-        goto out;
-    }
-    run->folder = dcpk_run_text(err, "%s", path + (path[0] == '/')); /* of a tracker in the root */
+    if (around != NULL)
+        path = dcpk_run_iteration_path(around, run->iteration, err);
+    if (path != NULL) /* the path of a tracker in the root begins with '/' */
+        run->folder = dcpk_run_text(err, "%s", path + (path[0] == '/'));
     if (run->folder == NULL) {
         st = err->status;
         goto out;
@@ -229,7 +230,9 @@ static dcpk_status by_looking(const struct search *s, const char *inner, struct 
                          DCPK_TRACKER_NAME);
     run->iteration = folder_iteration(&c.last);
     run->folder = dcpk_run_text(err, "%.*s", (int)c.last.n, c.last.path);
-    return run->folder == NULL ? err->status : DCPK_OK;
+    if (run->folder == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *inner,

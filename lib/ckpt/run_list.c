@@ -70,7 +70,9 @@ static void open_entry(const char *folder, const struct dcpk_format *const *form
     if (st != DCPK_OK) {
         snprintf(entry->why, sizeof entry->why, "opening '%s': ", folder);
         n = strlen(entry->why);
-        n = strncmp(why.text, entry->why, n) == 0 ? n : 0; /* its name stands beside it */
+        if (strncmp(why.text, entry->why, n) != 0)
+            n = 0;
+        /* The folder's name stands beside the text. */
         snprintf(entry->why, sizeof entry->why, "%s", why.text + n);
     }
     dcpk_checkpoint_close(ckpt);
@@ -80,8 +82,11 @@ static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *
                               struct dcpk_run_entry *entry, struct dcpk_error *err)
 {
     char *folder = dcpk_run_text(err, "%.*s/%s", dcpk_run_trimmed(run), run, entry->name);
-    dcpk_status st = folder == NULL ? err->status : measure(folder, entry, err);
+    dcpk_status st;
 
+    if (folder == NULL)
+        return err->status;
+    st = measure(folder, entry, err);
     if (st == DCPK_OK && !entry->is_partial)
         open_entry(folder, formats, entry);
     else
@@ -94,10 +99,12 @@ static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *
 /* The iteration that a name stands for, and whether it is a partial one. */
 static int64_t name_iteration(const char *name, bool *is_partial)
 {
-    const size_t n = strlen(name), n_suffix = strlen(DCPK_PARTIAL_SUFFIX);
+    size_t n = strlen(name);
 
     *is_partial = dcpk_ends_with(name, DCPK_PARTIAL_SUFFIX);
-    return dcpk_run_name_iteration(name, (int)(*is_partial ? n - n_suffix : n));
+    if (*is_partial)
+        n -= strlen(DCPK_PARTIAL_SUFFIX);
+    return dcpk_run_name_iteration(name, (int)n);
 }
 
 static int compare_entries(const void *left, const void *right)
@@ -117,9 +124,12 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
     size_t n = 0;
     dcpk_status st = dcpk_store_list(store, &names, &n, err);
 
-    if (st == DCPK_OK) {
-        list->entries = dcpk_alloc_array(n, sizeof *list->entries, err);
-        st = list->entries == NULL ? err->status : DCPK_OK;
+    if (st != DCPK_OK)
+        return st;
+    list->entries = dcpk_alloc_array(n, sizeof *list->entries, err);
+    if (list->entries == NULL) {
+        st = err->status;
+        goto out;
     }
     for (size_t i = 0; i < n && st == DCPK_OK; i++) {
         struct dcpk_run_entry entry = {0};
@@ -136,9 +146,10 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
         else
             list->entries[list->n++] = entry;
     }
-    dcpk_free(names);
     if (list->n > 1)
         qsort(list->entries, list->n, sizeof *list->entries, compare_entries);
+out:
+    dcpk_free(names);
     return st;
 }
 

@@ -114,8 +114,11 @@ static dcpk_status is_there(const char *around, int64_t iteration, bool *there,
 {
     char *folder = dcpk_run_iteration_path(around, iteration, err);
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    const dcpk_status st = folder == NULL ? err->status : dcpk_run_look(folder, 0, &kind, err);
+    dcpk_status st;
 
+    if (folder == NULL)
+        return err->status;
+    st = dcpk_run_look(folder, 0, &kind, err);
     dcpk_free(folder);
     *there = kind == DCPK_PATH_FOLDER;
     return st;
@@ -152,14 +155,17 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
     dcpk_status st;
 
     run->tracker_was = DCPK_ITERATION_UNKNOWN;
-    run->fate = run->tracker == NULL ? DCPK_TRACKER_NONE : DCPK_TRACKER_WRITTEN;
+    run->fate = DCPK_TRACKER_NONE;
     if (run->tracker == NULL)
         return DCPK_OK;
+    run->fate = DCPK_TRACKER_WRITTEN;
     st = dcpk_run_look(run->tracker, 0, &kind, err);
     if (st != DCPK_OK || kind == DCPK_PATH_NOTHING)
         return st;
     around = tracker_folder(run, err);
-    st = around == NULL ? err->status : judge(run, around, err);
+    if (around == NULL)
+        return err->status;
+    st = judge(run, around, err);
     dcpk_free(around);
     return st;
 }
@@ -242,8 +248,10 @@ dcpk_status dcpk_run_target_archive(const char *out, int64_t iteration, struct d
     target.folder = dcpk_run_text(err, "%s", out);
     if (target.folder != NULL && iteration != DCPK_ITERATION_UNKNOWN) {
         rooted = dcpk_run_iteration_path("", iteration, err); /* "/iter_0000004" */
-        target.inner = rooted == NULL ? NULL : dcpk_run_text(err, "%s", rooted + 1);
-        target.tracker_text = target.inner == NULL ? NULL : iteration_text(iteration, err);
+        if (rooted != NULL)
+            target.inner = dcpk_run_text(err, "%s", rooted + 1);
+        if (target.inner != NULL)
+            target.tracker_text = iteration_text(iteration, err);
     }
     dcpk_free(rooted);
     if (target.folder == NULL ||
@@ -322,16 +330,14 @@ static bool is_inside(const char *outer, const char *inner)
 dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_error *err)
 {
     char real_in[PATH_MAX], real_out[PATH_MAX], archive[DCPK_RUN_PATH_BYTES];
-    const char *how;
-    dcpk_status st;
+    const char *file = in, *how;
 
     if (*in == '\0') /* resolved it would be the current folder */
         return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
-    st = resolve(dcpk_run_split(in, archive) == NULL ? in : archive, real_in, err);
-    if (st == DCPK_OK)
-        st = resolve(out, real_out, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_run_split(in, archive) != NULL)
+        file = archive;
+    if (resolve(file, real_in, err) || resolve(out, real_out, err))
+        return err->status;
     if (strcmp(real_in, real_out) == 0)
         how = "is";
     else if (is_inside(real_in, real_out))

@@ -39,17 +39,21 @@ static const char *find_sign(const struct dcpk_format *format, char *const *name
             (best == NULL || mark < best))
             best = mark;
     }
-    return best == NULL ? NULL : best->text;
+    if (best == NULL)
+        return NULL;
+    return best->text;
 }
 
 static const char *find_any_sign(const struct dcpk_format *const *formats, char *const *names,
                                  size_t n)
 {
-    const char *text = NULL;
+    for (; *formats != NULL; formats++) {
+        const char *text = find_sign(*formats, names, n);
 
-    for (; *formats != NULL && text == NULL; formats++)
-        text = find_sign(*formats, names, n);
-    return text != NULL ? text : find_sign(&no_format, names, n);
+        if (text != NULL)
+            return text;
+    }
+    return find_sign(&no_format, names, n);
 }
 
 /* Is there a file `name` in the folder `folder` of the store? */

@@ -31,34 +31,30 @@ static dcpk_status chunk_elems(const struct dcpk_tensor *tensor, const struct dc
 {
     struct dcpk_box box;
     int64_t n;
-    dcpk_status st;
 
     dcpk_box_unpack(chunk->span, tensor->rank, &box);
-    st = dcpk_box_count(&box, &n, err);
-    if (st == DCPK_OK)
-        *n_elems = (uint64_t)n;
-    return st;
+    if (dcpk_box_count(&box, &n, err) != DCPK_OK)
+        return err->status;
+    *n_elems = (uint64_t)n;
+    return DCPK_OK;
 }
 
 static dcpk_status add_chunk(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
                              struct dcpk_totals *totals, struct dcpk_content_totals *content,
                              struct dcpk_error *err)
 {
-    uint64_t n_elems = 0, n_bytes;
-    dcpk_status st = chunk_elems(tensor, chunk, &n_elems, err);
+    uint64_t n_elems, n_bytes;
 
+    if (chunk_elems(tensor, chunk, &n_elems, err) != DCPK_OK)
+        return err->status;
     n_bytes = n_elems * dcpk_dtype_bytes(tensor->dtype); /* below 2^63: checkpoint.h */
-    if (st == DCPK_OK)
-        st = add_bytes(&totals->n_elems, n_elems, err);
-    if (st == DCPK_OK)
-        st = add_bytes(&totals->tensor_bytes, n_bytes, err);
-    if (st == DCPK_OK)
-        st = add_bytes(&totals->stored_bytes, chunk->place.n_bytes, err);
-    if (st == DCPK_OK) { /* no more than the totals */
-        content->n_elems += n_elems;
-        content->tensor_bytes += n_bytes;
-    }
-    return st;
+    if (add_bytes(&totals->n_elems, n_elems, err) ||
+        add_bytes(&totals->tensor_bytes, n_bytes, err) ||
+        add_bytes(&totals->stored_bytes, chunk->place.n_bytes, err))
+        return err->status;
+    content->n_elems += n_elems; /* no more than the totals */
+    content->tensor_bytes += n_bytes;
+    return DCPK_OK;
 }
 
 /* Add one tensor to the totals; *all_alias: every chunk of it is one. */
@@ -92,16 +88,14 @@ static dcpk_status count_tensor(const struct dcpk_checkpoint *ckpt,
 static dcpk_status count_object(const struct dcpk_object *object, bool is_alias,
                                 struct dcpk_totals *totals, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (is_alias) {
         totals->n_alias_objects++;
         return DCPK_OK;
     }
-    st = add_bytes(&totals->object_bytes, object->place.n_bytes, err);
-    if (st == DCPK_OK)
-        st = add_bytes(&totals->stored_bytes, object->place.n_bytes, err);
-    return st;
+    if (add_bytes(&totals->object_bytes, object->place.n_bytes, err) ||
+        add_bytes(&totals->stored_bytes, object->place.n_bytes, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* ---- folding ---- */
@@ -162,7 +156,6 @@ static bool is_index(const char *key, size_t at, size_t end, bool in_shard)
 static size_t find_numbers(const char *key, struct number numbers[MAX_NUMBERS])
 {
     const char *shard = strstr(key, "/shard_");
-    const size_t shard_at = shard == NULL ? SIZE_MAX : (size_t)(shard - key);
     size_t n = 0;
 
     for (size_t at = 0; key[at] != '\0' && n < MAX_NUMBERS;) {
@@ -175,7 +168,7 @@ static size_t find_numbers(const char *key, struct number numbers[MAX_NUMBERS])
             at++;
             continue;
         }
-        if (is_index(key, at, end, at > shard_at))
+        if (is_index(key, at, end, shard != NULL && key + at > shard))
             numbers[n++] = (struct number){at, end - at, value};
         at = end;
     }
@@ -214,18 +207,14 @@ static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *r
     char *kept, *example;
     uint64_t index;
     bool existed;
-    dcpk_status st;
 
     if (!dcpk_map_get(&f->by_signature, signature, n, &index)) {
         kept = dcpk_arena_strndup(f->arena, signature, n, err);
         example = dcpk_arena_strdup(f->arena, key, err);
-        if (kept == NULL || example == NULL)
+        if (kept == NULL || example == NULL ||
+            dcpk_grow(&f->groups, &f->capacity, f->n_groups, sizeof *f->groups, err) ||
+            dcpk_map_put(&f->by_signature, kept, n, f->n_groups, &existed, &index, err))
             return err->status;
-        st = dcpk_grow(&f->groups, &f->capacity, f->n_groups, sizeof *f->groups, err);
-        if (st == DCPK_OK)
-            st = dcpk_map_put(&f->by_signature, kept, n, f->n_groups, &existed, &index, err);
-        if (st != DCPK_OK)
-            return st;
         index = f->n_groups++;
         f->groups[index] = (struct group){.row = *row, .example = example, .n_numbers = n_numbers};
         f->groups[index].row.n_keys = f->groups[index].row.n_chunks = 0;
@@ -251,7 +240,9 @@ static const char *star_key(struct folder *f, const char *key, struct dcpk_error
         f->starred.n_bytes = 0;
         dcpk_bytes_put(&f->starred, key, (size_t)(dot - key));
         dcpk_bytes_put(&f->starred, ".*", sizeof ".*");
-        return dcpk_bytes_status(&f->starred, err) == DCPK_OK ? (char *)f->starred.data : NULL;
+        if (dcpk_bytes_status(&f->starred, err) != DCPK_OK)
+            return NULL;
+        return (const char *)f->starred.data;
     }
     return key;
 }
@@ -263,16 +254,12 @@ static dcpk_status fold_key(struct folder *f, const char *key, const struct dcpk
     struct number numbers[MAX_NUMBERS];
     const size_t n = find_numbers(key, numbers);
     struct group *g;
-    dcpk_status st = make_signature(f, row, key, numbers, n, err);
 
-    if (st == DCPK_OK)
-        st = find_group(f, row, key, n, &g, err);
-    if (st != DCPK_OK)
-        return st;
+    if (make_signature(f, row, key, numbers, n, err) || find_group(f, row, key, n, &g, err))
+        return err->status;
     for (size_t i = 0; i < n; i++) {
-        st = dcpk_grow(&g->numbers, &g->capacity, g->n_stored, sizeof *g->numbers, err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_grow(&g->numbers, &g->capacity, g->n_stored, sizeof *g->numbers, err) != DCPK_OK)
+            return err->status;
         g->numbers[g->n_stored++] = numbers[i].value;
     }
     g->row.n_keys += row->n_keys;
@@ -284,7 +271,7 @@ static int compare_numbers(const void *left, const void *right)
 {
     const uint64_t *a = left, *b = right;
 
-    return *a < *b ? -1 : *a > *b;
+    return DCPK_THREE_WAY(*a, *b);
 }
 
 /* Sorted distinct numbers -> "3", "{0..3}", "{0,2,5..7}", "{0..99: 37 numbers}". */
@@ -350,10 +337,12 @@ static dcpk_status finish_group(struct folder *f, struct group *g, struct dcpk_e
     }
     dcpk_bytes_text(&text, g->example + at);
     st = dcpk_bytes_status(&text, err);
-    if (st == DCPK_OK) {
-        g->row.pattern = dcpk_arena_strndup(f->arena, (const char *)text.data, text.n_bytes, err);
-        st = g->row.pattern == NULL ? err->status : DCPK_OK;
-    }
+    if (st != DCPK_OK)
+        goto out;
+    g->row.pattern = dcpk_arena_strndup(f->arena, (const char *)text.data, text.n_bytes, err);
+    if (g->row.pattern == NULL)
+        st = err->status;
+out:
     dcpk_free(set);
     dcpk_bytes_release(&text);
     return st;
@@ -367,7 +356,7 @@ static int compare_rows(const void *left, const void *right)
     if (order != 0)
         return order;
     if (a->is_alias != b->is_alias)
-        return a->is_alias ? 1 : -1;
+        return DCPK_THREE_WAY(a->is_alias, b->is_alias);
     if (a->dtype != b->dtype)
         return DCPK_THREE_WAY(a->dtype, b->dtype);
     if (a->rank != b->rank)
@@ -382,14 +371,14 @@ static dcpk_status finish_rows(struct folder *f, struct dcpk_summary_row **rows,
                                struct dcpk_error *err)
 {
     struct dcpk_summary_row *out = dcpk_arena_array(f->arena, f->n_groups, sizeof *out, err);
-    dcpk_status st = out == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < f->n_groups && st == DCPK_OK; i++) {
-        st = finish_group(f, &f->groups[i], err);
+    if (out == NULL)
+        return err->status;
+    for (size_t i = 0; i < f->n_groups; i++) {
+        if (finish_group(f, &f->groups[i], err) != DCPK_OK)
+            return err->status;
         out[i] = f->groups[i].row;
     }
-    if (st != DCPK_OK)
-        return st;
     qsort(out, f->n_groups, sizeof *out, compare_rows);
     *rows = out;
     *n_rows = f->n_groups;
@@ -449,15 +438,18 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
         const struct dcpk_object *object = &ckpt->objects[i];
         const struct dcpk_summary_row row = {
             .is_alias = is_alias[i], .n_keys = 1, .n_bytes = object->place.n_bytes};
-
         const char *key = star_key(&f, object->key, err);
 
-        st = key == NULL ? err->status : count_object(object, row.is_alias, &summary->totals, err);
-        if (st == DCPK_OK && (chosen == NULL || chosen[i]))
+        if (key == NULL || count_object(object, row.is_alias, &summary->totals, err)) {
+            st = err->status;
+            goto out;
+        }
+        if (chosen == NULL || chosen[i])
             st = fold_key(&f, key, &row, err);
     }
     if (st == DCPK_OK)
         st = finish_rows(&f, &summary->objects, &summary->n_objects, err);
+out:
     folder_release(&f);
     return st;
 }
@@ -465,10 +457,13 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
 dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dcpk_chosen *chosen,
                              struct dcpk_summary **summary, struct dcpk_error *err)
 {
+    static const struct dcpk_chosen all = {0};
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
     struct dcpk_summary *s = NULL;
     dcpk_status st = DCPK_OK;
 
+    if (chosen == NULL)
+        chosen = &all;
     if (is_alias != NULL)
         s = dcpk_alloc(sizeof *s, err);
     if (s != NULL)
@@ -486,10 +481,9 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dc
     if (st == DCPK_OK)
         st = dcpk_find_aliases(ckpt, is_alias, err);
     if (st == DCPK_OK)
-        st = sum_tensors(ckpt, is_alias, chosen == NULL ? NULL : chosen->tensors, s, err);
+        st = sum_tensors(ckpt, is_alias, chosen->tensors, s, err);
     if (st == DCPK_OK)
-        st = sum_objects(ckpt, is_alias + ckpt->n_chunks, chosen == NULL ? NULL : chosen->objects,
-                         s, err);
+        st = sum_objects(ckpt, is_alias + ckpt->n_chunks, chosen->objects, s, err);
 out:
     dcpk_free(is_alias);
     if (st != DCPK_OK) {

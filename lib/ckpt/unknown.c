@@ -116,8 +116,11 @@ dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_kn
 {
     uint64_t done_bytes = 0, total_bytes = 0;
     bool *is_alias = dcpk_alloc(ckpt->n_chunks + ckpt->n_objects, err);
-    dcpk_status st = is_alias == NULL ? err->status : dcpk_find_aliases(ckpt, is_alias, err);
+    dcpk_status st;
 
+    if (is_alias == NULL)
+        return err->status;
+    st = dcpk_find_aliases(ckpt, is_alias, err);
     if (st == DCPK_OK && ckpt->strange != NULL)
         st = dcpk_fail(err, DCPK_EFORMAT,
                        "the metadata names '%s', which no release writes; Python would import or "

@@ -53,9 +53,9 @@ const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *te
                                         struct dcpk_error *err)
 {
     const char *copy = dcpk_arena_strdup(arena, text, err);
-    struct dcpk_value *v = copy == NULL ? NULL : make(arena, DCPK_V_STR, err);
+    struct dcpk_value *v;
 
-    if (v == NULL)
+    if (copy == NULL || (v = make(arena, DCPK_V_STR, err)) == NULL)
         return NULL;
     v->n = strlen(text);
     v->as.str = copy;
@@ -67,10 +67,10 @@ const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_valu
                                         struct dcpk_error *err)
 {
     const struct dcpk_value **copy = dcpk_arena_array(arena, n, sizeof *copy, err);
-    struct dcpk_value *v = copy == NULL ? NULL : make(arena, kind, err);
+    struct dcpk_value *v;
 
     assert(kind == DCPK_V_TUPLE || kind == DCPK_V_LIST || kind == DCPK_V_SET);
-    if (v == NULL)
+    if (copy == NULL || (v = make(arena, kind, err)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(copy, items, n * sizeof *copy);
@@ -84,9 +84,9 @@ const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena,
                                          struct dcpk_error *err)
 {
     struct dcpk_value_pair *copy = dcpk_arena_array(arena, n, sizeof *copy, err);
-    struct dcpk_value *v = copy == NULL ? NULL : make(arena, DCPK_V_DICT, err);
+    struct dcpk_value *v;
 
-    if (v == NULL)
+    if (copy == NULL || (v = make(arena, DCPK_V_DICT, err)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(copy, pairs, n * sizeof *copy);
@@ -99,14 +99,14 @@ const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena,
                                               const struct dcpk_value_pair *pairs, size_t n,
                                               struct dcpk_error *err)
 {
-    const struct dcpk_value *state = dcpk_value_dict(arena, pairs, n, err);
-    const struct dcpk_value *args =
-        state == NULL ? NULL : dcpk_value_seq(arena, DCPK_V_TUPLE, NULL, 0, err);
-    struct dcpk_value_object *object =
-        args == NULL ? NULL : dcpk_arena_alloc(arena, sizeof *object, err);
-    struct dcpk_value *v = object == NULL ? NULL : make(arena, DCPK_V_OBJECT, err);
+    const struct dcpk_value *state, *args;
+    struct dcpk_value_object *object;
+    struct dcpk_value *v;
 
-    if (v == NULL)
+    if ((state = dcpk_value_dict(arena, pairs, n, err)) == NULL ||
+        (args = dcpk_value_seq(arena, DCPK_V_TUPLE, NULL, 0, err)) == NULL ||
+        (object = dcpk_arena_alloc(arena, sizeof *object, err)) == NULL ||
+        (v = make(arena, DCPK_V_OBJECT, err)) == NULL)
         return NULL;
     object->module = "argparse";
     object->name = "Namespace";
@@ -162,7 +162,9 @@ const struct dcpk_value *dcpk_value_attrs(const struct dcpk_value *object)
     if (object == NULL || object->kind != DCPK_V_OBJECT)
         return NULL;
     state = object->as.object->state;
-    return state != NULL && state->kind == DCPK_V_DICT ? state : NULL;
+    if (state == NULL || state->kind != DCPK_V_DICT)
+        return NULL;
+    return state;
 }
 
 bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const char *name)
@@ -204,7 +206,9 @@ bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name)
 
 const char *dcpk_value_as_str(const struct dcpk_value *v)
 {
-    return v != NULL && v->kind == DCPK_V_STR ? v->as.str : NULL;
+    if (v == NULL || v->kind != DCPK_V_STR)
+        return NULL;
+    return v->as.str;
 }
 
 /* ---- measuring ---- */

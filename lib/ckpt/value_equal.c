@@ -58,8 +58,9 @@ static uint64_t hash_member(struct comparison *c, const struct dcpk_value *v, si
 {
     const uint64_t hash = hash_value(c, key_of(v, i), depth);
 
-    return v->kind == DCPK_V_DICT ? hash_word(hash_value(c, v->as.pairs[i].value, depth), hash)
-                                  : hash;
+    if (v->kind != DCPK_V_DICT)
+        return hash;
+    return hash_word(hash_value(c, v->as.pairs[i].value, depth), hash);
 }
 
 static uint64_t hash_items(struct comparison *c, const struct dcpk_value *const *items, size_t n,
@@ -91,7 +92,9 @@ static uint64_t hash_object(struct comparison *c, const struct dcpk_value_object
         hash = hash_word(hash_value(c, o->pairs[i].key, depth), hash);
         hash = hash_word(hash_value(c, o->pairs[i].value, depth), hash);
     }
-    return o->state == NULL ? hash : hash_word(hash_value(c, o->state, depth), hash);
+    if (o->state == NULL)
+        return hash;
+    return hash_word(hash_value(c, o->state, depth), hash);
 }
 
 static uint64_t hash_container(struct comparison *c, const struct dcpk_value *v, int depth)
@@ -180,10 +183,9 @@ static bool members_init(struct members *m, struct comparison *c, const struct d
     assert(n < UINT32_MAX); /* a pickle has no more bytes */
     for (m->n_chains = 1; m->n_chains < n;)
         m->n_chains *= 2;
-    m->hashes = dcpk_alloc_array(n, sizeof *m->hashes, &err);
-    m->next = m->hashes == NULL ? NULL : dcpk_alloc_array(n, sizeof *m->next, &err);
-    m->first = m->next == NULL ? NULL : dcpk_alloc_array(m->n_chains, sizeof *m->first, &err);
-    if (m->first == NULL)
+    if ((m->hashes = dcpk_alloc_array(n, sizeof *m->hashes, &err)) == NULL ||
+        (m->next = dcpk_alloc_array(n, sizeof *m->next, &err)) == NULL ||
+        (m->first = dcpk_alloc_array(m->n_chains, sizeof *m->first, &err)) == NULL)
         return false;
     for (size_t i = n; i-- > 0;) {
         uint32_t *first;

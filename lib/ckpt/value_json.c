@@ -27,7 +27,10 @@ static void put_hex(struct dcpk_json_out *out, const void *data, size_t n)
         dcpk_hex_put(data, n, (char *)at);
     if (text.status != DCPK_OK && out->out->status == DCPK_OK)
         out->out->status = text.status;
-    dcpk_json_put_text(out, at == NULL ? "" : (const char *)at, at == NULL ? 0 : 2 * n);
+    if (at != NULL)
+        dcpk_json_put_text(out, (const char *)at, 2 * n);
+    else
+        dcpk_json_put_string(out, "");
     dcpk_bytes_release(&text);
 }
 
@@ -117,8 +120,10 @@ static void put_odd_key(struct printer *p, const struct dcpk_value *key)
     put_value(&inner, key);
     if (text.status != DCPK_OK && p->out->out->status == DCPK_OK)
         p->out->out->status = text.status;
-    dcpk_json_put_key_text(p->out, text.status == DCPK_OK ? (const char *)text.data : "",
-                           text.status == DCPK_OK ? text.n_bytes : 0);
+    if (text.status == DCPK_OK)
+        dcpk_json_put_key_text(p->out, (const char *)text.data, text.n_bytes);
+    else
+        dcpk_json_put_key(p->out, "");
     dcpk_bytes_release(&text);
 }
 
