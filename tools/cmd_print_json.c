@@ -5,9 +5,9 @@
 
 #include "lib/base/path.h"
 #include "lib/io/file.h"
+#include "lib/job/state_dict.h"
 #include "tools/cmd.h"
 #include "tools/run_args.h"
-#include "tools/state_dict.h"
 
 #define NAME      "print-torch-dcp-in-json"
 #define FILE_NAME "param_to_param_group_map.json"
@@ -58,13 +58,35 @@ static dcpk_status write_json(const char *path, const struct dcpk_bytes *json, b
 }
 
 /* In DIR the file has its own name, or it could be one of the checkpoint's. */
-static dcpk_status check_output(const char *dir, const char *output, struct dcpk_error *err)
+static dcpk_status check_output(const char *dir, const struct dcpk_run *run,
+                                const struct request *r, struct dcpk_error *err)
 {
-    const char *slash = strrchr(output, '/');
+    const char *slash;
 
-    if (strcmp(slash == NULL ? output : slash + 1, FILE_NAME) == 0)
+    if (r->is_dry)
         return DCPK_OK;
-    return dcpk_run_check_apart(dir, output, err);
+    if (run->is_archive && r->output == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is in an archive: --output says where to write the JSON",
+                         run->folder);
+    if (r->output == NULL)
+        return DCPK_OK;
+    slash = strrchr(r->output, '/');
+    if (strcmp(slash == NULL ? r->output : slash + 1, FILE_NAME) == 0)
+        return DCPK_OK;
+    return dcpk_run_check_apart(dir, r->output, err);
+}
+
+/* Add to the error which folders the command is for. */
+static void advise(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const struct dcpk_error before = *err;
+
+    if (ckpt->n_tensors > 0)
+        dcpk_fail(err, before.status,
+                  "%s; this command is for folders of objects alone, such as "
+                  "--dump-param-to-param-group-map writes",
+                  before.text);
 }
 
 /* The one line of all content, then the file with the group map's key names. */
@@ -74,31 +96,47 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
 {
     struct dcpk_state_dict *dict = NULL;
     struct dcpk_bytes line = {0}, file = {0};
-    dcpk_status st = dcpk_state_dict_load(ckpt, arena, &dict, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_state_dict_to_json(dict, 0, &line, err);
-    if (st == DCPK_OK)
-        st = dcpk_state_dict_rename(dict, PREFIX, err);
-    if (st == DCPK_OK)
-        st = dcpk_state_dict_to_json(dict, 2, &file, err);
-    if (st != DCPK_OK)
+    if (dcpk_state_dict_load(ckpt, arena, &dict, err) != DCPK_OK) {
+        advise(ckpt, err);
+        goto out;
+    }
+    if (dcpk_state_dict_to_json(dict, 0, &line, err) || dcpk_state_dict_rename(dict, PREFIX, err) ||
+        dcpk_state_dict_to_json(dict, 2, &file, err))
         goto out;
     dcpk_cli_printf(stdout, "torch dcp content: ");
-    st = dcpk_cli_print_bytes(&line, err);
-    if (st != DCPK_OK || r->is_dry)
-        goto out;
-    st = write_json(path, &file, r->force, err);
-    if (st != DCPK_OK)
+    if (dcpk_cli_print_bytes(&line, err) || r->is_dry || write_json(path, &file, r->force, err))
         goto out;
     dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
-    st = dcpk_cli_flush(err);
-    if (st != DCPK_OK)
+    if (dcpk_cli_flush(err) != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", path);
 out:
     dcpk_bytes_release(&line);
     dcpk_bytes_release(&file);
-    return st;
+    return err->status;
+}
+
+static dcpk_status print_folder(const char *place, const struct request *r, struct dcpk_error *err)
+{
+    const struct dcpk_voice voice = {.command = NAME};
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_checkpoint *ckpt = NULL;
+    const char *path = r->output;
+    struct dcpk_run run = {0};
+
+    if (arena == NULL || dcpk_cli_open(place, "dcp", &voice, &ckpt, &run, err) ||
+        check_output(place, &run, r, err))
+        goto out;
+    dcpk_cli_keep_private(ckpt);
+    if (path == NULL)
+        path = dcpk_arena_printf(arena, err, "%s/" FILE_NAME, run.folder);
+    if (path != NULL)
+        (void)print_and_write(ckpt, arena, path, r, err);
+out:
+    dcpk_arena_free(arena);
+    dcpk_run_release(&run);
+    dcpk_checkpoint_close(ckpt);
+    return err->status;
 }
 
 #define DCPK_OPT_STRUCT struct request
@@ -111,7 +149,6 @@ static const struct dcpk_cli_option option_rows[] = {
 
 int dcpk_cmd_print_json(int argc, char **argv)
 {
-    const struct dcpk_voice voice = {.command = NAME};
     const bool writes_in = true; /* the default of --output */
     struct request r = {NULL};
     const struct dcpk_cli cli = {
@@ -128,38 +165,14 @@ int dcpk_cmd_print_json(int argc, char **argv)
         .writes_in = &writes_in,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_checkpoint *ckpt = NULL;
-    struct dcpk_arena *arena = NULL;
-    struct dcpk_run run = {0};
     char place[DCPK_RUN_PATH_BYTES];
-    const char *path;
     char **args;
     int n_args;
     const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
-    dcpk_status st;
 
     if (code >= 0)
         return code;
-    st = dcpk_choose_iteration(args[0], r.iteration, place, &err);
-    if (st == DCPK_OK)
-        st = dcpk_cli_open(place, "dcp", &voice, &ckpt, &run, &err);
-    if (st == DCPK_OK && run.is_archive && r.output == NULL && !r.is_dry)
-        st = dcpk_fail(&err, DCPK_EUSAGE,
-                       "'%s' is in an archive: --output says where to write the JSON", run.folder);
-    if (st == DCPK_OK && r.output != NULL && !r.is_dry)
-        st = check_output(place, r.output, &err);
-    if (st == DCPK_OK) {
-        dcpk_cli_keep_private(ckpt);
-        arena = dcpk_arena_new(0, &err);
-        st = arena == NULL ? err.status : DCPK_OK;
-    }
-    if (st == DCPK_OK) {
-        path = r.output == NULL ? dcpk_arena_printf(arena, &err, "%s/" FILE_NAME, run.folder)
-                                : r.output;
-        st = path == NULL ? err.status : print_and_write(ckpt, arena, path, &r, &err);
-    }
-    dcpk_arena_free(arena);
-    dcpk_run_release(&run);
-    dcpk_checkpoint_close(ckpt);
-    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) || print_folder(place, &r, &err))
+        return dcpk_cli_fail(NAME, &err);
+    return DCPK_EXIT_OK;
 }

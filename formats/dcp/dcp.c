@@ -420,6 +420,7 @@ const struct dcpk_format_reader dcpk_dcp_reader = {
     .load_object = dcp_load_object,
     .outline_object = dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
+    .load_paths = dcpk_dcp_load_paths,
     .is_own = dcp_is_own,
 };
 

@@ -27,6 +27,9 @@ extern const struct dcpk_mark dcpk_dcp_marks[];
 extern const struct dcpk_format_reader dcpk_dcp_reader;
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  dcpk_take_record *take, void *context, struct dcpk_error *err);
+dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **paths, uint64_t *n_bytes,
+                                struct dcpk_error *err);
 /*
  * Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
  * MiB or more start at a multiple of 4096. Then .metadata with every key of every tensor and object

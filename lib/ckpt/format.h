@@ -70,6 +70,14 @@ struct dcpk_format_reader {
      * check. Thread-safe. */
     dcpk_status (*each_record)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                dcpk_take_record *take, void *context, struct dcpk_error *err);
+    /*
+     * Optional: where the nested dict that was saved has each flat key. *paths: a DICT of key ->
+     * TUPLE of names and indices, in `arena`, unchecked; untouched when nothing records it.
+     * *n_bytes: of the file that was read for it.
+     */
+    dcpk_status (*load_paths)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                              const struct dcpk_value **paths, uint64_t *n_bytes,
+                              struct dcpk_error *err);
     /* Does the entry `name` of the folder belong to its tensors and objects? */
     bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);
 };

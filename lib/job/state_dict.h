@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state_dict.h - the content of a DCP folder as the nested dict that torch rebuilds. */
-#ifndef DCPK_TOOLS_STATE_DICT_H
-#define DCPK_TOOLS_STATE_DICT_H
+#ifndef DCPK_LIB_JOB_STATE_DICT_H
+#define DCPK_LIB_JOB_STATE_DICT_H
 
 #include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state_dict.c - the content of a DCP folder as the nested dict that torch rebuilds. */
-#include "tools/state_dict_priv.h"
+#include "lib/job/state_dict_priv.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/torch/pickle.h"
-#include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/map.h"
 #include "lib/ckpt/format.h"
 
-#define MAX_LIST_GAP       1024
-#define MAX_METADATA_BYTES (UINT64_C(1) << 30)
+#define MAX_LIST_GAP 1024 /* items more than there are objects */
 
 /* The value at a place of the files, which many keys may name. */
 struct loaded {
@@ -25,11 +23,10 @@ struct loaded {
 struct builder {
     struct dcpk_arena *arena;
     struct dcpk_state_node *root;
-    struct dcpk_map nodes, paths; /* -> struct dcpk_state_node *; -> pair of planner_data */
+    struct dcpk_map nodes, paths; /* -> struct dcpk_state_node *; -> const struct dcpk_value * */
     struct dcpk_map places;       /* -> struct loaded * */
-    const struct dcpk_value *planner_data;
-    int64_t max_items;      /* of a list */
-    uint64_t stored_bytes;  /* of what was read, each byte once */
+    int64_t max_items;            /* of a list */
+    uint64_t stored_bytes;        /* of what was read, each byte once */
     uint64_t unfolded;      /* what the dict is written as: values, names and holes of lists */
     struct dcpk_bytes name; /* scratch: the address of a node, a byte of type, the name in it */
 };
@@ -41,73 +38,72 @@ static void node_init(struct dcpk_state_node *node, enum dcpk_node_kind kind)
     node->end = &node->first;
 }
 
-/* planner_data of .metadata, the one part of it that the core does not keep: it is no matter of
- * conversions. */
-static dcpk_status read_planner_data(struct dcpk_checkpoint *ckpt, struct builder *b,
-                                     struct dcpk_error *err)
+/* Map the flat keys to the paths that the format records. */
+static dcpk_status map_paths(struct dcpk_checkpoint *ckpt, struct builder *b,
+                             struct dcpk_error *err)
 {
-    const struct dcpk_pickle_options options = {0};
-    const struct dcpk_value *root;
-    struct dcpk_source *source;
+    const struct dcpk_value *paths = NULL;
     uint64_t found;
     bool existed;
-    char *data;
-    size_t n;
-    dcpk_status st = dcpk_store_find(ckpt->store, ".metadata", &source, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n, err);
-    if (st != DCPK_OK)
-        return st;
-    b->stored_bytes += n;
-    st = dcpk_pickle_read(data, n, &options, b->arena, &root, err);
-    dcpk_free(data);
-    if (st != DCPK_OK)
-        return st;
-    b->planner_data = dcpk_value_get(dcpk_value_attrs(root), "planner_data");
-    if (b->planner_data == NULL || b->planner_data->kind != DCPK_V_DICT)
+    if (ckpt->format->reader->load_paths == NULL)
         return DCPK_OK;
-    for (size_t i = 0; i < b->planner_data->n && st == DCPK_OK; i++) {
-        const struct dcpk_value *key = b->planner_data->as.pairs[i].key;
+    if (ckpt->format->reader->load_paths(ckpt, b->arena, &paths, &b->stored_bytes, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; paths != NULL && i < paths->n; i++) {
+        const struct dcpk_value_pair *pair = &paths->as.pairs[i];
 
-        if (key->kind == DCPK_V_STR)
-            st = dcpk_map_put(&b->paths, key->as.str, key->n, i, &existed, &found, err);
+        if (pair->key->kind == DCPK_V_STR &&
+            dcpk_map_put(&b->paths, pair->key->as.str, pair->key->n, (uintptr_t)pair->value,
+                         &existed, &found, err) != DCPK_OK)
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
-/* The path of a flat key: a TUPLE of str and int; NULL: the key itself. */
-static const struct dcpk_value *path_of(const struct builder *b, const char *key)
+/* The path of a flat key: the recorded one, else the key itself. NULL: no memory. */
+static const struct dcpk_value *path_of(const struct builder *b, const char *key,
+                                        struct dcpk_error *err)
 {
-    uint64_t i;
+    const struct dcpk_value *part;
+    uint64_t path;
 
-    if (!dcpk_map_get(&b->paths, key, strlen(key), &i))
+    if (dcpk_map_get(&b->paths, key, strlen(key), &path))
+        return (const struct dcpk_value *)(uintptr_t)path;
+    part = dcpk_value_str(b->arena, key, err);
+    if (part == NULL)
         return NULL;
-    return b->planner_data->as.pairs[i].value;
+    return dcpk_value_seq(b->arena, DCPK_V_TUPLE, &part, 1, err);
+}
+
+static dcpk_status check_part(const struct builder *b, const struct dcpk_value *part, size_t i,
+                              struct dcpk_error *err)
+{
+    const bool is_index = part->kind == DCPK_V_INT && i > 0;
+
+    if (part->kind != DCPK_V_STR && !is_index)
+        return dcpk_fail(err, DCPK_EFORMAT, "part %zu of its path is neither a name nor an index",
+                         i);
+    if (is_index && (part->as.i < 0 || part->as.i >= b->max_items))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "index %" PRId64 " of its path is not in [0, %" PRId64 ")", part->as.i,
+                         b->max_items);
+    if (part->kind == DCPK_V_STR && strlen(part->as.str) != part->n)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a name in its path holds a NUL");
+    return DCPK_OK;
 }
 
 static dcpk_status check_path(const struct builder *b, const struct dcpk_value *path,
                               struct dcpk_error *err)
 {
     if (path->kind != DCPK_V_TUPLE || path->n == 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "its planner_data is no path");
+        return dcpk_fail(err, DCPK_EFORMAT, "its planner_data is not a path");
     if (path->n > DCPK_MAX_PATH)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "its path has %zu parts, at most %d are read",
                          path->n, DCPK_MAX_PATH);
-    for (size_t i = 0; i < path->n; i++) {
-        const struct dcpk_value *part = path->as.items[i];
-        const bool is_index = part->kind == DCPK_V_INT && i > 0;
-
-        if (part->kind != DCPK_V_STR && !is_index)
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "part %zu of its path is neither a name nor an index", i);
-        if (is_index && (part->as.i < 0 || part->as.i >= b->max_items))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "index %" PRId64 " of its path is not in [0, %" PRId64 ")", part->as.i,
-                             b->max_items);
-        if (part->kind == DCPK_V_STR && strlen(part->as.str) != part->n)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "a name in its path holds a NUL");
-    }
+    for (size_t i = 0; i < path->n; i++)
+        if (check_part(b, path->as.items[i], i, err) != DCPK_OK)
+            return err->status;
     return DCPK_OK;
 }
 
@@ -153,48 +149,47 @@ static dcpk_status make_child(struct builder *b, struct dcpk_state_node *parent,
 }
 
 /* The child of `parent` that `part` names, made as `kind` when it is new. */
-static dcpk_status step(struct builder *b, struct dcpk_state_node *parent,
-                        const struct dcpk_value *part, enum dcpk_node_kind kind,
-                        struct dcpk_state_node **child, struct dcpk_error *err)
+static dcpk_status find_child(struct builder *b, struct dcpk_state_node *parent,
+                              const struct dcpk_value *part, enum dcpk_node_kind kind,
+                              struct dcpk_state_node **child, struct dcpk_error *err)
 {
     const bool is_index = part->kind == DCPK_V_INT;
     uint64_t found;
-    dcpk_status st;
 
     if (parent->kind != (is_index ? DCPK_NODE_LIST : DCPK_NODE_DICT))
         return dcpk_fail(err, DCPK_EFORMAT, "its path takes a %s where another key's has none",
                          is_index ? "list" : "dict");
-    st = name_child(b, parent, part, err);
-    if (st != DCPK_OK)
-        return st;
+    if (name_child(b, parent, part, err) != DCPK_OK)
+        return err->status;
     if (dcpk_map_get(&b->nodes, (const char *)b->name.data, b->name.n_bytes, &found)) {
         *child = (struct dcpk_state_node *)(uintptr_t)found;
         return DCPK_OK;
     }
-    st = make_child(b, parent, part, child, err);
-    if (st == DCPK_OK)
-        node_init(*child, kind);
-    return st;
+    if (make_child(b, parent, part, child, err) != DCPK_OK)
+        return err->status;
+    node_init(*child, kind);
+    return DCPK_OK;
 }
 
-/* set_element of torch: containers on the way are made, a list where the next part is an index. */
+/* What stands behind part i of a path: a list where the next part is an index. */
+static enum dcpk_node_kind kind_at(const struct dcpk_value *path, size_t i)
+{
+    if (i + 1 == path->n)
+        return DCPK_NODE_LEAF;
+    return path->as.items[i + 1]->kind == DCPK_V_INT ? DCPK_NODE_LIST : DCPK_NODE_DICT;
+}
+
+/* set_element of torch: containers on the way are made. */
 static dcpk_status set_element(struct builder *b, const struct dcpk_value *path, const char *key,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
     struct dcpk_state_node *node = b->root;
-    dcpk_status st = check_path(b, path, err);
 
-    for (size_t i = 0; i < path->n && st == DCPK_OK; i++) {
-        const bool is_last = i + 1 == path->n;
-        const enum dcpk_node_kind kind = is_last ? DCPK_NODE_LEAF
-                                         : path->as.items[i + 1]->kind == DCPK_V_INT
-                                             ? DCPK_NODE_LIST
-                                             : DCPK_NODE_DICT;
-
-        st = step(b, node, path->as.items[i], kind, &node, err);
-    }
-    if (st != DCPK_OK)
-        return st;
+    if (check_path(b, path, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < path->n; i++)
+        if (find_child(b, node, path->as.items[i], kind_at(path, i), &node, err) != DCPK_OK)
+            return err->status;
     if (node->kind != DCPK_NODE_LEAF || node->key != NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "its path is another key's, too");
     node->key = key;
@@ -207,50 +202,39 @@ static dcpk_status load_value(struct dcpk_checkpoint *ckpt, const struct dcpk_ob
                               struct builder *b, const struct dcpk_value **value,
                               struct dcpk_error *err)
 {
-    const uint64_t key[] = {object->place.file, object->place.offset_bytes, object->place.n_bytes};
-    uint64_t *own, found;
+    const uint64_t place[] = {object->place.file, object->place.offset_bytes,
+                              object->place.n_bytes};
     struct loaded *loaded;
+    const char *key;
+    uint64_t found;
     bool existed;
 
-    if (dcpk_map_get(&b->places, (const char *)key, sizeof key, &found)) {
+    if (dcpk_map_get(&b->places, (const char *)place, sizeof place, &found)) {
         loaded = (struct loaded *)(uintptr_t)found;
-        *value = loaded->value;
-        b->unfolded += loaded->unfolded;
-        return DCPK_OK;
+    } else {
+        key = dcpk_arena_strndup(b->arena, (const char *)place, sizeof place, err);
+        loaded = dcpk_arena_alloc(b->arena, sizeof *loaded, err);
+        if (key == NULL || loaded == NULL ||
+            dcpk_checkpoint_load_object(ckpt, object, b->arena, &loaded->value, err) ||
+            dcpk_map_put(&b->places, key, sizeof place, (uintptr_t)loaded, &existed, &found, err))
+            return err->status;
+        loaded->unfolded = dcpk_value_unfolded(loaded->value);
+        b->stored_bytes += object->place.n_bytes;
     }
-    own = dcpk_arena_alloc(b->arena, sizeof key, err);
-    loaded = own == NULL ? NULL : dcpk_arena_alloc(b->arena, sizeof *loaded, err);
-    if (loaded == NULL ||
-        dcpk_checkpoint_load_object(ckpt, object, b->arena, &loaded->value, err) != DCPK_OK)
-        return err->status;
-    memcpy(own, key, sizeof key);
     *value = loaded->value;
-    loaded->unfolded = dcpk_value_unfolded(loaded->value);
     b->unfolded += loaded->unfolded;
-    b->stored_bytes += object->place.n_bytes;
-    return dcpk_map_put(&b->places, (const char *)own, sizeof key, (uintptr_t)loaded, &existed,
-                        &found, err);
+    return DCPK_OK;
 }
 
 static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                               struct builder *b, struct dcpk_error *err)
 {
-    const struct dcpk_value *value, *path = path_of(b, object->key);
-    dcpk_status st = load_value(ckpt, object, b, &value, err);
+    const struct dcpk_value *value, *path = path_of(b, object->key, err);
 
-    if (st == DCPK_OK && path == NULL) {
-        const struct dcpk_value *part = dcpk_value_str(b->arena, object->key, err);
-
-        if (part != NULL)
-            path = dcpk_value_seq(b->arena, DCPK_V_TUPLE, &part, 1, err);
-        if (path == NULL)
-            st = err->status;
-    }
-    if (st == DCPK_OK)
-        st = set_element(b, path, object->key, value, err);
-    if (st != DCPK_OK)
+    if (path == NULL || load_value(ckpt, object, b, &value, err) ||
+        set_element(b, path, object->key, value, err))
         dcpk_context(err, "'%s'", object->key);
-    return st;
+    return err->status;
 }
 
 /* All together are bounded as one value is. */
@@ -267,36 +251,38 @@ static dcpk_status check_unfolded(const struct builder *b, struct dcpk_error *er
                      b->unfolded, b->stored_bytes, limit);
 }
 
+static dcpk_status build(struct dcpk_checkpoint *ckpt, struct builder *b, struct dcpk_error *err)
+{
+    if (map_paths(ckpt, b, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (add_object(ckpt, &ckpt->objects[i], b, err) != DCPK_OK)
+            return err->status;
+    return check_unfolded(b, err);
+}
+
 dcpk_status dcpk_state_dict_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                  struct dcpk_state_dict **dict, struct dcpk_error *err)
 {
     struct dcpk_state_dict *d = dcpk_arena_alloc(arena, sizeof *d, err);
     struct builder b = {.arena = arena};
-    dcpk_status st;
 
     if (d == NULL)
         return err->status;
     if (ckpt->n_tensors > 0)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "'%s' is a tensor, which JSON cannot hold (Python: Object of type Tensor is "
-            "not JSON serializable); this command is for folders of objects alone, "
-            "such as --dump-param-to-param-group-map writes",
-            ckpt->tensors[0].key);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is a tensor, which JSON cannot hold (Python: Object of type Tensor "
+                         "is not JSON serializable)",
+                         ckpt->tensors[0].key);
     d->arena = arena;
     node_init(&d->root, DCPK_NODE_DICT);
     b.root = &d->root;
     b.max_items = (int64_t)ckpt->n_objects + MAX_LIST_GAP;
-    st = read_planner_data(ckpt, &b, err);
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++)
-        st = add_object(ckpt, &ckpt->objects[i], &b, err);
-    if (st == DCPK_OK)
-        st = check_unfolded(&b, err);
+    if (build(ckpt, &b, err) == DCPK_OK)
+        *dict = d;
     dcpk_map_release(&b.nodes);
     dcpk_map_release(&b.paths);
     dcpk_map_release(&b.places);
     dcpk_bytes_release(&b.name);
-    if (st == DCPK_OK)
-        *dict = d;
-    return st;
+    return err->status;
 }

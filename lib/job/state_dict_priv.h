@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state_dict_priv.h - the tree behind state_dict.h, for its two .c files. */
-#ifndef DCPK_TOOLS_STATE_DICT_PRIV_H
-#define DCPK_TOOLS_STATE_DICT_PRIV_H
+#ifndef DCPK_LIB_JOB_STATE_DICT_PRIV_H
+#define DCPK_LIB_JOB_STATE_DICT_PRIV_H
 
-#include "tools/state_dict.h"
+#include "lib/job/state_dict.h"
 
 /* Together below the emitter's DCPK_JSON_MAX_DEPTH. */
 #define DCPK_MAX_PATH        32 /* parts of a planner_data path */

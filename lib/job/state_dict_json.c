@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/state_dict_priv.h"
+#include "lib/job/state_dict_priv.h"
 
 #define OLD_PREFIX "module.module"
 
@@ -30,64 +30,50 @@ static char *replaced(struct dcpk_arena *arena, const char *text, const char *re
 dcpk_status dcpk_state_dict_rename(struct dcpk_state_dict *dict, const char *replacement,
                                    struct dcpk_error *err)
 {
+    struct dcpk_state_node **link = &dict->root.first, *node;
     struct dcpk_map seen = {0};
-    struct dcpk_state_node **link = &dict->root.first;
-    dcpk_status st = DCPK_OK;
 
-    while (*link != NULL && st == DCPK_OK) {
-        struct dcpk_state_node *node = *link;
-        char *name = replaced(dict->arena, node->name, replacement, err);
-        uint64_t found;
+    while ((node = *link) != NULL) {
+        struct dcpk_state_node *first, *after;
         bool existed = false;
+        uint64_t found;
 
-        if (name == NULL) {
-            st = err->status;
-            break;
-        }
-        st = dcpk_map_put(&seen, name, strlen(name), (uintptr_t)node, &existed, &found, err);
-        node->name = name;
-        if (existed) { /* its value goes to the place of the first, the node goes */
-            struct dcpk_state_node *first = (struct dcpk_state_node *)(uintptr_t)found;
-            struct dcpk_state_node *after = first->next;
-
-            *link = node->next;
-            if (after == node)
-                after = node->next;
-            *first = *node;
-            first->next = after;
-        } else {
+        node->name = replaced(dict->arena, node->name, replacement, err);
+        if (node->name == NULL || dcpk_map_put(&seen, node->name, strlen(node->name),
+                                               (uintptr_t)node, &existed, &found, err) != DCPK_OK)
+            goto out;
+        if (!existed) {
             link = &node->next;
+            continue;
         }
+        *link = node->next; /* first: it may be the first's own link */
+        first = (struct dcpk_state_node *)(uintptr_t)found;
+        after = first->next;
+        *first = *node;
+        first->next = after;
     }
     dict->root.end = link;
+out:
     dcpk_map_release(&seen);
-    return st;
+    return err->status;
 }
 
-/* A value's type as Python names it, for what json refuses. */
-static const char *python_type(const struct dcpk_value *v)
+static dcpk_status refuse_value(const struct dcpk_value *v, struct dcpk_error *err)
 {
-    static const char *const names[] = {
+    static const char *const kinds[] = {
         [DCPK_V_BIGINT] = "an int past 64 bits",
         [DCPK_V_BYTES] = "bytes",
         [DCPK_V_SET] = "a set",
         [DCPK_V_TENSOR] = "a Tensor",
-        [DCPK_V_GLOBAL] = "a class or function",
-        [DCPK_V_OBJECT] = "an object",
     };
 
-    return names[v->kind] == NULL ? "of another kind" : names[v->kind];
-}
-
-static dcpk_status refuse(const struct dcpk_value *v, struct dcpk_error *err)
-{
     if (v->kind == DCPK_V_OBJECT)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "an object of %s.%s, which JSON cannot hold",
                          v->as.object->module, v->as.object->name);
     if (v->kind == DCPK_V_GLOBAL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s.%s, which JSON cannot hold",
                          v->as.global.module, v->as.global.name);
-    return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s, which JSON cannot hold", python_type(v));
+    return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s, which JSON cannot hold", kinds[v->kind]);
 }
 
 /* A dict key as json writes it: a string, also of numbers, booleans and None. */
@@ -138,30 +124,24 @@ static dcpk_status put_value(struct dcpk_json_out *j, const struct dcpk_value *v
 static dcpk_status put_items(struct dcpk_json_out *j, const struct dcpk_value *v, int depth,
                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     dcpk_json_begin_array(j);
-    for (size_t i = 0; i < v->n && st == DCPK_OK; i++)
-        st = put_value(j, v->as.items[i], depth + 1, err);
-    if (st == DCPK_OK)
-        dcpk_json_end_array(j);
-    return st;
+    for (size_t i = 0; i < v->n; i++)
+        if (put_value(j, v->as.items[i], depth + 1, err) != DCPK_OK)
+            return err->status;
+    dcpk_json_end_array(j);
+    return DCPK_OK;
 }
 
 static dcpk_status put_pairs(struct dcpk_json_out *j, const struct dcpk_value *v, int depth,
                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     dcpk_json_begin_object(j);
-    for (size_t i = 0; i < v->n && st == DCPK_OK; i++) {
-        st = put_key(j, v->as.pairs[i].key, err);
-        if (st == DCPK_OK)
-            st = put_value(j, v->as.pairs[i].value, depth + 1, err);
-    }
-    if (st == DCPK_OK)
-        dcpk_json_end_object(j);
-    return st;
+    for (size_t i = 0; i < v->n; i++)
+        if (put_key(j, v->as.pairs[i].key, err) ||
+            put_value(j, v->as.pairs[i].value, depth + 1, err))
+            return err->status;
+    dcpk_json_end_object(j);
+    return DCPK_OK;
 }
 
 /* Recursion no deeper than DCPK_MAX_VALUE_DEPTH. */
@@ -199,7 +179,7 @@ static dcpk_status put_value(struct dcpk_json_out *j, const struct dcpk_value *v
     case DCPK_V_OBJECT:
         break;
     }
-    return refuse(v, err);
+    return refuse_value(v, err);
 }
 
 static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_state_node *node,
@@ -211,56 +191,50 @@ static dcpk_status put_list(struct dcpk_json_out *j, const struct dcpk_state_nod
 {
     const size_t n = (size_t)list->n_items;
     const struct dcpk_state_node **items = dcpk_arena_array(arena, n, sizeof *items, err);
-    dcpk_status st = items == NULL ? err->status : DCPK_OK;
 
-    if (st != DCPK_OK)
-        return st;
+    if (items == NULL)
+        return err->status;
     for (const struct dcpk_state_node *c = list->first; c != NULL; c = c->next)
         items[c->index] = c;
     dcpk_json_begin_array(j);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n; i++)
         if (items[i] == NULL)
             dcpk_json_put_null(j);
-        else
-            st = put_node(j, items[i], arena, err);
-    }
-    if (st == DCPK_OK)
-        dcpk_json_end_array(j);
-    return st;
+        else if (put_node(j, items[i], arena, err) != DCPK_OK)
+            return err->status;
+    dcpk_json_end_array(j);
+    return DCPK_OK;
 }
 
 /* Recursion no deeper than DCPK_MAX_PATH. */
 static dcpk_status put_node(struct dcpk_json_out *j, const struct dcpk_state_node *node,
                             struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (node->kind == DCPK_NODE_LEAF) {
-        st = put_value(j, node->value, 1, err);
-        if (st != DCPK_OK)
+        if (put_value(j, node->value, 1, err) != DCPK_OK)
             dcpk_context(err, "'%s'", node->key);
-        return st;
+        return err->status;
     }
     if (node->kind == DCPK_NODE_LIST)
         return put_list(j, node, arena, err);
     dcpk_json_begin_object(j);
-    for (const struct dcpk_state_node *c = node->first; c != NULL && st == DCPK_OK; c = c->next) {
+    for (const struct dcpk_state_node *c = node->first; c != NULL; c = c->next) {
         dcpk_json_put_key(j, c->name);
-        st = put_node(j, c, arena, err);
+        if (put_node(j, c, arena, err) != DCPK_OK)
+            return err->status;
     }
-    if (st == DCPK_OK)
-        dcpk_json_end_object(j);
-    return st;
+    dcpk_json_end_object(j);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_state_dict_to_json(const struct dcpk_state_dict *dict, int indent,
                                     struct dcpk_bytes *out, struct dcpk_error *err)
 {
     struct dcpk_json_out j;
-    dcpk_status st;
 
     dcpk_json_out_init(&j, out, indent);
     j.is_python = true;
-    st = put_node(&j, &dict->root, dict->arena, err);
-    return st == DCPK_OK ? dcpk_bytes_status(out, err) : st;
+    if (put_node(&j, &dict->root, dict->arena, err) != DCPK_OK)
+        return err->status;
+    return dcpk_bytes_status(out, err);
 }
