@@ -138,11 +138,24 @@ check_calls() {
         sed -E 's/^([^:]*:[0-9]+):.*/\1: the one exit label is out/'
 }
 
+# Options of other programs, which a message below tools/ may name: Megatron's and srun's.
+their_options='ckpt-convert-format|ckpt-format|data-parallel-sharding-strategy|dist-ckpt-optim-fully-reshardable|list|mpi'
+their_options+='|no-gradient-accumulation-fusion|no-load-optim|no-load-rng|pipeline-model-parallel-size'
+their_options+='|tensor-model-parallel-size|use-megatron-fsdp|use-nccl-ub'
+
+# What mends an error is a value (enum dcpk_fix), which tools word as an option.
+check_options() {
+    { grep -noEH '"([^"\\]|\\.)*"' "${product[@]}" || true; } |
+        sed -E "s/--($their_options)([^a-z-]|\$)/\\2/g" |
+        sed -nE 's/^([^:]*:[0-9]+):.*--[a-z].*/\1: an option of the command line in a string: let the error carry its fix/p'
+}
+
 {
     check_includes
     check_heads
     check_names
     check_calls
+    check_options
 } >"$faults"
 cat "$faults"
 [ ! -s "$faults" ]

@@ -73,6 +73,10 @@ put lib/tensor/piece.c '    pthread_create(&t, NULL, f, NULL);'
 finds "thread" 'threads start in lib/exec only'
 put lib/tensor/piece.c '        goto fail;'
 finds "another label" 'the one exit label is out'
+put lib/tensor/piece.c '    return dcpk_fail(err, "\"%s\" exists: --force replaces it");'
+finds "an option of ours" 'lib/tensor/piece.c:3: an option of the command line'
+put lib/tensor/piece.c '    return "load with --no-load-optim"; /* "a" --b "c" */'
+"$here/layers.sh" "$tree" || failed=1
 mkdir "$tree/lib/extra" && put lib/extra/x.c
 finds "a folder without a layer" 'no folder of this name'
 exit "$failed"

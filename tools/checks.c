@@ -23,7 +23,7 @@ void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status s
     if (st == DCPK_OK)
         vsnprintf(check->text, sizeof check->text, fmt, ap);
     else
-        snprintf(check->text, sizeof check->text, "%s", err->text);
+        dcpk_cli_error_text(err, check->text);
     va_end(ap);
 }
 
@@ -33,7 +33,7 @@ int dcpk_checks_exit_code(const struct dcpk_checks *checks)
 
     for (size_t i = 0; i < checks->n; i++) {
         const dcpk_status st = checks->list[i].status;
-        const int mine = dcpk_exit_code(st);
+        const int mine = dcpk_cli_exit_code(st);
 
         if (st == DCPK_EFORMAT || st == DCPK_EMISMATCH)
             return DCPK_EXIT_NO;

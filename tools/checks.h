@@ -9,6 +9,7 @@
 #include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/job/prove.h"
+#include "tools/cmd.h"
 
 #define DCPK_MAX_CHECKS 16
 
@@ -17,7 +18,7 @@
 struct dcpk_check {
     const char *name; /* one word, borrowed */
     dcpk_status status;
-    char text[DCPK_ERROR_BYTES];
+    char text[DCPK_CLI_ERROR_BYTES];
 };
 
 struct dcpk_checks {

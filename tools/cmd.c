@@ -20,31 +20,6 @@
 
 #define MAX_FILE_BYTES (UINT64_C(1) << 30) /* of a file that an option names */
 
-int dcpk_cli_usage(const char *command, const char *fmt, ...)
-{
-    va_list ap;
-
-    dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
-    va_start(ap, fmt);
-    dcpk_cli_vprintf(stderr, fmt, ap);
-    va_end(ap);
-    dcpk_cli_printf(stderr, "; see 'dcpkit %s --help'\n", command);
-    return DCPK_EXIT_USAGE;
-}
-
-/* Of this alone nobody is to be told: 'dcpkit hash RUN | head' has what it wants. */
-#define NO_READER "writing to stdout: its reader has gone"
-
-int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
-{
-    if (strcmp(err->text, NO_READER) == 0)
-        return dcpk_exit_code(err->status);
-    dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
-    dcpk_cli_put_text(stderr, err->text);
-    dcpk_cli_printf(stderr, "\n");
-    return dcpk_exit_code(err->status);
-}
-
 void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
 {
     char text[1024];
@@ -112,7 +87,7 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err)
     if (code == 0 && !ferror(stdout))
         return DCPK_OK;
     if (has_no_reader())
-        return dcpk_fail(err, DCPK_EIO, NO_READER);
+        return dcpk_fail(err, DCPK_EIO, DCPK_CLI_NO_READER);
     if (code == 0) /* it was an earlier write */
         return dcpk_fail(err, DCPK_EIO, "writing to stdout failed");
     return dcpk_fail_errno(err, code, "writing to stdout");

@@ -37,9 +37,16 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
 
 /* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of
- * err->status. */
+ * err->status; it prints nothing when the text is DCPK_CLI_NO_READER. */
+#define DCPK_CLI_NO_READER "writing to stdout: its reader has gone"
 int dcpk_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
+/* The exit code (tools/MANUAL.md) that belongs to a status: 0, 2, 3 or 4. */
+int dcpk_cli_exit_code(dcpk_status status);
+/* The text of an error and what mends it, as options: "... exists (--force replaces it)". Returns
+ * text. */
+#define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
+const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
 /* What a command says beside its result. Its options: DCPK_OPT_VOICE. */
 struct dcpk_voice {

@@ -194,7 +194,7 @@ static int run_shared(const struct command *command, int argc, char **argv)
     if (dcpk_ranks_agree(ranks, st, &err) == DCPK_OK)
         exit_code = command->share(argc, argv, ranks);
     else
-        exit_code = leads ? dcpk_cli_fail(command->name, &err) : dcpk_exit_code(err.status);
+        exit_code = leads ? dcpk_cli_fail(command->name, &err) : dcpk_cli_exit_code(err.status);
     if (dcpk_ranks_leave(ranks, &err) != DCPK_OK && (!leads || exit_code == DCPK_EXIT_OK)) {
         (void)dup2(voice, STDERR_FILENO); /* nobody else is left to tell it */
         exit_code = dcpk_cli_fail(command->name, &err);

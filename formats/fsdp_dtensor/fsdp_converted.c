@@ -218,7 +218,7 @@ dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bo
     if (rest != NULL && dcpk_starts_with(rest, "param_state.") && dcpk_ends_with(rest, ".step")) {
         if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
             return add_step(r, source, err);
-        dcpk_model_omit(r->model, key, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(r->model, key, dcpk_reason_weights_only);
     } else if (rest != NULL && dcpk_starts_with(rest, "grad_scaler.")) {
         dcpk_model_omit(r->model, key, "the loss scaler's state: Megatron-FSDP keeps none");
     } else {

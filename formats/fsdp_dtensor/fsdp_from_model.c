@@ -335,9 +335,9 @@ static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
     dcpk_status st = DCPK_OK;
 
     if (w->model->n_groups == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the source has optimizer state but no parameter groups, without which "
-                         "Megatron does not load it: convert with --weights-only");
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                             "the source has optimizer state but no parameter groups, without "
+                             "which Megatron does not load it");
     for (uint32_t g = 0; g < w->model->n_groups && st == DCPK_OK; g++) {
         const struct dcpk_value *group = w->model->groups[g];
         struct keys keys;
@@ -383,7 +383,7 @@ static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out, 
                 out, DCPK_EVENT_NOTE, model->params[i].name,
                 "this projection and others like it have the rows of a run without tensor "
                 "parallelism, and args say so: load with --tensor-model-parallel-size 1, or "
-                "convert with --target-dp N,tp=T");
+                "convert for the tensor parallelism of the run that loads them");
         return true;
     }
     return false;

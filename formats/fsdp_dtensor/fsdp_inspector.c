@@ -30,8 +30,7 @@ struct part {
 
 static dcpk_status refuse(struct dcpk_error *err, const char *key, const char *trap)
 {
-    return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': %s; convert without --like-megatron-inspector",
-                     key, trap);
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OWN_MAPPING, "'%s': %s", key, trap);
 }
 
 /* Where the tool crashes, scrambles or drops (FORMAT.md 12.2). */
@@ -404,7 +403,7 @@ static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
 {
     if (ckpt->format->load_common == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "--like-megatron-inspector converts torch_dist only, this is %s",
+                         "Megatron's checkpoint_inspector.py converts torch_dist only, this is %s",
                          ckpt->format->name);
     if (dcpk_checkpoint_load_common(ckpt, arena, common, err) != DCPK_OK)
         return err->status;

@@ -56,10 +56,8 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
     int64_t *local;
 
     if (axis == DCPK_TP_UNKNOWN)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "no rule says where Megatron-FSDP puts '%s': leave --target-dp out, every layout loads",
-            p->name);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_SHARDS,
+                             "no rule says where Megatron-FSDP puts '%s'", p->name);
     if (axis >= value->rank || (axis >= 0 && value->shape[axis] % n_blocks != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s': %" PRId64 " %s do not divide into %" PRId64

@@ -194,7 +194,7 @@ static const char *unwanted(const struct dcpk_fsdp_reader *r, enum dcpk_role rol
     if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT)
         return NULL;
     if (role != DCPK_MASTER)
-        return "optimizer state, not wanted (--weights-only)";
+        return dcpk_reason_weights_only;
     return r->is_converted ? "master left by Megatron's converter; the stored weight is taken"
                            : NULL;
 }

@@ -49,11 +49,11 @@ static dcpk_status find_block(const struct dcpk_tensor *stored, const int64_t *s
         is_even = n_elems == stored->shape[rank];
     }
     if (!is_even)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "flattened optimizer state of shape %s is no even cut of %s into blocks "
-                         "(leave it out with --weights-only)",
-                         dcpk_shape_format(stored->shape, stored->rank, a, sizeof a),
-                         dcpk_shape_format(shape, rank, b, sizeof b));
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                             "flattened optimizer state of shape %s is not an even cut of %s into "
+                             "blocks",
+                             dcpk_shape_format(stored->shape, stored->rank, a, sizeof a),
+                             dcpk_shape_format(shape, rank, b, sizeof b));
     return DCPK_OK;
 }
 
@@ -179,11 +179,10 @@ dcpk_status dcpk_megatron_unflatten(struct dcpk_model *model, uint32_t source,
     /* Weights alone need no proof that may fail: what is in doubt is then left out. */
     if (order == TRANSPOSED ||
         (order == NOT_KNOWN && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0))
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "flattened optimizer state of GroupedMLP experts, which is not stored in "
-            "its weight's order: load with core 0.15 and save with "
-            "--dist-ckpt-optim-fully-reshardable, or leave it out with --weights-only");
+        return dcpk_fail_fix(
+            err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+            "flattened optimizer state of GroupedMLP experts, which is not stored in its weight's "
+            "order: load with core 0.15 and save with --dist-ckpt-optim-fully-reshardable");
     if (order == NOT_KNOWN)
         model->needs_proof = true;
     return dcpk_megatron_add_flattened(model->ckpt, source,

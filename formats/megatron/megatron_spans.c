@@ -20,10 +20,8 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
     const int64_t tp = param->expert >= 0 && mesh->etp > 0 ? mesh->etp : of_params;
 
     if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "no rule says how tensor parallelism cuts '%s': leave --target-mesh out, or give tp=1",
-            param->name);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_MESH,
+                             "no rule says how tensor parallelism cuts '%s'", param->name);
     *axis = n_parts > 1 ? n_lead : param->tp_axis < 0 ? -1 : n_lead + param->tp_axis;
     *n_blocks = *axis < 0 ? 1 : n_parts * tp;
     if (*axis >= stored->rank || (*axis >= 0 && stored->shape[*axis] % *n_blocks != 0))

@@ -65,8 +65,7 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
     if (scaler == NULL)
         return;
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_omit(model, "optimizer.grad_scaler",
-                        "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, "optimizer.grad_scaler", dcpk_reason_weights_only);
     else if (model->scaler == NULL)
         model->scaler = scaler;
     else if (!dcpk_value_equal(model->scaler, scaler))

@@ -196,7 +196,7 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_found_parts *
 
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
     if (weights_only && role != DCPK_MASTER) {
-        dcpk_model_omit(model, name, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, name, dcpk_reason_weights_only);
         return DCPK_OK;
     }
     if (sources->n == 0)
@@ -266,7 +266,7 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer.distributed.")) {
         /* Else all of them together, when the weights are there: dcpk_megatron_decode_buckets. */
         if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-            dcpk_model_omit(model, key, "optimizer state, not wanted (--weights-only)");
+            dcpk_model_omit(model, key, dcpk_reason_weights_only);
         return DCPK_OK;
     }
     st = find_second_name(model, source, &is_second, err);
@@ -315,7 +315,7 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct d
         return st;
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_omit(model, object->key, "optimizer state, not wanted (--weights-only)");
+        dcpk_model_omit(model, object->key, dcpk_reason_weights_only);
     else if (!dcpk_bucket_is_key(object->key))
         dcpk_model_drop(model, object->key, "no optimizer item of that name is known");
     return DCPK_OK;

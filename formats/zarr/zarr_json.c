@@ -174,10 +174,10 @@ static dcpk_status read_codec(const struct dcpk_json *doc, struct dcpk_zarr_arra
         return dcpk_fail(err, DCPK_EFORMAT, "\"compressor\" has no \"id\"");
     array->codec = dcpk_zarr_codec_find(id);
     if (array->codec == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "compressor \"%.40s\" is not built in ('dcpkit --version' lists what is "
-                         "not); write the array with another one, or none",
-                         id);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                             "compressor \"%.40s\" is not built in; write the array with another "
+                             "one, or none",
+                             id);
     return DCPK_OK;
 }
 

@@ -113,9 +113,9 @@ static dcpk_status check_grid(const struct dcpk_out_tensor *tensor, struct dcpk_
         for (int a = 0; a < tensor->rank; a++)
             if (tensor->spans[i][tensor->rank + a] != chunk[a] ||
                 tensor->spans[i][a] % chunk[a] != 0)
-                return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                                 "its chunks under the target's mesh differ in size: zarr cannot "
-                                 "store them (convert without --target-mesh)");
+                return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_MESH,
+                                     "its chunks under the target's mesh differ in size: zarr "
+                                     "cannot store them");
     return DCPK_OK;
 }
 
@@ -165,8 +165,8 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
             if (dcpk_starts_with(tensor.keys[k], state) == is_state || is_split) {
                 if (!is_state) /* and its optimizer state likewise */
                     dcpk_output_event(out, DCPK_EVENT_NOTE, tensor.keys[k],
-                                      "another name of '%s': an array has one name; --target-impl "
-                                      "says whose",
+                                      "another name of '%s': an array has one name, which the "
+                                      "target's implementation gives",
                                       tensor.keys[0]);
                 continue;
             }

@@ -46,6 +46,20 @@ dcpk_status dcpk_fail(struct dcpk_error *err, dcpk_status status, const char *fm
     write_text(err, fmt, args);
     va_end(args);
     err->status = status;
+    err->fixes = 0;
+    return status;
+}
+
+dcpk_status dcpk_fail_fix(struct dcpk_error *err, dcpk_status status, unsigned fixes,
+                          const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    write_text(err, fmt, args);
+    va_end(args);
+    err->status = status;
+    err->fixes = fixes;
     return status;
 }
 
@@ -60,6 +74,7 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
     append(err, ": ");
     append(err, strerror_r(code, reason, sizeof reason)); /* glibc's: returns the text */
     err->status = DCPK_EIO;
+    err->fixes = 0;
     return DCPK_EIO;
 }
 
@@ -80,24 +95,4 @@ bool dcpk_status_is_content(dcpk_status status)
 {
     return status == DCPK_EFORMAT || status == DCPK_EUNSUPPORTED || status == DCPK_ERANGE ||
            status == DCPK_EMISMATCH;
-}
-
-int dcpk_exit_code(dcpk_status status)
-{
-    switch (status) {
-    case DCPK_OK:
-        return 0;
-    case DCPK_EUSAGE:
-        return 2;
-    case DCPK_EFORMAT:
-    case DCPK_EUNSUPPORTED:
-    case DCPK_ERANGE:
-    case DCPK_EMISMATCH:
-        return 3;
-    case DCPK_ENOMEM:
-    case DCPK_EIO:
-    case DCPK_ECANCELLED:
-        return 4;
-    }
-    return 4;
 }

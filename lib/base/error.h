@@ -5,21 +5,43 @@
 
 #include <stdbool.h>
 
-/*
- * What went wrong, coarsely: tools map it to an exit code (dcpk_exit_code).
- * The sentence in dcpk_error says the rest.
- */
+/* What went wrong, coarsely: a caller can act on it. The sentence in dcpk_error says the rest. */
 typedef enum dcpk_status {
     DCPK_OK = 0,
-    DCPK_EUSAGE,       /* the caller's options do not fit together, or an output exists (exit 2) */
-    DCPK_EFORMAT,      /* bytes that lie or are malformed (exit 3) */
-    DCPK_EUNSUPPORTED, /* well formed, but not something we read or write (exit 3) */
-    DCPK_ERANGE,       /* a number from a file passes a limit or overflows (exit 3) */
-    DCPK_EMISMATCH,    /* two things that must agree do not (exit 3) */
-    DCPK_ENOMEM,       /* (exit 4) */
-    DCPK_EIO, /* the system refused: missing file, permission, no space, read error (exit 4) */
-    DCPK_ECANCELLED, /* stopped by a signal or by another worker's failure (exit 4) */
+    DCPK_EUSAGE,       /* the caller's options do not fit together, or an output exists */
+    DCPK_EFORMAT,      /* bytes that lie or are malformed */
+    DCPK_EUNSUPPORTED, /* well formed, but not something we read or write */
+    DCPK_ERANGE,       /* a number from a file passes a limit or overflows */
+    DCPK_EMISMATCH,    /* two things that must agree do not */
+    DCPK_ENOMEM,
+    DCPK_EIO,        /* the system refused: missing file, permission, no space, read error */
+    DCPK_ECANCELLED, /* stopped by a signal or by another worker's failure */
 } dcpk_status;
+
+/*
+ * What the caller can do about it, as a set: a sentence names what is wrong and where, a caller
+ * words what mends it in its own language, an option of a command line or an argument of a
+ * function.
+ */
+enum dcpk_fix {
+    DCPK_FIX_REPLACE = 1,        /* replace the output that is there */
+    DCPK_FIX_RESUME = 2,         /* continue the partial output */
+    DCPK_FIX_MEMORY = 4,         /* raise the limit on memory */
+    DCPK_FIX_WEIGHTS_ONLY = 8,   /* leave the optimizer state out */
+    DCPK_FIX_SWIGLU = 16,        /* state which fc1 are gated */
+    DCPK_FIX_GROUP_MAP = 32,     /* map parameters to parameter groups */
+    DCPK_FIX_VOCAB_SIZE = 64,    /* state the tokenizer's number of tokens */
+    DCPK_FIX_BUCKET_SIZE = 128,  /* state the size of DDP's buckets */
+    DCPK_FIX_OTHER_SHARDS = 256, /* cut the target for another number of ranks */
+    DCPK_FIX_NO_SHARDS = 512,    /* cut the target for no number of ranks */
+    DCPK_FIX_NO_MESH = 1024,     /* cut the target for no mesh */
+    DCPK_FIX_OWN_MAPPING = 2048, /* convert by our own mapping of keys */
+    DCPK_FIX_NO_READ_BACK = 4096,
+    DCPK_FIX_NO_INTEGRITY = 8192, /* write no integrity.json */
+    DCPK_FIX_LIST_BUILT = 16384,  /* list what is built in */
+    DCPK_FIX_HASH_LIST = 32768,   /* make the list of hashes with this program */
+};
+#define DCPK_N_FIXES 16
 
 #define DCPK_ERROR_BYTES 2048
 
@@ -29,11 +51,12 @@ typedef enum dcpk_status {
  */
 struct dcpk_error {
     dcpk_status status;
+    unsigned fixes; /* of enum dcpk_fix */
     char text[DCPK_ERROR_BYTES];
 };
 #define DCPK_ERROR_INIT                                                                            \
     {                                                                                              \
-        DCPK_OK, ""                                                                                \
+        DCPK_OK, 0, ""                                                                             \
     }
 
 /*
@@ -44,6 +67,10 @@ struct dcpk_error {
 dcpk_status dcpk_fail(struct dcpk_error *err, dcpk_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* As dcpk_fail, and `fixes` (of enum dcpk_fix) would mend it. */
+dcpk_status dcpk_fail_fix(struct dcpk_error *err, dcpk_status status, unsigned fixes,
+                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
 /* As dcpk_fail with DCPK_EIO and the text of errno `code` (strerror_r) at the end. */
 dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -51,9 +78,6 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
 /* Put "<fmt>: " in front of the text: what the calling function was doing to which object. */
 void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* The exit code (tools/MANUAL.md) that belongs to a status: 0, 2, 3 or 4. */
-int dcpk_exit_code(dcpk_status status);
 
 /* Does the status say that content is not as it should be, and not that the system refused? */
 bool dcpk_status_is_content(dcpk_status status);

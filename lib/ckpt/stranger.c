@@ -19,7 +19,7 @@ static const char hugging_face[] =
 /* Beside what formats know: names that give a folder away. */
 static const struct dcpk_mark others[] = {
     {DCPK_MARK_OTHER, "iter_", ".dcpkit-partial",
-     "a conversion to it was cut short: convert --resume goes on with it"},
+     "a conversion to it was cut short and can be resumed"},
     {DCPK_MARK_OTHER, "", ".safetensors", hugging_face},
     {DCPK_MARK_OTHER, "", ".safetensors.index.json", hugging_face},
     {DCPK_MARK_OTHER, "pytorch_model", ".bin", hugging_face},

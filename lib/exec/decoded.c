@@ -150,11 +150,10 @@ dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chu
     assert(where->decoded_bytes > 0);
     if (!dcpk_add_u64(where->decoded_bytes, where->record_bytes, &needed) ||
         needed > decoded->limit_bytes)
-        return dcpk_fail(err, DCPK_ERANGE,
-                         "a compressed chunk of %" PRIu64 " bytes, stored in %" PRIu64
-                         ", does not fit into half of the memory limit (%" PRIu64
-                         " bytes): raise --memory",
-                         where->decoded_bytes, where->record_bytes, decoded->limit_bytes);
+        return dcpk_fail_fix(err, DCPK_ERANGE, DCPK_FIX_MEMORY,
+                             "a compressed chunk of %" PRIu64 " bytes, stored in %" PRIu64
+                             ", does not fit into half of the memory limit (%" PRIu64 " bytes)",
+                             where->decoded_bytes, where->record_bytes, decoded->limit_bytes);
     pthread_mutex_lock(&decoded->mutex);
     do {
         st = try_get(decoded, chunk, where, &e, err);

@@ -177,12 +177,11 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
         dcpk_path_find(folder->old, &old, err) != DCPK_OK)
         return err->status;
     if (output)
-        return dcpk_fail(err, DCPK_EUSAGE, "output '%s' exists; --force replaces it", folder->path);
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "output '%s' exists",
+                             folder->path);
     if (old)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is what a killed run was replacing; move it back, or --force "
-                         "replaces it",
-                         folder->old);
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE,
+                             "'%s' is what a killed run was replacing; move it back", folder->old);
     return DCPK_OK;
 }
 
@@ -194,6 +193,7 @@ dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error
 /* Is no other run's partial folder in the way? */
 static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *err)
 {
+    const unsigned resume = folder->ops->partial->has_journal ? DCPK_FIX_RESUME : 0;
     bool partial;
 
     if (folder->flags & (DCPK_FOLDER_REPLACE | DCPK_FOLDER_RESUME))
@@ -201,13 +201,9 @@ static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *
     if (dcpk_partial_sweep(folder, &partial, err) != DCPK_OK)
         return err->status;
     if (partial)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is in the way, of a run that was killed or still goes on; %s--force "
-                         "deletes it",
-                         folder->partial,
-                         folder->ops->partial->has_journal
-                             ? "--resume goes on with it where that can be done, "
-                             : "");
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE | resume,
+                             "'%s' is in the way, of a run that was killed or is still running",
+                             folder->partial);
     return DCPK_OK;
 }
 

@@ -22,16 +22,16 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
     const unsigned flags = c->options->flags;
 
     if (dcpk_conversion_reads_back(c) && c->target.is_archive)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "--verify, --hashes and --integrity read the written folder, but '%s' is "
-                         "an archive: write a folder and pack that, or verify the archive after",
-                         c->options->out);
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK,
+                             "what is written cannot be read back, '%s' is an archive: write a "
+                             "folder and pack that, or verify the archive after",
+                             c->options->out);
     for (size_t i = 0; i < c->out->n_files && (flags & DCPK_CONVERT_INTEGRITY) != 0; i++)
         if (strchr(c->out->files[i].name, '/') != NULL)
-            return dcpk_fail(err, DCPK_EUSAGE,
-                             "--integrity lists files of one folder, %s has each tensor in a "
-                             "folder of its own; leave it out",
-                             c->options->to->name);
+            return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_INTEGRITY,
+                                 "integrity.json lists files of one folder, %s has each tensor in "
+                                 "a folder of its own",
+                                 c->options->to->name);
     return DCPK_OK;
 }
 

@@ -127,8 +127,7 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
     dcpk_status st;
 
     if (!is_object(tensors))
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "there is no object 'tensors', as 'dcpkit hash --json' prints it");
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_HASH_LIST, "there is no object 'tensors'");
     st = dcpk_hash_list_begin(list, count_members(tensors) + count_members(objects) + 1, err);
     for (const struct dcpk_json *t = dcpk_json_first(tensors); t != NULL && st == DCPK_OK;
          t = dcpk_json_next(t))

@@ -460,8 +460,8 @@ static dcpk_status align_vocab(const struct dcpk_model *ours, struct dcpk_model 
     if (rows < old_rows && (size == 0 || size > rows)) {
         if (size == 0)
             differ(report,
-                   "%" PRId64 " of %" PRId64 " rows of the vocabulary are missing, and the source "
-                   "does not say how many are of tokens (--vocab-size says)",
+                   "%" PRId64 " of %" PRId64 " rows of the vocabulary are missing, and neither the "
+                   "source nor the caller says how many are of tokens",
                    old_rows - rows, old_rows);
         else
             differ(report, "the vocabulary has %" PRId64 " rows for %" PRId64 " tokens", rows,

@@ -125,13 +125,12 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
     dcpk_status st = compare(model, options, &found, err);
 
     if (st == DCPK_OK && found.n_different > 0)
-        st = dcpk_fail(
-            err, DCPK_EMISMATCH,
+        st = dcpk_fail_fix(
+            err, DCPK_EMISMATCH, DCPK_FIX_WEIGHTS_ONLY,
             "'%s': the weight is not its rounded master in %" PRIu64
             " elements, the first is number %" PRId64
             " (%zu of %zu parameters differ): the optimizer's state is not where it was inferred, "
-            "or the weights were changed after the last step; --weights-only leaves the optimizer "
-            "out",
+            "or the weights were changed after the last step",
             model->params[found.param].name, found.how.n_different, found.how.first_different,
             found.n_different, found.n_compared);
     if (st != DCPK_OK)

@@ -25,8 +25,8 @@ dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_ru
     if (st == DCPK_OK)
         st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
     if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
-        st = dcpk_fail(err, DCPK_EUSAGE, "the output '%s' exists (--force replaces it)",
-                       found.folder);
+        st = dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "the output '%s' exists",
+                           found.folder);
     found.is_there =
         st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
     if (st == DCPK_OK)
@@ -106,19 +106,19 @@ dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk
 
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
 {
-    if (target->is_there && err->status == DCPK_EUSAGE)
+    if (target->is_there && err->status == DCPK_EUSAGE) {
         dcpk_context(err,
-                     "the output '%s' exists, and is not what this input and these options give "
-                     "(--force replaces it)",
+                     "the output '%s' exists, and is not what this input and these options give",
                      target->folder);
-    else if (target->is_there)
+        err->fixes |= DCPK_FIX_REPLACE;
+    } else if (target->is_there) {
         dcpk_context(err, "comparing with '%s'", target->folder);
-    else
-        dcpk_context(err,
-                     is_kept ? "writing '%s' (what is done is kept: --resume goes on from there, "
-                               "--force begins anew)"
-                             : "writing '%s'",
-                     target->folder);
+    } else if (is_kept) {
+        dcpk_context(err, "writing '%s' (what is done is kept)", target->folder);
+        err->fixes |= DCPK_FIX_RESUME | DCPK_FIX_REPLACE;
+    } else {
+        dcpk_context(err, "writing '%s'", target->folder);
+    }
 }
 
 /*

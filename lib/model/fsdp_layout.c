@@ -258,12 +258,12 @@ dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcp
 
         held = held < 0 ? 0 : held > n ? n : held;
         if (held % row != 0)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "fsdp-layout: row of '%s' would be cut: %" PRId64
-                             " of its elements, in rows of %" PRId64
-                             ", end with the slice of rank %" PRId64
-                             " (Megatron-FSDP fails here, too; take another --target-dp)",
-                             param->name, held, row, r - 1);
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OTHER_SHARDS,
+                                 "fsdp-layout: row of '%s' would be cut: %" PRId64
+                                 " of its elements, in rows of %" PRId64
+                                 ", end with the slice of rank %" PRId64
+                                 ", and Megatron-FSDP fails, too",
+                                 param->name, held, row, r - 1);
         cut[r] = held / row;
     }
     return DCPK_OK;

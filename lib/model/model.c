@@ -180,6 +180,8 @@ void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reas
     add_note(model, &model->dropped_end, key, reason);
 }
 
+const char dcpk_reason_weights_only[] = "optimizer state, not wanted: weights only";
+
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason)
 {
     add_note(model, &model->omitted_end, key, reason);

@@ -203,6 +203,8 @@ dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_val
  * asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);
+/* The reason for optimizer state where weights only are asked for (DCPK_MODEL_WEIGHTS_ONLY). */
+extern const char dcpk_reason_weights_only[];
 /*
  * Load an object that a model can do without. Where its content cannot be read it is dropped, with
  * what is wrong as the reason, and *value is NULL. Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.

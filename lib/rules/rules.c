@@ -145,12 +145,12 @@ static dcpk_status group_by_rule(const struct dcpk_model *model, bool expert_gro
         p->group = closer;
     if (n_found == 1 || (n_found > 1 && n_closer == 1))
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "'%s' fits %s of the checkpoint's %zu parameter groups by Megatron's default "
-                     "rule (wd_mult %g, %s): "
-                     "give --param-to-param-group-map-json, or convert with --weights-only",
-                     p->name, n_found == 0 ? "none" : "several", model->n_groups, wd_mult,
-                     expert ? "expert" : "dense");
+    return dcpk_fail_fix(
+        err, DCPK_EUNSUPPORTED, DCPK_FIX_GROUP_MAP | DCPK_FIX_WEIGHTS_ONLY,
+        "'%s' fits %s of the checkpoint's %zu parameter groups by Megatron's default "
+        "rule (wd_mult %g, %s)",
+        p->name, n_found == 0 ? "none" : "several", model->n_groups, wd_mult,
+        expert ? "expert" : "dense");
 }
 
 dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_options *options,
@@ -308,9 +308,9 @@ static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_erro
                              has_first ? "exp_avg_sq" : "exp_avg");
     }
     if (model->has_optimizer && model->n_groups == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the source has optimizer state but no parameter groups, without which "
-                         "Megatron does not load it: convert with --weights-only");
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                             "the source has optimizer state but no parameter groups, without "
+                             "which Megatron does not load it");
     return DCPK_OK;
 }
 

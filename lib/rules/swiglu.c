@@ -58,11 +58,10 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
                          "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
                          param->name, rows);
     if (ffn > 0 && rows == (gated ? ffn : 2 * ffn))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "SwiGLU is %s, but '%s' has %" PRId64
-                         " rows where args give a hidden size of %" PRId64
-                         " (say --swiglu, --no-swiglu or --swiglu-modules as the model was built)",
-                         gated ? "on" : "off", param->name, rows, ffn);
+        return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SWIGLU,
+                             "SwiGLU is %s, but '%s' has %" PRId64
+                             " rows where args give a hidden size of %" PRId64,
+                             gated ? "on" : "off", param->name, rows, ffn);
     return DCPK_OK;
 }
 
@@ -152,9 +151,8 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
     if (p->parts != NULL)
         return gate_halves(model, p, w, in_modules, err);
     if (!w->is_given && !w->has_args)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "the checkpoint has no args that say whether fc1 is SwiGLU: give "
-                         "--swiglu, --swiglu-modules or --no-swiglu");
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_SWIGLU,
+                             "the checkpoint has no args that say whether fc1 is SwiGLU");
     if (w->on && !in_modules && w->has_args && is_of_args(p->name))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' lies in none of the modules that are to be split, but args say "

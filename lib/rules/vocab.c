@@ -149,9 +149,8 @@ dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *
         return DCPK_OK;
     st = dcpk_rules_vocab_size(model, vocab->size, &v.size, err);
     if (st == DCPK_OK && v.size == 0)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "the checkpoint's args have no vocab_size: give the tokenizer's number of "
-                         "tokens as --vocab-size");
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_VOCAB_SIZE,
+                             "the checkpoint's args have no vocab_size");
     if (st == DCPK_OK)
         st = padded_size(&v, &padded, err);
     if (st == DCPK_OK)

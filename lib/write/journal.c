@@ -53,8 +53,8 @@ static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_
         other = "was begun with other options";
     if (other == NULL)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "the conversion to be resumed %s; --force begins anew",
-                     other);
+    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "the conversion to be resumed %s",
+                         other);
 }
 
 /* Take the records over, up to the first that is not whole. */

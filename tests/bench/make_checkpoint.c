@@ -339,5 +339,5 @@ int main(int argc, char **argv)
     if (st != DCPK_OK)
         fprintf(stderr, "make_checkpoint: %s\n", err.text);
     release(&m);
-    return dcpk_exit_code(st);
+    return st == DCPK_OK ? 0 : 1;
 }

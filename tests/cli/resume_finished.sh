@@ -41,9 +41,9 @@ echo "trackers: $(cat fsdp/$tracker), $(cat linked/$tracker)"
 "${convert[@]}" --resume --json in fsdp | grep -E '"(already_complete|written_bytes)"'
 "${convert[@]}" --resume --dry-run in fsdp | grep -oE '^(already complete|would compare with what is there)'
 
-no='exists, and is not what this input and these options give \(--force'
+no='exists, and is not what this input and these options give'
 refuses "other options" 2 "$no" "${convert[@]}" --resume --weights-only in fsdp
-refuses "another prefix" 2 "$no.*metadata" "${convert[@]}" --resume --output-model-weight-prefix x in fsdp
+refuses "another prefix" 2 "$no.*metadata.*\(--force" "${convert[@]}" --resume --output-model-weight-prefix x in fsdp
 refuses "another format" 2 "$no" "$DCPKIT" convert --to zarr --resume in fsdp
 refuses "other options, zarr" 2 "$no" "$DCPKIT" convert --to zarr --weights-only --resume in zarr
 refuses "other options, archive" 2 "$no" "${convert[@]}" --weights-only --resume in run.tar

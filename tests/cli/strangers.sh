@@ -14,7 +14,7 @@ refuses "Megatron's old format, run" 3 "--ckpt-convert-format torch_dist" inspec
 refuses "Megatron's old format, rank" 3 "--ckpt-convert-format torch_dist" inspect legacy/iter_0000010/mp_rank_00
 refuses "Hugging Face" 3 "; it is a Hugging Face model" inspect hf
 refuses "copied with a star" 3 "lost their .metadata: a copy of 'FOLDER/\*'" inspect star
-refuses "a conversion cut short" 3 "; a conversion to it was cut short: convert --resume" inspect cut
+refuses "a conversion cut short" 3 "; a conversion to it was cut short and can be resumed" inspect cut
 refuses "zarr without its metadata.json" 3 "is an array in zarr, so a metadata.json is missing" inspect bare_zarr
 
 # Another format than is asked for, by name or by a command that reads one alone.

@@ -66,7 +66,7 @@ static void check_end(const struct scene *scene, const struct result *result,
     scene_see_units(scene, got);
     for (size_t u = 0; u < MAX_UNITS; u++)
         CHECK(got[u] == after[u] || (got[u] == 0 && result->exit_code == 4), label);
-    if (strstr(result->said, "--resume goes on from there") != NULL)
+    if (strstr(result->said, "--resume continues it") != NULL)
         go_on(scene, after, label);
     CHECK(scene_leftovers(scene, result->said) == 0, label);
 }

@@ -137,7 +137,9 @@ static void a_contradicting_swiglu_switch_is_refused(void **state)
     model = open_model(goldens[0].checkpoint);
     model->args = NULL;
     options.swiglu = DCPK_SWIGLU_AUTO;
-    CHECK_FAILS(dcpk_rules_apply(model, &options, &err), DCPK_EUSAGE, "give --swiglu", "no args");
+    CHECK_FAILS(dcpk_rules_apply(model, &options, &err), DCPK_EUSAGE, "whether fc1 is SwiGLU",
+                "no args");
+    CHECK_EQ_INT(err.fixes, DCPK_FIX_SWIGLU, "no args");
     close_model(model);
     model = open_model(goldens[0].checkpoint);
     options.swiglu = DCPK_SWIGLU_ON;

@@ -121,7 +121,7 @@ class Gathered(unittest.TestCase):
         self.assertFalse(os.path.exists(self.work + "/out"))
 
     def test_a_size_that_args_do_not_tell_is_asked_for(self):
-        self.refused(lambda gathered: None, "--ddp-bucket-size N tells", options=())
+        self.refused(lambda gathered: None, "--ddp-bucket-size", options=())
 
     def test_what_does_not_fit_is_refused(self):
         def states(gathered):

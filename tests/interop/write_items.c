@@ -92,5 +92,5 @@ int main(int argc, char **argv)
         dcpk_folder_abandon(folder);
         fprintf(stderr, "write_items: %s\n", err.text);
     }
-    return dcpk_exit_code(st);
+    return st == DCPK_OK ? 0 : 1;
 }

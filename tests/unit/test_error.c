@@ -1,30 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_error.c - texts, frames, cutting, exit codes. */
+/* test_error.c - texts, frames, cutting, what mends it. */
 #include "tests/check.h"
 
 #include <errno.h>
-
-static void exit_codes(void **state)
-{
-    static const struct {
-        const char *label;
-        dcpk_status status;
-        int code; /* tools/MANUAL.md */
-    } cases[] = {
-        {"ok", DCPK_OK, 0},
-        {"usage", DCPK_EUSAGE, 2},
-        {"format", DCPK_EFORMAT, 3},
-        {"unsupported", DCPK_EUNSUPPORTED, 3},
-        {"range", DCPK_ERANGE, 3},
-        {"mismatch", DCPK_EMISMATCH, 3},
-        {"memory", DCPK_ENOMEM, 4},
-        {"io", DCPK_EIO, 4},
-        {"cancelled", DCPK_ECANCELLED, 4},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_EQ_INT(dcpk_exit_code(cases[i].status), cases[i].code, cases[i].label);
-}
 
 static void frames(void **state)
 {
@@ -39,6 +17,23 @@ static void frames(void **state)
     dcpk_fail(&err, DCPK_EFORMAT, "again: %s", err.text);
     CHECK_EQ_STR(err.text, "again: opening 'iter_10': reading '.metadata': 7 passes 5",
                  "its own text as an argument");
+}
+
+static void fixes(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    CHECK_EQ_INT(dcpk_fail_fix(&err, DCPK_EUSAGE, DCPK_FIX_REPLACE | DCPK_FIX_RESUME, "'%s'", "x"),
+                 DCPK_EUSAGE, "returned");
+    CHECK_EQ_STR(err.text, "'x'", "text");
+    dcpk_context(&err, "writing");
+    CHECK_EQ_INT(err.fixes, DCPK_FIX_REPLACE | DCPK_FIX_RESUME, "a frame keeps them");
+    dcpk_fail(&err, DCPK_EFORMAT, "another");
+    CHECK_EQ_INT(err.fixes, 0, "none of the next error");
+    dcpk_fail_fix(&err, DCPK_ERANGE, DCPK_FIX_MEMORY, "large");
+    dcpk_fail_errno(&err, ENOENT, "opening");
+    CHECK_EQ_INT(err.fixes, 0, "none of the system");
 }
 
 static void system_reason(void **state)
@@ -80,8 +75,10 @@ static void terminals_are_safe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exit_codes),         cmocka_unit_test(frames),
-        cmocka_unit_test(system_reason),      cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(fixes),
+        cmocka_unit_test(frames),
+        cmocka_unit_test(system_reason),
+        cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(terminals_are_safe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

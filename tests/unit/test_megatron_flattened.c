@@ -182,11 +182,11 @@ static void bad_cuts_are_refused(void **state)
         const char *text;
     } cases[] = {
         {"untouched", leave, DCPK_OK, ""},
-        {"rows that two do not divide", odd_axis, DCPK_EUNSUPPORTED, "no even cut of [3, 6]"},
-        {"padded blocks", padded, DCPK_EUNSUPPORTED, "[2, 1, 16] is no even cut of [4, 6]"},
-        {"blocks too short", too_short, DCPK_EUNSUPPORTED, "no even cut of [4, 8]"},
-        {"no blocks along an axis", no_blocks, DCPK_EUNSUPPORTED, "no even cut"},
-        {"another model", other_rank, DCPK_EUNSUPPORTED, "no even cut of [24, 2]"},
+        {"rows that two do not divide", odd_axis, DCPK_EUNSUPPORTED, "not an even cut of [3, 6]"},
+        {"padded blocks", padded, DCPK_EUNSUPPORTED, "[2, 1, 16] is not an even cut of [4, 6]"},
+        {"blocks too short", too_short, DCPK_EUNSUPPORTED, "not an even cut of [4, 8]"},
+        {"no blocks along an axis", no_blocks, DCPK_EUNSUPPORTED, "not an even cut"},
+        {"another model", other_rank, DCPK_EUNSUPPORTED, "not an even cut of [24, 2]"},
         {"a chunk over two blocks", two_blocks, DCPK_EUNSUPPORTED, "[0:2, 0:1, 0:12]"},
         {"a hole", hole, DCPK_EFORMAT, "missing"},
         {"an overlap", overlap, DCPK_EFORMAT, "overlap"},

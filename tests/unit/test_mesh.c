@@ -300,7 +300,7 @@ static void real_rows_are_never_cut(void **state)
          {101, 1, 1},
          DCPK_EMISMATCH,
          "has 100 rows, a vocabulary of 101"},
-        {"not known", 0, {0, 8, 1}, DCPK_EUSAGE, "--vocab-size"},
+        {"not known", 0, {0, 8, 1}, DCPK_EUSAGE, "args have no vocab_size"},
         {"overflow", 90, {90, INT64_MAX / 2, 4}, DCPK_ERANGE, "passes 2^63 rows"},
     };
 

@@ -164,8 +164,9 @@ static void one_at_a_time(void **state)
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK_FAILS(dcpk_folder_begin(scratch("out"), flags[i], &second, &err), DCPK_EUSAGE,
                     "another process is writing", "second");
-    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &second, &err), DCPK_EUSAGE, "--resume",
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &second, &err), DCPK_EUSAGE, "is in the way",
                 "neither");
+    CHECK_EQ_INT(err.fixes, DCPK_FIX_REPLACE | DCPK_FIX_RESUME, "neither");
     CHECK_EQ_STR(scratch_read(PARTIAL "/f"), "first's", "not touched");
     CHECK_EQ_STR(scratch_read(JOURNAL), "first's", "not touched");
     CHECK(dcpk_folder_keep(first), "keep");

@@ -336,8 +336,8 @@ static void more_than_fits(void **state)
     check_same(ckpt, "k0", "plain");
     CHECK_OK(hash_two(ckpt, "k1", "k2", hash, &err), "both");
     CHECK(memcmp(&hash[0], &hash[1], sizeof hash[0]) == 0, "both");
-    CHECK_FAILS(hash_two(ckpt, "large", "plain", hash, &err), DCPK_ERANGE, "raise --memory",
-                "large");
+    CHECK_FAILS(hash_two(ckpt, "large", "plain", hash, &err), DCPK_ERANGE,
+                "half of the memory limit", "large");
     dcpk_checkpoint_close(ckpt);
     free(plain);
     free(small);

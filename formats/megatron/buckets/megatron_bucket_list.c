@@ -232,11 +232,11 @@ static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket
     if (t->rank != 1 && (t->rank != 2 || (flags & DCPK_BUCKETS_PADDED) == 0))
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has %d axes, a bucket has one", t->key, t->rank);
     if (is_master && t->dtype == DCPK_I16)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' holds the remainders of masters (precision-aware optimizer), whose "
-                         "place cannot be proven: --weights-only alone helps (fully_reshardable "
-                         "has the remainders as numbers)",
-                         t->key);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                             "'%s' holds the remainders of masters (precision-aware optimizer), "
+                             "whose place cannot be proven (fully_reshardable has the remainders "
+                             "as numbers)",
+                             t->key);
     if ((is_master && t->dtype != DCPK_F32) ||
         (t->dtype != DCPK_F32 && t->dtype != DCPK_BF16 && t->dtype != DCPK_F16))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -211,6 +211,9 @@ static dcpk_status read_list(struct dcpk_model *model, unsigned flags,
     return st == DCPK_OK && list->n == 0 ? dcpk_gathered_list_read(model->ckpt, list, err) : st;
 }
 
+static const char resave[] = "; without decoding: load with the same Megatron and save with "
+                             "--dist-ckpt-optim-fully-reshardable";
+
 dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err)
 {
     const bool is_old = strcmp(model->optimizer_layout, "dp_reshardable") != 0;
@@ -229,13 +232,9 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
     if (st == DCPK_OK)
         st = add_all_groups(model, &list, err);
     if (st != DCPK_OK) {
-        dcpk_context(err,
-                     "decoding the optimizer's buckets (%s; without decoding: %sconvert with "
-                     "--weights-only)",
-                     model->optimizer_layout,
-                     is_old ? ""
-                            : "load with the same Megatron and save with "
-                              "--dist-ckpt-optim-fully-reshardable, or ");
+        dcpk_context(err, "decoding the optimizer's buckets (%s%s)", model->optimizer_layout,
+                     is_old ? "" : resave);
+        err->fixes |= DCPK_FIX_WEIGHTS_ONLY;
         return st;
     }
     model->has_optimizer = true;

@@ -121,12 +121,12 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         return DCPK_OK;
     }
-    if (st == DCPK_EMISMATCH)
-        dcpk_context(err, "no known order of registration fits the buckets%s",
-                     list->is_gathered
-                         ? " (where they end is not recorded: --ddp-bucket-size N tells, if the "
-                           "run had another than its args say)"
-                         : "");
+    if (st != DCPK_EMISMATCH)
+        return st;
+    dcpk_context(err, "no known order of registration fits the buckets%s",
+                 list->is_gathered ? " (where they end is not recorded)" : "");
+    if (list->is_gathered)
+        err->fixes |= DCPK_FIX_BUCKET_SIZE;
     return st;
 }
 
