@@ -20,7 +20,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
-#include "lib/tensor/box.h"
 
 /* A parameter to be placed. */
 struct item {
@@ -242,29 +241,51 @@ out:
     return st;
 }
 
+/* The rows of a parameter that ranks 0 .. r - 1 hold. */
+static dcpk_status rows_before(const struct dcpk_fsdp_param *param,
+                               const struct dcpk_fsdp_place *place, int64_t r, int64_t *rows,
+                               struct dcpk_error *err)
+{
+    const int64_t shard = place->bucket_elems / param->n_shards;
+    int64_t n, row, held;
+
+    if (dcpk_shape_count(param->shape, param->rank, &n, err) ||
+        dcpk_shape_count(param->shape + 1, param->rank - 1, &row, err))
+        return err->status;
+    held = dcpk_min_i64(dcpk_max_i64(r * shard - place->first, 0), n);
+    if (held % row != 0)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OTHER_SHARDS,
+                             "fsdp-layout: row of '%s' would be cut: %" PRId64
+                             " of its elements, in rows of %" PRId64
+                             ", end with the slice of rank %" PRId64
+                             ", and Megatron-FSDP fails, too",
+                             param->name, held, row, r - 1);
+    *rows = held / row;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
                            int64_t *cut, struct dcpk_error *err)
 {
-    const int64_t shard = place->bucket_elems / param->n_shards;
-    int64_t n, row;
-    dcpk_status st = dcpk_shape_count(param->shape, param->rank, &n, err);
+    for (int64_t r = 0; r <= param->n_shards; r++)
+        if (rows_before(param, place, r, &cut[r], err))
+            return err->status;
+    return DCPK_OK;
+}
 
-    if (st == DCPK_OK)
-        st = dcpk_shape_count(param->shape + 1, param->rank - 1, &row, err);
-    if (st != DCPK_OK)
-        return st;
-    for (int64_t r = 0; r <= param->n_shards; r++) {
-        int64_t held = r * shard - place->first; /* elements that the ranks before r hold */
+dcpk_status dcpk_fsdp_shard(const struct dcpk_fsdp_param *param,
+                            const struct dcpk_fsdp_place *place, int64_t r, struct dcpk_box *box,
+                            int64_t *first, struct dcpk_error *err)
+{
+    const int64_t slice_at = r * (place->bucket_elems / param->n_shards);
+    int64_t low, high;
 
-        held = held < 0 ? 0 : held > n ? n : held;
-        if (held % row != 0)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OTHER_SHARDS,
-                                 "fsdp-layout: row of '%s' would be cut: %" PRId64
-                                 " of its elements, in rows of %" PRId64
-                                 ", end with the slice of rank %" PRId64
-                                 ", and Megatron-FSDP fails, too",
-                                 param->name, held, row, r - 1);
-        cut[r] = held / row;
-    }
+    assert(r >= 0 && r < param->n_shards);
+    if (rows_before(param, place, r, &low, err) || rows_before(param, place, r + 1, &high, err))
+        return err->status;
+    dcpk_box_whole(param->shape, param->rank, box);
+    box->offset[0] = low;
+    box->extent[0] = high - low;
+    *first = dcpk_max_i64(place->first - slice_at, 0);
     return DCPK_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/error.h"
+#include "lib/tensor/box.h"
 
 /* A parameter as one rank of its tensor- and expert-parallel group sees it. Everything is borrowed.
  */
@@ -51,5 +52,14 @@ dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int
  */
 dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
                            int64_t *cut, struct dcpk_error *err);
+
+/*
+ * The shard of rank r < n_shards: `box` is its rows of the parameter (no rows: it holds none),
+ * which lie row-major in the rank's slice of the flat buffer from its element *first on. Errors: as
+ * dcpk_fsdp_rows.
+ */
+dcpk_status dcpk_fsdp_shard(const struct dcpk_fsdp_param *param,
+                            const struct dcpk_fsdp_place *place, int64_t r, struct dcpk_box *box,
+                            int64_t *first, struct dcpk_error *err);
 
 #endif

@@ -33,6 +33,7 @@ struct cutter {
     const struct dcpk_placement *placement;
     const int64_t *shape;
     int rank;
+    bool keeps_place; /* of boxes in the local tensor, in their spans */
     struct dcpk_arena *arena;
     struct runs axis[DCPK_MAX_RANK];
     struct runs scratch;
@@ -101,13 +102,19 @@ static dcpk_status take(const struct runs *runs, int64_t low, int64_t high, stru
     return st;
 }
 
-static int64_t count_runs(const struct runs *runs)
+/* Indices of the first n_runs runs. */
+static int64_t count_runs(const struct runs *runs, size_t n_runs)
 {
     int64_t n = 0;
 
-    for (size_t i = 0; i < runs->n; i++)
+    for (size_t i = 0; i < n_runs; i++)
         n += runs->items[i].n;
     return n;
+}
+
+static int64_t count_all(const struct runs *runs)
+{
+    return count_runs(runs, runs->n);
 }
 
 /* Part `coord` of n rows in `size` parts, as torch.chunk cuts them. */
@@ -122,7 +129,7 @@ static void shard_range(int64_t n, int64_t size, int64_t coord, int64_t *low, in
 static dcpk_status cut_strided(const struct dcpk_placement *p, int64_t size, int64_t coord,
                                const struct runs *runs, struct runs *out, struct dcpk_error *err)
 {
-    const int64_t n = count_runs(runs), block = n / p->split;
+    const int64_t n = count_all(runs), block = n / p->split;
     int64_t low, high;
     dcpk_status st = DCPK_OK;
 
@@ -140,7 +147,7 @@ static dcpk_status cut_strided(const struct dcpk_placement *p, int64_t size, int
 static dcpk_status cut_uneven(const struct dcpk_placement *p, int64_t size, int64_t coord,
                               const struct runs *runs, struct runs *out, struct dcpk_error *err)
 {
-    const int64_t n = count_runs(runs);
+    const int64_t n = count_all(runs);
 
     if (p->cut[0] != 0 || p->cut[size] != n || p->cut[coord] < 0 || p->cut[coord + 1] > n ||
         p->cut[coord] > p->cut[coord + 1])
@@ -167,7 +174,7 @@ static dcpk_status cut_dim(struct cutter *c, int d, int64_t coord, struct dcpk_e
     c->scratch.n = 0;
     switch (p->kind) {
     case DCPK_SHARD:
-        shard_range(count_runs(runs), size, coord, &low, &high);
+        shard_range(count_all(runs), size, coord, &low, &high);
         st = take(runs, low, high, &c->scratch, err);
         break;
     case DCPK_STRIDED:
@@ -189,6 +196,7 @@ static dcpk_status cut_dim(struct cutter *c, int d, int64_t coord, struct dcpk_e
 /* The boxes of one rank: every choice of one run of each axis, the last axis fastest. */
 static dcpk_status emit_boxes(struct cutter *c, struct dcpk_error *err)
 {
+    const size_t width = (c->keeps_place ? 3 : 2) * (size_t)c->rank;
     size_t pick[DCPK_MAX_RANK] = {0};
     dcpk_status st;
     int a;
@@ -197,13 +205,15 @@ static dcpk_status emit_boxes(struct cutter *c, struct dcpk_error *err)
         if (c->axis[a].n == 0)
             return DCPK_OK;
     do {
-        int64_t *span = dcpk_arena_array(c->arena, 2 * (size_t)c->rank, sizeof *span, err);
+        int64_t *span = dcpk_arena_array(c->arena, width, sizeof *span, err);
 
         if (span == NULL)
             return err->status;
         for (a = 0; a < c->rank; a++) {
             span[a] = c->axis[a].items[pick[a]].at;
             span[c->rank + a] = c->axis[a].items[pick[a]].n;
+            if (c->keeps_place)
+                span[2 * c->rank + a] = count_runs(&c->axis[a], pick[a]);
         }
         st = dcpk_grow(&c->spans, &c->capacity, c->n, sizeof *c->spans, err);
         if (st != DCPK_OK)
@@ -239,27 +249,33 @@ static bool is_first_replica(const struct cutter *c, const int64_t *coords)
     return true;
 }
 
-static dcpk_status cut_all(struct cutter *c, struct dcpk_error *err)
+/* Refuse what has no boxes; count the ranks of the mesh. */
+static dcpk_status cutter_check(const struct cutter *c, int64_t *n_ranks, struct dcpk_error *err)
 {
-    int64_t coords[DCPK_MAX_MESH], n_ranks = 0, n_elems;
-    dcpk_status st;
+    int64_t n_elems;
 
     for (int d = 0; d < c->mesh->n_dims; d++)
         if (c->placement[d].kind == DCPK_PARTIAL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "mesh dimension '%s' holds partial sums, which have no chunks",
                              c->mesh->name[d]);
-    st = dcpk_shape_count(c->shape, c->rank, &n_elems, err);
-    if (st == DCPK_OK)
-        st = count_ranks(c->mesh, &n_ranks, err);
-    if (st != DCPK_OK)
-        return st;
-    for (int64_t rank = 0; rank < n_ranks && st == DCPK_OK; rank++) {
+    if (dcpk_shape_count(c->shape, c->rank, &n_elems, err) || count_ranks(c->mesh, n_ranks, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status cut_all(struct cutter *c, struct dcpk_error *err)
+{
+    int64_t coords[DCPK_MAX_MESH], n_ranks;
+
+    if (cutter_check(c, &n_ranks, err))
+        return err->status;
+    for (int64_t rank = 0; rank < n_ranks; rank++) {
         find_coords(c->mesh, rank, coords);
-        if (is_first_replica(c, coords))
-            st = cut_rank(c, coords, err);
+        if (is_first_replica(c, coords) && cut_rank(c, coords, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static void check_arguments(const struct cutter *c)
@@ -276,6 +292,28 @@ static void check_arguments(const struct cutter *c)
     }
 }
 
+/* Move the list of boxes into the arena. */
+static dcpk_status cutter_spans(const struct cutter *c, const int64_t ***spans,
+                                struct dcpk_error *err)
+{
+    const int64_t **list = dcpk_arena_array(c->arena, c->n, sizeof *list, err);
+
+    if (list == NULL)
+        return err->status;
+    if (c->n > 0)
+        memcpy(list, c->spans, c->n * sizeof *list);
+    *spans = list;
+    return DCPK_OK;
+}
+
+static void cutter_release(struct cutter *c)
+{
+    for (int a = 0; a < c->rank; a++)
+        dcpk_free(c->axis[a].items);
+    dcpk_free(c->scratch.items);
+    dcpk_free(c->spans);
+}
+
 dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh,
                                   const struct dcpk_placement *placement, const int64_t *shape,
                                   int rank, struct dcpk_arena *arena, const int64_t ***spans,
@@ -283,27 +321,49 @@ dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh,
 {
     struct cutter c = {
         .mesh = mesh, .placement = placement, .shape = shape, .rank = rank, .arena = arena};
-    const int64_t **result;
     dcpk_status st;
 
     check_arguments(&c);
     st = cut_all(&c, err);
+    if (st == DCPK_OK)
+        st = cutter_spans(&c, spans, err);
+    if (st == DCPK_OK)
+        *n = c.n;
+    cutter_release(&c);
+    return st;
+}
+
+dcpk_status dcpk_placement_rank(const struct dcpk_placed *tensor, int64_t mesh_rank,
+                                struct dcpk_arena *arena, struct dcpk_rank_boxes *boxes,
+                                struct dcpk_error *err)
+{
+    struct cutter c = {.mesh = tensor->mesh,
+                       .placement = tensor->placement,
+                       .shape = tensor->shape,
+                       .rank = tensor->rank,
+                       .keeps_place = true,
+                       .arena = arena};
+    int64_t coords[DCPK_MAX_MESH], n_ranks;
+    const int64_t **spans;
+    dcpk_status st;
+
+    check_arguments(&c);
+    st = cutter_check(&c, &n_ranks, err);
     if (st != DCPK_OK)
         goto out;
-    result = dcpk_arena_array(arena, c.n, sizeof *result, err);
-    if (result == NULL) {
-        st = err->status;
+    assert(mesh_rank >= 0 && mesh_rank < n_ranks);
+    find_coords(c.mesh, mesh_rank, coords);
+    st = cut_rank(&c, coords, err);
+    if (st == DCPK_OK)
+        st = cutter_spans(&c, &spans, err);
+    if (st != DCPK_OK)
         goto out;
-    }
-    if (c.n > 0)
-        memcpy(result, c.spans, c.n * sizeof *result);
-    *spans = result;
-    *n = c.n;
+    for (int a = 0; a < c.rank; a++)
+        boxes->shape[a] = count_all(&c.axis[a]);
+    boxes->spans = spans;
+    boxes->n = c.n;
 out:
-    for (int a = 0; a < rank; a++)
-        dcpk_free(c.axis[a].items);
-    dcpk_free(c.scratch.items);
-    dcpk_free(c.spans);
+    cutter_release(&c);
     return st;
 }
 

@@ -52,6 +52,34 @@ dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh,
                                   int rank, struct dcpk_arena *arena, const int64_t ***spans,
                                   size_t *n, struct dcpk_error *err);
 
+/* A tensor under mesh x placement. Everything is borrowed. */
+struct dcpk_placed {
+    const struct dcpk_mesh *mesh;
+    const struct dcpk_placement *placement; /* one per mesh dim, applied first to last */
+    const int64_t *shape;
+    int rank;
+};
+
+/*
+ * What one rank of the mesh holds: a dense local tensor of `shape`, made of n boxes. Box i, packed
+ * in spans[i], lies in it from `rank` further numbers of spans[i] on (so that a span has 3 * rank):
+ * offset, extent, offset in the local tensor. n is 0 where the rank holds nothing; `shape` then has
+ * a zero extent.
+ */
+struct dcpk_rank_boxes {
+    int64_t shape[DCPK_MAX_RANK];
+    const int64_t *const *spans; /* in the arena */
+    size_t n;
+};
+
+/*
+ * The boxes of rank `mesh_rank` (row-major number of its coordinates), as dcpk_placement_chunks
+ * gives them, but replicas are kept: each holds its copy. Errors: as there.
+ */
+dcpk_status dcpk_placement_rank(const struct dcpk_placed *tensor, int64_t mesh_rank,
+                                struct dcpk_arena *arena, struct dcpk_rank_boxes *boxes,
+                                struct dcpk_error *err);
+
 /*
  * Cut `shape` into row-aligned boxes of at most limit_bytes each: as few as possible, along the
  * first axis, along the next ones where a single row is larger; an element is never split. A scalar

@@ -120,6 +120,39 @@ static void check_rank(const struct round *r, const struct held *h, const int64_
     CHECK_EQ_INT(got, want, label);
 }
 
+/* The boxes of this rank lie in its local tensor where the model has their indices. */
+static void check_local(const struct round *r, const struct held *h, int64_t mesh_rank,
+                        struct dcpk_arena *arena, const char *label)
+{
+    const struct dcpk_placed tensor = {&r->mesh, r->placement, r->shape, r->rank};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_rank_boxes boxes;
+    int64_t want = 1, got = 0;
+    size_t at = 0;
+
+    CHECK_OK(dcpk_placement_rank(&tensor, mesh_rank, arena, &boxes, &err), label);
+    for (int a = 0; a < r->rank; a++) {
+        CHECK_EQ_INT(boxes.shape[a], h->n[a], label);
+        want *= h->n[a];
+    }
+    check_rank(r, h, boxes.spans, boxes.n, &at, label);
+    CHECK_EQ_INT(at, boxes.n, label);
+    for (size_t i = 0; i < boxes.n; i++) {
+        const int64_t *span = boxes.spans[i];
+        int64_t inside = 1;
+
+        for (int a = 0; a < r->rank; a++) {
+            const int64_t local = span[2 * r->rank + a];
+
+            for (int64_t k = 0; k < span[r->rank + a]; k++)
+                CHECK_EQ_INT(h->index[a][local + k], span[a] + k, label);
+            inside *= span[r->rank + a];
+        }
+        got += inside;
+    }
+    CHECK_EQ_INT(got, want, label);
+}
+
 /* The next rank's coordinates, as an odometer, the last dimension fastest; false behind the last
  * rank. */
 static bool next_rank(const struct dcpk_mesh *mesh, int64_t *coords)
@@ -136,7 +169,7 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
                          const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t coords[3] = {0};
+    int64_t coords[3] = {0}, mesh_rank = 0;
     const int64_t **spans = NULL;
     size_t n = 0, at = 0;
     struct held h;
@@ -152,6 +185,9 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
         divides = hold(r, coords, &h);
         if (!replica && divides && st == DCPK_OK)
             check_rank(r, &h, spans, n, &at, label);
+        if (divides && st == DCPK_OK)
+            check_local(r, &h, mesh_rank, arena, label);
+        mesh_rank++;
     } while (divides && next_rank(&r->mesh, coords));
     CHECK_EQ_INT(st, divides ? DCPK_OK : DCPK_EMISMATCH, label);
     *n_refused += !divides;

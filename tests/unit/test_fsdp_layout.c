@@ -159,6 +159,29 @@ static void make_params(const struct vector *v, size_t n, int64_t n_shards, bool
     }
 }
 
+/* Shards hold the rows between cuts, and lie where the flat buffer, cut into slices, has them. */
+static void check_shards(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
+                         const int64_t *cut, const char *label)
+{
+    const int64_t slice = place->bucket_elems / param->n_shards;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_box box;
+    int64_t first, row = 1;
+
+    for (int a = 1; a < param->rank; a++)
+        row *= param->shape[a];
+    for (int64_t r = 0; r < param->n_shards; r++) {
+        CHECK_OK(dcpk_fsdp_shard(param, place, r, &box, &first, &err), label);
+        CHECK_EQ_INT(box.offset[0], cut[r], label);
+        CHECK_EQ_INT(box.extent[0], cut[r + 1] - cut[r], label);
+        CHECK_EQ_INT(box.extent[param->rank - 1], param->rank > 1 ? row : box.extent[0], label);
+        if (box.extent[0] == 0)
+            continue;
+        CHECK_EQ_INT(r * slice + first, place->first + cut[r] * row, label);
+        CHECK(first >= 0 && first + box.extent[0] * row <= slice, label);
+    }
+}
+
 static void layouts_are_megatrons(void **state)
 {
     (void)state;
@@ -182,6 +205,7 @@ static void layouts_are_megatrons(void **state)
             CHECK_OK(dcpk_fsdp_rows(&params[i], &places[i], cut, &err), label);
             for (int64_t r = 0; r <= cases[c].n_shards; r++)
                 CHECK_EQ_INT(cut[r], cases[c].params[i].cut[r], label);
+            check_shards(&params[i], &places[i], cut, label);
         }
     }
 }
