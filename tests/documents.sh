@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # documents.sh - check what a program can check of the documents: files that they name, what sources and documents cite
-# of them, README's size, drawn figures.
+# of them, README's size, drawn figures, the table of compatibility.
 #
 #   tests/documents.sh [ROOT]
 #
@@ -61,11 +61,17 @@ check_drawings() {
         echo "tests/interop/resumes.svg:1: not what resumes.sh draws of resumes.tsv"
 }
 
+check_compatibility() {
+    tests/compatibility.sh | cmp -s - formats/COMPATIBILITY.md ||
+        echo "formats/COMPATIBILITY.md:1: not what compatibility.sh computes of the tests' proofs (--write)"
+}
+
 {
     check_files
     check_citations
     check_readme
     check_drawings
+    check_compatibility
 } >"$faults"
 cat "$faults"
 [ ! -s "$faults" ]

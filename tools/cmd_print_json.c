@@ -150,7 +150,7 @@ static const struct dcpk_cli_option option_rows[] = {
 int dcpk_cmd_print_json(int argc, char **argv)
 {
     const bool writes_in = true; /* the default of --output */
-    struct request r = {NULL};
+    struct request r = {.output = NULL};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
