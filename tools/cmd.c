@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "formats/formats.h"
+#include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/model/model.h"
 #include "tools/bar.h"
@@ -182,30 +183,35 @@ dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct 
     return st;
 }
 
+struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
+{
+    return (struct dcpk_env){.formats = dcpk_formats,
+                             .open_file = dcpk_archive_opener,
+                             .extras = dcpk_extras,
+                             .device = dcpk_devices[0],
+                             .ranks = ranks};
+}
+
 dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
                           struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
                           struct dcpk_error *err)
 {
-    struct dcpk_run found = {0};
+    struct dcpk_env env = dcpk_cli_env(NULL);
     struct dcpk_checkpoint *opened = NULL;
-    struct dcpk_store *store;
     struct dcpk_bar bar;
-    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "unpacking", voice);
-    const struct dcpk_opening opening = {dcpk_formats, dcpk_archive_opener, &progress};
-    dcpk_status st = dcpk_run_open(path, &opening, &found, &store, err);
+    dcpk_status st;
 
+    env.progress = dcpk_bar_begin(&bar, "unpacking", voice);
+    st = dcpk_env_open(&env, path, format, run, &opened, err);
     dcpk_bar_end(&bar);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_open(store, dcpk_formats, format, &opened, err);
-    if (st == DCPK_OK && dcpk_cli_interrupted())
-        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-    if (st == DCPK_OK)
-        *ckpt = opened;
-    else
+    if (st != DCPK_OK)
+        return st;
+    if (dcpk_cli_interrupted()) {
         dcpk_checkpoint_close(opened);
-    if (st == DCPK_OK && run != NULL)
-        *run = found;
-    else
-        dcpk_run_release(&found);
-    return st;
+        if (run != NULL)
+            dcpk_run_release(run);
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    }
+    *ckpt = opened;
+    return DCPK_OK;
 }

@@ -11,6 +11,7 @@
 #include "lib/base/bytes.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/run.h"
+#include "lib/exec/env.h"
 #include "tools/options.h"
 #include "tools/wrap.h"
 
@@ -87,6 +88,9 @@ bool dcpk_cli_interrupted(void);
 /* Read the file at `path`, at most 1 GiB of it, whole, with a NUL behind it; owned: dcpk_free. */
 dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n_bytes,
                                struct dcpk_error *err);
+
+/* What was built in, with the defaults of threads and memory; no progress. ranks: NULL: alone. */
+struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks);
 
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),

@@ -2,7 +2,6 @@
 /* cmd_check.c - dcpkit check: will it load. */
 #include <string.h>
 
-#include "kernels/kernels.h"
 #include "lib/exec/finite.h"
 #include "lib/job/verdict.h"
 #include "tools/args_from.h"
@@ -17,7 +16,7 @@ struct check {
     const char *path, *format, *mesh, *fsdp_version, *args_path;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
     struct dcpk_voice voice;
-    struct dcpk_exec_options exec;
+    struct dcpk_env env;
     struct dcpk_check_options options;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_run run;
@@ -35,8 +34,8 @@ static void check_finite(struct check *c)
     uint64_t n_bad = 0;
     dcpk_status st;
 
-    c->exec.progress = dcpk_bar_begin(&bar, "reading", &c->voice);
-    st = dcpk_exec_new(c->ckpt, &c->exec, &exec, &err);
+    c->env.progress = dcpk_bar_begin(&bar, "reading", &c->voice);
+    st = dcpk_exec_new(c->ckpt, &c->env, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_nonfinite(exec, &n_bad, place, &err);
     dcpk_bar_end(&bar);
@@ -122,14 +121,14 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("all", lists_all, "list every key that is missing"),
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(exec.n_threads),
-    DCPK_OPT_MEMORY(exec.memory_bytes),
+    DCPK_OPT_THREADS(env.n_threads),
+    DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
 int dcpk_cmd_check(int argc, char **argv)
 {
-    struct check c = {.voice = {.command = NAME}, .exec = {.device = dcpk_devices[0]}};
+    struct check c = {.voice = {.command = NAME}, .env = dcpk_cli_env(NULL)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",

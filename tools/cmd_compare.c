@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
-#include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
@@ -47,15 +46,15 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
         b->told_args = from.args;
     if (st == DCPK_OK) {
-        options->exec.progress = dcpk_bar_begin(&bar, "comparing", voice);
+        options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_models(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
     }
-    st = dcpk_ranks_agree(options->exec.ranks, st, &err);
+    st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st == DCPK_OK)
         st = r->as_json ? dcpk_compare_print_json(&report, &err)
                         : dcpk_compare_print(&report, (uint64_t)r->top, &err);
-    st = dcpk_ranks_agree(options->exec.ranks, st, &err);
+    st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
     else if (!report.equal)
@@ -114,8 +113,8 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.exec.n_threads),
-    DCPK_OPT_MEMORY(options.exec.memory_bytes),
+    DCPK_OPT_THREADS(options.env.n_threads),
+    DCPK_OPT_MEMORY(options.env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
@@ -123,7 +122,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct request r = {.top = 20,
                         .tolerance = {-1, -1},
-                        .options.exec = {.device = dcpk_devices[0], .ranks = ranks},
+                        .options.env = dcpk_cli_env(ranks),
                         .voice = {.command = NAME}};
     const struct dcpk_cli cli = {
         .name = NAME,

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "formats/formats.h"
-#include "kernels/kernels.h"
 #include "lib/io/file.h"
 #include "tools/bar.h"
 #include "tools/check_report.h"
@@ -69,7 +68,7 @@ static dcpk_status check_outlets(const struct dcpk_convert_args *a,
                                  const struct dcpk_convert_options *options, bool may_replace,
                                  struct dcpk_error *err)
 {
-    if (dcpk_ranks_self(options->exec.ranks) != 0)
+    if (dcpk_ranks_self(options->env.ranks) != 0)
         return DCPK_OK;
     if ((!a->voice.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
         return err->status;
@@ -113,7 +112,7 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
                            struct dcpk_error *err)
 {
     struct dcpk_conversion c = {0};
-    struct dcpk_ranks *ranks = options->exec.ranks;
+    struct dcpk_ranks *ranks = options->env.ranks;
     const bool leads = dcpk_ranks_self(ranks) == 0;
     dcpk_status st = check_outlets(a, options, a->force || a->resume, err);
 
@@ -150,11 +149,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
                struct dcpk_ranks *ranks)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_convert_options options = {.formats = dcpk_formats,
-                                           .open_file = dcpk_archive_opener,
-                                           .to = to,
-                                           .extras = dcpk_extras,
-                                           .exec = {.device = dcpk_devices[0], .ranks = ranks}};
+    struct dcpk_convert_options options = {.to = to, .env = dcpk_cli_env(ranks)};
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
     dcpk_status st = dcpk_convert_args_apply(a, in_out[0], in_out[1], &options, &parsed, &err);
@@ -162,7 +157,7 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
     st = dcpk_ranks_agree(ranks, st, &err); /* a file that it reads may be missing on one node */
     if (st == DCPK_OK) {
         remark(a);
-        options.exec.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
+        options.env.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
         st = convert(a, &options, &bar, &err);
     }
     dcpk_convert_parsed_release(&parsed);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_hash.c - dcpkit hash: what a checkpoint holds, or its files, as hashes; and whether a
  * recorded list still holds. */
-#include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/ranks.h"
@@ -18,7 +17,7 @@ struct hashing {
     const char *format, *iteration;
     bool as_json, of_files;
     struct dcpk_voice voice;
-    struct dcpk_exec_options options;
+    struct dcpk_env env;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
@@ -39,9 +38,8 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    h->options.progress =
-        dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->voice);
-    st = dcpk_exec_new(h->ckpt, &h->options, &exec, err);
+    h->env.progress = dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->voice);
+    st = dcpk_exec_new(h->ckpt, &h->env, &exec, err);
     if (st == DCPK_OK && h->of_files)
         st = list_files(h, exec, err);
     else if (st == DCPK_OK)
@@ -112,7 +110,7 @@ static void print_notes(const struct hashing *h)
 
 static int run(struct hashing *h, const char *path)
 {
-    struct dcpk_ranks *ranks = h->options.ranks;
+    struct dcpk_ranks *ranks = h->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
     dcpk_status st = h->check_path == NULL ? DCPK_OK : read_recorded(h, &err);
 
@@ -152,15 +150,14 @@ static const struct dcpk_cli_option option_rows[] = {
         "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
         "--json: as Megatron's integrity.json. --check knows such a FILE"),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.n_threads),
-    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_THREADS(env.n_threads),
+    DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct hashing h = {.voice = {.command = NAME},
-                        .options = {.device = dcpk_devices[0], .ranks = ranks}};
+    struct hashing h = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",

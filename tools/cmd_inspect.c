@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "formats/formats.h"
-#include "kernels/kernels.h"
 #include "lib/base/regex.h"
 #include "lib/exec/find_layout.h"
 #include "tools/bar.h"
@@ -21,7 +20,7 @@ struct request {
     const char *keys, *format, *iteration;
     struct dcpk_run_list list; /* of a run folder */
     struct dcpk_voice voice;
-    struct dcpk_exec_options options; /* of --stats */
+    struct dcpk_env env; /* of --stats */
 };
 
 /* Which tensors and objects --keys finds, in the arena. */
@@ -87,9 +86,9 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
     if (views == NULL || made == NULL || all == NULL || number == NULL)
         return err->status;
     st = make_views(in, arena, views, number, &n, err);
-    r->options.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
+    r->env.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
     if (st == DCPK_OK)
-        st = dcpk_exec_new(ckpt, &r->options, &exec, err);
+        st = dcpk_exec_new(ckpt, &r->env, &exec, err);
     if (st == DCPK_OK)
         st = dcpk_exec_stats_of(exec, views, n, made, err);
     dcpk_bar_end(&bar);
@@ -226,14 +225,14 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.n_threads),
-    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_THREADS(env.n_threads),
+    DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    struct request r = {.voice = {.command = NAME}, .options = {.device = dcpk_devices[0]}};
+    struct request r = {.voice = {.command = NAME}, .env = dcpk_cli_env(NULL)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",

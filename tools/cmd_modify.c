@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/formats.h"
-#include "kernels/kernels.h"
 #include "lib/base/json.h"
 #include "lib/job/modify.h"
 #include "lib/job/target.h"
@@ -149,7 +147,7 @@ static int modify(struct request *r)
     bool is_there;
     dcpk_status st;
 
-    options->exec.progress = dcpk_bar_begin(&bar, "writing", voice);
+    options->env.progress = dcpk_bar_begin(&bar, "writing", voice);
     st = DCPK_OK;
     if (as_json || !voice->is_quiet)
         st = dcpk_cli_check_stdout(&err);
@@ -204,17 +202,14 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("dry-run", dry_run, "list what would happen, write nothing"),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.exec.n_threads),
-    DCPK_OPT_MEMORY(options.exec.memory_bytes),
+    DCPK_OPT_THREADS(options.env.n_threads),
+    DCPK_OPT_MEMORY(options.env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
 int dcpk_cmd_modify(int argc, char **argv)
 {
-    struct request r = {.options = {.formats = dcpk_formats,
-                                    .open_file = dcpk_archive_opener,
-                                    .exec = {.device = dcpk_devices[0]}},
-                        .voice = {.command = NAME}};
+    struct request r = {.options.env = dcpk_cli_env(NULL), .voice = {.command = NAME}};
     char place[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_cli cli = {

@@ -121,10 +121,10 @@ static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct
 static dcpk_status print_elements(struct dcpk_checkpoint *ckpt, struct request *r,
                                   struct dcpk_error *err)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .memory_bytes = 1}; /* the least */
     struct dcpk_exec *exec = NULL;
-    dcpk_status st = dcpk_exec_new(ckpt, &options, &exec, err);
+    dcpk_status st = dcpk_exec_new(ckpt, &env, &exec, err);
 
     r->npy.key = r->key;
     r->npy.text = r->text;

@@ -2,8 +2,6 @@
 /* cmd_verify.c - dcpkit verify: is a checkpoint whole; is it a true conversion of another. */
 #include <inttypes.h>
 
-#include "formats/formats.h"
-#include "kernels/kernels.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/unknown.h"
@@ -30,7 +28,7 @@ struct verify {
     int64_t vocab_size;
     struct dcpk_input_args input; /* of SRC */
     struct dcpk_voice voice;
-    struct dcpk_exec_options options;
+    struct dcpk_env env;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
     struct dcpk_prove_report proof; /* with --against */
@@ -44,7 +42,7 @@ static void check_pickles(struct verify *v)
     dcpk_status st = dcpk_check_values(v->ckpt, v->ckpt->format->is_known, &progress, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_extras_check(v->ckpt->store, dcpk_extras, &err);
+        st = dcpk_extras_check(v->ckpt->store, v->env.extras, &err);
     dcpk_bar_end(&bar);
     dcpk_checks_add(&v->checks, "pickles", st, &err,
                     "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
@@ -59,11 +57,11 @@ static void check_items(struct verify *v)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "reading", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
+    v->env.progress = dcpk_bar_begin(&bar, "reading", &v->voice);
+    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_check_items(exec, &stats, &err);
-    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    st = dcpk_ranks_agree(v->env.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     if (stats.read_bytes == 0 && v->ckpt->n_chunks > 0) /* zarr: nothing says what they were */
@@ -86,13 +84,13 @@ static void check_integrity(struct verify *v)
     size_t n_files = 0;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
+    v->env.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
+    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_integrity(exec, &is_there, &err);
     if (st == DCPK_OK && is_there)
         st = dcpk_exec_check_integrity(exec, &n_files, NULL, &err);
-    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    st = dcpk_ranks_agree(v->env.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     if (st != DCPK_OK || is_there)
@@ -109,11 +107,11 @@ static void write_integrity(struct verify *v)
     size_t n_files = 0;
     dcpk_status st;
 
-    v->options.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->options, &exec, &err);
+    v->env.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
+    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_add_integrity(exec, &n_files, &err);
-    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    st = dcpk_ranks_agree(v->env.ranks, st, &err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     v->has_written = st == DCPK_OK;
@@ -156,14 +154,14 @@ static void check_against(struct verify *v)
 {
     struct dcpk_prove_options options = {.flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0,
                                          .vocab_size = v->vocab_size,
-                                         .exec = v->options};
+                                         .env = v->env};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options.exec.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
+    options.env.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
     st = dcpk_prove(v->ckpt, v->source, &options, &v->proof, &err);
-    st = dcpk_ranks_agree(v->options.ranks, st, &err);
+    st = dcpk_ranks_agree(v->env.ranks, st, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         record_proof(v);
@@ -192,7 +190,7 @@ static int check(struct verify *v)
     struct dcpk_error err = DCPK_ERROR_INIT;
     dcpk_status st;
 
-    if (dcpk_ranks_self(v->options.ranks) == 0) {
+    if (dcpk_ranks_self(v->env.ranks) == 0) {
         dcpk_checks_structure(&v->checks, v->ckpt);
         check_pickles(v);
     }
@@ -202,7 +200,7 @@ static int check(struct verify *v)
     if (v->source != NULL)
         check_against(v);
     if (v->writes_integrity &&
-        share_code(v->options.ranks, dcpk_checks_exit_code(&v->checks)) == DCPK_EXIT_OK)
+        share_code(v->env.ranks, dcpk_checks_exit_code(&v->checks)) == DCPK_EXIT_OK)
         write_integrity(v);
     dcpk_cli_notes(&v->voice, v->ckpt);
     if (v->source != NULL)
@@ -225,7 +223,7 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     bool is_there = false;
     dcpk_status st = DCPK_OK;
 
-    if (v->writes_integrity && dcpk_ranks_self(v->options.ranks) == 0)
+    if (v->writes_integrity && dcpk_ranks_self(v->env.ranks) == 0)
         st = dcpk_cli_check_stdout(err);
     if (st == DCPK_OK && v->writes_integrity)
         st = dcpk_exec_may_add_integrity(v->ckpt, &is_there, err);
@@ -268,8 +266,8 @@ static int verify(struct verify *v)
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",
                       v->against);
-    st = dcpk_ranks_agree(v->options.ranks, st, &err);
-    code = st == DCPK_OK ? share_code(v->options.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
+    st = dcpk_ranks_agree(v->env.ranks, st, &err);
+    code = st == DCPK_OK ? share_code(v->env.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
     dcpk_prove_release(&v->proof);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
@@ -312,15 +310,14 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.n_threads),
-    DCPK_OPT_MEMORY(options.memory_bytes),
+    DCPK_OPT_THREADS(env.n_threads),
+    DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct verify v = {.voice = {.command = NAME},
-                       .options = {.device = dcpk_devices[0], .ranks = ranks}};
+    struct verify v = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     struct dcpk_error err = DCPK_ERROR_INIT;
     char places[2][DCPK_RUN_PATH_BYTES];
     const struct dcpk_cli cli = {

@@ -199,8 +199,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->out = out;
     options->from = a->from;
     dcpk_input_args_apply(&a->input, &options->told);
-    options->exec.n_threads = a->n_threads;
-    options->exec.memory_bytes = a->memory_bytes;
+    options->env.n_threads = a->n_threads;
+    options->env.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;
     options->state_prefix = a->state_prefix;
     options->flags =

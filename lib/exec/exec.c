@@ -42,11 +42,11 @@ static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
     return n;
 }
 
-dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_options *options,
+dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err)
 {
     struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
-    uint64_t memory_bytes = options->memory_bytes, decoded_bytes = 0, share_bytes;
+    uint64_t memory_bytes = env->memory_bytes, decoded_bytes = 0, share_bytes;
     dcpk_status st;
 
     if (made == NULL)
@@ -56,17 +56,17 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_o
     if (memory_bytes < DCPK_EXEC_LEAST_MEMORY_BYTES)
         memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES;
     made->ckpt = ckpt;
-    assert(options->device != NULL);
-    made->device = options->device;
-    made->progress = options->progress;
-    made->ranks = options->ranks;
-    made->unit_bytes = options->unit_bytes == 0 ? DCPK_UNIT_BYTES : options->unit_bytes;
+    assert(env->device != NULL);
+    made->device = env->device;
+    made->progress = env->progress;
+    made->ranks = env->ranks;
+    made->unit_bytes = env->unit_bytes == 0 ? DCPK_UNIT_BYTES : env->unit_bytes;
     if (ckpt->format->reader->decode != NULL)
         decoded_bytes = memory_bytes / 2;
     memory_bytes -= decoded_bytes;
     made->n_located = choose_located(ckpt->n_chunks + ckpt->n_view_chunks, memory_bytes);
     memory_bytes -= made->n_located * sizeof *made->located;
-    made->n_threads = choose_threads(options->n_threads, memory_bytes);
+    made->n_threads = choose_threads(env->n_threads, memory_bytes);
     share_bytes = memory_bytes / (uint64_t)made->n_threads;
     made->share_bytes = share_bytes > MOST_SHARE_BYTES ? MOST_SHARE_BYTES : (size_t)share_bytes;
     for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)

@@ -5,8 +5,7 @@
 #define DCPK_LIB_EXEC_EXEC_H
 
 #include "lib/base/digest.h"
-#include "lib/base/progress.h"
-#include "lib/device/device.h"
+#include "lib/exec/env.h"
 #include "lib/io/sink.h"
 #include "lib/plan/plan.h"
 
@@ -15,25 +14,6 @@
 #ifndef DCPK_UNIT_BYTES /* the program of the fault tests has smaller ones and so commits often */
 #define DCPK_UNIT_BYTES (UINT64_C(64) << 20)
 #endif
-
-struct dcpk_ranks;
-
-struct dcpk_exec_options {
-    const struct dcpk_device *device; /* borrowed */
-    int n_threads;                    /* 0: the CPUs this process may use, at most 16 */
-    uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
-                              and 1 MiB a thread (fewer threads run where it is small) */
-    uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/write/units.h); 0:
-                              DCPK_UNIT_BYTES, tests take less */
-    struct dcpk_progress progress;
-    /*
-     * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With them the
-     * calls below that hash, compare, measure, check or write are collective, each rank has its own
-     * executor over the same checkpoints, and all get the same results. Those that fail on one rank
-     * fail on all, as dcpk_ranks_share does: dcpk_ranks_agree comes next.
-     */
-    struct dcpk_ranks *ranks;
-};
 
 struct dcpk_exec_stats { /* of all ranks */
     /* What was asked of the system: reads are put together as threads meet them, so the number is
@@ -45,8 +25,8 @@ struct dcpk_exec_stats { /* of all ranks */
 
 /* What several threads need to gather tensors of one checkpoint. */
 struct dcpk_exec;
-/* ckpt: borrowed. options: copied. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_exec_options *options,
+/* ckpt: borrowed. env: copied, but for its tables, which are not looked at. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
 

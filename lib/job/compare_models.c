@@ -309,9 +309,9 @@ static dcpk_status measure_pairs(struct dcpk_comparing *c, struct dcpk_error *er
     dcpk_status st = results == NULL ? err->status : gather_views(c, views, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_new(c->a, &options->exec, &left, err);
+        st = dcpk_exec_new(c->a, &options->env, &left, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_new(c->b, &options->exec, &right, err);
+        st = dcpk_exec_new(c->b, &options->env, &right, err);
     if (st == DCPK_OK)
         st = dcpk_exec_measure(
             &(struct dcpk_view_pairs){left, right, views, views + c->n_pairs, c->n_pairs},

@@ -70,7 +70,7 @@ struct dcpk_compare_options {
                           stored is compared: extra states, unknown objects, files */
     int64_t vocab_size;   /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
     int64_t bucket_elems; /* of both: told_bucket_elems */
-    struct dcpk_exec_options exec;
+    struct dcpk_env env;
 };
 
 struct dcpk_compare_report {

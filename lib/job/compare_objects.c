@@ -41,7 +41,7 @@ static dcpk_status read_part(const struct dcpk_checkpoint *ckpt, const struct dc
 static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *a,
                                  const struct dcpk_object *b, bool *same, struct dcpk_error *err)
 {
-    const struct dcpk_progress *progress = &c->options->exec.progress;
+    const struct dcpk_progress *progress = &c->options->env.progress;
     const uint64_t n_bytes = a->place.n_bytes;
     uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
     dcpk_status st = buffer == NULL ? err->status : DCPK_OK;

@@ -19,18 +19,12 @@ static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err
 
 static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    const struct dcpk_opening opening = {c->options->formats, c->options->open_file,
-                                         &c->options->exec.progress};
-    struct dcpk_store *store = NULL;
-    dcpk_status st = dcpk_run_check_apart(c->options->in, c->options->out, err);
+    const struct dcpk_convert_options *o = c->options;
 
-    if (st == DCPK_OK)
-        st = dcpk_run_open(c->options->in, &opening, &c->source, &store, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_open(store, c->options->formats, c->options->from, &c->ckpt, err);
-    if (st == DCPK_OK)
-        st = tell_source(c, err);
-    return st;
+    if (dcpk_run_check_apart(o->in, o->out, err) ||
+        dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
+        return err->status;
+    return tell_source(c, err);
 }
 
 /* Is there something to do where the format stays the same? */
@@ -165,7 +159,7 @@ static dcpk_status find_target(struct dcpk_conversion *c, struct dcpk_error *err
         .policy = o->tracker,
         .flags = ((o->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
                  ((o->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
-        .formats = o->formats};
+        .formats = o->env.formats};
 
     return dcpk_target_find(&wish, &c->target, err);
 }
@@ -201,7 +195,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     st = find_target(c, err);
     if (st == DCPK_OK)
         st = dcpk_target_check_apart(&c->target, options->in, &c->source, err);
-    if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->exec.ranks) > 1)
+    if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->env.ranks) > 1)
         st = dcpk_fail(err, DCPK_EUSAGE,
                        "an archive is written by one process: start one, or write a folder");
     if (st == DCPK_OK)

@@ -5,7 +5,6 @@
 #define DCPK_LIB_JOB_CONVERT_H
 
 #include "lib/base/json.h"
-#include "lib/ckpt/beside.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
@@ -28,20 +27,16 @@ enum dcpk_convert_flags {
 
 /* Everything is borrowed until dcpk_conversion_free. */
 struct dcpk_convert_options {
-    const struct dcpk_format *const *formats; /* NULL-terminated */
-    dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
-    const char *from;                         /* a format's name, NULL: found by looking */
+    struct dcpk_env env; /* with ranks: the processes that share the work, which all plan and run */
+    const char *from;    /* a format's name, NULL: found by looking */
     const struct dcpk_format *to;
     /* Maps the source's keys (from_keys), with these options of its own; NULL: the view does. */
     const struct dcpk_format_mapping *mapping;
     const void *mapping_options;
-    struct dcpk_exec_options exec; /* with ranks: the processes that share the work, which all plan
-                                      and run */
     struct dcpk_rule_options rules;
     unsigned flags;
     struct dcpk_told told;                   /* of the source */
     const struct dcpk_value *args;           /* of the source: its told_args */
-    const struct dcpk_beside *extras;        /* that go along; the last has no name; NULL: none */
     const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
     enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
@@ -85,7 +80,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/prove_masters.h)
  * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
  * What reads the output back comes before it is published: nothing is, and nothing kept, when that
- * fails. Collective over options->exec.ranks, which have agreed on the plan: all return the same
+ * fails. Collective over options->env.ranks, which have agreed on the plan: all return the same
  * status; stats and resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);

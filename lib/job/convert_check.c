@@ -42,7 +42,7 @@ static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_fol
     dcpk_status st = dcpk_store_open(dcpk_folder_partial(folder), &store, err);
 
     if (st == DCPK_OK)
-        st = dcpk_checkpoint_open(store, c->options->formats, c->options->to->name, ckpt, err);
+        st = dcpk_checkpoint_open(store, c->options->env.formats, c->options->to->name, ckpt, err);
     for (size_t i = 0; st == DCPK_OK && i < (*ckpt)->n_files; i++)
         dcpk_source_advise((*ckpt)->files[i], 0, dcpk_source_bytes((*ckpt)->files[i]),
                            DCPK_DONE_WITH);
@@ -57,7 +57,7 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
     const struct dcpk_prove_options options = {
         .flags = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ? DCPK_MODEL_WEIGHTS_ONLY : 0,
         .vocab_size = c->options->rules.vocab.size,
-        .exec = c->options->exec};
+        .env = c->options->env};
     const struct dcpk_prove_report *report = &c->proof;
     dcpk_status st = dcpk_checkpoint_check_cover(ours, err);
 
@@ -66,15 +66,15 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
     if (st == DCPK_OK && ours->format->check_whole != NULL)
         st = ours->format->check_whole(ours, err);
     if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.exec.progress, "reading objects back");
-        st = dcpk_check_values(ours, ours->format->is_known, &options.exec.progress, err);
+        dcpk_progress_begin(&options.env.progress, "reading objects back");
+        st = dcpk_check_values(ours, ours->format->is_known, &options.env.progress, err);
     }
     if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.exec.progress, "reading back");
+        dcpk_progress_begin(&options.env.progress, "reading back");
         st = dcpk_exec_check_items(exec, NULL, err);
     }
     if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.exec.progress, "comparing");
+        dcpk_progress_begin(&options.env.progress, "comparing");
         st = dcpk_prove(ours, c->ckpt, &options, &c->proof, err);
     }
     if (st == DCPK_OK && !report->equal)
@@ -90,7 +90,7 @@ static dcpk_status hash(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
     struct dcpk_hash_list list = {0};
     dcpk_status st;
 
-    dcpk_progress_begin(&c->options->exec.progress, "hashing");
+    dcpk_progress_begin(&c->options->env.progress, "hashing");
     st = dcpk_hash_list_make(exec, ours, &list, err);
     if (st == DCPK_OK)
         st = dcpk_hash_list_print(&list, ours, &c->hashes, err);
@@ -114,13 +114,13 @@ dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder 
         return DCPK_OK;
     st = reopen(c, folder, &ours, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_new(ours, &c->options->exec, &exec, err);
+        st = dcpk_exec_new(ours, &c->options->env, &exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_VERIFY) != 0)
         st = prove(c, ours, exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_HASHES) != 0)
         st = hash(c, ours, exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_INTEGRITY) != 0) {
-        dcpk_progress_begin(&c->options->exec.progress, "hashing files");
+        dcpk_progress_begin(&c->options->env.progress, "hashing files");
         st = dcpk_exec_put_integrity(exec, folder, err);
     }
     dcpk_exec_free(exec);

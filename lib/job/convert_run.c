@@ -53,7 +53,7 @@ static dcpk_status check_input(const struct making *m, struct dcpk_error *err)
 
     if ((c->options->flags & DCPK_CONVERT_CHECK_INPUT) == 0)
         return DCPK_OK;
-    dcpk_progress_begin(&c->options->exec.progress, "checking the input");
+    dcpk_progress_begin(&c->options->env.progress, "checking the input");
     st = dcpk_exec_check_items(m->exec, NULL, err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_integrity(m->exec, &has_integrity, err);
@@ -148,11 +148,11 @@ static dcpk_status unmark_folder(struct making *m, struct dcpk_error *err)
 static dcpk_status new_writing(struct making *m, struct dcpk_error *err)
 {
     struct dcpk_conversion *c = m->c;
-    dcpk_status st = dcpk_exec_new(c->ckpt, &c->options->exec, &m->exec, err);
+    dcpk_status st = dcpk_exec_new(c->ckpt, &c->options->env, &m->exec, err);
 
     if (st == DCPK_OK)
         st = check_input(m, err);
-    dcpk_progress_begin(&c->options->exec.progress,
+    dcpk_progress_begin(&c->options->env.progress,
                         m->compares ? "comparing with what is there" : "converting");
     if (st == DCPK_OK)
         st = dcpk_writing_new(m->exec, c->out, m->folder, &m->w, err);
@@ -180,8 +180,8 @@ static dcpk_status finish(struct making *m, struct dcpk_error *err)
     struct dcpk_conversion *c = m->c;
     dcpk_status st = DCPK_OK;
 
-    if (leads(m) && c->options->extras != NULL)
-        st = dcpk_extras_copy(c->out, c->options->extras, m->folder, err);
+    if (leads(m) && c->options->env.extras != NULL)
+        st = dcpk_extras_copy(c->out, c->options->env.extras, m->folder, err);
     if (leads(m) && st == DCPK_OK)
         st = dcpk_writing_finish(m->w, &c->stats, err);
     if (leads(m) && st == DCPK_OK && dcpk_conversion_reads_back(c)) /* what was written, no more */
@@ -207,10 +207,10 @@ static dcpk_status check_masters(const struct making *m, bool was_proven, struct
     if (model == NULL || (!model->needs_proof && !model->needs_sample) ||
         (model->needs_proof && was_proven) || m->compares)
         return DCPK_OK;
-    dcpk_progress_begin(&o->exec.progress, "proving masters");
-    st = model->needs_proof ? dcpk_prove_masters(model, &o->exec, err)
-                            : dcpk_sample_masters(model, &o->exec, err);
-    dcpk_progress_begin(&o->exec.progress, "converting");
+    dcpk_progress_begin(&o->env.progress, "proving masters");
+    st = model->needs_proof ? dcpk_prove_masters(model, &o->env, err)
+                            : dcpk_sample_masters(model, &o->env, err);
+    dcpk_progress_begin(&o->env.progress, "converting");
     return st;
 }
 
@@ -270,7 +270,7 @@ static bool keep(const struct making *m)
 
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
-    struct making m = {.c = c, .ranks = c->options->exec.ranks};
+    struct making m = {.c = c, .ranks = c->options->env.ranks};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     bool is_kept;
     dcpk_status st;

@@ -26,20 +26,15 @@ struct making {
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *options = m->options;
-    const struct dcpk_opening opening = {options->formats, options->open_file,
-                                         &options->exec.progress};
-    struct dcpk_store *store = NULL;
-    dcpk_status st = dcpk_run_check_apart(options->in, options->out, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_run_open(options->in, &opening, &m->source, &store, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_open(store, options->formats, NULL, &m->ckpt, err);
-    if (st == DCPK_OK && m->ckpt->format->editor == NULL)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "'%s' is %s, whose keys are not changed (convert it first)",
-                       m->source.folder, m->ckpt->format->name);
-    return st;
+    if (dcpk_run_check_apart(options->in, options->out, err) ||
+        dcpk_env_open(&options->env, options->in, NULL, &m->source, &m->ckpt, err))
+        return err->status;
+    if (m->ckpt->format->editor == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is %s, whose keys are not changed (convert it first)",
+                         m->source.folder, m->ckpt->format->name);
+    return DCPK_OK;
 }
 
 static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *err)
@@ -83,7 +78,7 @@ static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *e
                                     .iteration = m->source.iteration,
                                     .policy = m->options->tracker,
                                     .flags = folder_flags(m),
-                                    .formats = m->options->formats};
+                                    .formats = m->options->env.formats};
     struct dcpk_run_state state;
 
     if (wish.iteration == DCPK_ITERATION_UNKNOWN) {
@@ -200,7 +195,7 @@ static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *fo
 static dcpk_status link_kept(struct dcpk_modification *m, struct dcpk_folder *folder,
                              struct dcpk_error *err)
 {
-    const struct dcpk_progress *progress = &m->options->exec.progress;
+    const struct dcpk_progress *progress = &m->options->env.progress;
     uint64_t done_bytes = 0, total_bytes = 0;
     dcpk_status st = DCPK_OK;
 
@@ -227,7 +222,7 @@ static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err
 {
     struct dcpk_modification *m = making->m;
     struct dcpk_journal_subject subject;
-    dcpk_status st = dcpk_exec_new(m->ckpt, &m->options->exec, &making->exec, err);
+    dcpk_status st = dcpk_exec_new(m->ckpt, &m->options->env, &making->exec, err);
 
     if (st == DCPK_OK)
         st = dcpk_writing_new(making->exec, m->out, making->folder, &making->w, err);

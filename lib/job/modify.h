@@ -12,9 +12,7 @@
 
 /* Everything is borrowed until dcpk_modification_free. */
 struct dcpk_modify_options {
-    const struct dcpk_format *const *formats; /* NULL-terminated */
-    struct dcpk_exec_options exec;
-    dcpk_run_open_file *open_file; /* for archives; NULL: none can be read */
+    struct dcpk_env env;
     const char *in, *out; /* run or iteration folder, or archive (lib/ckpt/run.h); out: or .tar */
     const char *const *edits; /* operations (lib/rules/edit.h) */
     size_t n_edits;

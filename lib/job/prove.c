@@ -426,10 +426,10 @@ static dcpk_status compare_tensors(struct proof *p, const struct dcpk_prove_opti
                                    struct dcpk_error *err)
 {
     struct side ours = {p->ours, NULL}, source = {p->source, NULL};
-    dcpk_status st = dcpk_exec_new(p->ours->ckpt, &options->exec, &ours.exec, err);
+    dcpk_status st = dcpk_exec_new(p->ours->ckpt, &options->env, &ours.exec, err);
 
     if (st == DCPK_OK)
-        st = dcpk_exec_new(p->source->ckpt, &options->exec, &source.exec, err);
+        st = dcpk_exec_new(p->source->ckpt, &options->env, &source.exec, err);
     if (st == DCPK_OK)
         st = compare_pairs(p, &ours, &source, p->pairs, p->n_pairs, err);
     if (st == DCPK_OK)

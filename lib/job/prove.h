@@ -34,7 +34,7 @@ struct dcpk_prove_report {
 struct dcpk_prove_options {
     unsigned flags;     /* enum dcpk_model_flags */
     int64_t vocab_size; /* tokens, for rows of the vocabulary that were cut; 0: args.vocab_size */
-    struct dcpk_exec_options exec;
+    struct dcpk_env env;
 };
 
 /*

@@ -93,7 +93,7 @@ static void find_different(const struct pairs *pairs, struct comparison *c)
 }
 
 /* found: its wants is set. */
-static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_exec_options *options,
+static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_env *options,
                            struct comparison *found, struct dcpk_error *err)
 {
     struct dcpk_exec *exec = NULL;
@@ -118,8 +118,8 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_exe
     return st;
 }
 
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
-                               const struct dcpk_exec_options *options, struct dcpk_error *err)
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *options,
+                               struct dcpk_error *err)
 {
     struct comparison found = {.wants = has_both};
     dcpk_status st = compare(model, options, &found, err);
@@ -139,8 +139,8 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
     return st;
 }
 
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model,
-                                const struct dcpk_exec_options *options, struct dcpk_error *err)
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *options,
+                                struct dcpk_error *err)
 {
     struct comparison found = {.wants = is_sample};
     const dcpk_status st = compare(model, options, &found, err);

@@ -15,15 +15,15 @@
  * Collective inside the work where the options have ranks, as dcpk_exec_compare is; so is the
  * other one.
  */
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model,
-                               const struct dcpk_exec_options *options, struct dcpk_error *err);
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *options,
+                               struct dcpk_error *err);
 
 /*
  * The same for a few: parameters with one axis, which every layer has, one matrix of one expert
  * in each layer, and the word embedding. Masters that do not fit become a note of the checkpoint,
  * not an error: weights may have been changed on purpose. Errors: those of reading.
  */
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model,
-                                const struct dcpk_exec_options *options, struct dcpk_error *err);
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *options,
+                                struct dcpk_error *err);
 
 #endif

@@ -23,9 +23,11 @@ static dcpk_status finish_and_arm(struct dcpk_output *out, struct dcpk_folder *f
 static dcpk_status convert(const struct dcpk_format *to, const char *out, struct dcpk_error *err)
 {
     const struct dcpk_convert_options options = {
-        .formats = dcpk_formats,
         .to = to,
-        .exec = {.device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20},
+        .env = {.formats = dcpk_formats,
+                .device = dcpk_devices[0],
+                .n_threads = 2,
+                .memory_bytes = 16 << 20},
         .flags = DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY,
         .in = sample_path("torch_dist_c_tied"),
         .out = out};

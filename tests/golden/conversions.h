@@ -59,11 +59,10 @@ static inline dcpk_status convert_as(const char *in, const char *out, const stru
                                      struct dcpk_error *err)
 {
     struct dcpk_convert_options options = {
-        .formats = dcpk_formats,
         .to = dcpk_format_find(wish->to),
         .in = in,
         .out = out,
-        .exec = {.device = dcpk_devices[0], .n_threads = 2},
+        .env = {.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 2},
         .rules = {.impl = wish->impl},
         .flags = wish->flags,
         .target = {.generation = wish->generation, .mesh = {.ep = wish->ep}},

@@ -14,7 +14,7 @@
 static inline struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                          const char *label)
 {
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 2};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
     struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);
@@ -24,7 +24,7 @@ static inline struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dc
     CHECK(hashes != NULL && views != NULL, label);
     for (uint32_t i = 0; i < ckpt->n_tensors; i++)
         CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), label);
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), label);
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), label);
     CHECK_OK(dcpk_exec_hash(exec, views, ckpt->n_tensors, hashes, &stats, &err), label);
     dcpk_exec_free(exec);
     free(views);

@@ -32,11 +32,10 @@ static const struct {
 static dcpk_status convert(const char *sample, const char *out, struct dcpk_error *err)
 {
     const struct dcpk_convert_options options = {
-        .formats = dcpk_formats,
         .to = dcpk_format_find("fsdp_dtensor"),
         .in = sample_path(sample),
         .out = out,
-        .exec = {.device = dcpk_devices[0], .n_threads = 1}};
+        .env = {.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1}};
 
     return run_conversion(&options, err);
 }
@@ -44,7 +43,7 @@ static dcpk_status convert(const char *sample, const char *out, struct dcpk_erro
 static void check_pair(const char *buckets, const char *plain, size_t n_params)
 {
     const struct dcpk_compare_options options = {
-        .tensors_only = true, .exec = {.device = dcpk_devices[0], .n_threads = 1}};
+        .tensors_only = true, .env = {.device = dcpk_devices[0], .n_threads = 1}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report;
     struct dcpk_checkpoint *ours, *source;

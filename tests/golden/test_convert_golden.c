@@ -39,11 +39,13 @@ static dcpk_status convert(const char *sample, const char *out, int n_threads,
                            uint64_t memory_bytes, enum dcpk_impl impl, struct dcpk_error *err)
 {
     const struct dcpk_convert_options options = {
-        .formats = dcpk_formats,
         .to = dcpk_format_find("fsdp_dtensor"),
         .in = sample_path(sample),
         .out = out,
-        .exec = {.device = dcpk_devices[0], .n_threads = n_threads, .memory_bytes = memory_bytes},
+        .env = {.formats = dcpk_formats,
+                .device = dcpk_devices[0],
+                .n_threads = n_threads,
+                .memory_bytes = memory_bytes},
         .rules = {.impl = impl},
     };
 
@@ -55,7 +57,7 @@ static void conversions_are_proven(void **state)
     (void)state;
     for (size_t i = 0; i < N_SAMPLES; i++) {
         const struct dcpk_prove_options options = {
-            .exec = {.device = dcpk_devices[0], .n_threads = 2}};
+            .env = {.device = dcpk_devices[0], .n_threads = 2}};
         const char *label = samples[i].name, *out = scratch(label);
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_prove_report report;

@@ -13,9 +13,10 @@
 static dcpk_status modify(const char *sample, const char *out, const char *op,
                           struct dcpk_error *err)
 {
-    const struct dcpk_modify_options options = {.formats = dcpk_formats,
-                                                .open_file = dcpk_archive_opener,
-                                                .exec = {.device = dcpk_devices[0], .n_threads = 1},
+    const struct dcpk_modify_options options = {.env = {.formats = dcpk_formats,
+                                                        .open_file = dcpk_archive_opener,
+                                                        .device = dcpk_devices[0],
+                                                        .n_threads = 1},
                                                 .in = sample_path(sample),
                                                 .out = out,
                                                 .edits = &op,

@@ -27,7 +27,7 @@ static const struct {
 static void prove(const char *folder, uint64_t n_params, uint64_t n_sides, unsigned flags)
 {
     const struct dcpk_prove_options options = {.flags = flags,
-                                               .exec = {.device = dcpk_devices[0], .n_threads = 2}};
+                                               .env = {.device = dcpk_devices[0], .n_threads = 2}};
     const bool weights_only = (flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ours = open_at(scratch("out")), *source = open_at(sample_path(folder));
@@ -233,7 +233,7 @@ static void older_layouts_become_todays(void **state)
         const struct wish no_wish = {.to = "torch_dist"};
         const struct wish wish = {.to = "torch_dist", .generation = "B"};
         const struct dcpk_prove_options options = {
-            .exec = {.device = dcpk_devices[0], .n_threads = 2}};
+            .env = {.device = dcpk_devices[0], .n_threads = 2}};
         const char *label = cases[i].sample,
                    *shape_of = "optimizer.state.exp_avg.output_layer.weight";
         struct dcpk_error err = DCPK_ERROR_INIT;
@@ -274,7 +274,7 @@ static void what_megatron_converted_comes_back(void **state)
         {"fsdp_dtensor_converted_mamba", "torch_dist_c_mamba", 27},     /* parts apart */
         {"fsdp_dtensor_converted_mla_moe", "torch_dist_c_mla_moe", 39}, /* experts in one tensor */
     };
-    const struct dcpk_prove_options options = {.exec = {.device = dcpk_devices[0], .n_threads = 2}};
+    const struct dcpk_prove_options options = {.env = {.device = dcpk_devices[0], .n_threads = 2}};
 
     (void)state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {

@@ -80,12 +80,12 @@ static dcpk_status call_from_model(const struct dcpk_model *model, struct dcpk_o
 static dcpk_status convert(const struct dcpk_format *to, unsigned flags, const char *out,
                            struct dcpk_error *err)
 {
-    const struct dcpk_convert_options options = {.formats = dcpk_formats,
-                                                 .to = to,
-                                                 .exec = {.device = dcpk_devices[0]},
-                                                 .flags = flags,
-                                                 .in = sample_path(SAMPLE),
-                                                 .out = out};
+    const struct dcpk_convert_options options = {
+        .to = to,
+        .env = {.formats = dcpk_formats, .device = dcpk_devices[0]},
+        .flags = flags,
+        .in = sample_path(SAMPLE),
+        .out = out};
 
     return run_conversion(&options, err);
 }
@@ -168,9 +168,10 @@ static void test_stop(void **state)
         struct stopper stopper = {.stage = stages[i]};
         const char *out = scratch(stages[i]);
         const struct dcpk_convert_options options = {
-            .formats = dcpk_formats,
             .to = dcpk_format_find("fsdp_dtensor"),
-            .exec = {.device = dcpk_devices[0], .progress = {on_update, &stopper, on_begin}},
+            .env = {.formats = dcpk_formats,
+                    .device = dcpk_devices[0],
+                    .progress = {on_update, &stopper, on_begin}},
             .flags = DCPK_CONVERT_CHECK_INPUT | DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES |
                      DCPK_CONVERT_INTEGRITY,
             .in = sample_path(SAMPLE),

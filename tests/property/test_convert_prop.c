@@ -360,11 +360,10 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
 
 static void run_round(struct round *r, size_t i)
 {
-    const struct dcpk_exec_options options = {.device = runs[i].plain ? &dcpk_device_cpu_plain
-                                                                      : dcpk_devices[0],
-                                              .n_threads = runs[i].n_threads,
-                                              .memory_bytes = runs[i].memory_bytes,
-                                              .unit_bytes = runs[i].unit_bytes};
+    const struct dcpk_env env = {.device = runs[i].plain ? &dcpk_device_cpu_plain : dcpk_devices[0],
+                                 .n_threads = runs[i].n_threads,
+                                 .memory_bytes = runs[i].memory_bytes,
+                                 .unit_bytes = runs[i].unit_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_view views[MAX_OUT], literals[MAX_OUT];
     struct dcpk_exec *exec;
@@ -372,7 +371,7 @@ static void run_round(struct round *r, size_t i)
 
     snprintf(label, sizeof label, "%s, %d threads, %" PRIu64 " bytes", r->label, runs[i].n_threads,
              runs[i].memory_bytes);
-    CHECK_OK(dcpk_exec_new(r->ckpt, &options, &exec, &err), label);
+    CHECK_OK(dcpk_exec_new(r->ckpt, &env, &exec, &err), label);
     check_convert(r, exec, runs[i].unit_bytes > 0, label);
     make_views(r, views, literals);
     check_hash(r, exec, views, label);

@@ -113,7 +113,7 @@ static void test_faults(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof fault_cases / sizeof *fault_cases; c++) {
         const char *label = fault_cases[c].label;
-        const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 2};
+        const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
         struct dcpk_error err = DCPK_ERROR_INIT, hash_err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
         struct dcpk_checkpoint *ckpt;
@@ -129,7 +129,7 @@ static void test_faults(void **state)
         ckpt = fake_open(&fake, label);
         for (uint32_t t = 0; t < 2; t++)
             CHECK_OK(dcpk_view_stored(ckpt, t, arena, &views[t], &err), label);
-        CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), label);
+        CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), label);
         CHECK_FAILS(dcpk_exec_check_items(exec, NULL, &err), fault_cases[c].check,
                     fault_cases[c].check_text, label);
         err = hash_err;
@@ -156,7 +156,7 @@ static void test_large_object(void **state)
         {"the first buffer of it is damaged", 2, "checking 'large'"},
         {"its end is damaged", LARGE_BYTES - 1, "was stored with them"},
     };
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
 
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -169,7 +169,7 @@ static void test_large_object(void **state)
         if (cases[c].wrong > 0)
             fake.files[0].data[fake.objects[0].place.offset_bytes + cases[c].wrong] ^= 1;
         ckpt = fake_open(&fake, cases[c].label);
-        CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), cases[c].label);
+        CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), cases[c].label);
         if (cases[c].wrong == 0) {
             CHECK_OK(dcpk_exec_check_items(exec, &stats, &err), cases[c].label);
             CHECK(stats.read_bytes >= LARGE_BYTES, cases[c].label);
@@ -187,7 +187,7 @@ static void test_large_object(void **state)
 static void test_aliases_once(void **state)
 {
     static const int64_t shape[] = {64, 64};
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 2};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_exec_stats stats;
@@ -203,7 +203,7 @@ static void test_aliases_once(void **state)
     fake.chunks[1].place = fake.chunks[0].place;
     fake.chunks[1].extent = fake.chunks[0].extent;
     ckpt = fake_open(&fake, "aliases");
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "aliases");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "aliases");
     CHECK_OK(dcpk_exec_check_items(exec, &stats, &err), "aliases");
     CHECK_EQ_INT(stats.read_bytes, 2 * 64 * 64 * 4, "checked once, by the name of the first");
     CHECK_EQ_INT(fake.n_located, 2, "aliases");
@@ -223,7 +223,7 @@ static void test_aliases_once(void **state)
 static void test_located_once(void **state)
 {
     static const int64_t shape[] = {3000, 1000};
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .memory_bytes = 16 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
@@ -240,7 +240,7 @@ static void test_located_once(void **state)
     } while (!fake.chunks[0].extent.is_row_major);
     ckpt = fake_open(&fake, "located");
     CHECK_OK(dcpk_view_stored(ckpt, 0, arena, &view, &err), "located");
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "located");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "located");
     CHECK_OK(dcpk_exec_hash(exec, &view, 1, &hash, NULL, &err), "located");
     CHECK_EQ_INT(fake.n_located, 1, "located");
     dcpk_exec_free(exec);
@@ -268,7 +268,7 @@ static void test_progress(void **state)
 {
     static const int64_t shape[] = {64, 64};
     struct told told = {0};
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 2, .progress = {.update = tell, .context = &told}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
@@ -284,7 +284,7 @@ static void test_progress(void **state)
     ckpt = fake_open(&fake, "progress");
     for (uint32_t i = 0; i < 200; i++)
         CHECK_OK(dcpk_view_stored(ckpt, i, arena, &views[i], &err), "progress");
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "progress");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "progress");
     CHECK_OK(dcpk_exec_hash(exec, views, 200, hashes, NULL, &err), "progress");
     CHECK_EQ_INT(told.done_bytes, 200 * 64 * 64 * 4, "progress");
     CHECK_EQ_INT(told.total_bytes, 200 * 64 * 64 * 4, "progress");
@@ -308,14 +308,14 @@ static void test_compare_casts(void **state)
     static const int64_t shape[] = {4};
     struct dcpk_view left = {.dtype = DCPK_BF16, .rank = 1, .shape = shape, .literal = weight};
     struct dcpk_view right = {.dtype = DCPK_F32, .rank = 1, .shape = shape, .literal = master};
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
     struct dcpk_checkpoint *ckpt = fake_open(&fake, "casts");
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare result;
     struct dcpk_exec *exec;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "casts");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "casts");
     CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &left, &right, 1}, &result,
                                NULL, &err),
              "casts");

@@ -66,7 +66,7 @@ static void add_params(struct dcpk_model *model, unsigned masters, unsigned diff
 static void masters_are_held_against_weights(void **state)
 {
     static const int64_t norm[] = {64}, matrix[] = {8, 64};
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -81,9 +81,9 @@ static void masters_are_held_against_weights(void **state)
         ckpt = fake_open(&fake, cases[i].label);
         CHECK_OK(dcpk_model_new(ckpt, &model, &err), cases[i].label);
         add_params(model, cases[i].masters, cases[i].different);
-        CHECK_OK(dcpk_sample_masters(model, &options, &err), cases[i].label);
+        CHECK_OK(dcpk_sample_masters(model, &env, &err), cases[i].label);
         CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_told, cases[i].label);
-        CHECK_EQ_INT(dcpk_prove_masters(model, &options, &err),
+        CHECK_EQ_INT(dcpk_prove_masters(model, &env, &err),
                      cases[i].is_proven ? DCPK_OK : DCPK_EMISMATCH, cases[i].label);
         dcpk_model_free(model);
         dcpk_checkpoint_close(ckpt);

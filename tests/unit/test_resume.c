@@ -172,7 +172,7 @@ static void check_same(const struct dcpk_output *out, const char *label)
 /* Source, plan, and the output of an undisturbed run in want/. */
 static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
 {
-    const struct dcpk_exec_options options = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_folder *folder;
     struct dcpk_output *out;
@@ -186,7 +186,7 @@ static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
     out = make_output(*ckpt);
     frames_left = -1;
     fails_finish = false;
-    CHECK_OK(dcpk_exec_new(*ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(*ckpt, &env, &exec, &err), "exec");
     CHECK_OK(dcpk_folder_begin(scratch("want"), 0, &folder, &err), "begin");
     CHECK_OK(write_all(exec, out, folder, NULL, &err), "convert");
     CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
@@ -220,7 +220,7 @@ static void any_frame(void **state)
     (void)state;
     CHECK(out->n_files > 1, "several files");
     for (int n = 0, threads = 1; n <= N_TENSORS; n++, threads = 5 - threads) {
-        const struct dcpk_exec_options options = {
+        const struct dcpk_env env = {
             .device = dcpk_devices[0], .n_threads = threads, .unit_bytes = UNIT_BYTES};
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct attempt first, second;
@@ -228,7 +228,7 @@ static void any_frame(void **state)
         char label[32];
 
         snprintf(label, sizeof label, "frame %d", n);
-        CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), label);
+        CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), label);
         frames_left = n;
         fails_finish = n == N_TENSORS;
         write_once(exec, out, &first);
@@ -256,7 +256,7 @@ static void any_frame(void **state)
 /* What is written ahead: once, whatever the number of runs, and nobody sees it before the end. */
 static void ahead(void **state)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
@@ -267,7 +267,7 @@ static void ahead(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     CHECK_OK(dcpk_folder_begin(scratch("out"), 0, &folder, &err), "begin");
     CHECK_OK(dcpk_writing_new(exec, out, folder, &w, &err), "new");
     CHECK_OK(dcpk_writing_payloads(w, &err), "payloads");
@@ -298,7 +298,7 @@ static void ahead(void **state)
 static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, int n,
                          const char *label)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     int status;
     const pid_t child = fork();
@@ -311,7 +311,7 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
 
         frames_kill = true;
         frames_left = n - 1;
-        if (dcpk_exec_new(ckpt, &options, &exec, &err) == DCPK_OK)
+        if (dcpk_exec_new(ckpt, &env, &exec, &err) == DCPK_OK)
             write_once(exec, out, &a);
         _exit(a.st == DCPK_OK ? 0 : 1);
     }
@@ -323,7 +323,7 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
 /* Killed anywhere: nothing looks whole, and the next run goes on to the same bytes. */
 static void killed(void **state)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
@@ -333,7 +333,7 @@ static void killed(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     for (int n = 1; write_killed(ckpt, out, n, "killed"); n += 3) {
         char label[32];
 
@@ -363,17 +363,16 @@ static bool stop(void *context, uint64_t done_bytes, uint64_t total_bytes)
 static void stopped(void **state)
 {
     struct attempt first, second, third, told = {0};
-    struct dcpk_exec_options options = {
-        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
+    struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
     struct dcpk_exec *exec, *stopping;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
-    options.progress = (struct dcpk_progress){.update = stop, .context = &told};
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &stopping, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
+    env.progress = (struct dcpk_progress){.update = stop, .context = &told};
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &stopping, &err), "exec");
     fails_finish = true;
     write_once(exec, out, &first);
     CHECK(first.is_kept, first.err.text);
@@ -395,8 +394,7 @@ static void stopped(void **state)
 /* The n-th allocation fails, for every n; the next run goes on. */
 static void any_allocation(void **state)
 {
-    const struct dcpk_exec_options options = {
-        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = 1 << 20};
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1, .unit_bytes = 1 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -405,7 +403,7 @@ static void any_allocation(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     for (uint64_t n = 1;; n++) {
         dcpk_alloc_fail_nth(n);
         write_once(exec, out, &a);
@@ -428,7 +426,7 @@ static void any_allocation(void **state)
 /* A file that the journal speaks of is gone, or is not as long: it is written again. */
 static void file_is_gone(void **state)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
@@ -438,7 +436,7 @@ static void file_is_gone(void **state)
     char path[64];
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     fails_finish = true;
     for (int i = 0; i < 3; i++) {
         write_once(exec, out, &a);
@@ -460,7 +458,7 @@ static void file_is_gone(void **state)
  * one unit or in several: it is written again. */
 static void byte_is_wrong(void **state)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
@@ -469,7 +467,7 @@ static void byte_is_wrong(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     fails_finish = true;
     write_once(exec, out, &a);
     CHECK(a.is_kept, a.err.text);
@@ -510,7 +508,7 @@ static void byte_is_wrong(void **state)
  * there does not mean that it has its bytes. */
 static void killed_while_gone(void **state)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
@@ -521,7 +519,7 @@ static void killed_while_gone(void **state)
     char path[64];
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
     snprintf(path, sizeof path, "out.dcpkit-partial/%s", out->files[0].name);
     for (int n = 1; was_killed; n += 7) {
         char label[32];
@@ -544,8 +542,7 @@ static void killed_while_gone(void **state)
 /* Another size of units, another plan: refused, and kept as it is. */
 static void other_plan(void **state)
 {
-    struct dcpk_exec_options options = {
-        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -553,9 +550,9 @@ static void other_plan(void **state)
     struct attempt a;
 
     (void)state;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), "exec");
-    options.unit_bytes = 2 * UNIT_BYTES;
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &other, &err), "other");
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "exec");
+    env.unit_bytes = 2 * UNIT_BYTES;
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &other, &err), "other");
     fails_finish = true;
     write_once(exec, out, &a);
     CHECK(a.is_kept, a.err.text);

@@ -58,7 +58,7 @@ static struct dcpk_checkpoint *open_store(struct dcpk_store *store)
 static dcpk_status hash_two(struct dcpk_checkpoint *ckpt, const char *a, const char *b,
                             struct dcpk_hash hash[2], struct dcpk_error *hash_err)
 {
-    const struct dcpk_exec_options options = {
+    const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20};
     const char *const keys[2] = {a, b};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -74,7 +74,7 @@ static dcpk_status hash_two(struct dcpk_checkpoint *ckpt, const char *a, const c
         CHECK_OK(dcpk_view_stored(ckpt, (uint32_t)(t - ckpt->tensors), arena, &views[i], &err),
                  keys[i]);
     }
-    CHECK_OK(dcpk_exec_new(ckpt, &options, &exec, &err), a);
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), a);
     st = dcpk_exec_hash(exec, views, 2, hash, NULL, hash_err);
     dcpk_exec_free(exec);
     dcpk_arena_free(arena);

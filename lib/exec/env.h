@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* env.h - what a job is given: what was built in, and what it may use. */
+#ifndef DCPK_LIB_EXEC_ENV_H
+#define DCPK_LIB_EXEC_ENV_H
+
+#include "lib/base/progress.h"
+#include "lib/ckpt/beside.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
+#include "lib/device/device.h"
+
+struct dcpk_ranks;
+
+/*
+ * Made once by whoever joins the tables (tools/cmd.c), then given to every job. A value: copy it
+ * freely; what it points to is borrowed as long as a job runs.
+ */
+struct dcpk_env {
+    /* What was built in. Only what opens and writes checkpoints needs the first three. */
+    const struct dcpk_format *const *formats; /* NULL-terminated */
+    dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
+    const struct dcpk_beside *extras;         /* files beside a checkpoint that belong to it; the
+                                                 last has no name; NULL: none */
+    const struct dcpk_device *device;
+
+    /* What a job may use. */
+    int n_threads;         /* 0: the CPUs this process may use, at most 16 */
+    uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
+                              and 1 MiB a thread (fewer threads run where it is small) */
+    uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/write/units.h); 0:
+                              DCPK_UNIT_BYTES, tests take less */
+    struct dcpk_progress progress;
+    /*
+     * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With them what
+     * hashes, compares, measures, checks or writes is collective, each rank has its own executor
+     * over the same checkpoints, and all get the same results. What fails on one rank fails on all,
+     * as dcpk_ranks_share does: dcpk_ranks_agree comes next.
+     */
+    struct dcpk_ranks *ranks;
+};
+
+/*
+ * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
+ * in one of the formats (format: by name, NULL: by looking). run, which may be NULL, and ckpt are
+ * set on success only: dcpk_run_release, dcpk_checkpoint_close. Progress is that of unpacking.
+ * Errors: those of opening.
+ */
+dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const char *format,
+                          struct dcpk_run *run, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_error *err);
+
+#endif
