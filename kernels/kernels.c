@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the tables of devices and transports. The only place where an #ifdef asks what was
- * built in. */
+/* kernels.c - the tables of devices, spaces and transports. The only place where an #ifdef asks
+ * what was built in. */
 #include "kernels/kernels.h"
 
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
+#ifdef DCPK_HAVE_CUDA
+#include "kernels/cuda/cuda.h"
+#endif
 #ifdef DCPK_HAVE_MPI
 #include "kernels/mpi/mpi_transport.h"
 #endif
@@ -13,6 +16,24 @@
 const struct dcpk_device *const dcpk_devices[] = {
     &dcpk_device_cpu,
     &dcpk_device_cpu_plain,
+    NULL,
+};
+
+const struct dcpk_space_ops *const dcpk_spaces[] = {
+    &dcpk_cpu_space,
+#ifdef DCPK_HAVE_CUDA
+    &dcpk_cuda_space,
+#endif
+    NULL,
+};
+
+const char *const dcpk_kernels_absent[] = {
+#ifndef DCPK_HAVE_CUDA
+    "cuda",
+#endif
+#ifndef DCPK_HAVE_MPI
+    "mpi",
+#endif
     NULL,
 };
 

@@ -5,15 +5,23 @@
 #define DCPK_KERNELS_KERNELS_H
 
 #include "lib/device/device.h"
+#include "lib/device/device_space.h"
 #include "lib/device/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
 extern const struct dcpk_device *const dcpk_devices[];
+
+/* NULL-terminated; the first is the processor's, the specification. What was built in may still
+ * find no hardware: `open` says so. */
+extern const struct dcpk_space_ops *const dcpk_spaces[];
 
 /* The plain one, the specification that twins are tested against. */
 extern const struct dcpk_device dcpk_device_cpu_plain;
 
 /* NULL-terminated; the first is the one to use. Empty where none was built in. */
 extern const struct dcpk_transport *const dcpk_transports[];
+
+/* NULL-terminated: names of what an optional dependency would have brought. */
+extern const char *const dcpk_kernels_absent[];
 
 #endif

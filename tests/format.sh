@@ -10,5 +10,5 @@ if [ -z "$formatter" ] || ! "$formatter" --version | grep -q 'version 14\.'; the
     echo "format.sh: no clang-format 14 here; skipped"
     exit 77
 fi
-find lib formats kernels tools tests -name '*.[ch]' -print0 | sort -z |
+find lib formats kernels tools tests '(' -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' ')' -print0 | sort -z |
     xargs -0 "$formatter" --dry-run -Werror

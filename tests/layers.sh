@@ -13,7 +13,7 @@ cd "$root"
 faults=$(mktemp)
 trap 'rm -f "$faults"' EXIT
 
-mapfile -t sources < <(find lib formats kernels tools tests -name '*.[ch]' | sort)
+mapfile -t sources < <(find lib formats kernels tools tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 mapfile -t scripts < <(find tools tests .ci -type f \( -name '*.sh' -o -name '*.bash' -o -name run \) | sort)
 mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|kernels)/' || true)
 [ "${#product[@]}" -gt 0 ] || {

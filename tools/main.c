@@ -44,9 +44,6 @@ static const struct command commands[] = {
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
-/* What an optional dependency would bring; a row leaves when its table has it. */
-static const char absent[] = "cuda, nccl";
-
 static int finish(void)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -88,13 +85,17 @@ static int put_version(void)
     dcpk_cli_printf(stdout, "devices:\n");
     for (size_t i = 0; dcpk_devices[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);
+    dcpk_cli_printf(stdout, "memory of:\n");
+    for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
+        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_spaces[i]->name, dcpk_spaces[i]->summary);
     if (dcpk_transports[0] != NULL)
         dcpk_cli_printf(stdout, "transports:\n");
     for (size_t i = 0; dcpk_transports[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_transports[i]->name,
                         dcpk_transports[i]->summary);
-    dcpk_cli_printf(stdout, "not built in: %s%s", absent,
-                    dcpk_transports[0] == NULL ? ", mpi" : "");
+    dcpk_cli_printf(stdout, "not built in: nccl");
+    for (size_t i = 0; dcpk_kernels_absent[i] != NULL; i++)
+        dcpk_cli_printf(stdout, ", %s", dcpk_kernels_absent[i]);
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
         dcpk_cli_printf(stdout, ", %s", dcpk_formats_absent[i]);
     dcpk_cli_printf(stdout, "%s%s\n",

@@ -4,10 +4,13 @@
 #define DCPK_KERNELS_CPU_CPU_H
 
 #include "lib/device/device.h"
+#include "lib/device/device_space.h"
 
 /* Plain loops: the specification. Also in kernels.h, for the twin tests. */
 extern const struct dcpk_device dcpk_device_cpu_plain;
 /* The same results, faster. */
 extern const struct dcpk_device dcpk_device_cpu;
+/* Host memory. */
+extern const struct dcpk_space_ops dcpk_cpu_space;
 
 #endif

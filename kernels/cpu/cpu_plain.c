@@ -219,5 +219,4 @@ const struct dcpk_device dcpk_device_cpu_plain = {
     .summary = "plain loops on the CPU, the specification",
     .copy = plain_copy,
     .cast = dcpk_cpu_cast,
-    .space = &dcpk_cpu_space,
 };

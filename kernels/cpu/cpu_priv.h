@@ -9,7 +9,4 @@
 dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
                           size_t n_elems, struct dcpk_error *err);
 
-/* cpu_space.c: host memory as a space, of both rows. */
-extern const struct dcpk_space_ops dcpk_cpu_space;
-
 #endif

@@ -18,19 +18,21 @@
 
 #include "kernels/cpu/cpu_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/device/imports.h"
 #include "lib/tensor/fingerprint.h"
 
-/* A mapping: memory of this process, or what it imported of another one. */
+/* Memory of this process. */
 struct cpu_memory {
     struct cpu_memory *next;
-    struct dcpk_memory_id id; /* base, n_bytes and generation are set in own memory, too */
+    struct dcpk_memory_id id; /* base, n_bytes and generation are set */
     void *at;
-    int fd; /* of own memory */
+    int fd;
 };
 
 struct cpu_space {
     struct dcpk_space base;
-    struct cpu_memory *own, *imported; /* the latest first */
+    struct cpu_memory *own; /* the latest first */
+    struct dcpk_imports imports;
 };
 
 struct cpu_table {
@@ -38,6 +40,11 @@ struct cpu_table {
     struct dcpk_tile *tiles; /* owned, as words, which may be NULL */
     struct dcpk_tile_words *words;
 };
+
+static void memory_unmap(const struct dcpk_import *import)
+{
+    munmap(import->at, (size_t)import->id.n_bytes);
+}
 
 static dcpk_status cpu_open(const struct dcpk_space_options *options, struct dcpk_space **space,
                             struct dcpk_error *err)
@@ -51,6 +58,7 @@ static dcpk_status cpu_open(const struct dcpk_space_options *options, struct dcp
     if (made == NULL)
         return err->status;
     made->base = (struct dcpk_space){&dcpk_cpu_space, 0};
+    made->imports.unmap = memory_unmap;
     *space = &made->base;
     return DCPK_OK;
 }
@@ -64,22 +72,17 @@ static void memory_release(struct cpu_memory *memory)
     dcpk_free(memory);
 }
 
-static void memory_release_all(struct cpu_memory *memory)
-{
-    for (struct cpu_memory *next; memory != NULL; memory = next) {
-        next = memory->next;
-        memory_release(memory);
-    }
-}
-
 static void cpu_close(struct dcpk_space *space)
 {
     struct cpu_space *s = (struct cpu_space *)space;
 
     if (s == NULL)
         return;
-    memory_release_all(s->own);
-    memory_release_all(s->imported);
+    for (struct cpu_memory *memory = s->own, *next; memory != NULL; memory = next) {
+        next = memory->next;
+        memory_release(memory);
+    }
+    dcpk_imports_release(&s->imports);
     dcpk_free(s);
 }
 
@@ -187,9 +190,8 @@ static dcpk_status cpu_export(struct dcpk_space *space, const void *at, size_t n
 }
 
 /* Map a memory file of another process, once it is sure that it still is the same file. */
-static dcpk_status memory_map(struct cpu_memory *memory, struct dcpk_error *err)
+static dcpk_status memory_map(const struct dcpk_memory_id *id, void **at, struct dcpk_error *err)
 {
-    const struct dcpk_memory_id *id = &memory->id;
     dcpk_status st = DCPK_OK;
     struct stat info;
     char path[64];
@@ -205,76 +207,30 @@ static dcpk_status memory_map(struct cpu_memory *memory, struct dcpk_error *err)
         st = dcpk_fail(err, DCPK_EIO, "memory of process %" PRIu64 " was freed: %s is another file",
                        id->process, path);
     } else {
-        memory->at = mmap(NULL, (size_t)id->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (memory->at == MAP_FAILED) {
-            memory->at = NULL;
+        *at = mmap(NULL, (size_t)id->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (*at == MAP_FAILED)
             st = dcpk_fail(err, DCPK_ENOMEM, "out of memory: mapping %" PRIu64 " bytes",
                            id->n_bytes);
-        }
     }
     if (fd >= 0)
         close(fd);
     return st;
 }
 
-/* Drop what the same process has exported before at places that meet `id`. */
-static void imports_drop(struct cpu_space *s, const struct dcpk_memory_id *id)
-{
-    for (struct cpu_memory **link = &s->imported; *link != NULL;) {
-        struct cpu_memory *memory = *link;
-
-        if (memory->id.process != id->process || memory->id.base >= id->base + id->n_bytes ||
-            id->base >= memory->id.base + memory->id.n_bytes) {
-            link = &memory->next;
-            continue;
-        }
-        *link = memory->next;
-        memory_release(memory);
-    }
-}
-
-static struct cpu_memory *imports_find(struct cpu_space *s, const struct dcpk_memory_id *id)
-{
-    struct cpu_memory *memory = s->imported;
-
-    while (memory != NULL && memcmp(&memory->id, id, sizeof *id) != 0)
-        memory = memory->next;
-    return memory;
-}
-
 static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
                               struct dcpk_error *err)
 {
     struct cpu_space *s = (struct cpu_space *)space;
-    struct cpu_memory *memory;
 
     if (dcpk_memory_id_is_own(id)) {
         *at = (void *)(uintptr_t)id->base;
         return DCPK_OK;
     }
-    if (!dcpk_memory_id_is_near(id))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the memory is of another machine");
-    if (id->generation == 0)
+    if (dcpk_memory_id_is_near(id) && id->generation == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "memory at %#" PRIx64 " of process %" PRIu64 " is private to it", id->base,
                          id->process);
-    memory = imports_find(s, id);
-    if (memory == NULL) {
-        memory = dcpk_alloc(sizeof *memory, err);
-        if (memory == NULL)
-            return err->status;
-        memory->id = *id;
-        memory->fd = -1;
-        if (memory_map(memory, err)) {
-            memory_release(memory);
-            return err->status;
-        }
-        imports_drop(s, id);
-        memory->next = s->imported;
-        s->imported = memory;
-    }
-    *at = memory->at;
-    return DCPK_OK;
+    return dcpk_imports_get(&s->imports, id, memory_map, at, err);
 }
 
 static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)
@@ -399,6 +355,8 @@ static dcpk_status cpu_poll(struct dcpk_space *space, uint64_t ticket, bool *don
 }
 
 const struct dcpk_space_ops dcpk_cpu_space = {
+    .name = "cpu",
+    .summary = "host memory, plain loops, the specification",
     .open = cpu_open,
     .close = cpu_close,
     .memory_info = cpu_memory_info,

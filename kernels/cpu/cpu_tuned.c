@@ -290,5 +290,4 @@ const struct dcpk_device dcpk_device_cpu = {
     .summary = "the CPU: runs, tiles and vector loops",
     .copy = tuned_copy,
     .cast = tuned_cast,
-    .space = &dcpk_cpu_space,
 };

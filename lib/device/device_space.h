@@ -65,7 +65,10 @@ struct dcpk_table {
     bool has_words;
 };
 
+/* What kernels/ implements for a kind of device; "cpu" is the specification. */
 struct dcpk_space_ops {
+    const char *name;
+    const char *summary;
     /* *space is set on success only; `close` frees it. Errors: DCPK_EUNSUPPORTED with the reason
      * (no such device, no driver, one that is too old); DCPK_ENOMEM; DCPK_EIO. */
     dcpk_status (*open)(const struct dcpk_space_options *options, struct dcpk_space **space,

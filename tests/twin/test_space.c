@@ -18,7 +18,7 @@
 
 /* A device that is there, with memory in it and its images on the host. */
 struct bench {
-    const struct dcpk_device *device;
+    const struct dcpk_space_ops *ops;
     struct dcpk_space *space;
     uint8_t *src, *dst; /* of the device */
     uint64_t *sums;
@@ -33,7 +33,7 @@ static const enum dcpk_dtype floats[] = {DCPK_F64,  DCPK_F32,       DCPK_F16,
                                          DCPK_BF16, DCPK_F8_E4M3FN, DCPK_F8_E5M2};
 #define N_FLOATS (sizeof floats / sizeof floats[0])
 
-static bool bench_open(struct bench *b, const struct dcpk_device *device)
+static bool bench_open(struct bench *b, const struct dcpk_space_ops *ops)
 {
     const struct dcpk_space_options options = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -41,19 +41,16 @@ static bool bench_open(struct bench *b, const struct dcpk_device *device)
     dcpk_status st;
     void *at;
 
-    *b = (struct bench){.device = device};
-    if (device->space == NULL)
-        return false;
-    st = device->space->open(&options, &b->space, &err);
+    *b = (struct bench){.ops = ops};
+    st = ops->open(&options, &b->space, &err);
     if (st == DCPK_EUNSUPPORTED)
         return false;
-    CHECK_OK(st, device->name);
-    CHECK_OK(device->space->alloc(b->space, DCPK_MEMORY_DEVICE, SRC_BYTES, &at, &err), "alloc");
+    CHECK_OK(st, ops->name);
+    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, SRC_BYTES, &at, &err), "alloc");
     b->src = at;
-    CHECK_OK(device->space->alloc(b->space, DCPK_MEMORY_DEVICE, DST_BYTES, &at, &err), "alloc");
+    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, DST_BYTES, &at, &err), "alloc");
     b->dst = at;
-    CHECK_OK(device->space->alloc(b->space, DCPK_MEMORY_DEVICE, sizeof b->got_sums, &at, &err),
-             "alloc");
+    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, sizeof b->got_sums, &at, &err), "alloc");
     b->sums = at;
     CHECK_EQ_INT((uintptr_t)b->src % 256 + (uintptr_t)b->dst % 256, 0, "aligned");
     b->src_image = dcpk_alloc(SRC_BYTES, &err);
@@ -62,14 +59,14 @@ static bool bench_open(struct bench *b, const struct dcpk_device *device)
     CHECK(b->src_image != NULL && b->want != NULL && b->got != NULL, err.text);
     for (size_t i = 0; i < SRC_BYTES; i += 8)
         memcpy(b->src_image + i, &(uint64_t){random_next(&seed)}, 8);
-    CHECK_OK(device->space->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
+    CHECK_OK(ops->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
     CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), "wait");
     return true;
 }
 
 static void bench_close(struct bench *b)
 {
-    const struct dcpk_space_ops *ops = b->device->space;
+    const struct dcpk_space_ops *ops = b->ops;
 
     ops->free(b->space, b->src);
     ops->free(b->space, NULL);
@@ -126,7 +123,7 @@ static void model_tile(struct bench *b, size_t i)
 
 static void bench_load_run(struct bench *b, unsigned flags, bool with_words, const char *label)
 {
-    const struct dcpk_space_ops *ops = b->device->space;
+    const struct dcpk_space_ops *ops = b->ops;
     const struct dcpk_tiles tiles = {b->tiles, with_words ? b->words : NULL, b->n, flags};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
@@ -199,7 +196,7 @@ static void misaligned_rows(struct bench *b)
 
                 bench_add(b, tile, dst % 5 * 4, dst % 7 == 6);
             }
-            snprintf(label, sizeof label, "%s: %u bytes from %u", b->device->name, lengths[l], src);
+            snprintf(label, sizeof label, "%s: %u bytes from %u", b->ops->name, lengths[l], src);
             bench_run(b, l % 2 ? DCPK_TABLE_SMALL : 0, l % 3 != 0, label);
         }
 }
@@ -243,7 +240,7 @@ static void random_tiles(struct bench *b)
 
         while (b->n < N_ROOMS)
             add_random(b, &seed);
-        snprintf(label, sizeof label, "%s: seed %" PRIu64, b->device->name, round);
+        snprintf(label, sizeof label, "%s: seed %" PRIu64, b->ops->name, round);
         bench_run(b, round % 5 == 0 ? DCPK_TABLE_PEER : 0, true, label);
     }
 }
@@ -256,7 +253,7 @@ static void casts(struct bench *b)
 
     for (uint32_t i = 0; i < 65536; i++)
         memcpy(b->src_image + 2 * i, &(uint16_t){(uint16_t)i}, 2);
-    CHECK_OK(b->device->space->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
+    CHECK_OK(b->ops->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
     CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), "wait");
     for (size_t f = 0; f < N_FLOATS; f++)
         for (size_t t = 0; t < N_FLOATS; t++) {
@@ -276,8 +273,8 @@ static void casts(struct bench *b)
             for (uint64_t at = 0; at < N_ROOMS; at++)
                 if (dcpk_dtype_bytes(floats[t]) * 4096 > ROOM_BYTES - 256)
                     b->tiles[at].n_rows = 1;
-            snprintf(label, sizeof label, "%s: %s to %s", b->device->name,
-                     dcpk_dtype_name(floats[f]), dcpk_dtype_name(floats[t]));
+            snprintf(label, sizeof label, "%s: %s to %s", b->ops->name, dcpk_dtype_name(floats[f]),
+                     dcpk_dtype_name(floats[t]));
             bench_run(b, 0, true, label);
         }
 }
@@ -286,7 +283,7 @@ static void on_every_device(void (*script)(struct bench *b))
 {
     struct bench b;
 
-    for (const struct dcpk_device *const *d = dcpk_devices; *d != NULL; d++) {
+    for (const struct dcpk_space_ops *const *d = dcpk_spaces; *d != NULL; d++) {
         if (!bench_open(&b, *d))
             continue;
         script(&b);
@@ -327,12 +324,12 @@ static void refuse(struct bench *b)
     uint64_t free_bytes = 0, total_bytes = 0;
     void *at;
 
-    CHECK_FAILS(b->device->space->load(b->space, &tiles, &table, &err), DCPK_EUNSUPPORTED,
-                "cannot cast float32 to int32", b->device->name);
-    CHECK_OK(b->device->space->memory_info(b->space, &free_bytes, &total_bytes, &err), "info");
-    CHECK(free_bytes <= total_bytes && total_bytes > 0, b->device->name);
-    CHECK_FAILS(b->device->space->alloc(b->space, DCPK_MEMORY_DEVICE, SIZE_MAX / 4, &at, &err),
-                DCPK_ENOMEM, "are free", b->device->name);
+    CHECK_FAILS(b->ops->load(b->space, &tiles, &table, &err), DCPK_EUNSUPPORTED,
+                "cannot cast float32 to int32", b->ops->name);
+    CHECK_OK(b->ops->memory_info(b->space, &free_bytes, &total_bytes, &err), "info");
+    CHECK(free_bytes <= total_bytes && total_bytes > 0, b->ops->name);
+    CHECK_FAILS(b->ops->alloc(b->space, DCPK_MEMORY_DEVICE, SIZE_MAX / 4, &at, &err), DCPK_ENOMEM,
+                "are free", b->ops->name);
 }
 
 static void what_cannot_be_is_refused(void **state)

@@ -15,7 +15,7 @@ static struct dcpk_space *open_space(void)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_space *space;
 
-    CHECK_OK(dcpk_devices[0]->space->open(&first, &space, &err), "open");
+    CHECK_OK(dcpk_spaces[0]->open(&first, &space, &err), "open");
     return space;
 }
 
@@ -35,8 +35,7 @@ static void ordinals(void **state)
     struct dcpk_space *space;
 
     (void)state;
-    CHECK_FAILS(dcpk_devices[0]->space->open(&second, &space, &err), DCPK_EUNSUPPORTED, "one CPU",
-                "cpu:1");
+    CHECK_FAILS(dcpk_spaces[0]->open(&second, &space, &err), DCPK_EUNSUPPORTED, "one CPU", "cpu:1");
 }
 
 /* Threads share addresses: an import is the address itself, of any memory. */
@@ -61,7 +60,7 @@ static void within_a_process(void **state)
                 "another machine", "elsewhere");
     mine->ops->close(mine);
     other->ops->close(other);
-    dcpk_devices[0]->space->close(NULL);
+    dcpk_spaces[0]->close(NULL);
 }
 
 /* In another process: what it exports goes to `to`; it ends when `from` is closed. */
@@ -144,7 +143,7 @@ static void allocations_fail(void **state)
 {
     struct dcpk_tile tile = {.n_elems = 1, .n_rows = 1, .from = DCPK_U8, .to = DCPK_U8};
     const struct dcpk_tile_words words = {0};
-    const struct dcpk_space_ops *ops = dcpk_devices[0]->space;
+    const struct dcpk_space_ops *ops = dcpk_spaces[0];
 
     (void)state;
     for (uint64_t nth = 1;; nth++) {

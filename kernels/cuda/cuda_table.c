@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_table.c - tiles sorted into launches: one for each kernel that they need. */
+#include <assert.h>
+#include <stdbool.h>
+
+#include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/tensor/dtype.h"
+
+#define N_CLASSES (CUDA_N_KINDS * CUDA_N_SIZES)
+
+/* A kernel counts the bytes of a tile in 32 bits. */
+#define MOST_BYTES (UINT64_C(1) << 30)
+
+struct cuda_table {
+    struct dcpk_table base;
+    char *memory;                  /* of the device: all tiles, then all words */
+    struct dcpk_tile_words *words; /* in it; NULL without */
+    size_t n_of[N_CLASSES];        /* tiles of each class, in this order in `memory` */
+    bool reaches_peers;
+    struct cuda_dtypes dtypes;
+};
+
+/* The casts with a kernel of their own. */
+static const struct {
+    enum dcpk_dtype from, to;
+    enum cuda_kind kind;
+} pairs[] = {
+    {DCPK_F32, DCPK_BF16, CUDA_CAST_F32_BF16},
+    {DCPK_F32, DCPK_F16, CUDA_CAST_F32_F16},
+    {DCPK_BF16, DCPK_F32, CUDA_CAST_BF16_F32},
+    {DCPK_F16, DCPK_F32, CUDA_CAST_F16_F32},
+    {DCPK_F32, DCPK_F8_E4M3FN, CUDA_CAST_F32_E4M3},
+    {DCPK_BF16, DCPK_F8_E4M3FN, CUDA_CAST_BF16_E4M3},
+    {DCPK_F32, DCPK_F8_E5M2, CUDA_CAST_F32_E5M2},
+    {DCPK_BF16, DCPK_F8_E5M2, CUDA_CAST_BF16_E5M2},
+};
+
+static enum cuda_kind cast_kind(enum dcpk_dtype from, enum dcpk_dtype to)
+{
+    for (size_t i = 0; i < DCPK_COUNT(pairs); i++)
+        if (pairs[i].from == from && pairs[i].to == to)
+            return pairs[i].kind;
+    return CUDA_CAST_ANY;
+}
+
+static enum cuda_kind tile_kind(const struct dcpk_tile *tile)
+{
+    const uint64_t row_bytes = tile->n_elems * dcpk_dtype_bytes((enum dcpk_dtype)tile->to);
+    const int64_t strides = tile->n_rows > 1 ? tile->src_stride_bytes | tile->dst_stride_bytes : 0;
+
+    if (tile->from != tile->to)
+        return cast_kind((enum dcpk_dtype)tile->from, (enum dcpk_dtype)tile->to);
+    if (tile->dst == 0)
+        return CUDA_READ;
+    if ((tile->src | tile->dst | (uint64_t)strides | row_bytes) % DCPK_TILE_ALIGN == 0)
+        return CUDA_MOVE_WHOLE;
+    return CUDA_MOVE_ODD;
+}
+
+/* Reading has one kernel for all sizes. */
+static size_t tile_class(const struct dcpk_tile *tile)
+{
+    const uint64_t bytes =
+        (uint64_t)tile->n_elems * tile->n_rows * dcpk_dtype_bytes((enum dcpk_dtype)tile->to);
+    const enum cuda_kind kind = tile_kind(tile);
+    const enum cuda_size size =
+        bytes < DCPK_TILE_SMALL_BYTES && kind != CUDA_READ ? CUDA_WARP : CUDA_BLOCK;
+
+    return (size_t)kind * CUDA_N_SIZES + size;
+}
+
+static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)
+{
+    const enum dcpk_dtype from = (enum dcpk_dtype)tile->from, to = (enum dcpk_dtype)tile->to;
+
+    assert(tile->n_elems >= 1 && tile->n_rows >= 1 && tile->src != 0);
+    if (from != to && !(dcpk_dtype_is_float(from) && dcpk_dtype_is_float(to)))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
+                         dcpk_dtype_name(to));
+    return DCPK_OK;
+}
+
+/* Tile and words together, as they are sorted. */
+struct worded {
+    struct dcpk_tile tile;
+    struct dcpk_tile_words words;
+};
+
+/* How a tile is cut into parts that the kernels can count in: rows of them, each part some rows and
+ * some elements. Nearly every tile is one part. */
+struct cut {
+    uint32_t rows, elems; /* of a part */
+    uint64_t parts_a_row, n_parts;
+};
+
+static struct cut cut_of(const struct dcpk_tile *tile)
+{
+    const uint64_t from_bytes = dcpk_dtype_bytes((enum dcpk_dtype)tile->from);
+    const uint64_t to_bytes = dcpk_dtype_bytes((enum dcpk_dtype)tile->to);
+    const uint64_t most = MOST_BYTES / dcpk_max_u64(from_bytes, to_bytes);
+    struct cut cut;
+
+    cut.elems = (uint32_t)dcpk_min_u64(tile->n_elems, most);
+    cut.rows = (uint32_t)dcpk_min_u64(tile->n_rows, dcpk_max_u64(most / tile->n_elems, 1));
+    cut.parts_a_row = (tile->n_elems - 1) / cut.elems + 1;
+    cut.n_parts = ((tile->n_rows - 1) / cut.rows + 1) * cut.parts_a_row;
+    return cut;
+}
+
+static struct worded cut_part(const struct worded *whole, const struct cut *cut, uint64_t i)
+{
+    const uint32_t row = (uint32_t)(i / cut->parts_a_row) * cut->rows;
+    const uint32_t elem = (uint32_t)(i % cut->parts_a_row) * cut->elems;
+    const uint64_t to_bytes = dcpk_dtype_bytes((enum dcpk_dtype)whole->tile.to);
+    struct worded part = *whole;
+    struct dcpk_tile *t = &part.tile;
+
+    t->n_rows = (uint32_t)dcpk_min_u64(cut->rows, t->n_rows - row);
+    t->n_elems = (uint32_t)dcpk_min_u64(cut->elems, t->n_elems - elem);
+    t->src += row * (uint64_t)t->src_stride_bytes +
+              elem * (uint64_t)dcpk_dtype_bytes((enum dcpk_dtype)t->from);
+    if (t->dst != 0)
+        t->dst += row * (uint64_t)t->dst_stride_bytes + elem * to_bytes;
+    part.words.first += row * part.words.row_step + elem * dcpk_max_u64(to_bytes / 4, 1);
+    return part;
+}
+
+static struct worded worded_at(const struct dcpk_tiles *tiles, size_t i)
+{
+    struct worded w = {.tile = tiles->tiles[i]};
+
+    if (tiles->words != NULL)
+        w.words = tiles->words[i];
+    return w;
+}
+
+/* n_of, and the number of all parts. */
+static size_t count_parts(const struct dcpk_tiles *tiles, size_t n_of[N_CLASSES])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < tiles->n; i++) {
+        const struct worded whole = worded_at(tiles, i);
+        const struct cut cut = cut_of(&whole.tile);
+
+        for (uint64_t k = 0; k < cut.n_parts; k++) {
+            const struct worded part = cut_part(&whole, &cut, k);
+
+            n_of[tile_class(&part.tile)]++;
+        }
+        n += cut.n_parts;
+    }
+    return n;
+}
+
+/* All parts by class, those of a class in the planner's order: peers in turn. */
+static void sort_parts(const struct dcpk_tiles *tiles, const size_t n_of[N_CLASSES],
+                       struct dcpk_tile *sorted, struct dcpk_tile_words *sorted_words)
+{
+    size_t at[N_CLASSES] = {0};
+
+    for (size_t c = 1; c < N_CLASSES; c++)
+        at[c] = at[c - 1] + n_of[c - 1];
+    for (size_t i = 0; i < tiles->n; i++) {
+        const struct worded whole = worded_at(tiles, i);
+        const struct cut cut = cut_of(&whole.tile);
+
+        for (uint64_t k = 0; k < cut.n_parts; k++) {
+            const struct worded part = cut_part(&whole, &cut, k);
+            const size_t place = at[tile_class(&part.tile)]++;
+
+            sorted[place] = part.tile;
+            if (sorted_words != NULL)
+                sorted_words[place] = part.words;
+        }
+    }
+}
+
+/* Sort the tiles on the host, then send them in one piece. The space's device is the thread's. */
+static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles *tiles,
+                              struct dcpk_error *err)
+{
+    const size_t n = count_parts(tiles, table->n_of);
+    const size_t tiles_bytes = n * sizeof *tiles->tiles;
+    const size_t words_bytes = tiles->words != NULL ? n * sizeof *tiles->words : 0;
+    struct dcpk_tile_words *words = NULL;
+    void *memory = NULL;
+    char *host;
+
+    static_assert(sizeof *tiles->tiles % _Alignof(struct dcpk_tile_words) == 0, "words follow");
+    if (n == 0)
+        return DCPK_OK;
+    host = dcpk_alloc(tiles_bytes + words_bytes, err);
+    if (host == NULL)
+        return err->status;
+    if (tiles->words != NULL)
+        words = (struct dcpk_tile_words *)(void *)(host + tiles_bytes);
+    sort_parts(tiles, table->n_of, (struct dcpk_tile *)(void *)host, words);
+    if (cuda_check(cudaMalloc(&memory, tiles_bytes + words_bytes), "taking memory for tiles", err))
+        goto out;
+    table->memory = memory;
+    if (tiles->words != NULL)
+        table->words = (struct dcpk_tile_words *)(void *)(table->memory + tiles_bytes);
+    cuda_check(cudaMemcpy(table->memory, host, tiles_bytes + words_bytes, cudaMemcpyHostToDevice),
+               "sending tiles", err);
+out:
+    dcpk_free(host);
+    return err->status;
+}
+
+dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
+                            struct dcpk_table **table, struct dcpk_error *err)
+{
+    struct cuda_table *made;
+    dcpk_status st;
+    int before;
+
+    for (size_t i = 0; i < tiles->n; i++)
+        if (check_tile(&tiles->tiles[i], err))
+            return err->status;
+    made = dcpk_alloc(sizeof *made, err);
+    if (made == NULL)
+        return err->status;
+    made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
+    made->reaches_peers = tiles->flags & DCPK_TABLE_PEER;
+    for (int i = 0; i < DCPK_N_DTYPES; i++)
+        made->dtypes.elem_bytes[i] = (uint8_t)dcpk_dtype_bytes((enum dcpk_dtype)i);
+    before = cuda_enter(space);
+    st = table_fill(made, tiles, err);
+    cuda_leave(before);
+    if (st != DCPK_OK)
+        cuda_table_unload(space, &made->base);
+    else
+        *table = &made->base;
+    return st;
+}
+
+void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table)
+{
+    struct cuda_table *t = (struct cuda_table *)table;
+    int before;
+
+    if (t == NULL)
+        return;
+    before = cuda_enter(space);
+    cudaFree(t->memory);
+    cuda_leave(before);
+    dcpk_free(t);
+}
+
+static cudaError_t launch_class(const struct cuda_launch *launch, cudaStream_t stream)
+{
+    if (launch->kind == CUDA_READ)
+        return dcpk_cuda_launch_read(launch, stream);
+    if (launch->kind == CUDA_MOVE_WHOLE || launch->kind == CUDA_MOVE_ODD)
+        return dcpk_cuda_launch_move(launch, stream);
+    return dcpk_cuda_launch_cast(launch, stream);
+}
+
+dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+                           uint64_t *sums, struct dcpk_error *err)
+{
+    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_table *t = (const struct cuda_table *)table;
+    const struct dcpk_tile *tiles = (const struct dcpk_tile *)(const void *)t->memory;
+    const int before = cuda_enter(space);
+    dcpk_status st = DCPK_OK;
+    size_t first = 0;
+
+    assert(sums == NULL || t->base.has_words);
+    for (size_t c = 0; c < N_CLASSES && st == DCPK_OK; first += t->n_of[c++]) {
+        const struct cuda_launch launch = {
+            .kind = (enum cuda_kind)(c / CUDA_N_SIZES),
+            .size = (enum cuda_size)(c % CUDA_N_SIZES),
+            .tiles = tiles + first,
+            .words = sums != NULL ? t->words + first : NULL,
+            .sums = (unsigned long long *)sums,
+            .n_tiles = (uint32_t)t->n_of[c],
+            .n_blocks = t->reaches_peers ? s->n_blocks : 0,
+            .dtypes = t->dtypes,
+        };
+
+        /* Tiles that are only read have nothing to do without sums. */
+        if (t->n_of[c] > 0 && !(launch.kind == CUDA_READ && sums == NULL))
+            st = cuda_check(launch_class(&launch, s->queues[queue].stream), "starting a kernel",
+                            err);
+    }
+    cuda_leave(before);
+    return st;
+}

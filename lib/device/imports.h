@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* imports.h - the memory of other processes that a space has mapped, found again by its id. */
+#ifndef DCPK_LIB_DEVICE_IMPORTS_H
+#define DCPK_LIB_DEVICE_IMPORTS_H
+
+#include "lib/base/error.h"
+#include "lib/device/device_space.h"
+
+struct dcpk_import {
+    struct dcpk_import *next;
+    struct dcpk_memory_id id;
+    void *at; /* where its base lies here */
+};
+
+/* The imports of one space, the latest first. Starts as zeros. */
+struct dcpk_imports {
+    struct dcpk_import *first;
+    void (*unmap)(const struct dcpk_import *import);
+};
+
+/*
+ * *at: where the memory lies, mapped by `map` unless it is already. What the same process has
+ * exported before at a place that meets it is unmapped. Errors: DCPK_EUNSUPPORTED when the memory
+ * is of another machine; DCPK_ENOMEM; those of `map`, which then has mapped nothing.
+ */
+dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_memory_id *id,
+                             dcpk_status (*map)(const struct dcpk_memory_id *id, void **at,
+                                                struct dcpk_error *err),
+                             void **at, struct dcpk_error *err);
+
+/* Unmap all. */
+void dcpk_imports_release(struct dcpk_imports *imports);
+
+#endif
