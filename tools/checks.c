@@ -87,12 +87,12 @@ void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out
     dcpk_json_end_array(j);
 }
 
-static void put_differences(struct dcpk_json_out *j, const struct dcpk_prove_report *proof)
+static void put_differences(struct dcpk_json_out *j, const struct dcpk_compare_report *proof)
 {
     dcpk_json_put_key(j, "differences");
     dcpk_json_begin_array(j);
-    for (const struct dcpk_finding *f = proof->differences; f != NULL; f = f->next)
-        dcpk_json_put_string(j, f->text);
+    for (const struct dcpk_difference *d = proof->differences.first; d != NULL; d = d->next)
+        dcpk_json_put_string(j, d->sentence);
     dcpk_json_end_array(j);
 }
 
@@ -106,7 +106,7 @@ static void put_left(struct dcpk_json_out *j, const struct dcpk_left *left)
 }
 
 dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   const struct dcpk_prove_report *proof, struct dcpk_error *err)
+                                   const struct dcpk_compare_report *proof, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
@@ -119,7 +119,7 @@ dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char 
         put_differences(&j, proof);
     dcpk_json_add_string(&j, "format", format);
     if (proof != NULL)
-        dcpk_json_add_uint(&j, "n_differences", proof->n_differences);
+        dcpk_json_add_uint(&j, "n_differences", proof->differences.n);
     if (proof != NULL)
         put_left(&j, &proof->left);
     dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);

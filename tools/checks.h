@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/job/prove.h"
+#include "lib/job/compare.h"
 #include "tools/cmd.h"
 
 #define DCPK_MAX_CHECKS 16
@@ -47,10 +47,10 @@ void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out
 
 /*
  * One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}; with a proof
- * (NULL: none was asked for) also its "differences", of which at most DCPK_MAX_FINDINGS are kept,
+ * (NULL: none was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept,
  * and "n_differences", all of them.
  */
 dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   const struct dcpk_prove_report *proof, struct dcpk_error *err);
+                                   const struct dcpk_compare_report *proof, struct dcpk_error *err);
 
 #endif

@@ -47,7 +47,7 @@ static int compare(struct request *r, char *const *paths)
         b->told_args = from.args;
     if (st == DCPK_OK) {
         options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
-        st = dcpk_compare_models(a, b, options, &report, &err);
+        st = dcpk_compare_checkpoints(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
     }
     st = dcpk_ranks_agree(options->env.ranks, st, &err);

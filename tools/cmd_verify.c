@@ -7,7 +7,7 @@
 #include "lib/ckpt/unknown.h"
 #include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
-#include "lib/job/prove.h"
+#include "lib/job/compare.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/checks.h"
@@ -31,7 +31,7 @@ struct verify {
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
-    struct dcpk_prove_report proof; /* with --against */
+    struct dcpk_compare_report proof; /* with --against */
 };
 
 static void check_pickles(struct verify *v)
@@ -125,7 +125,7 @@ static void write_integrity(struct verify *v)
  */
 static void record_proof(struct verify *v)
 {
-    const struct dcpk_prove_report *report = &v->proof;
+    const struct dcpk_compare_report *report = &v->proof;
     const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
     struct dcpk_error err = DCPK_ERROR_INIT;
     char text[DCPK_PROOF_TEXT_BYTES];
@@ -134,33 +134,34 @@ static void record_proof(struct verify *v)
 
     if (!report->equal)
         st = dcpk_fail(&err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
-                       report->n_differences, v->against,
-                       report->differences == NULL ? "" : report->differences->text);
+                       report->differences.n, v->against, report->differences.first->sentence);
     dcpk_checks_add(&v->checks, "against", st, &err, "equal to '%s': %s", v->against,
                     dcpk_proof_text(report, text));
     if (v->as_json)
         return;
-    for (const struct dcpk_finding *f = report->differences; f != NULL && n < MOST_TOLD; n++) {
-        f = f->next;
-        if (f != NULL)
-            dcpk_cli_note(&result, "difference: %s", f->text);
+    for (const struct dcpk_difference *d = report->differences.first; d != NULL && n < MOST_TOLD;
+         n++) {
+        d = d->next;
+        if (d != NULL)
+            dcpk_cli_note(&result, "difference: %s", d->sentence);
     }
-    if (report->n_differences > MOST_TOLD)
+    if (report->differences.n > MOST_TOLD)
         dcpk_cli_note(&result, "%" PRIu64 " more; compare-two-checkpoint lists differences",
-                      report->n_differences - MOST_TOLD);
+                      report->differences.n - MOST_TOLD);
 }
 
 static void check_against(struct verify *v)
 {
-    struct dcpk_prove_options options = {.flags = v->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0,
-                                         .vocab_size = v->vocab_size,
-                                         .env = v->env};
+    struct dcpk_compare_options options = {.policy = DCPK_COMPARE_FAITHFUL,
+                                           .weights_only = v->weights_only,
+                                           .vocab_size = v->vocab_size,
+                                           .env = v->env};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bar bar;
     dcpk_status st;
 
     options.env.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
-    st = dcpk_prove(v->ckpt, v->source, &options, &v->proof, &err);
+    st = dcpk_compare_checkpoints(v->ckpt, v->source, &options, &v->proof, &err);
     st = dcpk_ranks_agree(v->env.ranks, st, &err);
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
@@ -268,7 +269,7 @@ static int verify(struct verify *v)
                       v->against);
     st = dcpk_ranks_agree(v->env.ranks, st, &err);
     code = st == DCPK_OK ? share_code(v->env.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
-    dcpk_prove_release(&v->proof);
+    dcpk_compare_release(&v->proof);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
     dcpk_args_from_release(&from);

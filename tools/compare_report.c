@@ -12,6 +12,7 @@ static const char *const kinds[DCPK_N_DIFFERENCES] = {
     [DCPK_ONLY_IN_A] = "only_in_a",      [DCPK_ONLY_IN_B] = "only_in_b",
     [DCPK_SHAPE_DIFFERS] = "shape",      [DCPK_DTYPE_DIFFERS] = "dtype",
     [DCPK_ELEMENTS_DIFFER] = "elements", [DCPK_VALUE_DIFFERS] = "value",
+    [DCPK_NOT_FAITHFUL] = "value",
 };
 
 static void put_text(struct dcpk_bytes *line, const char *before, const char *text)
@@ -53,6 +54,7 @@ static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
     case DCPK_SHAPE_DIFFERS:
     case DCPK_DTYPE_DIFFERS:
     case DCPK_VALUE_DIFFERS:
+    case DCPK_NOT_FAITHFUL:
     case DCPK_N_DIFFERENCES:
         put_text(line, ": A has ", d->a);
         put_text(line, ", B ", d->b);

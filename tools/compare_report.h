@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_COMPARE_REPORT_H
 #define DCPK_TOOLS_COMPARE_REPORT_H
 
-#include "lib/job/compare_models.h"
+#include "lib/job/compare.h"
 
 /* A line a difference (of tensors whose elements differ the `top` furthest apart), one for each
  * part, what was compared, and the verdict, to stdout. */

@@ -137,9 +137,9 @@ static void print_load(const struct dcpk_conversion *c)
 }
 
 /* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
-static const char *vocab_text(const struct dcpk_prove_report *report, char text[128])
+static const char *vocab_text(const struct dcpk_compare_report *report, char text[128])
 {
-    const int64_t ours = report->vocab_rows, theirs = report->source_vocab_rows;
+    const int64_t ours = report->vocab_rows[0], theirs = report->vocab_rows[1];
 
     text[0] = '\0';
     if (ours != theirs)
@@ -161,7 +161,7 @@ static const char *left_text(const struct dcpk_left *left, char text[192])
     return text;
 }
 
-const char *dcpk_proof_text(const struct dcpk_prove_report *report,
+const char *dcpk_proof_text(const struct dcpk_compare_report *report,
                             char text[DCPK_PROOF_TEXT_BYTES])
 {
     char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192];

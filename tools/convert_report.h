@@ -32,7 +32,7 @@ dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_re
 
 /* "27 parameters, 81 tensors, ...": what a proof compared. Returns text. */
 #define DCPK_PROOF_TEXT_BYTES 640
-const char *dcpk_proof_text(const struct dcpk_prove_report *report,
+const char *dcpk_proof_text(const struct dcpk_compare_report *report,
                             char text[DCPK_PROOF_TEXT_BYTES]);
 
 #endif

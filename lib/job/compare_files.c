@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
@@ -137,23 +138,24 @@ static dcpk_status list_beside(struct dcpk_comparing *c, struct beside *found,
 /* ---- bytes ---- */
 
 /* The first byte that differs, or the length of the shorter one: of two equal files both. */
-static dcpk_status find_first(struct dcpk_source *a, struct dcpk_source *b, uint64_t *first,
+static dcpk_status find_first(struct dcpk_source *const of[2], uint64_t *first,
                               struct dcpk_error *err)
 {
-    const uint64_t n_a = dcpk_source_bytes(a), n_b = dcpk_source_bytes(b);
-    const uint64_t n_both = n_a < n_b ? n_a : n_b;
+    const uint64_t n_both = dcpk_min_u64(dcpk_source_bytes(of[0]), dcpk_source_bytes(of[1]));
     uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
-    dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
     bool same = true;
     uint64_t at = 0;
 
+    if (buffer == NULL)
+        return err->status;
     while (at < n_both && same && st == DCPK_OK) {
-        const size_t n = n_both - at < PART_BYTES ? (size_t)(n_both - at) : PART_BYTES;
+        const size_t n = (size_t)dcpk_min_u64(n_both - at, PART_BYTES);
         size_t i = 0;
 
-        st = dcpk_source_read(a, at, buffer, n, err);
+        st = dcpk_source_read(of[0], at, buffer, n, err);
         if (st == DCPK_OK)
-            st = dcpk_source_read(b, at, buffer + PART_BYTES, n, err);
+            st = dcpk_source_read(of[1], at, buffer + PART_BYTES, n, err);
         while (st == DCPK_OK && i < n && buffer[i] == buffer[PART_BYTES + i])
             i++;
         same = i == n;
@@ -169,72 +171,108 @@ static dcpk_status compare_file(struct dcpk_comparing *c, const char *name, stru
 {
     struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
     struct dcpk_arena *arena = c->report->arena;
-    struct dcpk_source *a, *b;
-    uint64_t first;
+    struct dcpk_source *of[2];
+    uint64_t n_bytes[2], first;
 
-    if (dcpk_store_find(c->a->store, name, &a, err) ||
-        dcpk_store_find(c->b->store, name, &b, err) || find_first(a, b, &first, err))
+    for (int s = 0; s < 2; s++) {
+        if (dcpk_store_find(c->side[s].ckpt->store, name, &of[s], err))
+            return err->status;
+        n_bytes[s] = dcpk_source_bytes(of[s]);
+    }
+    if (find_first(of, &first, err))
         return err->status;
-    if (first == dcpk_source_bytes(a) && first == dcpk_source_bytes(b))
+    if (first == n_bytes[DCPK_A] && first == n_bytes[DCPK_B])
         return DCPK_OK;
-    d.a = dcpk_arena_printf(arena, err, "a file of %" PRIu64 " bytes", dcpk_source_bytes(a));
+    d.a = dcpk_arena_printf(arena, err, "a file of %" PRIu64 " bytes", n_bytes[DCPK_A]);
+    if (d.a == NULL)
+        return err->status;
     d.b =
         dcpk_arena_printf(arena, err, "a file of %" PRIu64 " that differs from byte %" PRIu64 " on",
-                          dcpk_source_bytes(b), first);
-    if (d.a == NULL || d.b == NULL)
+                          n_bytes[DCPK_B], first);
+    if (d.b == NULL)
         return err->status;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
+}
+
+static const char *kind_text(enum dcpk_path_kind kind)
+{
+    return kind == DCPK_PATH_FILE ? "a file" : "no plain file";
 }
 
 /* An entry of both: a file, a folder whose files are entries, or what is neither. */
 static dcpk_status compare_entry(struct dcpk_comparing *c, const char *name, struct dcpk_error *err)
 {
-    enum dcpk_path_kind a, b;
     struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
+    enum dcpk_path_kind kind[2];
 
     c->report->n_values++;
     if (dcpk_ends_with(name, "/") || strcmp(name, DCPK_INTEGRITY_NAME) == 0)
         return DCPK_OK; /* checksums of files, whose content is compared itself */
-    if (dcpk_store_look(c->a->store, name, &a, err) || dcpk_store_look(c->b->store, name, &b, err))
-        return err->status;
-    if (a == DCPK_PATH_FILE && b == DCPK_PATH_FILE)
+    for (int s = 0; s < 2; s++)
+        if (dcpk_store_look(c->side[s].ckpt->store, name, &kind[s], err))
+            return err->status;
+    if (kind[DCPK_A] == DCPK_PATH_FILE && kind[DCPK_B] == DCPK_PATH_FILE)
         return compare_file(c, name, err);
-    if (a == b)
+    if (kind[DCPK_A] == kind[DCPK_B])
         return DCPK_OK;
-    d.a = a == DCPK_PATH_FILE ? "a file" : "no plain file";
-    d.b = b == DCPK_PATH_FILE ? "a file" : "no plain file";
+    d.a = kind_text(kind[DCPK_A]);
+    d.b = kind_text(kind[DCPK_B]);
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
 
-static dcpk_status add_single(struct dcpk_comparing *c, const char *name,
-                              enum dcpk_difference_kind kind, struct dcpk_error *err)
+static dcpk_status add_single(struct dcpk_comparing *c, const char *name, enum dcpk_side side,
+                              struct dcpk_error *err)
 {
-    const struct dcpk_difference d = {.kind = kind, .name = name, .is_value = true};
+    const struct dcpk_difference d = {.kind = dcpk_only_in(side), .name = name, .is_value = true};
 
     c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
 
-dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err)
+/* Below 0: the next name is A's alone, above 0: B's. */
+static int order_next(const struct beside *a, size_t i, const struct beside *b, size_t j)
 {
-    struct beside a = {.ckpt = c->a}, b = {.ckpt = c->b};
-    dcpk_status st = list_beside(c, &a, err);
+    if (j == b->n)
+        return -1;
+    if (i == a->n)
+        return 1;
+    return strcmp(a->names[i], b->names[j]);
+}
+
+/* Go through the names of both in order. */
+static dcpk_status compare_names(struct dcpk_comparing *c, const struct beside *a,
+                                 const struct beside *b, struct dcpk_error *err)
+{
     size_t i = 0, j = 0;
 
-    if (st == DCPK_OK)
-        st = list_beside(c, &b, err);
-    while ((i < a.n || j < b.n) && st == DCPK_OK) {
-        const int order = j == b.n ? -1 : i == a.n ? 1 : strcmp(a.names[i], b.names[j]);
+    while (i < a->n || j < b->n) {
+        const int order = order_next(a, i, b, j);
+        dcpk_status st;
 
         if (order == 0)
-            st = compare_entry(c, a.names[i], err);
+            st = compare_entry(c, a->names[i], err);
+        else if (order < 0)
+            st = add_single(c, a->names[i], DCPK_A, err);
         else
-            st = add_single(c, order < 0 ? a.names[i] : b.names[j],
-                            order < 0 ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B, err);
+            st = add_single(c, b->names[j], DCPK_B, err);
+        if (st != DCPK_OK)
+            return st;
         i += order <= 0;
         j += order >= 0;
     }
-    dcpk_free(b.names);
-    dcpk_free(a.names);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct beside beside[2] = {{.ckpt = c->side[DCPK_A].ckpt}, {.ckpt = c->side[DCPK_B].ckpt}};
+    dcpk_status st = list_beside(c, &beside[DCPK_A], err);
+
+    if (st == DCPK_OK)
+        st = list_beside(c, &beside[DCPK_B], err);
+    if (st == DCPK_OK)
+        st = compare_names(c, &beside[DCPK_A], &beside[DCPK_B], err);
+    dcpk_free(beside[DCPK_B].names);
+    dcpk_free(beside[DCPK_A].names);
     return st;
 }

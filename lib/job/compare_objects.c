@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/job/compare_priv.h"
 
@@ -13,19 +14,26 @@
 #define LARGE_BYTES ((uint64_t)16 << 20)
 #define PART_BYTES  ((size_t)1 << 20) /* read at once of each */
 
-static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                  const struct dcpk_object *b, struct dcpk_error *err)
+/* A's key where it has the object. */
+static const char *key_of(const struct dcpk_object *const of[2])
+{
+    return of[of[DCPK_A] == NULL]->key;
+}
+
+static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                  struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    const struct dcpk_value *x = NULL, *y = NULL;
-    dcpk_status st = arena == NULL ? err->status : DCPK_OK;
+    const struct dcpk_value *values[2] = {NULL, NULL};
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK && a != NULL)
-        st = dcpk_checkpoint_load_object(c->a, a, arena, &x, err);
-    if (st == DCPK_OK && b != NULL)
-        st = dcpk_checkpoint_load_object(c->b, b, arena, &y, err);
+    if (arena == NULL)
+        return err->status;
+    for (int s = 0; s < 2 && st == DCPK_OK; s++)
+        if (of[s] != NULL)
+            st = dcpk_checkpoint_load_object(c->side[s].ckpt, of[s], arena, &values[s], err);
     if (st == DCPK_OK)
-        st = dcpk_comparing_value(c, (a != NULL ? a : b)->key, x, y, DCPK_COUNTS, NULL, err);
+        st = dcpk_comparing_value(c, key_of(of), values, DCPK_COUNTS, NULL, err);
     dcpk_arena_free(arena);
     return st;
 }
@@ -37,63 +45,78 @@ static dcpk_status read_part(const struct dcpk_checkpoint *ckpt, const struct dc
                             n, err);
 }
 
-/* Are two large objects the same bytes as stored? Of as many bytes each. */
-static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                 const struct dcpk_object *b, bool *same, struct dcpk_error *err)
+static dcpk_status compare_part(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                uint64_t at, uint8_t *buffer, bool *same, struct dcpk_error *err)
 {
     const struct dcpk_progress *progress = &c->options->env.progress;
-    const uint64_t n_bytes = a->place.n_bytes;
+    const uint64_t n_bytes = of[DCPK_A]->place.n_bytes;
+    const size_t n = (size_t)dcpk_min_u64(n_bytes - at, PART_BYTES);
+
+    if (progress->update != NULL && !progress->update(progress->context, at, n_bytes))
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    for (int s = 0; s < 2; s++)
+        if (read_part(c->side[s].ckpt, of[s], at, buffer + (size_t)s * PART_BYTES, n, err))
+            return err->status;
+    *same = memcmp(buffer, buffer + PART_BYTES, n) == 0;
+    return DCPK_OK;
+}
+
+/* Are two large objects the same bytes as stored? Of as many bytes each. */
+static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                 bool *same, struct dcpk_error *err)
+{
     uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
-    dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    *same = true;
-    for (uint64_t at = 0; at < n_bytes && *same && st == DCPK_OK; at += PART_BYTES) {
-        const size_t n = n_bytes - at < PART_BYTES ? (size_t)(n_bytes - at) : PART_BYTES;
-
-        if (progress->update != NULL && !progress->update(progress->context, at, n_bytes))
-            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-        if (st == DCPK_OK)
-            st = read_part(c->a, a, at, buffer, n, err);
-        if (st == DCPK_OK)
-            st = read_part(c->b, b, at, buffer + PART_BYTES, n, err);
-        if (st == DCPK_OK)
-            *same = memcmp(buffer, buffer + PART_BYTES, n) == 0;
+    if (buffer == NULL) {
+        st = err->status;
+        goto out;
     }
+    *same = true;
+    for (uint64_t at = 0; at < of[DCPK_A]->place.n_bytes && *same; at += PART_BYTES) {
+        st = compare_part(c, of, at, buffer, same, err);
+        if (st != DCPK_OK)
+            goto out;
+    }
+out:
     dcpk_free(buffer);
     if (st != DCPK_OK)
-        dcpk_context(err, "object '%s'", a->key);
+        dcpk_context(err, "object '%s'", of[DCPK_A]->key);
     return st;
 }
 
-/* What one side has of an object that is too large to be taken into memory; NULL: nothing. */
-static const char *large_text(struct dcpk_comparing *c, const struct dcpk_object *object,
-                              struct dcpk_error *err)
+/* *text: what one side has of an object that is too large to be read into memory; NULL: nothing. */
+static dcpk_status put_large(struct dcpk_comparing *c, const struct dcpk_object *object,
+                             const char **text, struct dcpk_error *err)
 {
     if (object == NULL)
-        return NULL;
-    return dcpk_arena_printf(c->report->arena, err, "an object stored in %" PRIu64 " bytes",
-                             object->place.n_bytes);
+        return DCPK_OK;
+    *text = dcpk_arena_printf(c->report->arena, err, "an object stored in %" PRIu64 " bytes",
+                              object->place.n_bytes);
+    if (*text == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* Objects of which one is too large to look into and that are not the same bytes: whether they have
- * the same value cannot be said, so they count as different. */
-static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object *a,
-                             const struct dcpk_object *b, struct dcpk_error *err)
+ * the same value is not known, so they count as different. */
+static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                             struct dcpk_error *err)
 {
-    struct dcpk_difference d = {.kind = a == NULL   ? DCPK_ONLY_IN_B
-                                        : b == NULL ? DCPK_ONLY_IN_A
-                                                    : DCPK_VALUE_DIFFERS,
-                                .name = (a != NULL ? a : b)->key,
-                                .a = large_text(c, a, err),
-                                .b = large_text(c, b, err)};
+    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = key_of(of)};
 
-    if (d.kind == DCPK_VALUE_DIFFERS && d.a != NULL && d.b != NULL)
+    if (put_large(c, of[DCPK_A], &d.a, err) || put_large(c, of[DCPK_B], &d.b, err))
+        return err->status;
+    if (d.a == NULL || d.b == NULL) {
+        d.kind = dcpk_only_in((enum dcpk_side)(d.a == NULL));
+    } else {
         d.b = dcpk_arena_printf(c->report->arena, err,
                                 "%s, not the same ones: past %" PRIu64
                                 " their values are not looked into",
                                 d.b, DCPK_MOST_LOADED_BYTES);
-    if ((a != NULL && d.a == NULL) || (b != NULL && d.b == NULL))
-        return err->status;
+        if (d.b == NULL)
+            return err->status;
+    }
     c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
@@ -103,25 +126,29 @@ static bool is_past(const struct dcpk_object *object, uint64_t n_bytes)
     return object != NULL && object->place.n_bytes > n_bytes;
 }
 
+/* Are both large, of as many bytes, stored in one way? */
+static bool can_be_same_bytes(const struct dcpk_comparing *c, const struct dcpk_object *const of[2])
+{
+    return is_past(of[DCPK_A], LARGE_BYTES) && of[DCPK_B] != NULL &&
+           of[DCPK_A]->place.n_bytes == of[DCPK_B]->place.n_bytes &&
+           c->side[DCPK_A].ckpt->format->reader == c->side[DCPK_B].ckpt->format->reader;
+}
+
 /* By their bytes where these are many; memory of their values is kept for one at a time. */
-static dcpk_status compare_items(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                 const struct dcpk_object *b, struct dcpk_error *err)
+static dcpk_status compare_items(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                 struct dcpk_error *err)
 {
     bool same = false;
-    dcpk_status st = DCPK_OK;
 
-    if (is_past(a, LARGE_BYTES) && b != NULL && a->place.n_bytes == b->place.n_bytes &&
-        c->a->format->reader == c->b->format->reader)
-        st = compare_bytes(c, a, b, &same, err);
-    if (st != DCPK_OK)
-        return st;
+    if (can_be_same_bytes(c, of) && compare_bytes(c, of, &same, err))
+        return err->status;
     if (same) {
         c->report->n_values++;
         return DCPK_OK;
     }
-    if (is_past(a, DCPK_MOST_LOADED_BYTES) || is_past(b, DCPK_MOST_LOADED_BYTES))
-        return add_large(c, a, b, err);
-    return compare_loaded(c, a, b, err);
+    if (is_past(of[DCPK_A], DCPK_MOST_LOADED_BYTES) || is_past(of[DCPK_B], DCPK_MOST_LOADED_BYTES))
+        return add_large(c, of, err);
+    return compare_loaded(c, of, err);
 }
 
 /* What the comparison of two items has added to the report: it is that of all keys they have. */
@@ -130,8 +157,8 @@ struct item_result {
     uint64_t n_compared;                      /* as a value of its part */
 };
 
-static dcpk_status tell_again(struct dcpk_comparing *c, const char *key,
-                              const struct item_result *result, struct dcpk_error *err)
+static dcpk_status add_again(struct dcpk_comparing *c, const char *key,
+                             const struct item_result *result, struct dcpk_error *err)
 {
     struct dcpk_difference d;
 
@@ -145,57 +172,67 @@ static dcpk_status tell_again(struct dcpk_comparing *c, const char *key,
 }
 
 /* Objects that share a key; items that share several of them are compared once. */
-dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                  const struct dcpk_object *b, struct dcpk_error *err)
+dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                  struct dcpk_error *err)
 {
-    const struct dcpk_place *x = a == NULL ? NULL : &a->place, *y = b == NULL ? NULL : &b->place;
-    const char *key = (a != NULL ? a : b)->key;
+    const struct dcpk_place *place[2] = {NULL, NULL};
+    const char *key = key_of(of);
     struct dcpk_part_result *part = &c->report->parts[dcpk_comparing_part(key, NULL, false)];
     struct dcpk_difference **end = c->report->differences.end;
     const uint64_t before = part->n_compared;
     struct item_result *result;
     uint64_t found;
 
-    if (dcpk_by_place_get(&c->compared, x, y, &found))
-        return tell_again(c, key, (const struct item_result *)(uintptr_t)found, err);
-    if (compare_items(c, a, b, err) != DCPK_OK)
+    for (int s = 0; s < 2; s++)
+        if (of[s] != NULL)
+            place[s] = &of[s]->place;
+    if (dcpk_by_place_get(&c->compared, place[DCPK_A], place[DCPK_B], &found))
+        return add_again(c, key, (const struct item_result *)(uintptr_t)found, err);
+    if (compare_items(c, of, err))
         return err->status;
     result = dcpk_arena_alloc(c->report->arena, sizeof *result, err);
     if (result == NULL)
         return err->status;
     *result = (struct item_result){*end, part->n_compared - before};
-    return dcpk_by_place_put(&c->compared, x, y, (uint64_t)(uintptr_t)result, err);
+    return dcpk_by_place_put(&c->compared, place[DCPK_A], place[DCPK_B],
+                             (uint64_t)(uintptr_t)result, err);
 }
 
 static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *err)
 {
+    struct dcpk_dicts common = {.prefix = "common"};
     struct dcpk_arena *arena;
-    const struct dcpk_value *x = NULL, *y = NULL;
     dcpk_status st = DCPK_OK;
 
-    if (c->a->format->load_common == NULL || c->b->format->load_common == NULL)
-        return DCPK_OK;
+    for (int s = 0; s < 2; s++)
+        if (c->side[s].ckpt->format->load_common == NULL)
+            return DCPK_OK;
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)
         return err->status;
-    st = dcpk_checkpoint_load_common(c->a, arena, &x, err);
+    for (int s = 0; s < 2 && st == DCPK_OK; s++)
+        st = dcpk_checkpoint_load_common(c->side[s].ckpt, arena, &common.of[s], err);
     if (st == DCPK_OK)
-        st = dcpk_checkpoint_load_common(c->b, arena, &y, err);
-    if (st == DCPK_OK)
-        st = dcpk_comparing_dicts(c, "common", x, y, NULL, NULL, err);
+        st = dcpk_comparing_dicts(c, &common, err);
     dcpk_arena_free(arena);
     return st;
 }
 
 dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    dcpk_status st = compare_common(c, err);
+    if (compare_common(c, err))
+        return err->status;
+    for (int from = 0; from < 2; from++) {
+        const struct dcpk_checkpoint *ckpt = c->side[from].ckpt;
 
-    for (size_t i = 0; i < c->a->n_objects && st == DCPK_OK; i++)
-        st = dcpk_comparing_object(c, &c->a->objects[i],
-                                   dcpk_checkpoint_object(c->b, c->a->objects[i].key), err);
-    for (size_t j = 0; j < c->b->n_objects && st == DCPK_OK; j++)
-        if (dcpk_checkpoint_object(c->a, c->b->objects[j].key) == NULL)
-            st = dcpk_comparing_object(c, NULL, &c->b->objects[j], err);
-    return st;
+        for (size_t i = 0; i < ckpt->n_objects; i++) {
+            const struct dcpk_object *of[2];
+
+            of[from] = &ckpt->objects[i];
+            of[!from] = dcpk_checkpoint_object(c->side[!from].ckpt, ckpt->objects[i].key);
+            if ((from == DCPK_A || of[DCPK_A] == NULL) && dcpk_comparing_object(c, of, err))
+                return err->status;
+        }
+    }
+    return DCPK_OK;
 }

@@ -3,45 +3,23 @@
 #ifndef DCPK_LIB_JOB_COMPARE_PRIV_H
 #define DCPK_LIB_JOB_COMPARE_PRIV_H
 
-#include "lib/job/compare_models.h"
+#include "lib/job/compare.h"
+#include "lib/model/model.h"
 
-/* Two tensors whose elements are to be compared. */
-struct dcpk_entry_pair {
-    const char *name, *part;
-    struct dcpk_view a, b;
-};
+/* What comes in twos, of A and of B, is an array by side; a NULL in it: that side has none. */
+enum dcpk_side { DCPK_A, DCPK_B };
 
-struct dcpk_comparing {
-    const struct dcpk_compare_options *options;
-    struct dcpk_compare_report *report;
-    struct dcpk_checkpoint *a, *b;
-    bool same_format;
-    bool other_experts; /* expert parallelism differs */
-    struct dcpk_entry_pair *pairs;
-    size_t n_pairs, pairs_capacity;
-    struct dcpk_by_place compared; /* two items -> struct item_result * */
-};
+static inline enum dcpk_side dcpk_other_side(enum dcpk_side side)
+{
+    return (enum dcpk_side) !side;
+}
 
-/* Append a copy of `d`: name and part are copied, a and b must live in the report's arena. */
-dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
-                               const struct dcpk_difference *d, struct dcpk_error *err);
+static inline enum dcpk_difference_kind dcpk_only_in(enum dcpk_side side)
+{
+    return side == DCPK_A ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
+}
 
-/*
- * Plan the comparison of one tensor; a or b NULL: that side has none, which is tolerated when
- * may_lack.
- */
-dcpk_status dcpk_comparing_tensor(struct dcpk_comparing *c, const char *name, const char *part,
-                                  const struct dcpk_view *a, const struct dcpk_view *b,
-                                  bool may_lack, struct dcpk_error *err);
-
-/* The part that a tensor, or a value of this name, counts to. */
-enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, bool is_tensor);
-/* Find the places of the differences of elements, and put these in order (compare_place.c). left,
- * right: of the two checkpoints. */
-dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_exec *left,
-                                  struct dcpk_exec *right, struct dcpk_error *err);
-
-/* What becomes of a value that differs, or that one side lacks; strict: it counts. */
+/* What becomes of something that differs, or that one side lacks; strict: it counts. */
 enum dcpk_weight {
     DCPK_COUNTS,
     DCPK_MAY_LACK,   /* tolerated where one side lacks it */
@@ -49,48 +27,164 @@ enum dcpk_weight {
     DCPK_IS_LAYOUT,
 };
 
-/* Compare two values now; NULL: that side has none. `equal`: NULL: dcpk_value_equal. */
+struct dcpk_comparing;
+struct dcpk_rng;
+/* key: of the entry, without its prefix; values: of A and B, not both NULL. */
+typedef enum dcpk_weight dcpk_weigh(const struct dcpk_comparing *c, const char *key,
+                                    const struct dcpk_value *const values[2]);
+
+struct dcpk_policy {
+    enum dcpk_side first; /* whose order the differences follow */
+    bool needs_models;    /* that know every tensor: nothing is compared as stored */
+    bool pairs_values;    /* a master, else a weight, with the other's; else kind by kind */
+    bool checks_masters;  /* against the weights beside them */
+    bool is_bitwise;      /* elements, in A's dtype; else they are measured, and located */
+    bool cuts_padding;    /* of the vocabulary, of either side; else B gets as many rows as A */
+    bool groups_by_param; /* a difference for each member of a group; else for each field */
+    bool whole_scheduler; /* one value; else entry by entry */
+    bool converts_extras; /* extra states that a format has no place for are lost; else objects */
+    bool keeps_tolerated;
+    uint64_t most_kept;         /* differences */
+    const char *further_prefix; /* of entries of the common state; NULL: none */
+    dcpk_weigh *single;         /* iteration, version, flops, scheduler, extra states */
+    dcpk_weigh *scaler;         /* the loss scale of fp16 */
+    dcpk_weigh *further;        /* entries of the common state that Megatron does not make */
+    dcpk_weigh *arg, *field;    /* of args, of a parameter group */
+    /* found: the states that stand for `rng` on the other side, NULL: none. Sets it to NULL where
+     * they are not to be compared. */
+    enum dcpk_weight (*rng)(const struct dcpk_comparing *c, const struct dcpk_rng *rng,
+                            const struct dcpk_rng **found);
+    void (*name_rng)(const struct dcpk_rng *rng, char *name, size_t n_bytes);
+    /* A difference in words, in the arena; NULL: the policy has none. */
+    const char *(*word)(struct dcpk_arena *arena, const struct dcpk_difference *d,
+                        struct dcpk_error *err);
+};
+const struct dcpk_policy *dcpk_policy_of(enum dcpk_compare_policy policy);
+
+/* Two tensors whose elements are to be compared: of A and B, or a weight and its master. */
+struct dcpk_tensor_pair {
+    const char *name, *part; /* borrowed */
+    struct dcpk_view view[2];
+};
+struct dcpk_tensor_pairs {
+    struct dcpk_tensor_pair *list; /* owned */
+    size_t n, capacity;
+};
+
+/* One of the two checkpoints. */
+struct dcpk_compared {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model;         /* NULL as stored */
+    struct dcpk_exec *exec;           /* while elements are compared */
+    bool has_groups;                  /* its parameters have their groups */
+    struct dcpk_tensor_pairs masters; /* weights, and their masters */
+};
+
+struct dcpk_comparing {
+    const struct dcpk_policy *policy;
+    const struct dcpk_compare_options *options;
+    struct dcpk_compare_report *report;
+    struct dcpk_compared side[2];
+    bool same_format;
+    struct dcpk_tensor_pairs pairs; /* of A and B */
+    struct dcpk_by_place compared;  /* two items -> struct item_result *, by their policy */
+};
+
+/* ---- differences (compare.c) ---- */
+
+/* The list for what weighs so much; NULL: it is not kept. */
+struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
+                                             bool is_lacking);
+/* Append a copy of `d`: name and part are copied, a and b must live in the report's arena. */
+dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
+                               const struct dcpk_difference *d, struct dcpk_error *err);
+/* A difference of DCPK_NOT_FAITHFUL, in words (cut past 1 KiB). */
+dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
+                                  struct dcpk_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same of two tensors: `a` and `b` are what their views are. */
+dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
+                                      const struct dcpk_difference *d,
+                                      const struct dcpk_view *const view[2],
+                                      struct dcpk_error *err);
+/* The part that a tensor, or a value of this name, counts to. */
+enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, bool is_tensor);
+
+/* ---- tensors (compare_tensors.c, compare_elements.c) ---- */
+
+/* Pair all tensors of two models, and those that are stored. */
+dcpk_status dcpk_comparing_params(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_all_stored(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Two stored tensors of one key. */
+dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *const of[2],
+                                  struct dcpk_error *err);
+/* Compare the elements of all that was paired. */
+dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err);
+struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
+
+dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
+                           struct dcpk_error *err);
+struct dcpk_pairs_options {
+    struct dcpk_exec *left, *right; /* read view[0] and view[1] of each pair; may be the same */
+    bool is_measured;               /* by dcpk_exec_measure; else dcpk_exec_compare */
+    const struct dcpk_tolerance *tolerance;
+};
+/* Compare the elements of each pair. results: one for each. stats: NULL: not asked for. */
+dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
+                               const struct dcpk_pairs_options *options,
+                               struct dcpk_compare *results, struct dcpk_exec_stats *stats,
+                               struct dcpk_error *err);
+
+/* Find the places of the differences of elements, and put these in order (compare_place.c). */
+dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *err);
+
+/* ---- values (compare_values.c) ---- */
+
+/* Compare two values now. `equal`: NULL: dcpk_value_equal. */
 typedef bool dcpk_values_equal(const struct dcpk_value *a, const struct dcpk_value *b);
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
-                                 const struct dcpk_value *a, const struct dcpk_value *b,
-                                 enum dcpk_weight weight, dcpk_values_equal *equal,
+                                 const struct dcpk_value *const values[2], enum dcpk_weight weight,
+                                 dcpk_values_equal *equal, struct dcpk_error *err);
+/* The entries of two dicts by name: `prefix.key`, or `key` where prefix is NULL. weigh: NULL: all
+ * count. */
+struct dcpk_dicts {
+    const char *prefix;
+    const struct dcpk_value *of[2];
+    dcpk_weigh *weigh;
+    dcpk_values_equal *equal;
+};
+dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
                                  struct dcpk_error *err);
 
-/*
- * The entries of two dicts by name, "prefix.key". weigh: asked with the key and one side's value;
- * NULL: all count.
- */
-typedef enum dcpk_weight dcpk_weigh(const struct dcpk_comparing *c, const char *key,
-                                    const struct dcpk_value *value);
-dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const char *prefix,
-                                 const struct dcpk_value *a, const struct dcpk_value *b,
-                                 dcpk_weigh *weigh, dcpk_values_equal *equal,
-                                 struct dcpk_error *err);
+/* ---- training state of two models (compare_state.c, compare_groups.c) ---- */
 
-/* Training state of two models (compare_state.c). */
-dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_model *a,
-                                 struct dcpk_model *b, struct dcpk_error *err);
+dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Give the parameters of both sides their groups by Megatron's default rule; where that does not
+ * decide (a map did), has_groups stays false and that is not an error. */
+dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The groups of all parameters; of one, by its number on each side. */
+dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
+                                  struct dcpk_error *err);
+/* Extra states by name (compare_extras.c). */
+dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err);
 
-/* Plan the comparison of two stored tensors of one key; one may be NULL (compare_models.c). */
-dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *a,
-                                  const struct dcpk_tensor *b, struct dcpk_error *err);
-/* Objects and entries of the common state by key, as stored (compare_models.c). */
+/* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
+
+/* Objects and entries of the common state by key, as stored. */
 dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err);
-/* One object; of either there may be none. Named by A's key where it has it. */
-dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *a,
-                                  const struct dcpk_object *b, struct dcpk_error *err);
-
+/* One object. Named by A's key where it has it. */
+dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
+                                  struct dcpk_error *err);
 /*
- * What is stored beyond the view of two models (compare_rest.c). The first plans the comparison of
- * tensors that no rule knows, and of a strict one all that are not in the view. The second is of a
- * strict one, once all else is compared: every object and entry of the common state, by key; what
- * another name told of before is not told again.
+ * What is stored beyond the views of two models. The first pairs tensors that no rule knows, and in
+ * a strict comparison all that are not in the views. The second belongs to a strict one, once all
+ * else is compared: every object and entry of the common state, by key; what another name reported
+ * before is not reported again.
  */
-dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, const struct dcpk_model *a,
-                                        const struct dcpk_model *b, struct dcpk_error *err);
-dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, const struct dcpk_model *a,
-                                const struct dcpk_model *b, struct dcpk_error *err);
-/* Files beside the tensors and objects (compare_files.c). */
+dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Files beside the tensors and objects. */
 dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err);
 
 #endif

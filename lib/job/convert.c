@@ -217,7 +217,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
 
 void dcpk_conversion_free(struct dcpk_conversion *c)
 {
-    dcpk_prove_release(&c->proof);
+    dcpk_compare_release(&c->proof);
     dcpk_bytes_release(&c->hashes);
     dcpk_verdict_release(&c->verdict);
     dcpk_output_free(c->out);

@@ -9,7 +9,7 @@
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
-#include "lib/job/prove.h"
+#include "lib/job/compare.h"
 #include "lib/job/told.h"
 #include "lib/job/verdict.h"
 #include "lib/rules/rules.h"
@@ -53,13 +53,13 @@ struct dcpk_conversion {
     bool is_unchanged;        /* planning failed: the source is what was asked for already */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
-    struct dcpk_verdict verdict;    /* which releases load it; not for a plain container */
-    struct dcpk_exec_stats stats;   /* after run */
-    uint64_t resumed_bytes;         /* of tensor data that an earlier run had written; after run */
-    bool is_complete;               /* the output was there, as it should be; after run */
-    uint64_t compared_bytes;        /* of it, instead of written ones */
-    struct dcpk_prove_report proof; /* after run, with VERIFY; else zero */
-    struct dcpk_bytes hashes;       /* the same with HASHES: lib/job/hash_list.h */
+    struct dcpk_verdict verdict;  /* which releases load it; not for a plain container */
+    struct dcpk_exec_stats stats; /* after run */
+    uint64_t resumed_bytes;       /* of tensor data that an earlier run had written; after run */
+    bool is_complete;             /* the output was there, as it should be; after run */
+    uint64_t compared_bytes;      /* of it, instead of written ones */
+    struct dcpk_compare_report proof; /* after run, with VERIFY; else zero */
+    struct dcpk_bytes hashes;         /* the same with HASHES: lib/job/hash_list.h */
 };
 
 /*
@@ -77,7 +77,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
  * other options, unless FORCE. With RESUME alone an output that exists is compared with what would
  * be written, byte for byte; where it is the same the tracker is all that is left to be written
- * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/prove_masters.h)
+ * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/compare.h)
  * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
  * What reads the output back comes before it is published: nothing is, and nothing kept, when that
  * fails. Collective over options->env.ranks, which have agreed on the plan: all return the same

@@ -8,7 +8,6 @@
 #include "lib/ckpt/places.h"
 #include "lib/ckpt/unknown.h"
 #include "lib/job/hash_list.h"
-#include "lib/job/prove.h"
 
 #define READS_BACK (DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY)
 
@@ -54,11 +53,12 @@ static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_fol
 static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
                          struct dcpk_exec *exec, struct dcpk_error *err)
 {
-    const struct dcpk_prove_options options = {
-        .flags = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ? DCPK_MODEL_WEIGHTS_ONLY : 0,
+    const struct dcpk_compare_options options = {
+        .policy = DCPK_COMPARE_FAITHFUL,
+        .weights_only = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0,
         .vocab_size = c->options->rules.vocab.size,
         .env = c->options->env};
-    const struct dcpk_prove_report *report = &c->proof;
+    const struct dcpk_compare_report *report = &c->proof;
     dcpk_status st = dcpk_checkpoint_check_cover(ours, err);
 
     if (st == DCPK_OK)
@@ -75,12 +75,12 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
     }
     if (st == DCPK_OK) {
         dcpk_progress_begin(&options.env.progress, "comparing");
-        st = dcpk_prove(ours, c->ckpt, &options, &c->proof, err);
+        st = dcpk_compare_checkpoints(ours, c->ckpt, &options, &c->proof, err);
     }
     if (st == DCPK_OK && !report->equal)
-        st = dcpk_fail(err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
-                       report->n_differences, c->source.folder,
-                       report->differences == NULL ? "" : report->differences->text);
+        st =
+            dcpk_fail(err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
+                      report->differences.n, c->source.folder, report->differences.first->sentence);
     return st;
 }
 

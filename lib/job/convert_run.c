@@ -7,7 +7,6 @@
 #include "lib/exec/extras.h"
 #include "lib/job/convert.h"
 #include "lib/job/convert_check.h"
-#include "lib/job/prove_masters.h"
 #include "lib/job/target.h"
 #include "lib/write/journal.h"
 #include "lib/write/writing.h"

@@ -142,7 +142,7 @@ struct dcpk_model {
     /*
      * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before
      * anything is published every weight is compared with its rounded master
-     * (lib/job/prove_masters.h).
+     * (lib/job/compare.h).
      */
     bool needs_proof;
     /*

@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/job/compare_models.h"
+#include "lib/job/compare.h"
 #include "tests/golden/conversions.h"
 
 #define C      "torch_dist_c_"
@@ -53,7 +53,7 @@ static void check_pair(const char *buckets, const char *plain, size_t n_params)
     ours = open_at(scratch(plain));
     snprintf(path, sizeof path, "%s/%s", DCPK_SAMPLES, plain);
     source = open_at(path);
-    CHECK_OK(dcpk_compare_models(ours, source, &options, &report, &err), buckets);
+    CHECK_OK(dcpk_compare_checkpoints(ours, source, &options, &report, &err), buckets);
     if (!report.equal)
         fail_msg("%s: %s", report.differences.first->name, buckets);
     CHECK_EQ_INT(report.n_params, n_params, buckets);

@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/job/compare_models.h"
+#include "lib/job/compare.h"
 #include "tests/golden/samples.h"
 
 #define MOST_LEAVES 25 /* of one value that are changed, evenly spread */
@@ -248,7 +248,7 @@ static bool are_equal(struct twins *t, bool as_stored)
         .strict = true, .as_stored = as_stored, .env = {.device = dcpk_devices[0]}};
     struct dcpk_compare_report report = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const dcpk_status st = dcpk_compare_models(t->a, t->b, &options, &report, &err);
+    const dcpk_status st = dcpk_compare_checkpoints(t->a, t->b, &options, &report, &err);
     const bool equal = st == DCPK_OK && report.equal;
 
     t->n_asked++;

@@ -7,8 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/job/pairing.h"
-#include "lib/job/prove.h"
+#include "lib/job/compare.h"
 #include "tests/golden/conversions.h"
 
 static const struct {
@@ -56,11 +55,11 @@ static void conversions_are_proven(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_SAMPLES; i++) {
-        const struct dcpk_prove_options options = {
-            .env = {.device = dcpk_devices[0], .n_threads = 2}};
+        const struct dcpk_compare_options options = {
+            .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
         const char *label = samples[i].name, *out = scratch(label);
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_prove_report report;
+        struct dcpk_compare_report report;
         struct dcpk_checkpoint *ours, *source;
 
         CHECK_OK(convert(label, out, 2, 0, DCPK_IMPL_ANY, &err), label);
@@ -68,13 +67,13 @@ static void conversions_are_proven(void **state)
         source = open_at(sample_path(label));
         CHECK_EQ_STR(ours->format->name, "fsdp_dtensor", label);
         CHECK_OK(dcpk_checkpoint_check_cover(ours, &err), label);
-        CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), label);
+        CHECK_OK(dcpk_compare_checkpoints(ours, source, &options, &report, &err), label);
         if (!report.equal)
-            fail_msg("%s: %s", label, report.differences->text);
+            fail_msg("%s: %s", label, report.differences.first->sentence);
         CHECK_EQ_INT(report.n_params, samples[i].n_params, label);
         CHECK_EQ_INT(report.n_masters, samples[i].n_masters, label);
         CHECK_EQ_INT(report.n_tensors, samples[i].n_params + 2 * samples[i].n_masters, label);
-        dcpk_prove_release(&report);
+        dcpk_compare_release(&report);
         dcpk_checkpoint_close(ours);
         dcpk_checkpoint_close(source);
     }
@@ -244,7 +243,8 @@ static void joined_rows_are_for_one_rank(void **state)
     int64_t tp = 0;
 
     (void)state;
-    CHECK_OK(dcpk_model_of(source, 0, &model, &err), "model");
+    CHECK_OK(dcpk_model_read(source, 0, &model, &err), "model");
+    CHECK_OK(dcpk_rules_canonical(model, &err), "names");
     CHECK_OK(dcpk_model_set_arg(model, "tensor_model_parallel_size", 2, &err), "args");
     dcpk_model_read_layout(model);
     CHECK_EQ_INT(model->n_rng, 1, "RNG states");

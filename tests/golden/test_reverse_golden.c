@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
-#include "lib/job/prove.h"
+#include "lib/job/compare.h"
 #include "tests/golden/conversions.h"
 
 /* Parameters: 3, and in each layer 6; a MoE layer has a router and 2 for each of 4 experts instead
@@ -26,20 +26,22 @@ static const struct {
 /* n_sides: of the two, how many have weights beside their masters. */
 static void prove(const char *folder, uint64_t n_params, uint64_t n_sides, unsigned flags)
 {
-    const struct dcpk_prove_options options = {.flags = flags,
-                                               .env = {.device = dcpk_devices[0], .n_threads = 2}};
     const bool weights_only = (flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
+    const struct dcpk_compare_options options = {
+        .policy = DCPK_COMPARE_FAITHFUL,
+        .weights_only = weights_only,
+        .env = {.device = dcpk_devices[0], .n_threads = 2}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ours = open_at(scratch("out")), *source = open_at(sample_path(folder));
-    struct dcpk_prove_report report;
+    struct dcpk_compare_report report;
 
-    CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), folder);
+    CHECK_OK(dcpk_compare_checkpoints(ours, source, &options, &report, &err), folder);
     if (!report.equal)
-        fail_msg("%s: %s", folder, report.differences->text);
+        fail_msg("%s: %s", folder, report.differences.first->sentence);
     CHECK_EQ_INT(report.n_params, n_params, folder);
     CHECK_EQ_INT(report.n_tensors, weights_only ? n_params : 3 * n_params, folder);
     CHECK_EQ_INT(report.n_masters, weights_only ? 0 : n_sides * n_params, folder);
-    dcpk_prove_release(&report);
+    dcpk_compare_release(&report);
     dcpk_checkpoint_close(ours);
     dcpk_checkpoint_close(source);
 }
@@ -232,13 +234,13 @@ static void older_layouts_become_todays(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct wish no_wish = {.to = "torch_dist"};
         const struct wish wish = {.to = "torch_dist", .generation = "B"};
-        const struct dcpk_prove_options options = {
-            .env = {.device = dcpk_devices[0], .n_threads = 2}};
+        const struct dcpk_compare_options options = {
+            .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
         const char *label = cases[i].sample,
                    *shape_of = "optimizer.state.exp_avg.output_layer.weight";
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_checkpoint *ours, *source;
-        struct dcpk_prove_report report;
+        struct dcpk_compare_report report;
 
         CHECK_FAILS(convert_as(sample_path(label), scratch("out"), &no_wish, &err), DCPK_EUSAGE,
                     "already", label);
@@ -247,14 +249,14 @@ static void older_layouts_become_todays(void **state)
         ours = open_at(scratch("out"));
         source = open_at(sample_path(label));
         CHECK_EQ_INT(ours->generation[0], 'B', label);
-        CHECK_OK(dcpk_prove(ours, source, &options, &report, &err), label);
+        CHECK_OK(dcpk_compare_checkpoints(ours, source, &options, &report, &err), label);
         if (!report.equal)
-            fail_msg("%s: %s", label, report.differences->text);
+            fail_msg("%s: %s", label, report.differences.first->sentence);
         CHECK_EQ_INT(report.n_tensors, 3 * cases[i].n_params, label);
         CHECK(dcpk_checkpoint_object(ours, cases[i].rng) != NULL, label);
         CHECK(dcpk_checkpoint_tensor(ours, shape_of) != NULL, label);
         CHECK_EQ_INT(dcpk_checkpoint_tensor(ours, shape_of)->rank, 2, label);
-        dcpk_prove_release(&report);
+        dcpk_compare_release(&report);
         dcpk_checkpoint_close(ours);
         dcpk_checkpoint_close(source);
         scratch_clean("out");
@@ -274,24 +276,25 @@ static void what_megatron_converted_comes_back(void **state)
         {"fsdp_dtensor_converted_mamba", "torch_dist_c_mamba", 27},     /* parts apart */
         {"fsdp_dtensor_converted_mla_moe", "torch_dist_c_mla_moe", 39}, /* experts in one tensor */
     };
-    const struct dcpk_prove_options options = {.env = {.device = dcpk_devices[0], .n_threads = 2}};
+    const struct dcpk_compare_options options = {
+        .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
 
     (void)state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const char *label = cases[i / 2].converted;
         struct dcpk_checkpoint *ours, *given;
-        struct dcpk_prove_report report;
+        struct dcpk_compare_report report;
         struct dcpk_error err = DCPK_ERROR_INIT;
 
         CHECK_OK(convert_as(sample_path(label), scratch("out"), &wishes[i % 2], &err), label);
         ours = open_at(scratch("out"));
         given = open_at(sample_path(cases[i / 2].given));
-        CHECK_OK(dcpk_prove(ours, given, &options, &report, &err), label);
+        CHECK_OK(dcpk_compare_checkpoints(ours, given, &options, &report, &err), label);
         if (!report.equal)
-            fail_msg("%s: %s", label, report.differences->text);
+            fail_msg("%s: %s", label, report.differences.first->sentence);
         CHECK_EQ_INT(report.n_params, cases[i / 2].n_params, label);
         CHECK_EQ_INT(report.n_tensors, 3 * cases[i / 2].n_params, label);
-        dcpk_prove_release(&report);
+        dcpk_compare_release(&report);
         dcpk_checkpoint_close(ours);
         dcpk_checkpoint_close(given);
         scratch_clean("out");

@@ -64,7 +64,7 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
  * Compare the first elements of parameters with what the replay says is their master, of some
  * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than
  * rounding can. Says nothing of layouts that only move constants about: the proof of all elements
- * is lib/job/prove_masters.h.
+ * is lib/job/compare.h.
  */
 dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                const struct dcpk_replay *replay, struct dcpk_error *err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_prove_masters.c - weights and masters that are equal or not: what fails, and what is told.
- */
-#include "lib/job/prove_masters.h"
+/* test_compare_masters.c - weights and masters that are equal or not: what fails, what is noted. */
+#include "lib/job/compare.h"
 
 #include "kernels/kernels.h"
 #include "lib/model/model.h"
@@ -16,7 +15,7 @@ enum { NORM, MATRIX, EXPERT, N_PARAMS };
 static const struct {
     const char *label;
     unsigned masters, different; /* bits of parameters */
-    bool is_proven, is_told;
+    bool is_proven, is_noted;
 } cases[] = {
     {"all fit", 7, 0, true, false},
     {"a norm is another", 7, 1 << NORM, false, true},
@@ -82,7 +81,7 @@ static void masters_are_held_against_weights(void **state)
         CHECK_OK(dcpk_model_new(ckpt, &model, &err), cases[i].label);
         add_params(model, cases[i].masters, cases[i].different);
         CHECK_OK(dcpk_sample_masters(model, &env, &err), cases[i].label);
-        CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_told, cases[i].label);
+        CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_noted, cases[i].label);
         CHECK_EQ_INT(dcpk_prove_masters(model, &env, &err),
                      cases[i].is_proven ? DCPK_OK : DCPK_EMISMATCH, cases[i].label);
         dcpk_model_free(model);

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare.c - compares two checkpoints step by step, and collects what differs. */
+#include "lib/job/compare.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/job/compare_priv.h"
+#include "lib/rules/mesh.h"
+#include "lib/rules/rules.h"
+
+/* ---- differences ---- */
+
+struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
+                                             bool is_lacking)
+{
+    struct dcpk_compare_report *report = c->report;
+
+    if (c->options->strict || weight == DCPK_COUNTS || (weight == DCPK_MAY_LACK && !is_lacking))
+        return &report->differences;
+    if (!c->policy->keeps_tolerated)
+        return NULL;
+    return weight == DCPK_IS_LAYOUT ? &report->layout : &report->tolerated;
+}
+
+dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
+                               const struct dcpk_difference *d, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = c->report->arena;
+    const bool is_tensor = d->kind != DCPK_VALUE_DIFFERS && !d->is_value;
+    struct dcpk_difference *copy;
+
+    if (list == &c->report->differences) {
+        c->report->parts[dcpk_comparing_part(d->name, d->part, is_tensor)].n_different++;
+        c->report->equal = false;
+    }
+    if (list->n++ >= c->policy->most_kept)
+        return DCPK_OK;
+    copy = dcpk_arena_alloc(arena, sizeof *copy, err);
+    if (copy == NULL)
+        return err->status;
+    *copy = *d;
+    copy->next = NULL;
+    copy->name = dcpk_arena_strdup(arena, d->name, err);
+    if (copy->name == NULL)
+        return err->status;
+    if (d->part != NULL && (copy->part = dcpk_arena_strdup(arena, d->part, err)) == NULL)
+        return err->status;
+    if (c->policy->word != NULL && d->sentence == NULL &&
+        (copy->sentence = c->policy->word(arena, copy, err)) == NULL)
+        return err->status;
+    *list->end = copy;
+    list->end = &copy->next;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
+                                  struct dcpk_error *err, const char *fmt, ...)
+{
+    struct dcpk_difference d = {.kind = DCPK_NOT_FAITHFUL, .name = name};
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    d.sentence = dcpk_arena_strdup(c->report->arena, text, err);
+    if (d.sentence == NULL)
+        return err->status;
+    return dcpk_comparing_add(c, &c->report->differences, &d, err);
+}
+
+/* ---- steps ---- */
+
+static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
+
+    for (int s = 0; s < 2; s++)
+        if (dcpk_model_read(c->side[s].ckpt, flags, &c->side[s].model, err) ||
+            dcpk_rules_canonical(c->side[s].model, err))
+            return err->status;
+    return DCPK_OK;
+}
+
+/*
+ * Can A do without rows of the vocabulary that B has? They must be of no token. Where this is not
+ * known, the shapes stay.
+ */
+static dcpk_status check_cut(struct dcpk_comparing *c, const int64_t rows[2], int64_t n_tokens,
+                             bool *can_cut, struct dcpk_error *err)
+{
+    static const char name[] = "rows of the vocabulary";
+
+    *can_cut = n_tokens > 0 && n_tokens <= rows[DCPK_A];
+    if (*can_cut)
+        return DCPK_OK;
+    if (n_tokens > 0)
+        return dcpk_comparing_refuse(c, name, err,
+                                     "the vocabulary has %" PRId64 " rows for %" PRId64 " tokens",
+                                     rows[DCPK_A], n_tokens);
+    return dcpk_comparing_refuse(c, name, err,
+                                 "%" PRId64 " of %" PRId64
+                                 " rows of the vocabulary are missing, and neither the source nor "
+                                 "the caller says how many are of tokens",
+                                 rows[DCPK_B] - rows[DCPK_A], rows[DCPK_B]);
+}
+
+static dcpk_status add_vocab(struct dcpk_comparing *c, const int64_t rows[2],
+                             struct dcpk_error *err)
+{
+    struct dcpk_compare_report *report = c->report;
+    struct dcpk_difference d = {.kind = DCPK_SHAPE_DIFFERS, .name = "rows of the vocabulary"};
+
+    report->vocab_rows[DCPK_A] = rows[DCPK_A];
+    report->vocab_rows[DCPK_B] = rows[DCPK_B];
+    d.a = dcpk_arena_printf(report->arena, err, "%" PRId64, rows[DCPK_A]);
+    if (d.a == NULL)
+        return err->status;
+    d.b = dcpk_arena_printf(report->arena, err, "%" PRId64, rows[DCPK_B]);
+    if (d.b == NULL)
+        return err->status;
+    return dcpk_comparing_add(c, &report->layout, &d, err);
+}
+
+/* The number of tokens, 0: not known. By the args of the side that the answer follows. */
+static dcpk_status count_tokens(const struct dcpk_comparing *c, int64_t *n_tokens,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_model *first = c->side[c->policy->first].model;
+
+    if (dcpk_rules_vocab_size(first, c->options->vocab_size, n_tokens, err))
+        return err->status;
+    if (*n_tokens == 0 && c->policy->cuts_padding)
+        return dcpk_rules_vocab_size(c->side[DCPK_B].model, 0, n_tokens, err);
+    return DCPK_OK;
+}
+
+/* Give both sides the same rows of the vocabulary, as the policy has it. */
+static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const int64_t rows[2] = {dcpk_rules_vocab_rows(c->side[DCPK_A].model),
+                             dcpk_rules_vocab_rows(c->side[DCPK_B].model)};
+    const enum dcpk_side shorter = (enum dcpk_side)(rows[DCPK_B] < rows[DCPK_A]);
+    enum dcpk_side resized = DCPK_B;
+    bool can_cut = true;
+    int64_t n_tokens;
+
+    if (count_tokens(c, &n_tokens, err))
+        return err->status;
+    if (rows[DCPK_A] == rows[DCPK_B] || rows[shorter] == 0)
+        return DCPK_OK;
+    if (!c->policy->cuts_padding) {
+        if (shorter == DCPK_A && check_cut(c, rows, n_tokens, &can_cut, err))
+            return err->status;
+        n_tokens = 0;
+    } else if (n_tokens > 0 && n_tokens <= rows[shorter]) {
+        resized = dcpk_other_side(shorter);
+    } else { /* the shorter one gets zeros, which the longer one then must have */
+        resized = shorter;
+        n_tokens = 0;
+    }
+    if (!can_cut)
+        return DCPK_OK;
+    if (dcpk_rules_vocab_resize(c->side[resized].model, rows[!resized], n_tokens, err))
+        return err->status;
+    return add_vocab(c, rows, err);
+}
+
+static dcpk_status refuse_unknown(struct dcpk_comparing *c, enum dcpk_side side,
+                                  const char *side_name, struct dcpk_error *err)
+{
+    const struct dcpk_model *model = c->side[side].model;
+
+    for (size_t i = 0; i < model->n_unknown; i++) {
+        const char *key = model->ckpt->tensors[model->unknown[i]].key;
+
+        if (dcpk_comparing_refuse(c, key, err,
+                                  "'%s' of the %s is not recognised: no rule says what it is", key,
+                                  side_name))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* What keeps A from being a conversion of B before anything is paired. */
+static dcpk_status check_models(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
+    static const char empty[] =
+        "the source holds no parameter of a model: there is nothing to compare";
+    static const char no_groups[] = "parameter groups of the optimizer are only in the source";
+
+    if (dcpk_model_count_left(b, &c->report->left, err))
+        return err->status;
+    if (b->n_params == 0 && dcpk_comparing_refuse(c, "parameters", err, "%s", empty))
+        return err->status;
+    if (a->n_groups == 0 && b->n_groups > 0 &&
+        dcpk_comparing_refuse(c, "param_groups", err, "%s", no_groups))
+        return err->status;
+    if (refuse_unknown(c, DCPK_B, "source", err))
+        return err->status;
+    return refuse_unknown(c, DCPK_A, "checkpoint", err);
+}
+
+static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_compare_options *options = c->options;
+
+    if (dcpk_comparing_all_stored(c, err) || dcpk_comparing_elements(c, err) ||
+        (!options->tensors_only && dcpk_comparing_objects(c, err)) ||
+        (!options->tensors_only && options->strict && dcpk_comparing_files(c, err)))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* Everything that can be paired is, before elements are read. */
+static dcpk_status pair_logical(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    if (c->policy->groups_by_param && dcpk_comparing_find_groups(c, err))
+        return err->status;
+    if (!c->options->strict && align_vocab(c, err))
+        return err->status;
+    if (c->policy->needs_models && check_models(c, err))
+        return err->status;
+    if (dcpk_comparing_params(c, err))
+        return err->status;
+    if (!c->policy->needs_models && dcpk_comparing_rest_tensors(c, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    if (view_models(c, err))
+        return err->status;
+    if (!c->policy->needs_models && c->side[DCPK_A].model->n_params == 0 &&
+        c->side[DCPK_B].model->n_params == 0) { /* no models: nothing to pair */
+        c->report->is_logical = false;
+        return compare_stored(c, err);
+    }
+    if (pair_logical(c, err) || dcpk_comparing_elements(c, err))
+        return err->status;
+    if (c->options->tensors_only)
+        return DCPK_OK;
+    if (dcpk_comparing_state(c, err))
+        return err->status;
+    if (c->options->strict && (dcpk_comparing_rest(c, err) || dcpk_comparing_files(c, err)))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_compare_report *report = c->report;
+
+    *report = (struct dcpk_compare_report){.equal = true};
+    report->differences.end = &report->differences.first;
+    report->tolerated.end = &report->tolerated.first;
+    report->layout.end = &report->layout.first;
+    report->is_logical = c->policy->needs_models ||
+                         (!c->options->as_stored && c->side[DCPK_A].ckpt->format->mapping != NULL &&
+                          c->side[DCPK_B].ckpt->format->mapping != NULL);
+    report->arena = c->compared.arena = dcpk_arena_new(0, err);
+    if (report->arena == NULL)
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status compare_sides(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    if (begin_report(c, err))
+        return err->status;
+    if (c->report->is_logical)
+        return compare_logical(c, err);
+    return compare_stored(c, err);
+}
+
+dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
+                                     const struct dcpk_compare_options *options,
+                                     struct dcpk_compare_report *report, struct dcpk_error *err)
+{
+    struct dcpk_comparing c = {.policy = dcpk_policy_of(options->policy),
+                               .options = options,
+                               .report = report,
+                               .side = {{.ckpt = a}, {.ckpt = b}},
+                               .same_format = a->format == b->format};
+    dcpk_status st;
+
+    if (options->bucket_elems > 0)
+        a->told_bucket_elems = b->told_bucket_elems = options->bucket_elems;
+    st = compare_sides(&c, err);
+    dcpk_by_place_release(&c.compared);
+    dcpk_free(c.pairs.list);
+    for (int s = 0; s < 2; s++) {
+        dcpk_free(c.side[s].masters.list);
+        dcpk_model_free(c.side[s].model);
+    }
+    if (st != DCPK_OK)
+        dcpk_context(err, "comparing '%s' with '%s'", dcpk_store_path(a->store),
+                     dcpk_store_path(b->store));
+    return st;
+}
+
+void dcpk_compare_release(struct dcpk_compare_report *report)
+{
+    dcpk_arena_free(report->arena);
+    report->arena = NULL;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare.h - compares two checkpoints, whatever their formats, layouts and spellings: are they the
+ * same, or is one a faithful conversion of the other. */
+#ifndef DCPK_LIB_JOB_COMPARE_H
+#define DCPK_LIB_JOB_COMPARE_H
+
+#include "lib/ckpt/format.h"
+#include "lib/exec/exec.h"
+#include "lib/model/account.h"
+#include "lib/plan/plan.h"
+
+/*
+ * One engine serves both questions. Its steps, in this order:
+ *
+ *   models      the canonical views of A and B; without them, keys as stored
+ *   vocabulary  both sides get as many rows of the vocabulary as the other
+ *   pairs       one walk over the parameters lists the tensors to compare. What one side lacks, or
+ *               has in another shape or dtype, is a difference at once.
+ *   elements    the listed tensors are gathered and compared, on all threads of all ranks
+ *   state       args, scheduler, parameter groups, RNG states and extra states, by name and value
+ *   rest        what a model has no name for, in a strict comparison: by key, and files
+ *
+ * A policy (compare_policy.c) is a const row of a table. It says which tensors are paired, what
+ * becomes of each value that differs, and what the answer keeps:
+ *
+ *                        SAME                              FAITHFUL: A was made from B
+ *   weights, masters     each with its own kind            values (master, else weight) with
+ * values; rounded masters with weights, on each side elements             measured, within a
+ * tolerance      bit for bit only one side has    differs, unless its format has    B: differs,
+ * unless a conversion drops it; no place for it                   A: tensors and args differ args
+ * layout and content may differ     what a conversion sets may differ unknown tensors      by key
+ * differ vocabulary           padding is not compared           rows that A adds are zero, rows
+ * that it lacks are of no token
+ */
+enum dcpk_compare_policy { DCPK_COMPARE_SAME, DCPK_COMPARE_FAITHFUL };
+
+/* ---- what is compared ---- */
+
+/* Zeroed: SAME, bit for bit, all there is, through the model where both have one. */
+struct dcpk_compare_options {
+    enum dcpk_compare_policy policy;
+    bool weights_only;  /* leave optimizer state out */
+    int64_t vocab_size; /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
+    struct dcpk_env env;
+    /* Of SAME alone: */
+    const struct dcpk_tolerance *tolerance; /* NULL: bit for bit */
+    bool casts;        /* floats of two dtypes are compared in the narrower one; else they differ */
+    bool tensors_only; /* leave training state (args, scheduler, groups, RNG, ...) out */
+    bool as_stored;    /* key by key, not through the model */
+    /*
+     * Nothing is tolerated but elements, the layout counts, and all that is stored is compared:
+     * extra states, unknown objects, files.
+     */
+    bool strict;
+    int64_t
+        bucket_elems; /* DDP bucket size of the runs that wrote A and B; 0: as files record it */
+};
+
+/* ---- the answer ---- */
+
+enum dcpk_difference_kind {
+    DCPK_ONLY_IN_A,
+    DCPK_ONLY_IN_B,
+    DCPK_SHAPE_DIFFERS,
+    DCPK_DTYPE_DIFFERS,
+    DCPK_ELEMENTS_DIFFER, /* `measured` is how far */
+    DCPK_VALUE_DIFFERS,   /* not a tensor: training state */
+    DCPK_NOT_FAITHFUL,    /* FAITHFUL alone: `sentence` is why */
+    DCPK_N_DIFFERENCES,
+};
+
+/* A line of the answer. Owned by the report. */
+struct dcpk_difference {
+    enum dcpk_difference_kind kind;
+    const char *name; /* "decoder.layers.0.mlp.linear_fc1.weight", "args.lr", a key as stored */
+    const char *part; /* of a parameter: "weight", "master", "exp_avg", a state's name; else NULL */
+    const char *sentence; /* FAITHFUL: all of it in words; else NULL */
+    /* What each side has: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing. */
+    const char *a, *b;
+    struct dcpk_compare measured;
+    struct dcpk_difference_place { /* ELEMENTS: where they are furthest apart; key NULL: else */
+        const char *key;           /* of A as stored, "decoder.layers.mlp.linear_fc2.weight" */
+        const char *index;         /* in that tensor, "[1, 32, 42]" */
+        const char *a, *b;         /* the values, with as many digits as tell them apart */
+    } place;
+    bool is_value;                 /* training state, also where only one side has it */
+    const struct dcpk_view *views; /* ELEMENTS: A's and B's, while comparing */
+    size_t number;                 /* in the order of the model, while they are sorted */
+    struct dcpk_difference *next;
+};
+struct dcpk_differences {
+    struct dcpk_difference *first, **end;
+    uint64_t n; /* FAITHFUL keeps DCPK_MOST_KEPT of them */
+};
+#define DCPK_MOST_KEPT 1000
+
+/* What is compared, in parts. */
+enum dcpk_compare_part {
+    DCPK_COMPARED_WEIGHTS,
+    DCPK_COMPARED_MASTERS,
+    DCPK_COMPARED_MOMENTS, /* and all other optimizer state of parameters */
+    DCPK_COMPARED_TENSORS, /* as stored: of all kinds */
+    DCPK_COMPARED_GROUPS,
+    DCPK_COMPARED_ARGS,
+    DCPK_COMPARED_STATE, /* the rest of the training state; as stored: objects */
+    DCPK_N_COMPARED,
+};
+const char *dcpk_compare_part_name(enum dcpk_compare_part part); /* "weights", "masters", ... */
+struct dcpk_part_result {
+    uint64_t n_compared; /* tensors, or values; those that one side lacks count too */
+    uint64_t n_different;
+    double max_rel; /* of its tensors */
+};
+
+struct dcpk_compare_report {
+    struct dcpk_arena *arena;
+    bool equal;            /* no difference */
+    bool is_logical;       /* through the canonical view of a model; else key by key as stored */
+    uint64_t n_params;     /* parameters and buffers of A; FAITHFUL: of B. Logical only */
+    uint64_t n_tensors;    /* compared element by element */
+    uint64_t n_masters;    /* FAITHFUL: weights compared with their rounded masters, of both */
+    uint64_t n_values;     /* of training state, or objects, compared */
+    uint64_t tensor_bytes; /* of A's side */
+    struct dcpk_left left; /* FAITHFUL: what B has stored: all of it is accounted for */
+    /* Rows of the vocabulary of A and B, where they were evened out; else both 0. */
+    int64_t vocab_rows[2];
+    struct dcpk_exec_stats stats;
+    struct dcpk_part_result parts[DCPK_N_COMPARED];
+    /*
+     * SAME: elements behind all others, the largest relative difference first (a NaN on one side
+     * before those), then in the order of the model.
+     */
+    struct dcpk_differences differences;
+    /*
+     * SAME: what differs and is not a difference: elements within the tolerance; attributes of args
+     * that a conversion leaves out (of a class that another Megatron may not have) or that describe
+     * what the folder holds; between two formats, what the other one has no place for (the bf16
+     * twin of a master, fields of a group that one optimizer has) or has otherwise
+     * (is_expert_parallel of groups).
+     */
+    struct dcpk_differences tolerated;
+    /*
+     * How the two runs are spread over ranks: attributes of args, RNG states of ranks that only one
+     * has, rows of the vocabulary's padding (which are zero, or of no token).
+     */
+    struct dcpk_differences layout;
+};
+
+/*
+ * Compare A with B.
+ *
+ * SAME: every parameter by its canonical name, its value (fp32 master, else weight), its weight
+ * where both have one beside the master, its moments and other states, its parameter group; args
+ * attribute by attribute, scheduler, iteration, checkpoint_version, flops, RNG states; strict: then
+ * everything else, by key. Fields of a group that an optimizer fills in with a default are as if
+ * they were there, unless strict. A plain dcp folder on either side, or as_stored: tensors and
+ * objects by key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are.
+ *
+ * FAITHFUL: is A a faithful conversion of B? Every parameter of B is in A and the other way round;
+ * its value and every optimizer state are equal bit for bit; no stored tensor of either is unknown
+ * to the rules; rounded masters equal the weights beside them; iteration, scheduler, parameter
+ * groups and those args that A carries are equal. A checkpoint that has no optimizer state where
+ * the other has is a difference, unless weights_only.
+ *
+ * report: filled also when the answer is no; release with dcpk_compare_release, also after a
+ * failure. Collective inside the work where the options have ranks. Errors: those of reading;
+ * DCPK_EUNSUPPORTED for an optimizer layout that cannot be read (then weights_only or as_stored),
+ * and of FAITHFUL for a container that is not a checkpoint of a model; DCPK_EMISMATCH for a
+ * vocab_size below args.vocab_size.
+ */
+dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
+                                     const struct dcpk_compare_options *options,
+                                     struct dcpk_compare_report *report, struct dcpk_error *err);
+void dcpk_compare_release(struct dcpk_compare_report *report); /* a zeroed one is a no-op */
+
+/* ---- one checkpoint's masters against its weights ---- */
+
+/*
+ * For optimizer state that was decoded by inference. Compares every stored weight of the view with
+ * its fp32 master rounded to the weight's dtype, all elements bit for bit. A parameter whose master
+ * lies elsewhere in the buckets than was inferred cannot pass, unless the two hold the same values.
+ * Errors: DCPK_EMISMATCH naming the first parameter that differs and how many do, or when there is
+ * nothing to compare; those of reading. Collective inside the work where `env` has ranks, as
+ * dcpk_exec_compare is; so is the other one.
+ */
+dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *env,
+                               struct dcpk_error *err);
+
+/*
+ * The same for a few: parameters with one axis, which every layer has, one matrix of one expert
+ * in each layer, and the word embedding. Masters that do not fit become a note of the checkpoint,
+ * not an error: weights may have been changed on purpose. Errors: those of reading.
+ */
+dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *env,
+                                struct dcpk_error *err);
+
+#endif

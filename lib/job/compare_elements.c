@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_elements.c - gathers paired tensors, and has their elements compared. */
+#include <inttypes.h>
+
+#include "lib/base/alloc.h"
+#include "lib/job/compare_priv.h"
+
+dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
+                           struct dcpk_error *err)
+{
+    if (dcpk_grow(&pairs->list, &pairs->capacity, pairs->n, sizeof *pairs->list, err))
+        return err->status;
+    pairs->list[pairs->n++] = *pair;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
+                               const struct dcpk_pairs_options *options,
+                               struct dcpk_compare *results, struct dcpk_exec_stats *stats,
+                               struct dcpk_error *err)
+{
+    const size_t n = pairs->n;
+    struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
+    const struct dcpk_view_pairs view_pairs = {options->left, options->right, views, views + n, n};
+    dcpk_status st;
+
+    if (views == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        views[i] = pairs->list[i].view[0];
+        views[n + i] = pairs->list[i].view[1];
+    }
+    if (options->is_measured)
+        st = dcpk_exec_measure(&view_pairs, options->tolerance, results, stats, err);
+    else
+        st = dcpk_exec_compare(&view_pairs, results, stats, err);
+    dcpk_free(views);
+    return st;
+}
+
+static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
+                               struct dcpk_error *err)
+{
+    for (size_t i = 0; i < pairs->n; i++) {
+        const struct dcpk_view *view = &pairs->list[i].view[0];
+        int64_t n_elems = 0;
+
+        if (dcpk_shape_count(view->shape, view->rank, &n_elems, err))
+            return err->status;
+        c->report->tensor_bytes += (uint64_t)n_elems * dcpk_dtype_bytes(view->dtype);
+    }
+    return DCPK_OK;
+}
+
+typedef dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
+                                const struct dcpk_compare *result, struct dcpk_error *err);
+
+static dcpk_status take_elements(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
+                                 const struct dcpk_compare *result, struct dcpk_error *err)
+{
+    const struct dcpk_view *const view[2] = {&pair->view[DCPK_A], &pair->view[DCPK_B]};
+    struct dcpk_part_result *part =
+        &c->report->parts[dcpk_comparing_part(pair->name, pair->part, true)];
+    struct dcpk_differences *list = &c->report->differences;
+    struct dcpk_difference d = {
+        .kind = DCPK_ELEMENTS_DIFFER, .name = pair->name, .part = pair->part, .measured = *result};
+    struct dcpk_view *views;
+
+    if (result->max_rel > part->max_rel)
+        part->max_rel = result->max_rel;
+    if (result->equal && result->n_unequal_bits == 0)
+        return DCPK_OK;
+    views = dcpk_arena_array(c->report->arena, 2, sizeof *views, err);
+    if (views == NULL)
+        return err->status;
+    views[DCPK_A] = pair->view[DCPK_A];
+    views[DCPK_B] = pair->view[DCPK_B];
+    d.views = views;
+    if (result->equal)
+        list = &c->report->tolerated;
+    return dcpk_comparing_add_tensor(c, list, &d, view, err);
+}
+
+static dcpk_status take_masters(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
+                                const struct dcpk_compare *result, struct dcpk_error *err)
+{
+    if (result->equal)
+        return DCPK_OK;
+    return dcpk_comparing_refuse(c, pair->name, err,
+                                 "'%s': %" PRIu64 " elements of the master differ when rounded "
+                                 "from the stored weight (in the %s), the first is number %" PRId64,
+                                 pair->name, result->n_different, pair->part,
+                                 result->first_different);
+}
+
+/* Compare pairs whose views `left` and `right` read, and take what comes out. */
+static dcpk_status compare_list(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
+                                const struct dcpk_compared *left, const struct dcpk_compared *right,
+                                take_result *take, struct dcpk_error *err)
+{
+    const struct dcpk_pairs_options options = {.left = left->exec,
+                                               .right = right->exec,
+                                               .is_measured = !c->policy->is_bitwise,
+                                               .tolerance = c->options->tolerance};
+    struct dcpk_compare *results = dcpk_alloc_array(pairs->n, sizeof *results, err);
+    dcpk_status st;
+
+    if (results == NULL)
+        return err->status;
+    st = count_bytes(c, pairs, err);
+    if (st == DCPK_OK)
+        st = dcpk_pairs_compare(pairs, &options, results, &c->report->stats, err);
+    for (size_t i = 0; i < pairs->n && st == DCPK_OK; i++)
+        st = take(c, &pairs->list[i], &results[i], err);
+    dcpk_free(results);
+    return st;
+}
+
+static dcpk_status compare_lists(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
+
+    if (dcpk_exec_new(a->ckpt, &c->options->env, &a->exec, err) ||
+        dcpk_exec_new(b->ckpt, &c->options->env, &b->exec, err) ||
+        compare_list(c, &c->pairs, a, b, take_elements, err))
+        return err->status;
+    c->report->n_tensors = c->pairs.n;
+    if (!c->policy->is_bitwise)
+        return dcpk_comparing_places(c, err);
+    return DCPK_OK;
+}
+
+static dcpk_status compare_masters(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
+
+    if (!c->policy->checks_masters)
+        return DCPK_OK;
+    c->report->n_masters = a->masters.n + b->masters.n;
+    if (compare_list(c, &b->masters, b, b, take_masters, err) ||
+        compare_list(c, &a->masters, a, a, take_masters, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    dcpk_status st = compare_lists(c, err);
+
+    if (st == DCPK_OK)
+        st = compare_masters(c, err);
+    for (int s = DCPK_B; s >= DCPK_A; s--) {
+        dcpk_exec_free(c->side[s].exec);
+        c->side[s].exec = NULL;
+    }
+    return st;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_values.c - compares values of training state, and dicts entry by entry. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/job/compare_priv.h"
+
+#define MOST_TEXT_BYTES 120 /* of a value in the answer */
+
+/* *text: a value as JSON, cut, in the report's arena; NULL for none. */
+static dcpk_status put_value(struct dcpk_comparing *c, const struct dcpk_value *value,
+                             const char **text, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = c->report->arena;
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_json_out j;
+    dcpk_status st;
+
+    if (value == NULL)
+        return DCPK_OK;
+    dcpk_json_out_init(&j, &bytes, 0);
+    j.is_python = true; /* a float nan and the text "NaN" look different */
+    dcpk_value_to_json(value, &j);
+    st = dcpk_bytes_status(&bytes, err);
+    if (st != DCPK_OK)
+        goto out;
+    if (bytes.n_bytes <= MOST_TEXT_BYTES)
+        *text = dcpk_arena_strndup(arena, (const char *)bytes.data, bytes.n_bytes, err);
+    else
+        *text = dcpk_arena_printf(arena, err, "%.*s...", MOST_TEXT_BYTES, (const char *)bytes.data);
+    if (*text == NULL)
+        st = err->status;
+out:
+    dcpk_bytes_release(&bytes);
+    return st;
+}
+
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
+                                 const struct dcpk_value *const values[2], enum dcpk_weight weight,
+                                 dcpk_values_equal *equal, struct dcpk_error *err)
+{
+    const struct dcpk_value *a = values[DCPK_A], *b = values[DCPK_B];
+    const bool is_lacking = a == NULL || b == NULL;
+    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
+    struct dcpk_differences *list = dcpk_comparing_list(c, weight, is_lacking);
+
+    if (a == NULL && b == NULL)
+        return DCPK_OK;
+    if (list == NULL && weight == DCPK_MAY_LACK) /* nothing is compared, nor kept */
+        return DCPK_OK;
+    c->report->n_values++;
+    c->report->parts[dcpk_comparing_part(name, NULL, false)].n_compared++;
+    if (equal == NULL)
+        equal = dcpk_value_equal;
+    if (list == NULL || (!is_lacking && equal(a, b)))
+        return DCPK_OK;
+    if (is_lacking)
+        d.kind = dcpk_only_in((enum dcpk_side)(a == NULL));
+    if (put_value(c, a, &d.a, err) || put_value(c, b, &d.b, err))
+        return err->status;
+    return dcpk_comparing_add(c, list, &d, err);
+}
+
+/* ---- dicts ---- */
+
+#define SCANNED_ENTRIES 16 /* of a dict that is searched without a table */
+
+/* A dict's text keys -> their entries; stays empty for a small one. */
+static dcpk_status index_entries(const struct dcpk_value *dict, struct dcpk_map *map,
+                                 struct dcpk_error *err)
+{
+    for (size_t i = 0; dict->n > SCANNED_ENTRIES && i < dict->n; i++) {
+        const struct dcpk_value *key = dict->as.pairs[i].key;
+        bool existed;
+        uint64_t found;
+
+        if (key->kind == DCPK_V_STR &&
+            dcpk_map_put(map, key->as.str, key->n, i, &existed, &found, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static const struct dcpk_value *find_entry(const struct dcpk_value *dict,
+                                           const struct dcpk_map *map, const char *key)
+{
+    uint64_t found;
+
+    if (dict->n <= SCANNED_ENTRIES)
+        return dcpk_value_get(dict, key);
+    if (!dcpk_map_get(map, key, strlen(key), &found))
+        return NULL;
+    return dict->as.pairs[found].value;
+}
+
+static dcpk_status compare_entry(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
+                                 const char *key, const struct dcpk_value *const values[2],
+                                 struct dcpk_error *err)
+{
+    enum dcpk_weight weight = DCPK_COUNTS;
+    char name[512];
+
+    if (dicts->prefix == NULL)
+        snprintf(name, sizeof name, "%s", key);
+    else
+        snprintf(name, sizeof name, "%s.%s", dicts->prefix, key);
+    if (dicts->weigh != NULL)
+        weight = dicts->weigh(c, key, values);
+    return dcpk_comparing_value(c, name, values, weight, dicts->equal, err);
+}
+
+/* The entries of one side, with those of their keys on the other; once they are `paired`, those
+ * that the other lacks. */
+static dcpk_status walk_entries(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
+                                enum dcpk_side from, bool paired, struct dcpk_error *err)
+{
+    const enum dcpk_side to = dcpk_other_side(from);
+    const struct dcpk_value *mine = dicts->of[from], *other = dicts->of[to];
+    struct dcpk_map map = {0};
+    dcpk_status st = index_entries(other, &map, err);
+
+    for (size_t i = 0; i < mine->n && st == DCPK_OK; i++) {
+        const char *key = dcpk_value_as_str(mine->as.pairs[i].key);
+        const struct dcpk_value *values[2];
+
+        if (key == NULL)
+            continue;
+        values[from] = mine->as.pairs[i].value;
+        values[to] = find_entry(other, &map, key);
+        if (!paired || values[to] == NULL)
+            st = compare_entry(c, dicts, key, values, err);
+    }
+    dcpk_map_release(&map);
+    return st;
+}
+
+/* The entries of a dict whose keys are not text, as a dict; *unnamed NULL: there are none. */
+static dcpk_status take_unnamed(struct dcpk_arena *arena, const struct dcpk_value *dict,
+                                const struct dcpk_value **unnamed, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs;
+    size_t n = 0;
+
+    *unnamed = NULL;
+    for (size_t i = 0; i < dict->n; i++)
+        n += dict->as.pairs[i].key->kind != DCPK_V_STR;
+    if (n == 0)
+        return DCPK_OK;
+    pairs = dcpk_arena_array(arena, n, sizeof *pairs, err);
+    if (pairs == NULL)
+        return err->status;
+    n = 0;
+    for (size_t i = 0; i < dict->n; i++)
+        if (dict->as.pairs[i].key->kind != DCPK_V_STR)
+            pairs[n++] = dict->as.pairs[i];
+    *unnamed = dcpk_value_dict(arena, pairs, n, err);
+    if (*unnamed == NULL)
+        return err->status;
+    return DCPK_OK;
+}
+
+/* All entries without a name are one value, "prefix[...]". */
+static dcpk_status compare_unnamed(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_value *unnamed[2];
+    char name[512];
+
+    for (int s = 0; s < 2; s++)
+        if (take_unnamed(c->report->arena, dicts->of[s], &unnamed[s], err))
+            return err->status;
+    snprintf(name, sizeof name, "%s[...]", dicts->prefix == NULL ? "" : dicts->prefix);
+    return dcpk_comparing_value(c, name, unnamed, DCPK_COUNTS, NULL, err);
+}
+
+static bool is_dict(const struct dcpk_value *v)
+{
+    return v != NULL && v->kind == DCPK_V_DICT;
+}
+
+dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
+                                 struct dcpk_error *err)
+{
+    if (!is_dict(dicts->of[DCPK_A]) || !is_dict(dicts->of[DCPK_B])) /* as a whole */
+        return dcpk_comparing_value(c, dicts->prefix, dicts->of, DCPK_COUNTS, dicts->equal, err);
+    if (walk_entries(c, dicts, DCPK_A, false, err) || walk_entries(c, dicts, DCPK_B, true, err) ||
+        compare_unnamed(c, dicts, err))
+        return err->status;
+    return DCPK_OK;
+}
