@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/job/compare.h"
+#include "lib/job/verify.h"
 #include "tools/cmd.h"
 
 #define DCPK_MAX_CHECKS 16
@@ -32,8 +32,12 @@ void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status s
                      const struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Add those of a checkpoint that need its metadata alone: structure, whole, cover, places. */
-void dcpk_checks_structure(struct dcpk_checks *checks, struct dcpk_checkpoint *ckpt);
+/* Add those of dcpk_verify_metadata, and that the checkpoint could be opened: structure. */
+void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpoint *ckpt,
+                           const struct dcpk_outcome *outcomes);
+/* Add those of dcpk_verify. against: the source's name, with --against. */
+void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoint *ckpt,
+                          const struct dcpk_verification *v, const char *against);
 
 /* 0: all hold; 1: one says no; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);

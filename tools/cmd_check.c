@@ -71,6 +71,7 @@ static int report(struct check *c)
 
 static int check(struct check *c)
 {
+    struct dcpk_outcome outcomes[DCPK_N_VERIFY_CHECKS] = {0};
     struct dcpk_holding holding = {.format = NULL};
     struct dcpk_args_from from = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -81,7 +82,8 @@ static int check(struct check *c)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
         c->ckpt->told_args = from.args;
-        dcpk_checks_structure(&c->checks, c->ckpt);
+        dcpk_verify_metadata(c->ckpt, outcomes);
+        dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
             c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;
