@@ -159,7 +159,7 @@ static void layouts_become_layouts(void **state)
     struct dcpk_space *space;
 
     (void)state;
-    CHECK_OK(dcpk_devices[0]->space->open(&options, &space, &err), "open");
+    CHECK_OK(dcpk_spaces[0]->open(&options, &space, &err), "open");
     for (uint64_t seed = 1; seed <= 150; seed++) {
         struct dcpk_remap_plan *plan, *again;
         struct dcpk_remap_input input;
