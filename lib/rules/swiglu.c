@@ -188,11 +188,17 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
         if (gate_param(model, p, &w, tensor, err) != DCPK_OK)
             return err->status;
     }
-    for (size_t i = 0; i < options->n_swiglu_modules; i++)
-        if (first == NULL || !w.is_used[i])
+    for (size_t i = 0; i < options->n_swiglu_modules; i++) {
+        const char *module = options->swiglu_modules[i];
+
+        if (first == NULL)
             return dcpk_fail(err, DCPK_EMISMATCH,
-                             "no fc1 lies in a module '%s', which is to be split%s%s%s",
-                             options->swiglu_modules[i], first == NULL ? "" : " (the first is '",
-                             first == NULL ? "" : first, first == NULL ? "" : "')");
+                             "no fc1 lies in a module '%s', which is to be split", module);
+        if (!w.is_used[i])
+            return dcpk_fail(
+                err, DCPK_EMISMATCH,
+                "no fc1 lies in a module '%s', which is to be split (the first is '%s')", module,
+                first);
+    }
     return DCPK_OK;
 }
