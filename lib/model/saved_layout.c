@@ -35,11 +35,9 @@ static bool is_state(const char *key)
 static int64_t count_columns(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor)
 {
     const int last = tensor->rank - 1;
-    int64_t n;
+    const int64_t n =
+        tensor->n_chunks == 0 ? 0 : ckpt->chunks[tensor->first_chunk].span[tensor->rank + last];
 
-    if (tensor->n_chunks == 0)
-        return 0;
-    n = ckpt->chunks[tensor->first_chunk].span[tensor->rank + last];
     if (n == 0 || tensor->shape[last] % n != 0)
         return 0;
     for (size_t i = 1; i < tensor->n_chunks; i++)
@@ -80,13 +78,12 @@ static void read_columns(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_l
 
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
-        int64_t n = 0;
+        int64_t n;
 
         if (tensor->rank < 2 || is_state(tensor->key))
             continue;
         is_cut = is_cut || is_cut_by_ranks(ckpt, tensor);
-        if (is_row_parallel(tensor->key))
-            n = count_columns(ckpt, tensor);
+        n = is_row_parallel(tensor->key) ? count_columns(ckpt, tensor) : 0;
         if (n == 0)
             continue;
         if (strstr(tensor->key, ".experts.") != NULL)
@@ -128,8 +125,7 @@ static void count_ranks(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_la
         const char *name = dcpk_source_name(ckpt->files[i]);
         int64_t rank;
 
-        if (strncmp(name, "__", 2) == 0)
-            name += 2;
+        name += strncmp(name, "__", 2) == 0 ? 2 : 0;
         rank = dcpk_take_number(&name);
         if (*name == '_' && rank >= saved->n_ranks)
             saved->n_ranks = rank + 1;

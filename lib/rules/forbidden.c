@@ -109,15 +109,11 @@ static const char *text_of(const struct dcpk_value *v, char digits[24])
 
 static bool holds(const struct condition *c, const struct dcpk_value *attrs)
 {
-    const struct dcpk_value *v;
+    const struct dcpk_value *v = c->test == NO_TEST ? NULL : dcpk_value_get(attrs, c->name);
     char digits[24];
-    const char *text;
+    const char *text = text_of(v, digits);
     int64_t number = 0;
 
-    if (c->test == NO_TEST)
-        return true;
-    v = dcpk_value_get(attrs, c->name);
-    text = text_of(v, digits);
     switch (c->test) {
     case SET:
         return is_set(v);
