@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.h - a list of named checks and their outcomes, and how it is reported. */
+/* checks.h - a list of named checks and their outcomes, and how it is printed. */
 #ifndef DCPK_TOOLS_CHECKS_H
 #define DCPK_TOOLS_CHECKS_H
 
 #include <stddef.h>
 
 #include "lib/base/error.h"
+#include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/job/compare.h"
-#include "lib/report/doc.h"
+#include "lib/job/verify.h"
 #include "tools/cmd.h"
 
 #define DCPK_MAX_CHECKS 16
@@ -32,25 +32,29 @@ void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status s
                      const struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Add those of a checkpoint that need its metadata alone: structure, whole, cover, places. */
-void dcpk_checks_structure(struct dcpk_checks *checks, struct dcpk_checkpoint *ckpt);
+/* Add those of dcpk_verify_metadata, and that the checkpoint could be opened: structure. */
+void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpoint *ckpt,
+                           const struct dcpk_outcome *outcomes);
+/* Add those of dcpk_verify. against: the source's name, with --against. */
+void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoint *ckpt,
+                          const struct dcpk_verification *v, const char *against);
 
-/* 0: all hold; 1: one fails; 2 to 4: none does, but one could not be made. */
+/* 0: all hold; 1: one says no; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
-/* Into a document of dcpk_checks_style: the table of {"name", "ok", "text"}; "ok" and the verdict.
- */
-extern const struct dcpk_doc_style dcpk_checks_style;
-void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *doc);
-void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc);
+/* A line each to stdout; the verdict; both. */
+void dcpk_checks_print_rows(const struct dcpk_checks *checks);
+dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err);
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
+/* The array of {"name", "ok", "text"}. */
+void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out *j);
 
 /*
- * Print both. One JSON document has {"checks", "format", "ok", "version"}; with a proof (NULL: none
- * was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept, and
- * "n_differences", all of them.
+ * One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}; with a proof
+ * (NULL: none was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept,
+ * and "n_differences", all of them.
  */
-dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, const char *format,
-                              const struct dcpk_compare_report *proof, bool as_json,
-                              struct dcpk_error *err);
+dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
+                                   const struct dcpk_compare_report *proof, struct dcpk_error *err);
 
 #endif

@@ -8,7 +8,6 @@
 #include "tools/bar.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
-#include "tools/print_doc.h"
 #include "tools/target_args.h"
 
 #define NAME "check"
@@ -47,16 +46,6 @@ static void check_finite(struct check *c)
     dcpk_checks_add(&c->checks, "finite", st, &err, "no tensor holds NaN or Inf");
 }
 
-static dcpk_status print_report(const struct check *c, const struct dcpk_check_report *r,
-                                struct dcpk_error *err)
-{
-    struct dcpk_doc doc;
-
-    dcpk_doc_init(&doc, NAME, &dcpk_checks_style);
-    dcpk_check_report(r, &doc);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = c->as_json}, err);
-}
-
 static int report(struct check *c)
 {
     struct dcpk_check_report r = {.folder = c->run.folder,
@@ -73,13 +62,16 @@ static int report(struct check *c)
     dcpk_cli_notes(&c->voice, c->ckpt);
     if (dcpk_cli_interrupted())
         st = dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
+    else if (c->as_json)
+        st = dcpk_check_report_json(&r, &err);
     else
-        st = print_report(c, &r, &err);
+        st = dcpk_check_report_print(&r, &err);
     return st == DCPK_OK ? dcpk_checks_exit_code(&c->checks) : dcpk_cli_fail(NAME, &err);
 }
 
 static int check(struct check *c)
 {
+    struct dcpk_outcome outcomes[DCPK_N_VERIFY_CHECKS] = {0};
     struct dcpk_holding holding = {.format = NULL};
     struct dcpk_args_from from = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -90,7 +82,8 @@ static int check(struct check *c)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
         c->ckpt->told_args = from.args;
-        dcpk_checks_structure(&c->checks, c->ckpt);
+        dcpk_verify_metadata(c->ckpt, outcomes);
+        dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
             c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;

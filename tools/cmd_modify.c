@@ -17,7 +17,7 @@
 struct request {
     struct dcpk_cli_list edits;
     const char *iteration, *tracker;
-    bool dry_run, as_json, enable_msc;
+    bool force, resume, dry_run, as_json, enable_msc;
     struct dcpk_voice voice;
     struct dcpk_modify_options options;
 };
@@ -192,9 +192,9 @@ static int modify(struct request *r)
 #define DCPK_OPT_STRUCT struct request
 static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_LIST("op", "OP", edits, HELP_OF_OP),
-    DCPK_OPT_FLAG("force", options.force, "replace an output that exists"),
+    DCPK_OPT_FLAG("force", force, "replace an output that exists"),
     DCPK_OPT_FLAG(
-        "resume", options.resume,
+        "resume", resume,
         "go on where a run that was killed or failed stopped, if there was one; an output "
         "that is there is compared, and complete when it is what would be written"),
     DCPK_OPT_ITERATION(iteration),
@@ -239,6 +239,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         return dcpk_cli_fail(NAME, &err);
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.voice);
+    r.options.folder_flags = dcpk_folder_flags_of(r.force, r.resume);
     r.options.in = place;
     r.options.out = args[1];
     r.options.edits = r.edits.texts;

@@ -4,170 +4,50 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
-#include "lib/ckpt/unknown.h"
-#include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
-#include "lib/job/compare.h"
+#include "lib/job/verify.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
-#include "tools/convert_report.h"
 #include "tools/input_args.h"
 #include "tools/run_args.h"
 
-#define NAME      "verify"
-#define MOST_TOLD 20 /* differences */
+#define NAME                   "verify"
+#define MOST_DIFFERENCES_SHOWN 20
 
 struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *args_path;      /* --args-from */
     const char *format, *iteration;
     bool as_json, weights_only;
-    bool writes_integrity, force, has_written;
+    bool writes_integrity, force;
     int64_t vocab_size;
     struct dcpk_input_args input; /* of SRC */
     struct dcpk_voice voice;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
-    struct dcpk_compare_report proof; /* with --against */
+    struct dcpk_verification result;
 };
-
-static void check_pickles(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_bar bar;
-    const struct dcpk_progress progress = dcpk_bar_begin(&bar, "reading objects", &v->voice);
-    dcpk_status st = dcpk_check_values(v->ckpt, v->ckpt->format->is_known, &progress, &err);
-
-    if (st == DCPK_OK)
-        st = dcpk_extras_check(v->ckpt->store, v->env.extras, &err);
-    dcpk_bar_end(&bar);
-    dcpk_checks_add(&v->checks, "pickles", st, &err,
-                    "%zu objects readable, nothing but known classes in them", v->ckpt->n_objects);
-}
-
-static void check_items(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_exec_stats stats = {0};
-    struct dcpk_exec *exec = NULL;
-    char size[DCPK_SIZE_TEXT_BYTES];
-    struct dcpk_bar bar;
-    dcpk_status st;
-
-    v->env.progress = dcpk_bar_begin(&bar, "reading", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
-    if (st == DCPK_OK)
-        st = dcpk_exec_check_items(exec, &stats, &err);
-    st = dcpk_ranks_agree(v->env.ranks, st, &err);
-    dcpk_bar_end(&bar);
-    dcpk_exec_free(exec);
-    if (stats.read_bytes == 0 && v->ckpt->n_chunks > 0) /* zarr: nothing says what they were */
-        dcpk_checks_add(
-            &v->checks, "checksums", st, &err,
-            "the format stores none of tensor bytes; what is compressed can be decoded");
-    else
-        dcpk_checks_add(&v->checks, "checksums", st, &err,
-                        "the CRC-32 of every record is right, %s read",
-                        dcpk_cli_size(stats.item_bytes, size));
-}
-
-/* Megatron's own list of checksums, where the folder has one. */
-static void check_integrity(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_exec *exec = NULL;
-    struct dcpk_bar bar;
-    bool is_there = false;
-    size_t n_files = 0;
-    dcpk_status st;
-
-    v->env.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
-    if (st == DCPK_OK)
-        st = dcpk_exec_find_integrity(exec, &is_there, &err);
-    if (st == DCPK_OK && is_there)
-        st = dcpk_exec_check_integrity(exec, &n_files, NULL, &err);
-    st = dcpk_ranks_agree(v->env.ranks, st, &err);
-    dcpk_bar_end(&bar);
-    dcpk_exec_free(exec);
-    if (st != DCPK_OK || is_there)
-        dcpk_checks_add(&v->checks, "integrity", st, &err,
-                        "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists", n_files);
-}
-
-/* Only of what all checks have found sound, so that the list vouches for nothing that is not. */
-static void write_integrity(struct verify *v)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_exec *exec = NULL;
-    struct dcpk_bar bar;
-    size_t n_files = 0;
-    dcpk_status st;
-
-    v->env.progress = dcpk_bar_begin(&bar, "hashing files", &v->voice);
-    st = dcpk_exec_new(v->ckpt, &v->env, &exec, &err);
-    if (st == DCPK_OK)
-        st = dcpk_exec_add_integrity(exec, &n_files, &err);
-    st = dcpk_ranks_agree(v->env.ranks, st, &err);
-    dcpk_bar_end(&bar);
-    dcpk_exec_free(exec);
-    v->has_written = st == DCPK_OK;
-    dcpk_checks_add(&v->checks, "written", st, &err,
-                    "'" DCPK_INTEGRITY_NAME "', with the SHA-256 of %zu files", n_files);
-}
 
 /*
  * Differences go into the JSON, else to stderr, one a line: the list is long when the answer is a
  * clear no, and is cut.
  */
-static void record_proof(struct verify *v)
+static void print_differences(const struct dcpk_differences *differences)
 {
-    const struct dcpk_compare_report *report = &v->proof;
-    const struct dcpk_voice result = {.command = NAME}; /* part of it: said also with --quiet */
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char text[DCPK_PROOF_TEXT_BYTES];
-    dcpk_status st = DCPK_OK;
-    unsigned n = 1; /* the first is the answer's */
+    const struct dcpk_voice result = {.command = NAME}; /* part of it: also with --quiet */
+    const struct dcpk_difference *d = differences->first;
 
-    if (!report->equal)
-        st = dcpk_fail(&err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
-                       report->differences.n, v->against, report->differences.first->sentence);
-    dcpk_checks_add(&v->checks, "against", st, &err, "equal to '%s': %s", v->against,
-                    dcpk_proof_text(report, text));
-    if (v->as_json)
-        return;
-    for (const struct dcpk_difference *d = report->differences.first; d != NULL && n < MOST_TOLD;
-         n++) {
-        d = d->next;
+    for (unsigned n = 1; d != NULL && n < MOST_DIFFERENCES_SHOWN; n++) {
+        d = d->next; /* the first is the answer's */
         if (d != NULL)
             dcpk_cli_note(&result, "difference: %s", d->sentence);
     }
-    if (report->differences.n > MOST_TOLD)
+    if (differences->n > MOST_DIFFERENCES_SHOWN)
         dcpk_cli_note(&result, "%" PRIu64 " more; compare-two-checkpoint lists differences",
-                      report->differences.n - MOST_TOLD);
-}
-
-static void check_against(struct verify *v)
-{
-    struct dcpk_compare_options options = {.policy = DCPK_COMPARE_FAITHFUL,
-                                           .weights_only = v->weights_only,
-                                           .vocab_size = v->vocab_size,
-                                           .env = v->env};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_bar bar;
-    dcpk_status st;
-
-    options.env.progress = dcpk_bar_begin(&bar, "comparing", &v->voice);
-    st = dcpk_compare_checkpoints(v->ckpt, v->source, &options, &v->proof, &err);
-    st = dcpk_ranks_agree(v->env.ranks, st, &err);
-    dcpk_bar_end(&bar);
-    if (st == DCPK_OK)
-        record_proof(v);
-    else
-        dcpk_checks_add(&v->checks, "against", st, &err, "%s", "");
+                      differences->n - MOST_DIFFERENCES_SHOWN);
 }
 
 /* The exit code of rank 0, which has seen all checks, for all. */
@@ -184,55 +64,70 @@ static int share_code(struct dcpk_ranks *ranks, int code)
     return code;
 }
 
-/* All checks, also when one has failed: each answers another question. What reads little is not
- * shared with other processes. */
-static int check(struct verify *v)
+static bool has_written(const struct verify *v)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st;
+    const struct dcpk_outcome *written = &v->result.outcomes[DCPK_VERIFY_WRITTEN];
 
-    if (dcpk_ranks_self(v->env.ranks) == 0) {
-        dcpk_checks_structure(&v->checks, v->ckpt);
-        check_pickles(v);
-    }
-    check_items(v);
-    if (!v->writes_integrity) /* else an old one is replaced */
-        check_integrity(v);
-    if (v->source != NULL)
-        check_against(v);
-    if (v->writes_integrity &&
-        share_code(v->env.ranks, dcpk_checks_exit_code(&v->checks)) == DCPK_EXIT_OK)
-        write_integrity(v);
+    return written->is_made && written->err.status == DCPK_OK;
+}
+
+static int report(struct verify *v)
+{
+    const struct dcpk_compare_report *proof = v->source == NULL ? NULL : &v->result.proof;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    dcpk_checks_verified(&v->checks, v->ckpt, &v->result, v->against);
+    if (v->result.is_compared && !v->as_json)
+        print_differences(&v->result.proof.differences);
     dcpk_cli_notes(&v->voice, v->ckpt);
     if (v->source != NULL)
         dcpk_cli_notes(&v->voice, v->source);
-    if (dcpk_cli_interrupted()) {
+    if (dcpk_cli_interrupted())
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
-        return dcpk_cli_fail(NAME, &err);
-    }
-    st = dcpk_checks_print(&v->checks, v->ckpt->format->name, v->source == NULL ? NULL : &v->proof,
-                           v->as_json, &err);
-    if (st != DCPK_OK && v->has_written)
+    else if (v->as_json)
+        (void)dcpk_checks_print_json(&v->checks, v->ckpt->format->name, proof, &err);
+    else
+        (void)dcpk_checks_print(&v->checks, &err);
+    if (err.status == DCPK_OK)
+        return dcpk_checks_exit_code(&v->checks);
+    if (has_written(v) && err.status != DCPK_ECANCELLED)
         dcpk_context(&err, "'" DCPK_INTEGRITY_NAME "' is in place, and then");
-    return st == DCPK_OK ? dcpk_checks_exit_code(&v->checks) : dcpk_cli_fail(NAME, &err);
+    return dcpk_cli_fail(NAME, &err);
+}
+
+static int check(struct verify *v)
+{
+    struct dcpk_verify_options options = {
+        .source = v->source, .source_name = v->against, .vocab_size = v->vocab_size, .env = v->env};
+    struct dcpk_bar bar;
+
+    if (v->weights_only)
+        options.flags |= DCPK_VERIFY_WEIGHTS_ONLY;
+    if (v->writes_integrity)
+        options.flags |= DCPK_VERIFY_WRITE_LIST;
+    options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->voice);
+    dcpk_verify(v->ckpt, &options, &v->result);
+    dcpk_bar_end(&bar);
+    return report(v);
 }
 
 /* What stands against --write-integrity shows before the work. */
 static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err)
 {
     bool is_there = false;
-    dcpk_status st = DCPK_OK;
 
-    if (v->writes_integrity && dcpk_ranks_self(v->env.ranks) == 0)
-        st = dcpk_cli_check_stdout(err);
-    if (st == DCPK_OK && v->writes_integrity)
-        st = dcpk_exec_may_add_integrity(v->ckpt, &is_there, err);
-    if (st == DCPK_OK && is_there && !v->force)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "'%s' has an '" DCPK_INTEGRITY_NAME
-                       "', which verify checks without --write-integrity (--force writes it anew)",
-                       dcpk_store_path(v->ckpt->store));
-    return st;
+    if (!v->writes_integrity)
+        return DCPK_OK;
+    if ((dcpk_ranks_self(v->env.ranks) == 0 && dcpk_cli_check_stdout(err) != DCPK_OK) ||
+        dcpk_exec_may_add_integrity(v->ckpt, &is_there, err))
+        return err->status;
+    if (is_there && !v->force)
+        return dcpk_fail(
+            err, DCPK_EUSAGE,
+            "'%s' has an '" DCPK_INTEGRITY_NAME
+            "', which verify checks without --write-integrity (--force writes it anew)",
+            dcpk_store_path(v->ckpt->store));
+    return DCPK_OK;
 }
 
 static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
@@ -243,32 +138,37 @@ static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
     return dcpk_told_apply(&told, v->source, err);
 }
 
-/* Both checkpoints are opened first: what cannot be opened is no answer. */
-static int verify(struct verify *v)
+/* Opens both checkpoints before any work: what cannot be opened is no answer. */
+static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_args_from from = {0};
-    dcpk_status st = dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, &err);
-    int code;
-
-    if (st == DCPK_OK && v->against != NULL)
-        st = dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, &err);
-    if (st == DCPK_OK && v->source != NULL)
-        st = tell_source(v, &err);
-    if (st == DCPK_OK)
-        st = check_writable(v, &err);
-    if (st == DCPK_OK)
-        st = dcpk_args_from_read(v->args_path, &v->voice, &from, &err);
-    if (st == DCPK_OK && v->source != NULL)
-        v->source->told_args = from.args;
-    if (st == DCPK_OK && v->source != NULL && from.args == NULL && dcpk_lacks_args(v->source))
+    if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||
+        (v->against != NULL && (dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err) ||
+                                tell_source(v, err))) ||
+        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err))
+        return err->status;
+    if (v->source == NULL)
+        return DCPK_OK;
+    v->source->told_args = from->args;
+    if (from->args == NULL && dcpk_lacks_args(v->source))
         dcpk_cli_note(&v->voice,
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",
                       v->against);
-    st = dcpk_ranks_agree(v->env.ranks, st, &err);
-    code = st == DCPK_OK ? share_code(v->env.ranks, check(v)) : dcpk_cli_fail(NAME, &err);
-    dcpk_compare_release(&v->proof);
+    return DCPK_OK;
+}
+
+static int verify(struct verify *v)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_args_from from = {0};
+    int code;
+
+    (void)open_both(v, &from, &err);
+    if (dcpk_ranks_agree(v->env.ranks, err.status, &err) == DCPK_OK)
+        code = share_code(v->env.ranks, check(v));
+    else
+        code = dcpk_cli_fail(NAME, &err);
+    dcpk_verification_release(&v->result);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
     dcpk_args_from_release(&from);

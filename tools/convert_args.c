@@ -203,12 +203,12 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->env.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;
     options->state_prefix = a->state_prefix;
-    options->flags =
-        (a->force ? DCPK_CONVERT_FORCE : 0u) | (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
-        (a->resume ? DCPK_CONVERT_RESUME : 0u) | (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
-        (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
-        (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
-        (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u);
+    options->flags = (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
+                     (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
+                     (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
+                     (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
+                     (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u);
+    options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
     if (st == DCPK_OK)

@@ -46,6 +46,11 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
     return dcpk_run_choose(path, n, dcpk_formats, chosen, err);
 }
 
+unsigned dcpk_folder_flags_of(bool force, bool resume)
+{
+    return (force ? DCPK_FOLDER_REPLACE : 0u) | (resume ? DCPK_FOLDER_RESUME : 0u);
+}
+
 void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)
 {
     char was[DCPK_ITERATION_TEXT_BYTES];

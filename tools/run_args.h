@@ -28,6 +28,9 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err);
 
+/* --force and --resume as dcpk_folder_flags. */
+unsigned dcpk_folder_flags_of(bool force, bool resume);
+
 /* Warn of a tracker that keeps naming something else than what is written. */
 void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target);
 /* What became of it, in a few words in brackets behind the output's name; none: "". */

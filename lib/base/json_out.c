@@ -366,7 +366,7 @@ static void lay_out(const struct decimal *d, char text[32])
                  e < 0 ? '-' : '+', abs(e));
         return;
     }
-    for (int i = e < 0 ? e : 0; i < n; i++) {
+    for (int64_t i = dcpk_min_i64(e, 0); i < n; i++) {
         *text++ = i >= 0 && i < d->n_digits ? d->digits[i] : '0';
         if (i == e)
             *text++ = '.';

@@ -99,9 +99,9 @@ struct dcpk_value {
 #define DCPK_UNFOLD_A_BYTE 16
 static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
 {
-    return stored_bytes > (UINT32_MAX - DCPK_UNFOLD_BASE) / DCPK_UNFOLD_A_BYTE
-               ? UINT32_MAX
-               : (uint32_t)stored_bytes * DCPK_UNFOLD_A_BYTE + DCPK_UNFOLD_BASE;
+    if (stored_bytes > (UINT32_MAX - DCPK_UNFOLD_BASE) / DCPK_UNFOLD_A_BYTE)
+        return UINT32_MAX;
+    return (uint32_t)stored_bytes * DCPK_UNFOLD_A_BYTE + DCPK_UNFOLD_BASE;
 }
 /* Of one node alone, and of a whole value that was read (NULL: 0). */
 uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);

@@ -97,12 +97,14 @@ static struct entry *make_room(struct dcpk_decoded *d, uint64_t charge_bytes)
 static dcpk_status fill_entry(struct dcpk_decoded *d, struct entry *e,
                               const struct dcpk_extent *where, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     pthread_mutex_unlock(&d->mutex);
     e->data = dcpk_alloc((size_t)where->decoded_bytes, err);
-    st = e->data == NULL ? err->status
-                         : d->ckpt->format->reader->decode(d->ckpt, e->chunk, e->data, err);
+    if (e->data == NULL)
+        st = err->status;
+    else
+        st = d->ckpt->format->reader->decode(d->ckpt, e->chunk, e->data, err);
     pthread_mutex_lock(&d->mutex);
     if (st == DCPK_OK) {
         d->used_bytes -= e->charge_bytes - where->decoded_bytes;

@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
+#include "lib/base/order.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/workers.h"
 
@@ -27,14 +28,13 @@ static int choose_threads(int wanted, uint64_t memory_bytes)
 
     if (wanted <= 0)
         wanted = dcpk_pool_default_threads();
-    return (uint64_t)wanted > most ? (int)most : wanted;
+    return (int)dcpk_min_u64((uint64_t)wanted, most);
 }
 
 /* Room for located chunks: all of them, or what a sixteenth of the memory holds. */
 static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
 {
-    const uint64_t limit =
-        memory_bytes / 16 > MOST_LOCATED_BYTES ? MOST_LOCATED_BYTES : memory_bytes / 16;
+    const uint64_t limit = dcpk_min_u64(memory_bytes / 16, MOST_LOCATED_BYTES);
     size_t n = 64;
 
     while (n < n_chunks && 2 * n * sizeof(struct dcpk_located) <= limit)
@@ -47,14 +47,12 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
 {
     struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
     uint64_t memory_bytes = env->memory_bytes, decoded_bytes = 0, share_bytes;
-    dcpk_status st;
 
     if (made == NULL)
         return err->status;
     if (memory_bytes == 0)
         memory_bytes = DEFAULT_MEMORY_BYTES;
-    if (memory_bytes < DCPK_EXEC_LEAST_MEMORY_BYTES)
-        memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES;
+    memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_LEAST_MEMORY_BYTES);
     made->ckpt = ckpt;
     assert(env->device != NULL);
     made->device = env->device;
@@ -68,16 +66,14 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
     memory_bytes -= made->n_located * sizeof *made->located;
     made->n_threads = choose_threads(env->n_threads, memory_bytes);
     share_bytes = memory_bytes / (uint64_t)made->n_threads;
-    made->share_bytes = share_bytes > MOST_SHARE_BYTES ? MOST_SHARE_BYTES : (size_t)share_bytes;
+    made->share_bytes = (size_t)dcpk_min_u64(share_bytes, MOST_SHARE_BYTES);
     for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)
         pthread_mutex_init(&made->locks[i], NULL);
     made->located = dcpk_alloc_array(made->n_located, sizeof *made->located, err);
-    st = made->located == NULL ? err->status : dcpk_chunk_index_new(ckpt, &made->index, err);
-    if (st == DCPK_OK && decoded_bytes > 0)
-        st = dcpk_decoded_new(ckpt, decoded_bytes, &made->decoded, err);
-    if (st != DCPK_OK) {
+    if (made->located == NULL || dcpk_chunk_index_new(ckpt, &made->index, err) ||
+        (decoded_bytes > 0 && dcpk_decoded_new(ckpt, decoded_bytes, &made->decoded, err))) {
         dcpk_exec_free(made);
-        return st;
+        return err->status;
     }
     *exec = made;
     return DCPK_OK;
@@ -227,16 +223,13 @@ static dcpk_status fill_window(struct dcpk_worker *worker, struct dcpk_window *w
 {
     const uint64_t source_bytes = dcpk_source_bytes(source);
     size_t n = follows ? 2 * window->n_bytes : 4096;
-    dcpk_status st;
 
-    n = n < n_bytes ? n_bytes : n;
-    n = n > worker->window_bytes ? worker->window_bytes : n;
+    n = dcpk_min_size(dcpk_max_size(n, n_bytes), worker->window_bytes);
     if (offset_bytes <= source_bytes - n_bytes && n > source_bytes - offset_bytes)
         n = (size_t)(source_bytes - offset_bytes);
     window->source = NULL;
-    st = dcpk_source_read(source, offset_bytes, window->data, n, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_source_read(source, offset_bytes, window->data, n, err) != DCPK_OK)
+        return err->status;
     worker->read_bytes += n;
     window->source = source;
     window->offset_bytes = offset_bytes;
@@ -250,7 +243,6 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
 {
     struct dcpk_window *window;
     bool follows;
-    dcpk_status st;
 
     if (n_bytes > worker->window_bytes / 2 || n_bytes > dcpk_source_bytes(source)) {
         worker->read_bytes += n_bytes;
@@ -258,10 +250,10 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
     }
     window = find_window(worker, source, offset_bytes, n_bytes, &follows);
     if (window == NULL || follows) {
-        window = window == NULL ? oldest_window(worker) : window;
-        st = fill_window(worker, window, source, offset_bytes, n_bytes, follows, err);
-        if (st != DCPK_OK)
-            return st;
+        if (window == NULL)
+            window = oldest_window(worker);
+        if (fill_window(worker, window, source, offset_bytes, n_bytes, follows, err) != DCPK_OK)
+            return err->status;
     }
     window->used = ++worker->n_reads;
     memcpy(out, window->data + (offset_bytes - window->offset_bytes), n_bytes);

@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/exec/item_order.h"
 #include "lib/exec/workers.h"
 
@@ -22,23 +23,19 @@ static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
                                 const struct dcpk_extent *where, struct dcpk_error *err)
 {
     uint32_t crc32 = 0;
-    dcpk_status st;
 
     for (uint64_t at = 0; at < where->record_bytes; at += worker->buffer_bytes) {
         const uint64_t left = where->record_bytes - at;
-        const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
+        const size_t n = (size_t)dcpk_min_u64(left, worker->buffer_bytes);
 
         if (left > n)
             dcpk_source_advise(where->source, where->record_offset_bytes + at + n,
                                worker->buffer_bytes, DCPK_WILL_NEED);
-        st = dcpk_worker_read(worker, where->source, where->record_offset_bytes + at,
-                              worker->buffer, n, err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_worker_read(worker, where->source, where->record_offset_bytes + at, worker->buffer,
+                             n, err) ||
+            dcpk_meter_add(&c->pass.meter, n, err))
+            return err->status;
         crc32 = dcpk_crc32(crc32, worker->buffer, n);
-        st = dcpk_meter_add(&c->pass.meter, n, err);
-        if (st != DCPK_OK)
-            return st;
     }
     if (crc32 != where->crc32)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -56,20 +53,20 @@ static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct dcpk_extent where = {0};
     const uint8_t *data;
-    dcpk_status st = ckpt->format->reader->locate(ckpt, chunk, &worker->reader, &where, err);
 
-    if (st == DCPK_OK && where.has_crc32)
-        st = check_record(c, worker, &where, err);
-    else
+    if (ckpt->format->reader->locate(ckpt, chunk, &worker->reader, &where, err) != DCPK_OK)
+        return err->status;
+    if (!where.has_crc32)
         where.record_bytes = 0;
-    if (st == DCPK_OK && where.decoded_bytes > 0) { /* that it can be decoded is all to check */
-        st = dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err);
-        if (st == DCPK_OK)
-            dcpk_decoded_put(c->exec->decoded, chunk);
+    else if (check_record(c, worker, &where, err) != DCPK_OK)
+        return err->status;
+    if (where.decoded_bytes > 0) { /* checks only that it can be decoded */
+        if (dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err) != DCPK_OK)
+            return err->status;
+        dcpk_decoded_put(c->exec->decoded, chunk);
     }
-    if (st == DCPK_OK) /* what is around the record, or was not read as one */
-        st = dcpk_meter_add(&c->pass.meter, chunk->place.n_bytes - where.record_bytes, err);
-    return st;
+    /* What lies around the record, or was not read as one. */
+    return dcpk_meter_add(&c->pass.meter, chunk->place.n_bytes - where.record_bytes, err);
 }
 
 /* Checking the records of one object. */
@@ -102,13 +99,11 @@ static dcpk_status check_large_object(struct checking *c, struct dcpk_worker *wo
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct object_check o = {.c = c, .worker = worker, .source = ckpt->files[object->place.file]};
     const struct dcpk_value *value;
-    dcpk_status st = ckpt->format->reader->each_record(ckpt, object, check_object_record, &o, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err);
-    if (st == DCPK_OK)
-        st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes - o.checked_bytes, err);
-    return st;
+    if (ckpt->format->reader->each_record(ckpt, object, check_object_record, &o, err) ||
+        dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err))
+        return err->status;
+    return dcpk_meter_add(&c->pass.meter, object->place.n_bytes - o.checked_bytes, err);
 }
 
 static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
@@ -164,18 +159,19 @@ static uint64_t task_bytes(const void *context, uint64_t task)
     const struct checking *c = context;
     const struct dcpk_checkpoint *ckpt = c->exec->ckpt;
 
-    return task < c->n_chunks ? ckpt->chunks[c->chunks[task]].place.n_bytes
-                              : ckpt->objects[c->objects[task - c->n_chunks]].place.n_bytes;
+    if (task < c->n_chunks)
+        return ckpt->chunks[c->chunks[task]].place.n_bytes;
+    return ckpt->objects[c->objects[task - c->n_chunks]].place.n_bytes;
 }
 
 static dcpk_status checking_init(struct checking *c, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    dcpk_status st = dcpk_order_chunks(ckpt, &c->chunks, &c->n_chunks, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_order_objects(ckpt, NULL, &c->objects, &c->n_objects, err);
-    return st;
+    if (dcpk_order_chunks(ckpt, &c->chunks, &c->n_chunks, err) ||
+        dcpk_order_objects(ckpt, NULL, &c->objects, &c->n_objects, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,

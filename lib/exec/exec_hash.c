@@ -96,8 +96,6 @@ static void order_views(struct hashing *h)
 
 static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
         return err->status;
@@ -109,10 +107,10 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
     for (int i = 0; i < h->exec->n_threads; i++)
         if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
             return err->status;
-    st = dcpk_views_fold(h->exec->ckpt, h->views, h->n, h->first, err);
-    if (st == DCPK_OK)
-        order_views(h);
-    return st;
+    if (dcpk_views_fold(h->exec->ckpt, h->views, h->n, h->first, err) != DCPK_OK)
+        return err->status;
+    order_views(h);
+    return DCPK_OK;
 }
 
 /* The hashes of all tasks, whichever rank has made them, and of their other names. */

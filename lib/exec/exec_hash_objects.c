@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/exec/item_order.h"
 #include "lib/exec/value_hash.h"
 #include "lib/exec/workers.h"
@@ -26,7 +27,7 @@ struct one {
     struct hashing *h;
     int worker;
     const struct dcpk_object *object;
-    uint64_t told_bytes; /* to the meter */
+    uint64_t metered_bytes; /* already added to the meter */
 };
 
 static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *tensor,
@@ -42,13 +43,13 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
     dcpk_hasher_reset(hasher);
     for (uint64_t at = 0; at < tensor->n_bytes; at += worker->buffer_bytes) {
         const uint64_t left = tensor->n_bytes - at;
-        const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
+        const size_t n = (size_t)dcpk_min_u64(left, worker->buffer_bytes);
 
         if (dcpk_worker_read(worker, source, tensor->first_bytes + at, worker->buffer, n, err) !=
             DCPK_OK)
             return err->status;
         dcpk_hasher_update(hasher, worker->buffer, n);
-        o->told_bytes += n;
+        o->metered_bytes += n;
         if (dcpk_meter_add(&o->h->pass.meter, n, err) != DCPK_OK)
             return err->status;
     }
@@ -62,9 +63,10 @@ static dcpk_status hash_loaded(const struct one *o, struct dcpk_arena *arena,
     struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
     const struct dcpk_value_hashing hashing = {.elements = NULL};
     const struct dcpk_value *value;
-    dcpk_status st = dcpk_checkpoint_load_object(ckpt, o->object, arena, &value, err);
 
-    return st == DCPK_OK ? dcpk_value_hash(value, &hashing, hash, err) : st;
+    if (dcpk_checkpoint_load_object(ckpt, o->object, arena, &value, err) != DCPK_OK)
+        return err->status;
+    return dcpk_value_hash(value, &hashing, hash, err);
 }
 
 /* One that is larger than a buffer (gathered optimizer state has 12 bytes a parameter): its tensors
@@ -107,8 +109,7 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
         st = DCPK_OK;
     }
     if (st == DCPK_OK)
-        st = dcpk_meter_add(&h->pass.meter, n_bytes > o.told_bytes ? n_bytes - o.told_bytes : 0,
-                            err);
+        st = dcpk_meter_add(&h->pass.meter, n_bytes - dcpk_min_u64(n_bytes, o.metered_bytes), err);
     if (st != DCPK_OK)
         dcpk_context(err, "hashing '%s'", o.object->key);
     return st;
@@ -124,23 +125,20 @@ static uint64_t task_bytes(const void *context, uint64_t task)
 static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = h->exec->ckpt;
-    dcpk_status st = DCPK_OK;
-
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
         return err->status;
-    for (int i = 0; i < h->exec->n_threads && st == DCPK_OK; i++)
-        st = dcpk_hasher_new(&h->hashers[i], err);
-    if (st != DCPK_OK)
-        return st;
+    for (int i = 0; i < h->exec->n_threads; i++)
+        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
+            return err->status;
     h->first = dcpk_alloc_array(ckpt->n_objects, sizeof *h->first, err);
-    if (h->first == NULL)
+    if (h->first == NULL ||
+        dcpk_order_objects(ckpt, h->first, &h->objects, &h->n_objects, err) != DCPK_OK)
         return err->status;
-    st = dcpk_order_objects(ckpt, h->first, &h->objects, &h->n_objects, err);
-    if (st != DCPK_OK)
-        return st;
     h->made = dcpk_alloc_array(h->n_objects, sizeof *h->made, err);
-    return h->made == NULL ? err->status : DCPK_OK;
+    if (h->made == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The hashes of all tasks, whichever rank has made them, by object. */

@@ -33,7 +33,7 @@ static int compare_lengths(const void *a, const void *b)
     const uint64_t m = dcpk_source_bytes(x->source), n = dcpk_source_bytes(y->source);
 
     if (m != n)
-        return m < n ? 1 : -1;
+        return DCPK_THREE_WAY(n, m);
     return DCPK_THREE_WAY(x->sum, y->sum); /* the same order on all ranks */
 }
 
@@ -49,22 +49,19 @@ static dcpk_status sum_task(void *context, int worker_number, uint64_t task, str
     struct dcpk_sha256 *hash = s->hashes[worker_number];
     struct dcpk_source *source = s->files[task].source;
     const uint64_t n_bytes = dcpk_source_bytes(source);
-    dcpk_status st = DCPK_OK;
 
-    for (uint64_t at = 0; at < n_bytes && st == DCPK_OK; at += worker->buffer_bytes) {
-        const uint64_t left = n_bytes - at;
-        const size_t n = left < worker->buffer_bytes ? (size_t)left : worker->buffer_bytes;
+    for (uint64_t at = 0; at < n_bytes; at += worker->buffer_bytes) {
+        const size_t n = (size_t)dcpk_min_u64(n_bytes - at, worker->buffer_bytes);
 
         dcpk_source_advise(source, at + n, worker->buffer_bytes, DCPK_WILL_NEED);
-        st = dcpk_worker_read(worker, source, at, worker->buffer, n, err);
-        if (st != DCPK_OK)
-            break;
+        if (dcpk_worker_read(worker, source, at, worker->buffer, n, err) != DCPK_OK)
+            return err->status;
         dcpk_sha256_update(hash, worker->buffer, n);
-        st = dcpk_meter_add(&s->pass.meter, n, err);
+        if (dcpk_meter_add(&s->pass.meter, n, err) != DCPK_OK)
+            return err->status;
     }
-    if (st == DCPK_OK)
-        dcpk_sha256_digest(hash, s->files[task].sum->sha256);
-    return st;
+    dcpk_sha256_digest(hash, s->files[task].sum->sha256);
+    return DCPK_OK;
 }
 
 /* The sources of all files in the order of the work; sums: of as many files. */
@@ -72,7 +69,6 @@ static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
                                 struct dcpk_error *err)
 {
     const size_t n_threads = (size_t)s->exec->n_threads;
-    dcpk_status st = DCPK_OK;
 
     s->hashes = dcpk_alloc_array(n_threads, sizeof *s->hashes, err);
     if (s->hashes == NULL)
@@ -80,15 +76,16 @@ static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
     s->files = dcpk_alloc_array(s->n_files, sizeof *s->files, err);
     if (s->files == NULL)
         return err->status;
-    for (size_t i = 0; i < n_threads && st == DCPK_OK; i++)
-        st = dcpk_sha256_new(&s->hashes[i], err);
-    for (size_t i = 0; i < s->n_files && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n_threads; i++)
+        if (dcpk_sha256_new(&s->hashes[i], err) != DCPK_OK)
+            return err->status;
+    for (size_t i = 0; i < s->n_files; i++) {
         s->files[i].sum = &sums[i];
-        st = dcpk_store_find(s->exec->ckpt->store, sums[i].name, &s->files[i].source, err);
+        if (dcpk_store_find(s->exec->ckpt->store, sums[i].name, &s->files[i].source, err))
+            return err->status;
     }
-    if (st == DCPK_OK)
-        qsort(s->files, s->n_files, sizeof *s->files, compare_lengths);
-    return st;
+    qsort(s->files, s->n_files, sizeof *s->files, compare_lengths);
+    return DCPK_OK;
 }
 
 /* The sums of all files, whichever rank has made them. */
@@ -199,13 +196,12 @@ static dcpk_status compare_sums(const struct dcpk_integrity *list, const struct 
 dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
-    dcpk_status st = dcpk_store_look(exec->ckpt->store, DCPK_INTEGRITY_NAME, &kind, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_ranks_check_same(exec->ranks, (uint64_t)kind, "'" DCPK_INTEGRITY_NAME "'", err);
-    if (st == DCPK_OK)
-        *is_there = kind != DCPK_PATH_NOTHING;
-    return st;
+    if (dcpk_store_look(exec->ckpt->store, DCPK_INTEGRITY_NAME, &kind, err) ||
+        dcpk_ranks_check_same(exec->ranks, (uint64_t)kind, "'" DCPK_INTEGRITY_NAME "'", err))
+        return err->status;
+    *is_there = kind != DCPK_PATH_NOTHING;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
@@ -223,11 +219,13 @@ dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
     if (st != DCPK_OK)
         goto out;
     got = dcpk_arena_array(list.arena, list.n_files, sizeof *got, err);
-    st = got == NULL ? err->status : DCPK_OK;
-    for (size_t i = 0; i < list.n_files && st == DCPK_OK; i++)
+    if (got == NULL) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < list.n_files; i++)
         got[i].name = list.files[i].name;
-    if (st == DCPK_OK)
-        st = sum_files(exec, got, list.n_files, stats, err);
+    st = sum_files(exec, got, list.n_files, stats, err);
     if (st == DCPK_OK)
         st = compare_sums(&list, got, err);
     if (st == DCPK_OK)

@@ -9,7 +9,9 @@ dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, stru
     pass->exec = exec;
     dcpk_meter_begin(&pass->meter, exec, 0);
     pass->workers = dcpk_workers_new(exec, err);
-    return pass->workers == NULL ? err->status : DCPK_OK;
+    if (pass->workers == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status run_task(void *context, int worker, uint64_t i, struct dcpk_error *err)
@@ -59,9 +61,11 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
     dcpk_workers_count(exec, workers, &moved);
     st = dcpk_ranks_share(exec->ranks, &moved, sizeof moved, &all, st, err);
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof moved; r++) {
+        if (r == self)
+            continue;
         memcpy(&moved, all.data + r * sizeof moved, sizeof moved);
-        elsewhere->read_bytes += r == self ? 0 : moved.read_bytes;
-        elsewhere->written_bytes += r == self ? 0 : moved.written_bytes;
+        elsewhere->read_bytes += moved.read_bytes;
+        elsewhere->written_bytes += moved.written_bytes;
     }
     dcpk_bytes_release(&all);
     return st;

@@ -14,16 +14,13 @@ dcpk_status dcpk_view_reader_new(struct dcpk_exec *exec, const struct dcpk_view 
                                  struct dcpk_view_reader **reader, struct dcpk_error *err)
 {
     struct dcpk_view_reader *r = dcpk_alloc(sizeof *r, err);
-    dcpk_status st = r == NULL ? err->status : dcpk_piece_tree_build(view, &r->pieces, err);
 
-    if (st != DCPK_OK) {
-        dcpk_free(r);
-        return st;
-    }
+    if (r == NULL)
+        return err->status;
     r->exec = exec;
     r->view = view;
-    r->workers = dcpk_workers_new(exec, err);
-    if (r->workers == NULL) {
+    if (dcpk_piece_tree_build(view, &r->pieces, err) ||
+        (r->workers = dcpk_workers_new(exec, err)) == NULL) {
         dcpk_view_reader_free(r);
         return err->status;
     }

@@ -26,12 +26,12 @@ static dcpk_status copy_file(struct dcpk_checkpoint *ckpt, const char *name,
                              struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct dcpk_source *source;
-    dcpk_status st;
 
     if (is_private(ckpt, name))
         return DCPK_OK;
-    st = dcpk_store_find(ckpt->store, name, &source, err);
-    return st == DCPK_OK ? dcpk_folder_copy(folder, name, source, err) : st;
+    if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
+        return err->status;
+    return dcpk_folder_copy(folder, name, source, err);
 }
 
 static dcpk_status copy_folder(struct dcpk_checkpoint *ckpt, const char *name,
@@ -131,8 +131,10 @@ dcpk_status dcpk_extras_check(struct dcpk_store *store, const struct dcpk_beside
                               struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    dcpk_status st = arena == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
+    if (arena == NULL)
+        return err->status;
     for (; st == DCPK_OK && beside->name != NULL; beside++) {
         const char *fault;
 

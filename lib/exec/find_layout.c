@@ -12,20 +12,15 @@ static dcpk_status match(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout 
 {
     const struct dcpk_rule_options options = {0};
     struct dcpk_model *model = NULL;
-    dcpk_status st = dcpk_model_new(ckpt, &model, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_model_new(ckpt, &model, err) != DCPK_OK)
+        return err->status;
     model->flags = DCPK_MODEL_WEIGHTS_ONLY;
-    st = ckpt->format->mapping->to_model(ckpt, model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_canonical(model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_gate(model, &options, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_parallel(model, options.impl, err);
-    if (st == DCPK_OK)
-        st = ckpt->format->mapping->match_layout(model, saved, err);
+    if (ckpt->format->mapping->to_model(ckpt, model, err) || dcpk_rules_canonical(model, err) ||
+        dcpk_rules_gate(model, &options, err) || dcpk_rules_parallel(model, options.impl, err) ||
+        ckpt->format->mapping->match_layout(model, saved, err))
+        st = err->status;
     dcpk_model_free(model);
     return st;
 }

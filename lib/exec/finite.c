@@ -65,8 +65,12 @@ dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
     struct dcpk_view *views = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *views, err);
     struct dcpk_stats *stats = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *stats, err);
     uint64_t n = 0;
-    dcpk_status st = arena == NULL || views == NULL || stats == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
+    if (arena == NULL || views == NULL || stats == NULL) {
+        st = err->status;
+        goto out;
+    }
     for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++)
         st = dcpk_view_stored(ckpt, (uint32_t)i, arena, &views[i], err);
     if (st == DCPK_OK)
@@ -79,6 +83,7 @@ dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
     }
     if (st == DCPK_OK)
         *n_bad = n;
+out:
     dcpk_free(stats);
     dcpk_free(views);
     dcpk_arena_free(arena);

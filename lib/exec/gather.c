@@ -15,6 +15,7 @@
  */
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
@@ -160,7 +161,6 @@ static dcpk_status read_part(const struct gather *g, const struct file_copy *fil
     const uint64_t first = file->first_bytes + src_bytes;
     struct dcpk_worker *worker = g->worker;
     struct dcpk_copy part = {.elem_bytes = file->copy.elem_bytes};
-    dcpk_status st;
 
     if (reading->in_place)
         return dcpk_worker_read(worker, file->source, first, file->out + dst_bytes,
@@ -170,11 +170,11 @@ static dcpk_status read_part(const struct gather *g, const struct file_copy *fil
         part.src_stride_bytes[part.rank] = file->copy.src_stride_bytes[axis];
         part.dst_stride_bytes[part.rank++] = file->copy.dst_stride_bytes[axis];
     }
-    st = dcpk_worker_read(worker, file->source, first, worker->scratch,
-                          (size_t)span_bytes(&part, 0), err);
-    if (st == DCPK_OK)
-        g->exec->device->copy(&part, worker->scratch, file->out + dst_bytes);
-    return st;
+    if (dcpk_worker_read(worker, file->source, first, worker->scratch, (size_t)span_bytes(&part, 0),
+                         err) != DCPK_OK)
+        return err->status;
+    g->exec->device->copy(&part, worker->scratch, file->out + dst_bytes);
+    return DCPK_OK;
 }
 
 /* Step to the next index of the first n axes; false after the last one. */
@@ -215,14 +215,13 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
         const uint64_t dst = place_of(copy->dst_stride_bytes, index, reading.axis);
 
         for (int64_t row = 0; row < n_rows && st == DCPK_OK; row += reading.group) {
-            const int64_t left = n_rows - row;
             uint64_t src_row = 0, dst_row = 0;
 
             if (row > 0) {
                 src_row = (uint64_t)row * (uint64_t)copy->src_stride_bytes[reading.axis];
                 dst_row = (uint64_t)row * (uint64_t)copy->dst_stride_bytes[reading.axis];
             }
-            st = read_part(g, file, &reading, left < reading.group ? left : reading.group,
+            st = read_part(g, file, &reading, dcpk_min_i64(n_rows - row, reading.group),
                            src + src_row, dst + dst_row, err);
         }
     } while (st == DCPK_OK && next_index(copy, reading.axis, index));
@@ -278,13 +277,11 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
     struct file_copy file;
     struct dcpk_copy copy;
     struct dcpk_box to;
-    dcpk_status st;
 
     dcpk_row_major_strides(dcpk_dtype_bytes(part->dtype), box->extent, box->rank, packed);
     make_copy(part, box, box, packed, g->worker->cast_from, &file);
-    st = read_copy(g, &file, err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_copy(g, &file, err) != DCPK_OK)
+        return err->status;
     dcpk_piece_forward(part->piece, box, &to);
     dcpk_row_major_strides(elem_bytes, to.extent, to.rank, packed_out);
     dcpk_copy_pair(elem_bytes, &to, packed_out, &to, g->stride_bytes, &copy);
@@ -292,11 +289,11 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
     if (wanted_bytes(&copy, 0) == run_bytes(&copy, true)) /* one run: cast straight into place */
         return g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype,
                                      place_in_region(g, &to), n_elems, err);
-    st = g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype,
-                               g->worker->cast_to, n_elems, err);
-    if (st == DCPK_OK)
-        g->exec->device->copy(&copy, g->worker->cast_to, place_in_region(g, &to));
-    return st;
+    if (g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype, g->worker->cast_to,
+                              n_elems, err) != DCPK_OK)
+        return err->status;
+    g->exec->device->copy(&copy, g->worker->cast_to, place_in_region(g, &to));
+    return DCPK_OK;
 }
 
 static dcpk_status cast_part(const struct gather *g, const struct part *part,
@@ -305,17 +302,16 @@ static dcpk_status cast_part(const struct gather *g, const struct part *part,
     const size_t from_bytes = dcpk_dtype_bytes(part->dtype);
     const size_t to_bytes = dcpk_dtype_bytes(g->view->dtype);
     struct dcpk_slabs slabs;
-    dcpk_status st = DCPK_OK;
 
-    dcpk_slabs_cut(box, from_bytes > to_bytes ? from_bytes : to_bytes, g->worker->cast_bytes,
-                   &slabs);
-    for (uint64_t i = 0; i < slabs.n && st == DCPK_OK; i++) {
+    dcpk_slabs_cut(box, dcpk_max_size(from_bytes, to_bytes), g->worker->cast_bytes, &slabs);
+    for (uint64_t i = 0; i < slabs.n; i++) {
         struct dcpk_box slab;
 
         dcpk_slabs_box(&slabs, i, &slab);
-        st = cast_slab(g, part, &slab, err);
+        if (cast_slab(g, part, &slab, err) != DCPK_OK)
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Zeros: the longest runs that the region's buffer allows. */
@@ -356,6 +352,7 @@ static dcpk_status gather_part(const struct gather *g, const struct part *part,
 {
     struct file_copy file;
     struct dcpk_box to;
+    uint8_t *out = NULL;
 
     dcpk_piece_forward(part->piece, box, &to);
     if (part->extent->is_zero) {
@@ -364,8 +361,9 @@ static dcpk_status gather_part(const struct gather *g, const struct part *part,
     }
     if (g->out != NULL && part->dtype != g->view->dtype)
         return cast_part(g, part, box, err);
-    make_copy(part, box, &to, g->stride_bytes, g->out == NULL ? NULL : place_in_region(g, &to),
-              &file);
+    if (g->out != NULL)
+        out = place_in_region(g, &to);
+    make_copy(part, box, &to, g->stride_bytes, out, &file);
     if (g->out != NULL)
         return read_copy(g, &file, err);
     advise_part(part, &file);
@@ -380,18 +378,28 @@ static dcpk_status gather_decoded(const struct gather *g, const struct dcpk_chun
     const struct dcpk_checkpoint *ckpt = g->exec->ckpt;
     const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(ckpt, chunk);
     const struct dcpk_chunk *stored = run == NULL ? chunk : &ckpt->chunks[run->of];
-    dcpk_status st = dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded, err);
+    dcpk_status st;
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded, err) != DCPK_OK)
+        return err->status;
     st = gather_part(g, part, box, err);
     dcpk_decoded_put(g->exec->decoded, stored);
     return st;
 }
 
+static dcpk_status gather_chunk(const struct gather *g, const struct dcpk_chunk *chunk,
+                                struct part *part, const struct dcpk_box *box,
+                                struct dcpk_error *err)
+{
+    if (part->extent->decoded_bytes > 0 && g->out != NULL)
+        return gather_decoded(g, chunk, part, box, err);
+    return gather_part(g, part, box, err);
+}
+
 static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece *piece,
                                 struct dcpk_error *err)
 {
+    const struct dcpk_reader *reader = g->worker == NULL ? NULL : &g->worker->reader;
     const struct dcpk_tensor *tensor;
     const struct dcpk_chunk *chunk;
     struct dcpk_box from, to;
@@ -411,26 +419,21 @@ static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece 
         struct dcpk_extent extent;
         struct dcpk_box chunk_box, box;
         struct part part = {piece, &extent, &chunk_box, tensor->dtype, NULL};
-        dcpk_status st;
 
         dcpk_box_unpack(chunk->span, tensor->rank, &chunk_box);
         if (!dcpk_box_intersect(&chunk_box, &from, &box))
             continue;
-        st = dcpk_exec_locate(g->exec, chunk, g->worker == NULL ? NULL : &g->worker->reader,
-                              &extent, err);
-        if (st != DCPK_OK)
-            return st;
-        st = extent.decoded_bytes > 0 && g->out != NULL ? gather_decoded(g, chunk, &part, &box, err)
-                                                        : gather_part(g, &part, &box, err);
-        if (st != DCPK_OK) {
+        if (dcpk_exec_locate(g->exec, chunk, reader, &extent, err) != DCPK_OK)
+            return err->status;
+        if (gather_chunk(g, chunk, &part, &box, err) != DCPK_OK) {
             dcpk_context(err, "reading '%s' from '%s'", tensor->key,
                          dcpk_source_name(extent.source));
-            return st;
+            return err->status;
         }
         n_left -= dcpk_slab_elems(&box);
     }
-    if (n_left !=
-        0) /* memory that nobody wrote must not get out; the full check is check_cover's */
+    /* Memory that no chunk filled must not get out; the full check is check_cover's. */
+    if (n_left != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "the chunks of '%s' do not cover %s exactly",
                          tensor->key, dcpk_box_format(&from, text, sizeof text));
     return DCPK_OK;

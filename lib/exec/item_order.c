@@ -28,7 +28,9 @@ static int compare_chunks(const void *a, const void *b, void *context)
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
     const int by_place = compare_places(&chunks[i].place, &chunks[j].place);
 
-    return by_place != 0 ? by_place : compare_numbers(i, j);
+    if (by_place != 0)
+        return by_place;
+    return compare_numbers(i, j);
 }
 
 static int compare_objects(const void *a, const void *b, void *context)
@@ -37,7 +39,9 @@ static int compare_objects(const void *a, const void *b, void *context)
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
     const int by_place = compare_places(&objects[i].place, &objects[j].place);
 
-    return by_place != 0 ? by_place : compare_numbers(i, j);
+    if (by_place != 0)
+        return by_place;
+    return compare_numbers(i, j);
 }
 
 /* A kind of items: their order, and which of neighbours are one. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/tensor/elem.h"
 
 /* |a - b|; whole numbers are subtracted as such. */
@@ -12,12 +13,11 @@ static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)
 {
     switch (a->kind) {
     case DCPK_ELEM_INT:
-        return (double)(a->i > b->i ? (uint64_t)a->i - (uint64_t)b->i
-                                    : (uint64_t)b->i - (uint64_t)a->i);
+        return (double)((uint64_t)dcpk_max_i64(a->i, b->i) - (uint64_t)dcpk_min_i64(a->i, b->i));
     case DCPK_ELEM_UINT:
     case DCPK_ELEM_BOOL:
     case DCPK_ELEM_BITS:
-        return (double)(a->u > b->u ? a->u - b->u : b->u - a->u);
+        return (double)(dcpk_max_u64(a->u, b->u) - dcpk_min_u64(a->u, b->u));
     case DCPK_ELEM_COMPLEX:
         if (a->re == b->re && a->im == b->im) /* infinities too */
             return 0;
@@ -26,6 +26,16 @@ static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)
         break;
     }
     return a->re == b->re ? 0 : fabs(a->re - b->re);
+}
+
+/* A finite number is infinitely far from an infinity, in relation to it too. */
+static double relative_distance(double apart, double size)
+{
+    if (apart == 0)
+        return 0;
+    if (isinf(apart) || size == 0)
+        return INFINITY;
+    return apart / size;
 }
 
 /* Measure one pair whose bits differ; returns whether it is within the tolerance. */
@@ -47,13 +57,12 @@ static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt, 
     }
     if (dcpk_elem_ulp(dtype, at, bt, &ulp)) {
         result->has_ulp = true;
-        result->max_ulp = ulp > result->max_ulp ? ulp : result->max_ulp;
+        result->max_ulp = dcpk_max_u64(result->max_ulp, ulp);
     }
-    /* A finite number is infinitely far from an infinity, in relation to it too. */
-    relative = apart == 0 ? 0 : isinf(apart) || size == 0 ? INFINITY : apart / size;
+    relative = relative_distance(apart, size);
     result->max_abs = fmax(result->max_abs, apart);
-    if (result->worst < 0 || relative > result->max_rel)
-        result->worst = result->n_nan > 0 ? result->worst : at_index;
+    if (result->n_nan == 0 && (result->worst < 0 || relative > result->max_rel))
+        result->worst = at_index;
     result->max_rel = fmax(result->max_rel, relative);
     if (tolerance == NULL || (isinf(apart) && (isinf(x) || isinf(y))))
         return false;
@@ -105,5 +114,5 @@ void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *ot
     into->max_abs = fmax(into->max_abs, other->max_abs);
     into->max_rel = fmax(into->max_rel, other->max_rel);
     into->has_ulp = into->has_ulp || other->has_ulp;
-    into->max_ulp = other->max_ulp > into->max_ulp ? other->max_ulp : into->max_ulp;
+    into->max_ulp = dcpk_max_u64(into->max_ulp, other->max_ulp);
 }

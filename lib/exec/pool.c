@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define MAX_DEFAULT_THREADS 16
 
@@ -82,7 +83,7 @@ static int start_threads(struct worker *workers, int n_threads)
 dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void *context,
                           struct dcpk_error *err)
 {
-    const int n = (uint64_t)n_threads > n_tasks ? (int)n_tasks : n_threads;
+    const int n = (int)dcpk_min_u64((uint64_t)n_threads, n_tasks);
     struct pool pool = {.task = task, .context = context, .n_tasks = n_tasks, .err = err};
     struct worker *workers;
     int n_started;
@@ -152,7 +153,9 @@ static int group_cpus(const char *mount, const char *group)
     n = strlen(text);
     text[n++] = ' ';
     snprintf(path, sizeof path, "%s%s/cpu.cfs_period_us", mount, group);
-    return read_line(path, text + n, sizeof text - n) ? quota_cpus(text) : 0;
+    if (!read_line(path, text + n, sizeof text - n))
+        return 0;
+    return quota_cpus(text);
 }
 
 /* The smallest quota of a group and those around it; 0: none. Cuts `group` up. */
@@ -182,10 +185,10 @@ static int cgroup_cpus(void)
 
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         char *controllers = strchr(line, ':');
-        char *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+        char *group;
         int n;
 
-        if (group == NULL)
+        if (controllers == NULL || (group = strchr(controllers + 1, ':')) == NULL)
             continue;
         *group++ = '\0';
         group[strcspn(group, "\n")] = '\0';

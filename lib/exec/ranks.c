@@ -73,7 +73,9 @@ static int env_number(const char *name)
     if (text == NULL || *text == '\0')
         return -1;
     n = strtol(text, &end, 10);
-    return *end == '\0' && n >= 0 && n <= INT32_MAX ? (int)n : -1;
+    if (*end != '\0' || n < 0 || n > INT32_MAX)
+        return -1;
+    return (int)n;
 }
 
 /* How many processes the launcher of MPI programs says there are. */
@@ -106,7 +108,9 @@ int dcpk_ranks_launched(void)
 {
     int rank, n;
 
-    return is_alone() || is_torchrun(&rank, &n) ? 1 : launcher_ranks();
+    if (is_alone() || is_torchrun(&rank, &n))
+        return 1;
+    return launcher_ranks();
 }
 
 bool dcpk_ranks_stand_aside(int *rank, int *n_ranks)
@@ -268,11 +272,11 @@ static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t numbe
     const struct dcpk_transport *transport = ranks->comm->transport;
     const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
     const struct vote mine = {number, ranks->n_sent, (int32_t)call, (int32_t)st, stops, 0};
-    dcpk_status told = stops ? send_stop(ranks, err) : DCPK_OK;
 
-    if (told == DCPK_OK)
-        told = transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err);
-    return told == DCPK_OK ? drain(ranks, err) : told;
+    if ((stops && send_stop(ranks, err)) ||
+        transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err))
+        return err->status;
+    return drain(ranks, err);
 }
 
 /* The rank whose error all get, -1 when none failed: one that was merely interrupted comes last. */
@@ -309,7 +313,7 @@ static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, siz
     uint8_t *bytes = data;
 
     for (size_t at = 0, n; at < n_bytes; at += n) {
-        n = n_bytes - at < BROADCAST_BYTES ? n_bytes - at : BROADCAST_BYTES;
+        n = dcpk_min_size(n_bytes - at, BROADCAST_BYTES);
         if (transport->broadcast(ranks->comm, root, bytes + at, n, &ranks->over) != DCPK_OK) {
             *err = ranks->over;
             return err->status;
@@ -446,8 +450,10 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
     size_t n_all = 0, at = 0;
 
     if (ranks == NULL) {
-        dcpk_bytes_put(all, mine, st == DCPK_OK ? n_bytes : 0);
-        return st == DCPK_OK ? dcpk_bytes_status(all, err) : st;
+        if (st != DCPK_OK)
+            return st;
+        dcpk_bytes_put(all, mine, n_bytes);
+        return dcpk_bytes_status(all, err);
     }
     st = agree_inside(ranks, SHARE, n_bytes, st, err);
     for (int r = 0; st == DCPK_OK && r < n_ranks; r++)
@@ -574,7 +580,8 @@ dcpk_status dcpk_ranks_wait(struct dcpk_ranks *ranks,
     while (st == DCPK_OK && ranks->n_done < ranks->comm->n_ranks - 1) {
         if (!on_progress(ranks, ranks->done_bytes[0], 0))
             return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-        st = tick == NULL ? DCPK_OK : tick(context, err);
+        if (tick != NULL)
+            st = tick(context, err);
         if (ranks->n_done < ranks->comm->n_ranks - 1)
             nanosleep(&pause, NULL);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slab.c - cuts boxes into runs that fit a buffer. */
 #include "lib/exec/slab.h"
+#include "lib/base/order.h"
 
 #include <assert.h>
 
@@ -19,7 +20,7 @@ uint64_t dcpk_slab_elems(const struct dcpk_box *box)
 void dcpk_slabs_cut(const struct dcpk_box *box, size_t elem_bytes, uint64_t limit_bytes,
                     struct dcpk_slabs *slabs)
 {
-    const uint64_t limit = limit_bytes / elem_bytes > 0 ? limit_bytes / elem_bytes : 1;
+    const uint64_t limit = dcpk_max_u64(limit_bytes / elem_bytes, 1);
     uint64_t row = dcpk_slab_elems(box), n_rounds = 1;
     int axis = 0;
 
@@ -51,7 +52,7 @@ void dcpk_slabs_box(const struct dcpk_slabs *slabs, uint64_t i, struct dcpk_box 
     first = (int64_t)(i % slabs->per_round) * slabs->rows;
     left = slabs->box.extent[slabs->axis] - first;
     slab->offset[slabs->axis] += first;
-    slab->extent[slabs->axis] = left < slabs->rows ? left : slabs->rows;
+    slab->extent[slabs->axis] = dcpk_min_i64(left, slabs->rows);
     for (int axis = slabs->axis - 1; axis >= 0; axis--) {
         const uint64_t extent = (uint64_t)slabs->box.extent[axis];
 

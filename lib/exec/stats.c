@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
+#include "lib/base/order.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
@@ -80,14 +81,17 @@ static void add_numbers(struct dcpk_stats *s, const double *v, size_t n, uint64_
 {
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i])) {
-            s->first_bad = is_finite(s) ? first + i : s->first_bad;
+            if (is_finite(s))
+                s->first_bad = first + i;
             s->n_nan += isnan(v[i]) != 0;
             s->n_inf += isinf(v[i]) != 0;
             continue;
         }
         s->n_zero += v[i] == 0;
-        s->min = s->n_finite == 0 || v[i] < s->min ? v[i] : s->min;
-        s->max = s->n_finite == 0 || v[i] > s->max ? v[i] : s->max;
+        if (s->n_finite == 0 || v[i] < s->min)
+            s->min = v[i];
+        if (s->n_finite == 0 || v[i] > s->max)
+            s->max = v[i];
         s->n_finite++;
         s->sum += v[i];
         s->sum_squares += v[i] * v[i];
@@ -97,10 +101,10 @@ static void add_numbers(struct dcpk_stats *s, const double *v, size_t n, uint64_
 /* Put what follows behind what was. */
 static void merge(struct dcpk_stats *into, const struct dcpk_stats *next)
 {
-    if (next->n_finite > 0) {
-        into->min = into->n_finite == 0 || next->min < into->min ? next->min : into->min;
-        into->max = into->n_finite == 0 || next->max > into->max ? next->max : into->max;
-    }
+    if (next->n_finite > 0 && (into->n_finite == 0 || next->min < into->min))
+        into->min = next->min;
+    if (next->n_finite > 0 && (into->n_finite == 0 || next->max > into->max))
+        into->max = next->max;
     if (is_finite(into) && !is_finite(next))
         into->first_bad = into->n_elems + next->first_bad;
     into->n_elems += next->n_elems;
@@ -120,7 +124,7 @@ static void survey_block(enum dcpk_dtype dtype, const uint8_t *data, uint64_t n_
     double batch[BATCH_ELEMS];
 
     for (uint64_t i = 0; i < n_elems; i += BATCH_ELEMS) {
-        const size_t n = n_elems - i < BATCH_ELEMS ? (size_t)(n_elems - i) : BATCH_ELEMS;
+        const size_t n = (size_t)dcpk_min_u64(n_elems - i, BATCH_ELEMS);
 
         decode(dtype, data + i * elem_bytes, n, batch);
         add_numbers(&block, batch, n, i);
@@ -193,7 +197,6 @@ static dcpk_status survey_task(void *context, int worker, uint64_t task, struct 
 static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
 {
     uint64_t n_tasks = 0;
-    dcpk_status st;
 
     s->workers = dcpk_workers_new(s->exec, err);
     if (s->workers == NULL)
@@ -203,9 +206,8 @@ static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
         s->first = dcpk_alloc_array(s->n, sizeof *s->first, err);
     if (s->first == NULL)
         return err->status;
-    st = dcpk_views_fold(s->exec->ckpt, s->views, s->n, s->first, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_views_fold(s->exec->ckpt, s->views, s->n, s->first, err) != DCPK_OK)
+        return err->status;
     for (size_t v = 0; v < s->n; v++) {
         struct dcpk_slabs segments;
 
@@ -219,7 +221,9 @@ static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
     }
     s->first_task[s->n] = n_tasks;
     s->segments = dcpk_alloc_array(n_tasks, sizeof *s->segments, err);
-    return s->segments == NULL ? err->status : DCPK_OK;
+    if (s->segments == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static void add_up(const struct surveying *s, struct dcpk_stats *stats)

@@ -95,8 +95,9 @@ static dcpk_status hash_int(int64_t i, struct dcpk_hash *hash, struct dcpk_error
 static dcpk_status hash_bigint(const struct dcpk_value *v, struct dcpk_hash *hash,
                                struct dcpk_error *err)
 {
-    return v->n == 0 ? hash_int(0, hash, err)
-                     : hash_whole((const uint8_t *)v->as.str, v->n, hash, err);
+    if (v->n == 0)
+        return hash_int(0, hash, err);
+    return hash_whole((const uint8_t *)v->as.str, v->n, hash, err);
 }
 
 static dcpk_status hash_float(double f, struct dcpk_hash *hash, struct dcpk_error *err)
@@ -144,11 +145,11 @@ static dcpk_status put_value(struct walk *w, struct dcpk_bytes *form, const stru
                              int depth, struct dcpk_error *err)
 {
     struct dcpk_hash hash;
-    const dcpk_status st = hash_value(w, v, depth, &hash, err);
 
-    if (st == DCPK_OK)
-        put_hash(form, &hash);
-    return st;
+    if (hash_value(w, v, depth, &hash, err) != DCPK_OK)
+        return err->status;
+    put_hash(form, &hash);
+    return DCPK_OK;
 }
 
 static dcpk_status hash_items(struct walk *w, char letter, const struct dcpk_value *const *items,
@@ -222,26 +223,24 @@ static dcpk_status hash_tensor(struct walk *w, const struct dcpk_value_tensor *t
 {
     uint8_t sizes[1 + DCPK_MAX_RANK * HASH_BYTES], form[1 + 3 * HASH_BYTES] = {'x'};
     struct dcpk_hash part[3];
-    dcpk_status st = DCPK_OK;
 
     assert(t->rank <= DCPK_MAX_RANK);
     sizes[0] = 't';
-    for (int a = 0; a < t->rank && st == DCPK_OK; a++) {
-        st = hash_int(t->shape[a], &part[0], err);
+    for (int a = 0; a < t->rank; a++) {
+        if (hash_int(t->shape[a], &part[0], err) != DCPK_OK)
+            return err->status;
         memcpy(sizes + 1 + (size_t)a * HASH_BYTES, &part[0], HASH_BYTES);
     }
-    if (st == DCPK_OK)
-        st = hash_text(dcpk_dtype_name(t->dtype), &part[0], err);
-    if (st != DCPK_OK)
-        return st;
+    if (hash_text(dcpk_dtype_name(t->dtype), &part[0], err) != DCPK_OK)
+        return err->status;
     hash_bytes(sizes, 1 + (size_t)t->rank * HASH_BYTES, &part[1]);
     if (w->options->elements == NULL)
         hash_bytes(t->data, (size_t)t->n_bytes, &part[2]);
-    else
-        st = w->options->elements(w->options->context, t, &part[2], err);
+    else if (w->options->elements(w->options->context, t, &part[2], err) != DCPK_OK)
+        return err->status;
     memcpy(form + 1, part, sizeof part);
     hash_bytes(form, sizeof form, hash);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status hash_global(const char *module, const char *name, struct dcpk_hash *hash,
@@ -292,7 +291,8 @@ static bool put_bytearray(const struct dcpk_value_object *o, struct dcpk_bytes *
         return false;
     dcpk_bytes_u8(form, 'a');
     if (text == NULL || (text->kind == DCPK_V_BYTES && o->args->n == 1)) {
-        dcpk_bytes_put(form, text == NULL ? "" : text->as.str, text == NULL ? 0 : text->n);
+        if (text != NULL)
+            dcpk_bytes_put(form, text->as.str, text->n);
         return true;
     }
     if (text->kind != DCPK_V_STR || codec == NULL || strcmp(codec, "latin-1") != 0)
@@ -302,7 +302,10 @@ static bool put_bytearray(const struct dcpk_value_object *o, struct dcpk_bytes *
 
         if (c >= 0x80 && (c > 0xc3 || i + 1 == text->n))
             return false;
-        dcpk_bytes_u8(form, c < 0x80 ? c : (uint8_t)((c & 3) << 6 | (text->as.str[++i] & 0x3f)));
+        if (c < 0x80)
+            dcpk_bytes_u8(form, c);
+        else
+            dcpk_bytes_u8(form, (uint8_t)((c & 3) << 6 | (text->as.str[++i] & 0x3f)));
     }
     return true;
 }

@@ -55,24 +55,20 @@ static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
 static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
 {
+    const struct dcpk_convert_options *o = c->options;
     const struct dcpk_format *from = c->ckpt->format;
-    const bool weights_only = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0;
-    dcpk_status st =
-        dcpk_model_read(c->ckpt, weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0, &c->model, err);
+    const bool weights_only = (o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0;
 
-    if (st == DCPK_OK)
-        st = dcpk_model_check_known(c->model, err);
-    c->is_unchanged = st == DCPK_OK && from == c->options->to && !c->model->needs_rewrite &&
-                      !changes_something(c->options);
+    if (dcpk_model_read(c->ckpt, weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0, &c->model, err) ||
+        dcpk_model_check_known(c->model, err))
+        return err->status;
+    c->is_unchanged = from == o->to && !c->model->needs_rewrite && !changes_something(o);
     if (c->is_unchanged)
         return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
-    if (st == DCPK_OK)
-        st = dcpk_rules_apply(c->model, &c->options->rules, err);
-    if (st == DCPK_OK)
-        st = name_iteration(c, err);
-    if (st == DCPK_OK)
-        st = c->options->to->mapping->from_model(c->model, c->out, err);
-    return st;
+    if (dcpk_rules_apply(c->model, &o->rules, err) || name_iteration(c, err) ||
+        o->to->mapping->from_model(c->model, c->out, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 static bool account_loss(void *context, const struct dcpk_report_loss *loss)
@@ -131,11 +127,13 @@ static int64_t find_iteration(const struct dcpk_conversion *c)
 /* Formats do not know the rules' enum. */
 static const char *impl_name(enum dcpk_impl impl)
 {
-    return impl == DCPK_IMPL_TE ? "te" : impl == DCPK_IMPL_LOCAL ? "local" : NULL;
+    if (impl == DCPK_IMPL_TE)
+        return "te";
+    return impl == DCPK_IMPL_LOCAL ? "local" : NULL;
 }
 
 /* Will it load? Of the mesh that was given, else of the one that args of the output have. */
-static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status judge_output(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_check_options options = {
         .impl = c->out->target.impl, .is_planned = true, .mesh = c->out->target.mesh};
@@ -153,64 +151,63 @@ static dcpk_status judge(struct dcpk_conversion *c, struct dcpk_error *err)
 static dcpk_status find_target(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
-    const struct dcpk_target_wish wish = {
-        .out = o->out,
-        .iteration = find_iteration(c),
-        .policy = o->tracker,
-        .flags = ((o->flags & DCPK_CONVERT_FORCE) != 0 ? DCPK_FOLDER_REPLACE : 0u) |
-                 ((o->flags & DCPK_CONVERT_RESUME) != 0 ? DCPK_FOLDER_RESUME : 0u),
-        .formats = o->env.formats};
+    const struct dcpk_target_wish wish = {.in = o->in,
+                                          .source = &c->source,
+                                          .out = o->out,
+                                          .iteration = find_iteration(c),
+                                          .policy = o->tracker,
+                                          .flags = o->folder_flags,
+                                          .formats = o->env.formats};
 
-    return dcpk_target_find(&wish, &c->target, err);
+    if (dcpk_target_find(&wish, &c->target, err) != DCPK_OK)
+        return err->status;
+    if (c->target.is_archive && dcpk_ranks_count(o->env.ranks) > 1)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "an archive is written by one process: start one, or write a folder");
+    return DCPK_OK;
+}
+
+/* The output, empty, for a target as the options have it. */
+static dcpk_status new_output(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_convert_options *o = c->options;
+
+    if (dcpk_output_new(c->ckpt, o->to, &c->out, err) != DCPK_OK)
+        return err->status;
+    c->out->model_prefix = o->model_prefix;
+    c->out->state_prefix = o->state_prefix;
+    c->out->target = o->target;
+    c->out->target.impl = impl_name(o->rules.impl);
+    return DCPK_OK;
+}
+
+static dcpk_status map_keys(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_convert_options *o = c->options;
+    dcpk_status st;
+
+    if (o->mapping != NULL)
+        st = o->mapping->from_keys(c->out, o->mapping_options, err);
+    else
+        st = map_through_model(c, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "converting '%s'", c->source.folder);
+    return st;
 }
 
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     c->options = options;
     if (!dcpk_format_is_target(options->to))
         return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
                          options->to->name);
-    st = open_source(c, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_check_cover(c->ckpt, err);
-    if (st == DCPK_OK)
-        st = dcpk_output_new(c->ckpt, options->to, &c->out, err);
-    if (st != DCPK_OK)
-        return st;
-    c->out->model_prefix = options->model_prefix;
-    c->out->state_prefix = options->state_prefix;
-    c->out->target = options->target;
-    c->out->target.impl = impl_name(options->rules.impl);
-    if (options->mapping != NULL)
-        st = options->mapping->from_keys(c->out, options->mapping_options, err);
-    else
-        st = map_through_model(c, err);
-    if (st != DCPK_OK) {
-        dcpk_context(err, "converting '%s'", c->source.folder);
-        return st;
-    }
-    st = find_target(c, err);
-    if (st == DCPK_OK)
-        st = dcpk_target_check_apart(&c->target, options->in, &c->source, err);
-    if (st == DCPK_OK && c->target.is_archive && dcpk_ranks_count(options->env.ranks) > 1)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "an archive is written by one process: start one, or write a folder");
-    if (st == DCPK_OK)
-        st = check_account(c, err);
-    if (st == DCPK_OK)
-        st = check_not_empty(c, err);
+    if (open_source(c, err) || dcpk_checkpoint_check_cover(c->ckpt, err) || new_output(c, err) ||
+        map_keys(c, err) || find_target(c, err) || check_account(c, err) || check_not_empty(c, err))
+        return err->status;
     c->out->identity = dcpk_output_identity(c->out);
-    if (st == DCPK_OK)
-        st = dcpk_plan_build(c->out, err);
-    if (st == DCPK_OK)
-        st = dcpk_conversion_can_check(c, err);
-    if (st == DCPK_OK)
-        st = judge(c, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_plan_build(c->out, err) || dcpk_conversion_can_check(c, err) || judge_output(c, err))
+        return err->status;
     dcpk_plan_totals(c->out, &c->totals);
     return dcpk_check_space(&c->target, c->totals.file_bytes, err);
 }

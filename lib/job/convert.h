@@ -15,14 +15,12 @@
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
-    DCPK_CONVERT_FORCE = 1,        /* replace an output that exists */
-    DCPK_CONVERT_WEIGHTS_ONLY = 2, /* leave the optimizer out */
-    DCPK_CONVERT_CHECK_INPUT = 4,  /* check every checksum of the source first: reads it twice */
+    DCPK_CONVERT_WEIGHTS_ONLY = 1, /* leave the optimizer out */
+    DCPK_CONVERT_CHECK_INPUT = 2,  /* check every checksum of the source first: reads it twice */
     /* Read the output back before it is published (lib/job/convert_check.h), and */
-    DCPK_CONVERT_VERIFY = 8,     /* prove it against the source; */
-    DCPK_CONVERT_HASHES = 16,    /* hash its tensors; */
-    DCPK_CONVERT_INTEGRITY = 32, /* add Megatron's integrity.json. */
-    DCPK_CONVERT_RESUME = 64,    /* Go on where an earlier run was cut short, if there was one. */
+    DCPK_CONVERT_VERIFY = 4,     /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 8,     /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 16, /* add Megatron's integrity.json. */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -35,10 +33,11 @@ struct dcpk_convert_options {
     const void *mapping_options;
     struct dcpk_rule_options rules;
     unsigned flags;
-    struct dcpk_told told;                   /* of the source */
-    const struct dcpk_value *args;           /* of the source: its told_args */
-    const char *in, *out;                    /* run or iteration folders (lib/ckpt/run.h) */
-    enum dcpk_tracker_policy tracker;        /* of OUT */
+    unsigned folder_flags;            /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
+    struct dcpk_told told;            /* of the source */
+    const struct dcpk_value *args;    /* of the source: its told_args */
+    const char *in, *out;             /* run or iteration folders (lib/ckpt/run.h) */
+    enum dcpk_tracker_policy tracker; /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
     struct dcpk_target
         target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
@@ -64,9 +63,9 @@ struct dcpk_conversion {
 
 /*
  * Decide everything: reads metadata and small objects, writes nothing.
- * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without FORCE, or the target format
- * cannot be written; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED
- * for what cannot be converted; those of the parts.
+ * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without REPLACE, or the target
+ * format cannot be written; DCPK_EIO where there is no room for it (lib/job/space.h);
+ * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
  */
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options,
@@ -74,8 +73,8 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
 /*
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error says
- * so. With RESUME a partial folder is gone on with; DCPK_EUSAGE when it is of another input or of
- * other options, unless FORCE. With RESUME alone an output that exists is compared with what would
+ * so. RESUME continues a partial folder; DCPK_EUSAGE when it is of another input or of other
+ * options, unless REPLACE. With RESUME alone an output that exists is compared with what would
  * be written, byte for byte; where it is the same the tracker is all that is left to be written
  * (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/compare.h)
  * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
@@ -108,8 +107,9 @@ struct dcpk_report_loss {
 typedef bool dcpk_report_take(void *context, const struct dcpk_report_loss *loss);
 bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *take, void *context);
 
-/* The source tensor of an output tensor's first element; NULL for literals and fills. */
-const struct dcpk_tensor *dcpk_report_source(const struct dcpk_conversion *c,
-                                             const struct dcpk_out_tensor *t);
+/* The report as one JSON object: totals, counts, and every key with its source or reason. Errors:
+ * DCPK_ENOMEM. */
+dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j,
+                             struct dcpk_error *err);
 
 #endif

@@ -9,19 +9,10 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/places.h"
+#include "lib/job/making.h"
 #include "lib/job/modify_priv.h"
 #include "lib/job/space.h"
-#include "lib/job/target.h"
 #include "lib/model/run_state.h"
-#include "lib/write/writing.h"
-
-/* What is made on the way. */
-struct making {
-    struct dcpk_modification *m;
-    struct dcpk_folder *folder;
-    struct dcpk_exec *exec; /* this and the next: of an output that is rewritten */
-    struct dcpk_writing *w;
-};
 
 static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
@@ -65,30 +56,32 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
     return st;
 }
 
-static unsigned folder_flags(const struct dcpk_modification *m)
-{
-    return (m->options->force ? DCPK_FOLDER_REPLACE : 0u) |
-           (m->options->resume ? DCPK_FOLDER_RESUME : 0u);
-}
-
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
-static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
+static int64_t find_iteration(const struct dcpk_modification *m)
 {
-    struct dcpk_target_wish wish = {.out = m->options->out,
-                                    .iteration = m->source.iteration,
-                                    .policy = m->options->tracker,
-                                    .flags = folder_flags(m),
-                                    .formats = m->options->env.formats};
+    int64_t iteration = m->source.iteration;
     struct dcpk_run_state state;
 
-    if (wish.iteration == DCPK_ITERATION_UNKNOWN) {
-        dcpk_run_state_load(m->ckpt, m->out->arena, &state);
-        if (!dcpk_value_as_int(state.iteration, &wish.iteration) || wish.iteration < 0)
-            wish.iteration = DCPK_ITERATION_UNKNOWN;
-    }
-    if (dcpk_target_find(&wish, &m->target, err) != DCPK_OK)
-        return err->status;
-    return dcpk_target_check_apart(&m->target, m->options->in, &m->source, err);
+    if (iteration != DCPK_ITERATION_UNKNOWN)
+        return iteration;
+    dcpk_run_state_load(m->ckpt, m->out->arena, &state);
+    if (!dcpk_value_as_int(state.iteration, &iteration) || iteration < 0)
+        return DCPK_ITERATION_UNKNOWN;
+    return iteration;
+}
+
+static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
+{
+    const struct dcpk_modify_options *o = m->options;
+    const struct dcpk_target_wish wish = {.in = o->in,
+                                          .source = &m->source,
+                                          .out = o->out,
+                                          .iteration = find_iteration(m),
+                                          .policy = o->tracker,
+                                          .flags = o->folder_flags,
+                                          .formats = o->env.formats};
+
+    return dcpk_target_find(&wish, &m->target, err);
 }
 
 /* What is written, and what is kept where it cannot be linked. */
@@ -106,7 +99,7 @@ static uint64_t written_bytes(const struct dcpk_modification *m)
 }
 
 /* Will it load, with the keys that it gets? */
-static dcpk_status judge(struct dcpk_modification *m, struct dcpk_error *err)
+static dcpk_status judge_edits(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_check_options options = {.release = NULL};
     struct dcpk_holding holding = {.format = NULL};
@@ -122,54 +115,48 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err)
 {
-    dcpk_status st;
-
     m->options = options;
-    st = open_source(m, err);
-    if (st == DCPK_OK)
-        st = dcpk_output_new(m->ckpt, m->ckpt->format, &m->out, err);
-    if (st == DCPK_OK && m->out->format->editor->inherit != NULL)
-        m->out->format->editor->inherit(m->out);
-    if (st == DCPK_OK)
-        st = apply_edits(m, err);
-    if (st == DCPK_OK)
-        st = dcpk_check_places(m->ckpt, err);
-    if (st == DCPK_OK)
-        st = dcpk_modify_output(m, err);
-    if (st == DCPK_OK)
-        st = find_target(m, err);
-    if (st != DCPK_OK)
-        return st;
-    m->out->identity = dcpk_output_identity(m->out);
-    if (judge(m, err) != DCPK_OK)
+    if (open_source(m, err) || dcpk_output_new(m->ckpt, m->ckpt->format, &m->out, err))
         return err->status;
-    st = m->is_rewritten ? dcpk_plan_build(m->out, err) : DCPK_OK;
-    return st == DCPK_OK ? dcpk_check_space(&m->target, written_bytes(m), err) : st;
+    if (m->out->format->editor->inherit != NULL)
+        m->out->format->editor->inherit(m->out);
+    if (apply_edits(m, err) || dcpk_check_places(m->ckpt, err) || dcpk_modify_output(m, err) ||
+        find_target(m, err))
+        return err->status;
+    m->out->identity = dcpk_output_identity(m->out);
+    if (judge_edits(m, err) || (m->is_rewritten && dcpk_plan_build(m->out, err)))
+        return err->status;
+    return dcpk_check_space(&m->target, written_bytes(m), err);
+}
+
+/* Why a file that lies beside the data stays behind; NULL: it is copied. */
+static const char *why_left(const struct dcpk_modification *m, const char *name,
+                            enum dcpk_path_kind kind)
+{
+    if (strcmp(name, DCPK_INTEGRITY_NAME) == 0)
+        return "its checksums no longer hold";
+    if (strcmp(name, DCPK_JOURNAL_NAME) == 0)
+        return "it is what a killed run of this program left";
+    if (kind != DCPK_PATH_FILE)
+        return "it is no plain file";
+    if (dcpk_store_leads_to_private(m->ckpt->store, name))
+        return "it is a link to what fewer may read than the checkpoint";
+    return NULL;
 }
 
 /* Copy a file that lies beside the tensors and objects, or say why not. */
 static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
                                const char *name, struct dcpk_error *err)
 {
-    const bool is_integrity = strcmp(name, DCPK_INTEGRITY_NAME) == 0,
-               is_journal = strcmp(name, DCPK_JOURNAL_NAME) == 0;
     struct dcpk_source *source;
     enum dcpk_path_kind kind;
+    const char *why;
 
     if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
-    if (is_integrity || is_journal || kind != DCPK_PATH_FILE) {
-        dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name,
-                             is_integrity ? "its checksums no longer hold"
-                             : is_journal ? "it is what a killed run of this program left"
-                                          : "it is no plain file");
-        return DCPK_OK;
-    }
-    if (dcpk_store_leads_to_private(m->ckpt->store, name)) {
-        dcpk_checkpoint_note(m->ckpt,
-                             "'%s' is not carried over: it is a link to what fewer may read than "
-                             "the checkpoint",
-                             name);
+    why = why_left(m, name, kind);
+    if (why != NULL) {
+        dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name, why);
         return DCPK_OK;
     }
     if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)
@@ -177,136 +164,98 @@ static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *
     return dcpk_folder_copy(folder, name, source, err);
 }
 
-static dcpk_status copy_rest(struct dcpk_modification *m, struct dcpk_folder *folder,
-                             struct dcpk_error *err)
+/* What lies beside the data. */
+static dcpk_status modify_copy_rest(struct dcpk_making *making, struct dcpk_error *err)
 {
+    struct dcpk_modification *m = making->job;
     char **names = NULL;
     size_t n = 0;
     dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (!m->ckpt->format->reader->is_own(m->ckpt, names[i]))
-            st = copy_beside(m, folder, names[i], err);
+            st = copy_beside(m, making->folder, names[i], err);
     dcpk_free(names);
     return st;
 }
 
 /* The data files that stay as they are. */
-static dcpk_status link_kept(struct dcpk_modification *m, struct dcpk_folder *folder,
-                             struct dcpk_error *err)
+static dcpk_status modify_link_kept(struct dcpk_making *making, struct dcpk_error *err)
 {
-    const struct dcpk_progress *progress = &m->options->env.progress;
+    struct dcpk_modification *m = making->job;
+    const struct dcpk_progress *progress = &making->env->progress;
     uint64_t done_bytes = 0, total_bytes = 0;
-    dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < m->out->n_kept; i++)
         total_bytes += dcpk_source_bytes(m->out->kept[i].source);
 
-    for (size_t i = 0; i < m->out->n_kept && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < m->out->n_kept; i++) {
         const struct dcpk_kept_file *kept = &m->out->kept[i];
         bool linked = false;
 
-        st = dcpk_folder_link(folder, kept->name, kept->source, &linked, err);
-        m->n_linked += st == DCPK_OK && linked;
-        m->n_copied += st == DCPK_OK && !linked;
+        if (dcpk_folder_link(making->folder, kept->name, kept->source, &linked, err) != DCPK_OK)
+            return err->status;
+        m->n_linked += linked;
+        m->n_copied += !linked;
         done_bytes += dcpk_source_bytes(kept->source);
-        if (st == DCPK_OK && progress->update != NULL &&
+        if (progress->update != NULL &&
             !progress->update(progress->context, done_bytes, total_bytes))
-            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+            return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     }
-    return st;
+    return DCPK_OK;
 }
 
-/* The writer of what is cast; of a folder with a journal, gone on from what is in it. */
-static dcpk_status begin_rewriting(struct making *making, struct dcpk_error *err)
-{
-    struct dcpk_modification *m = making->m;
-    struct dcpk_journal_subject subject;
-    dcpk_status st = dcpk_exec_new(m->ckpt, &m->options->env, &making->exec, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_writing_new(making->exec, m->out, making->folder, &making->w, err);
-    if (st != DCPK_OK || m->target.is_archive || m->target.is_there)
-        return st;
-    st = dcpk_journal_describe(dcpk_writing_units(making->w), m->options->in, &subject, err);
-    if (st != DCPK_OK)
-        return st;
-    return m->options->force
-               ? dcpk_writing_resume_or_clear(making->w, &subject, &m->resumed_bytes, err)
-               : dcpk_writing_resume(making->w, &subject, &m->resumed_bytes, err);
-}
-
-static dcpk_status rewrite(const struct making *making, struct dcpk_error *err)
-{
-    const dcpk_status st = dcpk_writing_run_all(making->w, err);
-
-    return st == DCPK_OK ? dcpk_writing_finish(making->w, &making->m->stats, err) : st;
-}
-
-/* No data is written: only what makes the folder readable. */
-static dcpk_status finish(const struct making *making, struct dcpk_error *err)
-{
-    struct dcpk_output *out = making->m->out;
-    dcpk_status st = DCPK_OK;
-
-    if (out->format->writer->write_ahead != NULL)
-        st = out->format->writer->write_ahead(out, making->folder, err);
-    return st == DCPK_OK ? out->format->writer->finish(out, making->folder, err) : st;
-}
-
-/* The folder: a new one, one to go on with, or one that is there and to be compared. */
-static dcpk_status begin(struct making *making, struct dcpk_error *err)
-{
-    const struct dcpk_modification *m = making->m;
-
-    if (m->target.is_there)
-        return dcpk_target_compare(&m->target, m->out, &making->folder, err);
-    return dcpk_target_begin(&m->target, folder_flags(m) | dcpk_target_flags(m->out),
-                             &making->folder, err);
-}
-
-/* What is only linked leaves no journal: there is another run's, and nothing to go on from. */
-static dcpk_status begin_linking(const struct making *making, struct dcpk_error *err)
+/* What is only linked leaves no journal: the one that is there is another run's. */
+static dcpk_status modify_refuse_resumed(struct dcpk_making *making, struct dcpk_error *err)
 {
     if (!dcpk_folder_is_resumed(making->folder))
         return DCPK_OK;
-    if (making->m->options->force)
+    if ((making->folder_flags & DCPK_FOLDER_REPLACE) != 0)
         return dcpk_folder_clear(making->folder, err);
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "what is to be resumed was begun with other options: it can only be begun "
-                     "anew");
+    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE,
+                         "what is to be resumed was begun with other options");
 }
 
-static dcpk_status make(struct making *making, struct dcpk_error *err)
+/* No data is written: only what makes the folder readable. */
+static dcpk_status modify_finish_linked(struct dcpk_making *making, struct dcpk_error *err)
 {
-    struct dcpk_modification *m = making->m;
-    dcpk_status st = begin(making, err);
+    const struct dcpk_format_writer *writer = making->out->format->writer;
 
-    if (st == DCPK_OK && m->is_rewritten)
-        st = begin_rewriting(making, err);
-    else if (st == DCPK_OK)
-        st = begin_linking(making, err);
-    if (st == DCPK_OK)
-        st = copy_rest(m, making->folder, err);
-    if (st == DCPK_OK)
-        st = link_kept(m, making->folder, err);
-    if (st == DCPK_OK)
-        st = m->is_rewritten ? rewrite(making, err) : finish(making, err);
-    return st == DCPK_OK ? dcpk_target_publish(&m->target, &making->folder, err) : st;
+    if (writer->write_ahead != NULL &&
+        writer->write_ahead(making->out, making->folder, err) != DCPK_OK)
+        return err->status;
+    return writer->finish(making->out, making->folder, err);
 }
+
+static const struct dcpk_making_step linking[] = {{dcpk_making_begin_folder, false},
+                                                  {modify_refuse_resumed, false},
+                                                  {modify_copy_rest, false},
+                                                  {modify_link_kept, false},
+                                                  {modify_finish_linked, false},
+                                                  {dcpk_making_publish, false},
+                                                  {NULL, false}};
+
+static const struct dcpk_making_step rewriting[] = {
+    {dcpk_making_begin_folder, false},  {dcpk_making_begin_exec, false},
+    {dcpk_making_begin_writing, false}, {dcpk_making_resume, false},
+    {modify_copy_rest, false},          {modify_link_kept, false},
+    {dcpk_making_write, false},         {dcpk_making_finish, false},
+    {dcpk_making_publish, false},       {NULL, false}};
 
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
-    struct making making = {.m = m};
-    const dcpk_status st = make(&making, err);
-    const bool is_kept = st != DCPK_OK && making.w != NULL && making.folder != NULL &&
-                         !m->target.is_there && dcpk_writing_keep(making.w);
+    struct dcpk_making making = {.env = &m->options->env,
+                                 .in = m->options->in,
+                                 .ckpt = m->ckpt,
+                                 .out = m->out,
+                                 .target = &m->target,
+                                 .folder_flags = m->options->folder_flags,
+                                 .label = "writing",
+                                 .job = m};
+    const dcpk_status st = dcpk_making_run(&making, m->is_rewritten ? rewriting : linking, err);
 
-    dcpk_writing_free(making.w);
-    dcpk_exec_free(making.exec);
-    dcpk_folder_abandon(making.folder);
-    if (st != DCPK_OK)
-        dcpk_target_context(&m->target, is_kept, err);
+    m->stats = making.stats;
+    m->resumed_bytes = making.resumed_bytes;
     return st;
 }
 

@@ -17,8 +17,7 @@ struct dcpk_modify_options {
     const char *const *edits; /* operations (lib/rules/edit.h) */
     size_t n_edits;
     enum dcpk_tracker_policy tracker; /* of out */
-    bool force;                       /* replace an output that exists */
-    bool resume; /* go on where an earlier run was cut short, if there was one */
+    unsigned folder_flags;            /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
 };
 
 /* A modification under way. All but `options` is owned by it; zero it before use. */
@@ -41,14 +40,14 @@ struct dcpk_modification {
 /*
  * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
  * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
- * force; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED for a format
+ * REPLACE; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED for a format
  * whose keys are not changed.
  */
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker; with `resume` alone one that exists is compared
+ * Write the output, publish it, then the tracker; with RESUME alone one that exists is compared
  * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
  * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
  * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* target.c - the way of an output: its place, its folder or archive, its tracker. */
+/* target.c - where an output goes: its place, its folder or archive, its tracker. */
 #include "lib/job/target.h"
 
 #include <fcntl.h>
@@ -10,30 +10,59 @@
 #include "lib/base/path.h"
 #include "lib/io/file.h"
 
+/* Writing it leaves the input alone. */
+static dcpk_status check_apart(const struct dcpk_run *target, const struct dcpk_target_wish *wish,
+                               struct dcpk_error *err)
+{
+    char archive[DCPK_RUN_PATH_BYTES];
+
+    (void)dcpk_run_split(wish->in, archive);
+    if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
+        return err->status;
+    if (wish->source->is_archive) /* its folder has no path of its own */
+        return DCPK_OK;
+    return dcpk_folder_check_apart(target->folder, wish->source->folder, err);
+}
+
+static dcpk_status find_run(const struct dcpk_target_wish *wish, struct dcpk_run *found,
+                            struct dcpk_error *err)
+{
+    bool is_archive;
+
+    if (dcpk_run_is_archive(wish->out, &is_archive, err) != DCPK_OK)
+        return err->status;
+    if (is_archive)
+        return dcpk_run_target_archive(wish->out, wish->iteration, found, err);
+    return dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, found, err);
+}
+
+/* Sets found->is_there. */
+static dcpk_status look_there(const struct dcpk_target_wish *wish, struct dcpk_run *found,
+                              struct dcpk_error *err)
+{
+    struct dcpk_path there;
+
+    if (dcpk_path_look(AT_FDCWD, found->folder, AT_SYMLINK_NOFOLLOW, &there, err) != DCPK_OK)
+        return err->status;
+    if (there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "the output '%s' exists",
+                             found->folder);
+    found->is_there = there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
                              struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
-    struct dcpk_path there;
-    bool is_archive;
-    dcpk_status st = dcpk_run_is_archive(wish->out, &is_archive, err);
 
-    if (st == DCPK_OK && is_archive)
-        st = dcpk_run_target_archive(wish->out, wish->iteration, &found, err);
-    else if (st == DCPK_OK)
-        st = dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, &found, err);
-    if (st == DCPK_OK)
-        st = dcpk_path_look(AT_FDCWD, found.folder, AT_SYMLINK_NOFOLLOW, &there, err);
-    if (st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
-        st = dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "the output '%s' exists",
-                           found.folder);
-    found.is_there =
-        st == DCPK_OK && there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
-    if (st == DCPK_OK)
-        *target = found;
-    else
+    if (find_run(wish, &found, err) || look_there(wish, &found, err) ||
+        check_apart(&found, wish, err)) {
         dcpk_run_release(&found);
-    return st;
+        return err->status;
+    }
+    *target = found;
+    return DCPK_OK;
 }
 
 #define TRACKER_SECONDS 10         /* another process writes a few bytes meanwhile */
@@ -54,54 +83,42 @@ unsigned dcpk_target_flags(const struct dcpk_output *out)
     return flags;
 }
 
-dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
-                                    const struct dcpk_run *source, struct dcpk_error *err)
-{
-    char archive[DCPK_RUN_PATH_BYTES];
-
-    (void)dcpk_run_split(in, archive);
-    if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
-        return err->status;
-    if (source->is_archive) /* its folder has no path of its own */
-        return DCPK_OK;
-    return dcpk_folder_check_apart(target->folder, source->folder, err);
-}
-
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */
 static dcpk_status begin_archive(const struct dcpk_run *target, struct dcpk_folder *folder,
                                  struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (target->inner == NULL)
         return DCPK_OK;
-    st = dcpk_folder_put(folder, DCPK_TRACKER_NAME, target->tracker_text,
-                         strlen(target->tracker_text), err);
-    return st == DCPK_OK ? dcpk_folder_enter(folder, target->inner, err) : st;
+    if (dcpk_folder_put(folder, DCPK_TRACKER_NAME, target->tracker_text,
+                        strlen(target->tracker_text), err) != DCPK_OK)
+        return err->status;
+    return dcpk_folder_enter(folder, target->inner, err);
+}
+
+static unsigned kind_flags(const struct dcpk_run *target)
+{
+    return target->is_archive ? DCPK_FOLDER_TAR : 0;
 }
 
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_folder_begin(
-        target->folder, flags | (target->is_archive ? DCPK_FOLDER_TAR : 0), folder, err);
-
-    return st == DCPK_OK ? begin_archive(target, *folder, err) : st;
+    if (dcpk_folder_begin(target->folder, flags | kind_flags(target), folder, err) != DCPK_OK)
+        return err->status;
+    return begin_archive(target, *folder, err);
 }
 
 dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
                                 struct dcpk_folder **folder, struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_folder_compare(target->folder, target->is_archive ? DCPK_FOLDER_TAR : 0, folder, err);
-
-    if (st == DCPK_OK)
-        st = begin_archive(target, *folder, err);
-    for (size_t i = 0; st == DCPK_OK && !target->is_archive && i < out->n_files; i++)
+    if (dcpk_folder_compare(target->folder, kind_flags(target), folder, err) ||
+        begin_archive(target, *folder, err))
+        return err->status;
+    for (size_t i = 0; !target->is_archive && i < out->n_files; i++)
         if (!dcpk_folder_has(*folder, out->files[i].name, out->files[i].n_bytes))
-            st = dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
-                           out->files[i].name, out->files[i].n_bytes);
-    return st;
+            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
+                             out->files[i].name, out->files[i].n_bytes);
+    return DCPK_OK;
 }
 
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
@@ -121,16 +138,16 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
     }
 }
 
-/*
- * Several iterations may be written into one run folder at once: what the tracker says is looked at
- * and changed by one at a time.
- */
+/* Several iterations may be written into one run folder at once: one at a time reads the tracker
+ * and changes it. */
 static dcpk_status write_tracker(struct dcpk_run *target, struct dcpk_error *err)
 {
-    const int lock =
-        target->tracker == NULL ? -1 : dcpk_file_lock_parent(target->tracker, TRACKER_SECONDS);
-    dcpk_status st = dcpk_run_judge_tracker(target, err);
+    dcpk_status st;
+    int lock = -1;
 
+    if (target->tracker != NULL)
+        lock = dcpk_file_lock_parent(target->tracker, TRACKER_SECONDS);
+    st = dcpk_run_judge_tracker(target, err);
     if (st == DCPK_OK && target->fate == DCPK_TRACKER_WRITTEN)
         st = dcpk_file_write(target->tracker, 0, target->tracker_text, strlen(target->tracker_text),
                              err);
@@ -141,15 +158,14 @@ static dcpk_status write_tracker(struct dcpk_run *target, struct dcpk_error *err
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_folder_publish(*folder, err);
-
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_folder_publish(*folder, err) != DCPK_OK)
+        return err->status;
     *folder = NULL; /* published and freed */
-    st = write_tracker(target, err);
-    if (st != DCPK_OK)
+    if (write_tracker(target, err) != DCPK_OK) {
         dcpk_context(err, "'%s' is in place, and then", target->folder);
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j)

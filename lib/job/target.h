@@ -9,8 +9,10 @@
 #include "lib/ckpt/run.h"
 #include "lib/io/sink.h"
 
-/* Where an output is to go. Borrowed. */
+/* Where an output is to go, and which input writing it leaves alone. Borrowed. */
 struct dcpk_target_wish {
+    const char *in; /* path of the input, of whose run `source` was opened */
+    const struct dcpk_run *source;
     const char *out;
     int64_t iteration;
     enum dcpk_tracker_policy policy;
@@ -21,8 +23,9 @@ struct dcpk_target_wish {
 /*
  * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
  * touches nothing. With DCPK_FOLDER_RESUME alone what exists is taken for the work of an earlier
- * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two;
- * DCPK_EUSAGE when it exists and is neither to be replaced nor to be resumed.
+ * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two, and of
+ * dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
+ * resumed.
  */
 dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
                              struct dcpk_error *err);
@@ -37,11 +40,6 @@ dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_ru
 #endif
 unsigned dcpk_target_flags(const struct dcpk_output *out);
 
-/* Writing it leaves IN alone, which is at `in`, and of whose run `source` was opened. Errors:
- * dcpk_folder_check_apart. */
-dcpk_status dcpk_target_check_apart(const struct dcpk_run *target, const char *in,
-                                    const struct dcpk_run *source, struct dcpk_error *err);
-
 /* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err);
@@ -53,8 +51,7 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
 dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
                                 struct dcpk_folder **folder, struct dcpk_error *err);
 
-/* The outermost words about a failure to write it, or to compare it. */
-
+/* The outermost words about a failure to write it, or to compare it. is_kept: it can be resumed. */
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
 /* Publish the folder, then write the tracker, unless what it says by then keeps it

@@ -17,7 +17,9 @@ dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_ch
 {
     account->ckpt = ckpt;
     account->tensors = dcpk_alloc(ckpt->n_tensors, err);
-    return account->tensors == NULL ? err->status : DCPK_OK;
+    if (account->tensors == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 void dcpk_account_release(struct dcpk_account *account)
@@ -105,12 +107,18 @@ static dcpk_status find_unknown(struct dcpk_model *model, struct dcpk_error *err
     dcpk_account_left(&account, model);
     for (size_t t = 0; t < model->ckpt->n_tensors; t++)
         n += !account.tensors[t];
-    model->unknown = n == 0 ? NULL : dcpk_arena_array(model->arena, n, sizeof(uint32_t), err);
-    if (n > 0 && model->unknown == NULL)
+    model->unknown = NULL;
+    if (n == 0)
+        goto out;
+    model->unknown = dcpk_arena_array(model->arena, n, sizeof(uint32_t), err);
+    if (model->unknown == NULL) {
         st = err->status;
-    for (uint32_t t = 0; t < model->ckpt->n_tensors && st == DCPK_OK; t++)
+        goto out;
+    }
+    for (uint32_t t = 0; t < model->ckpt->n_tensors; t++)
         if (!account.tensors[t])
             model->unknown[model->n_unknown++] = t;
+out:
     dcpk_account_release(&account);
     return st;
 }
@@ -152,15 +160,18 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
     if (model->n_unknown == 0)
         return DCPK_OK;
     for (size_t i = 0; i < model->n_unknown && i < MOST_NAMED; i++) {
-        dcpk_bytes_text(&text, i == 0 ? "'" : ", '");
+        if (i > 0)
+            dcpk_bytes_text(&text, ", ");
+        dcpk_bytes_text(&text, "'");
         dcpk_bytes_text(&text, model->ckpt->tensors[model->unknown[i]].key);
         dcpk_bytes_text(&text, "'");
     }
     if (model->n_unknown > MOST_NAMED)
         dcpk_bytes_text(&text, ", ...");
     if (model->unknown_prefix != NULL) {
-        dcpk_bytes_printf(&text, "; their names stand behind '%s'%s", model->unknown_prefix,
-                          dcpk_model_has_values(model) ? ", other weights do not" : "");
+        dcpk_bytes_printf(&text, "; their names stand behind '%s'", model->unknown_prefix);
+        if (dcpk_model_has_values(model))
+            dcpk_bytes_text(&text, ", other weights do not");
     }
     if (model->unknown_hint != NULL) {
         dcpk_bytes_text(&text, "; ");

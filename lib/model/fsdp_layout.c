@@ -39,19 +39,17 @@ struct layout {
 static dcpk_status make_item(const struct dcpk_fsdp_param *param, size_t at, struct item *item,
                              struct dcpk_error *err)
 {
-    dcpk_status st;
-
     assert(param->n_shards >= 1);
     if (param->rank < 1)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is a scalar: FSDP cannot cut it into rows",
                          param->name);
     *item = (struct item){.param = param, .at = at};
-    st = dcpk_shape_count(param->shape, param->rank, &item->n, err);
-    if (st == DCPK_OK)
-        st = dcpk_shape_count(param->shape + 1, param->rank - 1, &item->row, err);
-    if (st == DCPK_OK && item->row == 0)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' has rows without elements", param->name);
-    return st;
+    if (dcpk_shape_count(param->shape, param->rank, &item->n, err) ||
+        dcpk_shape_count(param->shape + 1, param->rank - 1, &item->row, err))
+        return err->status;
+    if (item->row == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' has rows without elements", param->name);
+    return DCPK_OK;
 }
 
 /* Groups together, in each the order of registration. */

@@ -102,5 +102,7 @@ const struct dcpk_value *dcpk_stage_arg_no(const struct dcpk_stage_arg *arg,
 
     if (v == NULL || v->kind == DCPK_V_NONE || (dcpk_value_as_bool(v, &on) && !on))
         return NULL;
-    return arg->is_flag ? dcpk_value_bool(false) : dcpk_value_none();
+    if (arg->is_flag)
+        return dcpk_value_bool(false);
+    return dcpk_value_none();
 }

@@ -62,22 +62,18 @@ dcpk_status dcpk_model_param(struct dcpk_model *model, const char *name, uint32_
     const char *copy;
     bool existed;
     uint64_t found;
-    dcpk_status st;
 
     if (dcpk_map_get(&model->param_by_name, name, strlen(name), &found)) {
         *param = (uint32_t)found;
         return DCPK_OK;
     }
     copy = dcpk_arena_strdup(model->arena, name, err);
-    if (copy == NULL)
+    if (copy == NULL ||
+        dcpk_grow(&model->params, &model->params_capacity, model->n_params, sizeof *model->params,
+                  err) ||
+        dcpk_map_put(&model->param_by_name, copy, strlen(copy), model->n_params, &existed, &found,
+                     err))
         return err->status;
-    st = dcpk_grow(&model->params, &model->params_capacity, model->n_params, sizeof *model->params,
-                   err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(&model->param_by_name, copy, strlen(copy), model->n_params, &existed,
-                          &found, err);
-    if (st != DCPK_OK)
-        return st;
     p = &model->params[model->n_params];
     *p = (struct dcpk_param){.name = copy,
                              .group = DCPK_NO_GROUP,
@@ -105,9 +101,9 @@ uint32_t dcpk_model_find(const struct dcpk_model *model, uint32_t param, enum dc
 static const char *source_key(const struct dcpk_model *model,
                               const struct dcpk_model_tensor *tensor)
 {
-    return tensor->n_pieces == 0 || tensor->pieces[0].src == DCPK_PIECE_FILL
-               ? "(nothing)"
-               : model->ckpt->tensors[tensor->pieces[0].src].key;
+    if (tensor->n_pieces == 0 || tensor->pieces[0].src == DCPK_PIECE_FILL)
+        return "(nothing)";
+    return model->ckpt->tensors[tensor->pieces[0].src].key;
 }
 
 dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_tensor *tensor,
@@ -136,12 +132,11 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
 dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
                                  struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_grow(&model->extras, &model->extras_capacity, model->n_extras,
-                               sizeof *model->extras, err);
-
-    if (st == DCPK_OK)
-        model->extras[model->n_extras++] = *extra;
-    return st;
+    if (dcpk_grow(&model->extras, &model->extras_capacity, model->n_extras, sizeof *model->extras,
+                  err) != DCPK_OK)
+        return err->status;
+    model->extras[model->n_extras++] = *extra;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
@@ -167,8 +162,10 @@ static void add_note(struct dcpk_model *model, struct dcpk_note ***end, const ch
 
     if (note == NULL)
         return;
-    note->text = reason == NULL ? dcpk_arena_strdup(model->arena, key, &err)
-                                : dcpk_arena_printf(model->arena, &err, "%s\t%s", key, reason);
+    if (reason == NULL)
+        note->text = dcpk_arena_strdup(model->arena, key, &err);
+    else
+        note->text = dcpk_arena_printf(model->arena, &err, "%s\t%s", key, reason);
     if (note->text == NULL)
         return;
     **end = note;
@@ -271,16 +268,21 @@ dcpk_status dcpk_model_set_arg(struct dcpk_model *model, const char *name, int64
 {
     const struct dcpk_value *number = dcpk_value_int(model->arena, value, err);
 
-    return number == NULL ? err->status : dcpk_model_put_arg(model, name, number, err);
+    if (number == NULL)
+        return err->status;
+    return dcpk_model_put_arg(model, name, number, err);
 }
 
 const struct dcpk_model_tensor *dcpk_model_value(const struct dcpk_model *model,
                                                  const struct dcpk_param *param)
 {
-    const uint32_t master = param->tensor[DCPK_MASTER];
-    const uint32_t i = master != DCPK_NO_TENSOR ? master : param->tensor[DCPK_WEIGHT];
+    uint32_t i = param->tensor[DCPK_MASTER];
 
-    return i == DCPK_NO_TENSOR ? NULL : &model->tensors[i];
+    if (i == DCPK_NO_TENSOR)
+        i = param->tensor[DCPK_WEIGHT];
+    if (i == DCPK_NO_TENSOR)
+        return NULL;
+    return &model->tensors[i];
 }
 
 const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_bytes)

@@ -45,9 +45,9 @@ static dcpk_status put_rank(struct dcpk_model *model, const char *name, size_t n
     const char *copy = dcpk_arena_strndup(model->arena, name, n, err);
     uint64_t found;
 
-    return copy == NULL
-               ? err->status
-               : dcpk_map_put(&model->rng_by_rank, copy, n, model->n_rng, existed, &found, err);
+    if (copy == NULL)
+        return err->status;
+    return dcpk_map_put(&model->rng_by_rank, copy, n, model->n_rng, existed, &found, err);
 }
 
 dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *rng, bool *existed,
@@ -55,16 +55,17 @@ dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *
 {
     char name[RANK_BYTES];
     bool has_first;
-    dcpk_status st =
-        dcpk_grow(&model->rng, &model->rng_capacity, model->n_rng, sizeof *model->rng, err);
 
-    if (st == DCPK_OK)
-        st = put_rank(model, name, rank_name(rng, name), existed, err);
-    if (st == DCPK_OK && !*existed && rng->n_dp > 0 && rng->dp == 0)
-        st = put_rank(model, name, first_name(rng, name), &has_first, err);
-    if (st == DCPK_OK && !*existed)
-        model->rng[model->n_rng++] = *rng;
-    return st;
+    if (dcpk_grow(&model->rng, &model->rng_capacity, model->n_rng, sizeof *model->rng, err) ||
+        put_rank(model, name, rank_name(rng, name), existed, err))
+        return err->status;
+    if (*existed)
+        return DCPK_OK;
+    if (rng->n_dp > 0 && rng->dp == 0 &&
+        put_rank(model, name, first_name(rng, name), &has_first, err) != DCPK_OK)
+        return err->status;
+    model->rng[model->n_rng++] = *rng;
+    return DCPK_OK;
 }
 
 const struct dcpk_rng *dcpk_model_rng(const struct dcpk_model *model, const struct dcpk_rng *rank)

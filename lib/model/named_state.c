@@ -18,7 +18,7 @@ static bool take_part(const char *name, const char *part, size_t n, const char *
 {
     if (strncmp(name, part, n) != 0 || (name[n] != '\0' && (name[n] != '.' || name[n + 1] == '\0')))
         return false;
-    *rest = name[n] == '.' ? name + n + 1 : name + n;
+    *rest = name + n + (name[n] == '.');
     return true;
 }
 
@@ -27,14 +27,18 @@ static const struct dcpk_value *members(const struct dcpk_value *value)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(value);
 
-    return attrs != NULL ? attrs : value->kind == DCPK_V_DICT ? value : NULL;
+    if (attrs == NULL && value->kind == DCPK_V_DICT)
+        return value;
+    return attrs;
 }
 
 const char *dcpk_named_state_member(const struct dcpk_value *value, size_t n)
 {
     const struct dcpk_value *dict = members(value);
 
-    return dict == NULL || n >= dict->n ? NULL : dcpk_value_as_str(dict->as.pairs[n].key);
+    if (dict == NULL || n >= dict->n)
+        return NULL;
+    return dcpk_value_as_str(dict->as.pairs[n].key);
 }
 
 /* The child that the longest beginning of `name` names; NULL: none. */
@@ -60,7 +64,7 @@ static const struct dcpk_value *step(const struct dcpk_value *value, const char 
     index = dcpk_take_number(&behind);
     if (index < 0 || (*behind != '\0' && *behind != '.'))
         return NULL;
-    *rest = *behind == '.' ? behind + 1 : behind;
+    *rest = behind + (*behind == '.');
     return dict != NULL ? dcpk_value_get_int(dict, index) : dcpk_value_at(value, (size_t)index);
 }
 
@@ -90,6 +94,13 @@ static dcpk_status load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *
 }
 
 /* Dots come before all other bytes, so that what is under a name stands together behind it. */
+static int rank_of(unsigned char c)
+{
+    if (c == '\0')
+        return 0;
+    return c == '.' ? 1 : c + 1;
+}
+
 static int compare_objects(const void *left, const void *right)
 {
     const struct dcpk_object *const *a = left, *const *b = right;
@@ -98,7 +109,7 @@ static int compare_objects(const void *left, const void *right)
 
     for (; *x != '\0' && *x == *y; x++, y++)
         ;
-    return (*x == '.' ? 1 : *x == '\0' ? 0 : *x + 1) - (*y == '.' ? 1 : *y == '\0' ? 0 : *y + 1);
+    return rank_of(*x) - rank_of(*y);
 }
 
 /* Objects whose keys go on behind a common beginning. */
@@ -170,7 +181,9 @@ static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
         i += n;
     }
     *value = dcpk_value_dict(arena, pairs, n_pairs, err);
-    return *value == NULL ? err->status : DCPK_OK;
+    if (*value == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status sort_objects(struct dcpk_checkpoint *ckpt, const struct dcpk_object ***sorted,
@@ -192,7 +205,7 @@ static dcpk_status find_under(struct dcpk_checkpoint *ckpt, const char *name,
 {
     const size_t n_name = strlen(name);
     const struct dcpk_object **sorted;
-    struct group group = {.n_prefix = n_name == 0 ? 0 : n_name + 1};
+    struct group group = {.n_prefix = n_name + (n_name > 0)};
     dcpk_status st = sort_objects(ckpt, &sorted, err);
 
     if (st != DCPK_OK)
@@ -243,7 +256,6 @@ dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name
 {
     const struct dcpk_value *common = NULL;
     const char *rest = name;
-    dcpk_status st;
 
     memset(state, 0, sizeof *state);
     if (*name == '\0')
@@ -251,22 +263,23 @@ dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name
     (void)take_part(name, DCPK_COMMON_NAME, strlen(DCPK_COMMON_NAME), &rest);
     if (ckpt->format->load_common == NULL)
         return find_object(ckpt, rest, arena, state, err);
-    st = dcpk_checkpoint_load_common(ckpt, arena, &common, err);
-    if (st == DCPK_OK && common != NULL)
+    if (dcpk_checkpoint_load_common(ckpt, arena, &common, err) != DCPK_OK)
+        return err->status;
+    if (common != NULL)
         walk(common, name, rest, state);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status list_members(const struct dcpk_value *dict, struct dcpk_arena *arena,
                                 const char *const **names, struct dcpk_error *err)
 {
-    const char **list =
-        dcpk_arena_array(arena, (dict == NULL ? 0 : dict->n) + 1, sizeof *list, err);
+    const size_t n_members = dict == NULL ? 0 : dict->n;
+    const char **list = dcpk_arena_array(arena, n_members + 1, sizeof *list, err);
     size_t n = 0;
 
     if (list == NULL)
         return err->status;
-    for (size_t i = 0; dict != NULL && i < dict->n; i++)
+    for (size_t i = 0; i < n_members; i++)
         if (dcpk_named_state_member(dict, i) != NULL)
             list[n++] = dcpk_named_state_member(dict, i);
     *names = list;

@@ -261,7 +261,9 @@ bool dcpk_name_is_fc1(const char *canonical)
             p += strlen("bias");
         else
             continue;
-        if (p[i == 1 ? count_digits(p) : 0] == '\0')
+        if (i == 1) /* the number of the expert */
+            p += count_digits(p);
+        if (*p == '\0')
             return true;
     }
     return false;

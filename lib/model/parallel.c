@@ -20,7 +20,9 @@ static int compare_entries(const void *a, const void *b)
     const struct entry *x = a, *y = b;
     const int order = dcpk_registered_compare(&x->found, &y->found);
 
-    return order != 0 ? order : DCPK_THREE_WAY(x->param, y->param);
+    if (order != 0)
+        return order;
+    return DCPK_THREE_WAY(x->param, y->param);
 }
 
 static bool is_te(const struct dcpk_model *model, enum dcpk_impl impl)

@@ -80,7 +80,9 @@ static dcpk_status read_axis(const struct dcpk_model *model, const char *module,
         return err->status;
     if (dcpk_map_get(&model->param_by_name, name, strlen(name), &found))
         value = dcpk_model_value(model, &model->params[found]);
-    *length = value == NULL || value->rank <= axis ? -1 : value->shape[axis];
+    *length = -1;
+    if (value != NULL && value->rank > axis)
+        *length = value->shape[axis];
     return DCPK_OK;
 }
 
@@ -88,18 +90,13 @@ static dcpk_status read_module(const struct dcpk_model *model, const char *name,
                                struct dcpk_error *err)
 {
     int64_t old_conv_rows = -1;
-    dcpk_status st = read_axis(model, name, "in_proj.weight", 0, &m->proj_rows, err);
 
-    if (st == DCPK_OK)
-        st = read_axis(model, name, "conv1d_weight", 0, &m->conv_rows, err);
-    if (st == DCPK_OK)
-        st = read_axis(model, name, "conv1d.weight", 0, &old_conv_rows, err);
-    if (st == DCPK_OK)
-        st = read_axis(model, name, "out_proj.weight", 1, &m->size[INNER], err);
-    if (st == DCPK_OK)
-        st = read_axis(model, name, "dt_bias", 0, &m->size[HEADS], err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_axis(model, name, "in_proj.weight", 0, &m->proj_rows, err) ||
+        read_axis(model, name, "conv1d_weight", 0, &m->conv_rows, err) ||
+        read_axis(model, name, "conv1d.weight", 0, &old_conv_rows, err) ||
+        read_axis(model, name, "out_proj.weight", 1, &m->size[INNER], err) ||
+        read_axis(model, name, "dt_bias", 0, &m->size[HEADS], err))
+        return err->status;
     if (m->conv_rows < 0)
         m->conv_rows = old_conv_rows;
     m->size[STATE] = (m->conv_rows - m->size[INNER]) / 2;
@@ -165,7 +162,7 @@ int64_t dcpk_parts_count(const struct dcpk_param *param)
 
     while (param->parts != NULL && param->parts[n].name != NULL)
         n++;
-    return n > 0 ? n : 1;
+    return dcpk_max_i64(n, 1);
 }
 
 /* The parts that the parameter itself is known to have. */

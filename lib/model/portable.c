@@ -152,7 +152,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
             kept[n++] = *pair;
             continue;
         }
-        key = dcpk_arena_printf(out->arena, err, "args.%s", name != NULL ? name : "?");
+        key = dcpk_arena_printf(out->arena, err, "args.%s", dcpk_text_or(name, "?"));
         if (key == NULL)
             return err->status;
         if (is_setting(v))
@@ -170,5 +170,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
     if (note_kept(out, attrs, set, n_set, err) != DCPK_OK)
         return err->status;
     *portable = dcpk_value_namespace(out->arena, kept, n, err);
-    return *portable == NULL ? err->status : DCPK_OK;
+    if (*portable == NULL)
+        return err->status;
+    return DCPK_OK;
 }

@@ -135,7 +135,10 @@ static bool match_module(const struct module *m, const char *leaf, unsigned spec
     if ((spec & DCPK_SPEC_CONV_MODULE) != 0 && dcpk_starts_with(m->name, "mixer.conv1d"))
         reg->order[0] = CONV_MODULE;
     reg->order[5] = is_bias;
-    reg->tp_axis = is_bias ? m->bias_axis : m->te_keeps_whole && is_te ? NONE : m->weight_axis;
+    if (is_bias)
+        reg->tp_axis = m->bias_axis;
+    else
+        reg->tp_axis = m->te_keeps_whole && is_te ? NONE : m->weight_axis;
     if (is_expert) {
         reg->expert = dcpk_take_number(&leaf);
         reg->order[3] = is_grouped ? is_fc2 : reg->expert;

@@ -44,7 +44,9 @@ dcpk_status dcpk_request_object(const struct dcpk_loading *loading, enum dcpk_pu
 
     if (dcpk_bytes_status(key, err) != DCPK_OK)
         return err->status;
-    return request.loaders == 0 ? DCPK_OK : loading->take(loading->context, &request, err);
+    if (request.loaders == 0)
+        return DCPK_OK;
+    return loading->take(loading->context, &request, err);
 }
 
 dcpk_status dcpk_request_object_named(const struct dcpk_loading *loading, enum dcpk_purpose purpose,
@@ -53,7 +55,9 @@ dcpk_status dcpk_request_object_named(const struct dcpk_loading *loading, enum d
     const struct dcpk_request request =
         named(purpose, loaders & loading->loaders, key, strlen(key));
 
-    return request.loaders == 0 ? DCPK_OK : loading->take(loading->context, &request, err);
+    if (request.loaders == 0)
+        return DCPK_OK;
+    return loading->take(loading->context, &request, err);
 }
 
 dcpk_status dcpk_request_fault(const struct dcpk_loading *loading, enum dcpk_purpose purpose,
@@ -62,7 +66,9 @@ dcpk_status dcpk_request_fault(const struct dcpk_loading *loading, enum dcpk_pur
 {
     const struct dcpk_request about = named(purpose, loaders & loading->loaders, key, strlen(key));
 
-    return about.loaders == 0 ? DCPK_OK : loading->fault(loading->context, &about, text, err);
+    if (about.loaders == 0)
+        return DCPK_OK;
+    return loading->fault(loading->context, &about, text, err);
 }
 
 bool dcpk_loading_wants(const struct dcpk_loading *loading, enum dcpk_purpose purpose)

@@ -10,10 +10,12 @@
 
 static bool is_bytes(const struct dcpk_value *v)
 {
-    const struct dcpk_value_tensor *t = v->kind == DCPK_V_TENSOR ? v->as.tensor : NULL;
+    const struct dcpk_value_tensor *t;
 
-    return t != NULL && t->dtype == DCPK_U8 && t->rank == 1 && t->n_bytes > 0 &&
-           t->n_bytes <= MAX_STATE_BYTES;
+    if (v->kind != DCPK_V_TENSOR)
+        return false;
+    t = v->as.tensor;
+    return t->dtype == DCPK_U8 && t->rank == 1 && t->n_bytes > 0 && t->n_bytes <= MAX_STATE_BYTES;
 }
 
 /* Python's and NumPy's states; their setters look into them. */
@@ -71,8 +73,9 @@ static bool is_known(const char *name)
 /* A field that no release has: a format that flattens dicts and lists would take it apart. */
 static bool is_single(const struct dcpk_value *v)
 {
-    return v->kind == DCPK_V_TENSOR ? is_bytes(v)
-                                    : v->kind != DCPK_V_DICT && v->kind != DCPK_V_LIST;
+    if (v->kind == DCPK_V_TENSOR)
+        return is_bytes(v);
+    return v->kind != DCPK_V_DICT && v->kind != DCPK_V_LIST;
 }
 
 static const char *find_fault(const struct dcpk_value *rank)

@@ -10,11 +10,12 @@ dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,
                              const int64_t *n_rows, size_t n, struct dcpk_split *split,
                              struct dcpk_error *err)
 {
-    struct dcpk_stored *list = dcpk_arena_array(arena, n, sizeof *list, err);
-    struct dcpk_rows *rows = list == NULL ? NULL : dcpk_arena_array(arena, n, sizeof *rows, err);
+    struct dcpk_stored *list;
+    struct dcpk_rows *rows;
     int64_t row = 0;
 
-    if (rows == NULL)
+    if ((list = dcpk_arena_array(arena, n, sizeof *list, err)) == NULL ||
+        (rows = dcpk_arena_array(arena, n, sizeof *rows, err)) == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++) {
         rows[i] = (struct dcpk_rows){row, n_rows[i]};
@@ -146,10 +147,10 @@ static dcpk_status move_blocks(struct moving *m, const struct dcpk_model_tensor 
 
     for (size_t b = 0; b < stored->n_rows; b++) {
         const struct dcpk_rows whole = stored->rows[b], part = {row, whole.n_rows};
-        const struct dcpk_rows from = m->is_joined ? part : whole;
-        const int64_t to_row = m->is_joined ? whole.row : part.row;
 
-        if (move_rows(m, tensor, from, to_row, err))
+        if (m->is_joined && move_rows(m, tensor, part, whole.row, err))
+            return err->status;
+        if (!m->is_joined && move_rows(m, tensor, whole, part.row, err))
             return err->status;
         row += whole.n_rows;
     }

@@ -14,7 +14,9 @@ static const char *optimizer_layout(const struct dcpk_checkpoint *ckpt,
 {
     const struct dcpk_format_mapping *mapping = ckpt->format->mapping;
 
-    return mapping == NULL ? "unknown" : mapping->optimizer_layout(ckpt, common);
+    if (mapping == NULL)
+        return "unknown";
+    return mapping->optimizer_layout(ckpt, common);
 }
 
 /* The value of an object item, NULL when there is none or it cannot be read (then a note says why).
@@ -54,7 +56,9 @@ static const char *const *list_names(struct dcpk_checkpoint *ckpt, struct dcpk_a
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     const char *const *names;
 
-    return dcpk_named_state_list(ckpt, arena, &names, &ignored) == DCPK_OK ? names : none;
+    if (dcpk_named_state_list(ckpt, arena, &names, &ignored) != DCPK_OK)
+        return none;
+    return names;
 }
 
 void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

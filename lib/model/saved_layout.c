@@ -35,9 +35,11 @@ static bool is_state(const char *key)
 static int64_t count_columns(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor)
 {
     const int last = tensor->rank - 1;
-    const int64_t n =
-        tensor->n_chunks == 0 ? 0 : ckpt->chunks[tensor->first_chunk].span[tensor->rank + last];
+    int64_t n;
 
+    if (tensor->n_chunks == 0)
+        return 0;
+    n = ckpt->chunks[tensor->first_chunk].span[tensor->rank + last];
     if (n == 0 || tensor->shape[last] % n != 0)
         return 0;
     for (size_t i = 1; i < tensor->n_chunks; i++)
@@ -78,12 +80,13 @@ static void read_columns(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_l
 
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
-        int64_t n;
+        int64_t n = 0;
 
         if (tensor->rank < 2 || is_state(tensor->key))
             continue;
         is_cut = is_cut || is_cut_by_ranks(ckpt, tensor);
-        n = is_row_parallel(tensor->key) ? count_columns(ckpt, tensor) : 0;
+        if (is_row_parallel(tensor->key))
+            n = count_columns(ckpt, tensor);
         if (n == 0)
             continue;
         if (strstr(tensor->key, ".experts.") != NULL)
@@ -125,7 +128,8 @@ static void count_ranks(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_la
         const char *name = dcpk_source_name(ckpt->files[i]);
         int64_t rank;
 
-        name += strncmp(name, "__", 2) == 0 ? 2 : 0;
+        if (strncmp(name, "__", 2) == 0)
+            name += 2;
         rank = dcpk_take_number(&name);
         if (*name == '_' && rank >= saved->n_ranks)
             saved->n_ranks = rank + 1;

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/unknown.h"
 
@@ -62,7 +63,7 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
         const struct dcpk_value *both[] = {pair->key, pair->value};
         const struct dcpk_value whole = {.kind = DCPK_V_TUPLE, .n = 2, .as.items = both};
         const char *entry =
-            dcpk_arena_printf(model->arena, err, "%s.%s", path, name != NULL ? name : "?");
+            dcpk_arena_printf(model->arena, err, "%s.%s", path, dcpk_text_or(name, "?"));
         bool is_strange;
 
         if (entry == NULL || judge(model, entry, &whole, &is_strange, err) != DCPK_OK)
@@ -72,7 +73,9 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
     }
     if (n < dict->n)
         *v = dcpk_value_dict(model->arena, kept, n, err);
-    return *v == NULL ? err->status : DCPK_OK;
+    if (*v == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* States of some ranks alone would be none that a run could go on from. */
@@ -131,7 +134,7 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
             kept[n++] = dict->as.pairs[i];
             continue;
         }
-        entry = dcpk_arena_printf(model->arena, err, SCHEDULER ".%s", name != NULL ? name : "?");
+        entry = dcpk_arena_printf(model->arena, err, SCHEDULER ".%s", dcpk_text_or(name, "?"));
         if (entry == NULL)
             return err->status;
         dcpk_model_drop(model, entry, "is no single value under a plain name");

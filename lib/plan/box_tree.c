@@ -26,7 +26,9 @@ static int compare_items(const void *a, const void *b, void *context)
     const int by_offset =
         compare_offsets(tree->span(tree->items, i), tree->span(tree->items, j), tree->rank);
 
-    return by_offset != 0 ? by_offset : DCPK_THREE_WAY(i, j);
+    if (by_offset != 0)
+        return by_offset;
+    return DCPK_THREE_WAY(i, j);
 }
 
 static bool in_order(const struct dcpk_box_tree *tree)
@@ -56,9 +58,14 @@ static size_t count_nodes(size_t n)
     return n_nodes;
 }
 
+static size_t item_at(const struct dcpk_box_tree *tree, size_t at)
+{
+    return tree->order == NULL ? at : tree->order[at];
+}
+
 static const int64_t *span_at(const struct dcpk_box_tree *tree, size_t at)
 {
-    return tree->span(tree->items, tree->order == NULL ? at : tree->order[at]);
+    return tree->span(tree->items, item_at(tree, at));
 }
 
 /* Let the bounding box `node` hold [offset, end) as well. */
@@ -154,9 +161,8 @@ static bool span_meets(const int64_t *span, int rank, const struct dcpk_box *box
     for (int axis = 0; axis < rank; axis++) {
         const int64_t end = span[axis] + span[rank + axis];
         const int64_t box_end = box->offset[axis] + box->extent[axis];
-        const int64_t first = span[axis] > box->offset[axis] ? span[axis] : box->offset[axis];
 
-        if (first >= (end < box_end ? end : box_end))
+        if (dcpk_max_i64(span[axis], box->offset[axis]) >= dcpk_min_i64(end, box_end))
             return false;
     }
     return true;
@@ -189,12 +195,12 @@ bool dcpk_box_tree_next(const struct dcpk_box_tree *tree, const struct dcpk_box 
         const size_t here = *at;
 
         if (run > 0) {
-            *at += run < tree->n - here ? run : tree->n - here;
+            *at += dcpk_min_size(run, tree->n - here);
             continue;
         }
         ++*at;
         if (span_meets(span_at(tree, here), tree->rank, box)) {
-            *item = tree->order == NULL ? here : tree->order[here];
+            *item = item_at(tree, here);
             return true;
         }
     }
@@ -205,5 +211,7 @@ uint64_t dcpk_box_tree_bytes(size_t n, int rank)
 {
     const uint64_t node_bytes = 2 * (uint64_t)rank * sizeof(int64_t);
 
-    return n <= 1 ? 0 : n * sizeof(uint32_t) + count_nodes(n) * node_bytes;
+    if (n <= 1)
+        return 0;
+    return n * sizeof(uint32_t) + count_nodes(n) * node_bytes;
 }

@@ -100,18 +100,47 @@ static dcpk_status cut_tensor(struct dcpk_output *out, uint32_t t, struct dcpk_e
     struct dcpk_out_tensor *tensor = &out->tensors[t];
     const int64_t *const *spans = NULL;
     size_t n = 0;
-    dcpk_status st = choose_spans(out, tensor, &spans, &n, err);
 
+    if (choose_spans(out, tensor, &spans, &n, err) != DCPK_OK)
+        return err->status;
     tensor->first_chunk = out->n_chunks;
-    for (size_t i = 0; st == DCPK_OK && i < n; i++) {
-        st =
-            dcpk_grow(&out->chunks, &out->chunks_capacity, out->n_chunks, sizeof *out->chunks, err);
-        if (st == DCPK_OK)
-            out->chunks[out->n_chunks++] = (struct dcpk_out_chunk){.tensor = t, .span = spans[i]};
+    for (size_t i = 0; i < n; i++) {
+        if (dcpk_grow(&out->chunks, &out->chunks_capacity, out->n_chunks, sizeof *out->chunks,
+                      err) != DCPK_OK)
+            return err->status;
+        out->chunks[out->n_chunks++] = (struct dcpk_out_chunk){.tensor = t, .span = spans[i]};
     }
-    if (st == DCPK_OK)
-        tensor->n_chunks = n;
-    return st;
+    tensor->n_chunks = n;
+    return DCPK_OK;
+}
+
+static dcpk_status check_size(const struct dcpk_out_tensor *tensor, struct dcpk_error *err)
+{
+    int64_t n_elems;
+    uint64_t n_bytes;
+
+    if (dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err) != DCPK_OK)
+        return err->status;
+    if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(tensor->dtype), &n_bytes) ||
+        n_bytes > INT64_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
+                         dcpk_dtype_name(tensor->dtype));
+    return DCPK_OK;
+}
+
+/* The size of one tensor, its pieces and its chunks. */
+static dcpk_status plan_tensor(struct dcpk_output *out, uint32_t t, struct spans *spans,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[t];
+
+    if (check_size(tensor, err) ||
+        (tensor->literal == NULL && check_pieces(out, tensor, spans, err)) ||
+        cut_tensor(out, t, err)) {
+        dcpk_context(err, "planning '%s'", tensor->keys[0]);
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status check_and_cut(struct dcpk_output *out, struct dcpk_error *err)
@@ -121,24 +150,8 @@ static dcpk_status check_and_cut(struct dcpk_output *out, struct dcpk_error *err
 
     if (out->n_tensors > UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu tensors to write", out->n_tensors);
-    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++) {
-        const struct dcpk_out_tensor *tensor = &out->tensors[t];
-        int64_t n_elems;
-        uint64_t n_bytes;
-
-        st = dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
-        if (st == DCPK_OK &&
-            (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(tensor->dtype), &n_bytes) ||
-             n_bytes > INT64_MAX))
-            st = dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
-                           dcpk_dtype_name(tensor->dtype));
-        if (st == DCPK_OK && tensor->literal == NULL)
-            st = check_pieces(out, tensor, &spans, err);
-        if (st == DCPK_OK)
-            st = cut_tensor(out, (uint32_t)t, err);
-        if (st != DCPK_OK)
-            dcpk_context(err, "planning '%s'", tensor->keys[0]);
-    }
+    for (uint32_t t = 0; t < out->n_tensors && st == DCPK_OK; t++)
+        st = plan_tensor(out, t, &spans, err);
     dcpk_free(spans.span);
     return st;
 }
@@ -154,8 +167,9 @@ struct range {
 /* What a range holds, for messages. */
 static const char *range_name(const struct dcpk_output *out, const struct range *range)
 {
-    return range->chunk < PAYLOAD ? out->tensors[out->chunks[range->chunk].tensor].keys[0]
-                                  : dcpk_output_payload_name(out, range->chunk - PAYLOAD);
+    if (range->chunk >= PAYLOAD)
+        return dcpk_output_payload_name(out, range->chunk - PAYLOAD);
+    return out->tensors[out->chunks[range->chunk].tensor].keys[0];
 }
 
 static int compare_ranges(const void *a, const void *b)
@@ -248,9 +262,10 @@ static dcpk_status check_places(const struct dcpk_output *out, struct dcpk_error
     if (ranges == NULL)
         return err->status;
     for (size_t i = 0; i < n && st == DCPK_OK; i++) { /* objects first, as formats lay them out */
-        st = i < out->n_payloads
-                 ? payload_range(out, (uint32_t)i, &ranges[i], err)
-                 : chunk_range(out, (uint32_t)(i - out->n_payloads), &ranges[i], err);
+        if (i < out->n_payloads)
+            st = payload_range(out, (uint32_t)i, &ranges[i], err);
+        else
+            st = chunk_range(out, (uint32_t)(i - out->n_payloads), &ranges[i], err);
         sorted = sorted && (i == 0 || compare_ranges(&ranges[i - 1], &ranges[i]) <= 0);
     }
     if (st == DCPK_OK && !sorted)
@@ -263,17 +278,13 @@ static dcpk_status check_places(const struct dcpk_output *out, struct dcpk_error
 
 dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     assert(out->n_chunks == 0);
-    st = check_and_cut(out, err);
-    if (st == DCPK_OK)
-        st = out->format->writer->lay_out(out, err);
-    if (st == DCPK_OK)
-        st = check_places(out, err);
-    if (st != DCPK_OK)
+    if (check_and_cut(out, err) || out->format->writer->lay_out(out, err) ||
+        check_places(out, err)) {
         dcpk_context(err, "planning the %s output", out->format->name);
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* Memory of the checkpoint, its index and the output: what grows with their number of keys and

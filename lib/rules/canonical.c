@@ -30,17 +30,13 @@ static dcpk_status layers_collect(const struct dcpk_model *model, struct layers 
         const size_t n = dcpk_name_layer(name);
         uint64_t found = layers->by_name.n_items;
         bool existed;
-        dcpk_status st;
 
         if (n == 0)
             continue;
-        st = dcpk_grow(&layers->flags, &layers->capacity, layers->by_name.n_items,
-                       sizeof *layers->flags, err);
-        if (st == DCPK_OK)
-            st = dcpk_map_put(&layers->by_name, name, n, layers->by_name.n_items, &existed, &found,
-                              err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_grow(&layers->flags, &layers->capacity, layers->by_name.n_items,
+                      sizeof *layers->flags, err) ||
+            dcpk_map_put(&layers->by_name, name, n, layers->by_name.n_items, &existed, &found, err))
+            return err->status;
         if (!existed) {
             found = layers->by_name.n_items - 1;
             layers->flags[found] = 0;
@@ -54,7 +50,9 @@ static unsigned layers_flags(const struct layers *layers, const char *name)
 {
     uint64_t i;
 
-    return dcpk_map_get(&layers->by_name, name, dcpk_name_layer(name), &i) ? layers->flags[i] : 0;
+    if (!dcpk_map_get(&layers->by_name, name, dcpk_name_layer(name), &i))
+        return 0;
+    return layers->flags[i];
 }
 
 /* A parameter's place in the new order. */
@@ -107,18 +105,19 @@ static int compare_ranks(const void *left, const void *right)
 static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_error *err)
 {
     struct place *places = dcpk_alloc_array(model->n_params, sizeof *places, err);
-    struct rank *ranks =
-        places == NULL ? NULL : dcpk_alloc_array(model->n_tensors, sizeof *ranks, err);
+    struct rank *ranks = NULL;
 
-    for (size_t i = 0; ranks != NULL && i < model->n_params; i++)
+    if (places == NULL || (ranks = dcpk_alloc_array(model->n_tensors, sizeof *ranks, err)) == NULL)
+        goto out;
+    for (size_t i = 0; i < model->n_params; i++)
         places[i] = place_of(model->params[i].name);
-    for (uint32_t i = 0; ranks != NULL && i < model->n_tensors; i++) {
+    for (uint32_t i = 0; i < model->n_tensors; i++) {
         const struct dcpk_model_tensor *t = &model->tensors[i];
 
         ranks[i] = (struct rank){places[t->param], t->param, t->role, i};
     }
-    if (ranks != NULL)
-        qsort(ranks, model->n_tensors, sizeof *ranks, compare_ranks);
+    qsort(ranks, model->n_tensors, sizeof *ranks, compare_ranks);
+out:
     dcpk_free(places);
     return ranks;
 }
@@ -152,9 +151,10 @@ static dcpk_status move_param(struct dcpk_model *model, const struct dcpk_param 
 {
     const char *name =
         dcpk_name_canonical(model->arena, from->name, layers_flags(layers, from->name), err);
-    dcpk_status st = name == NULL ? err->status : dcpk_model_param(model, name, param, err);
 
-    return st == DCPK_OK ? carry_over(&model->params[*param], from, err) : st;
+    if (name == NULL || dcpk_model_param(model, name, param, err))
+        return err->status;
+    return carry_over(&model->params[*param], from, err);
 }
 
 /* Move one tensor into `model` under its canonical parameter. */
@@ -178,9 +178,12 @@ dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *er
     struct dcpk_model old = *model; /* its tables; the arena is shared and stays */
     struct layers layers = {0};
     struct rank *ranks = rank_tensors(&old, err);
-    dcpk_status st = ranks == NULL ? err->status : layers_collect(model, &layers, err);
     uint32_t param = 0;
+    dcpk_status st;
 
+    if (ranks == NULL)
+        return err->status;
+    st = layers_collect(model, &layers, err);
     if (st != DCPK_OK)
         goto out;
     model->params = NULL;

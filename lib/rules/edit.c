@@ -104,10 +104,11 @@ static dcpk_status parse_argument(struct edit *edit, const struct word *last,
     char *name = NULL;
 
     if (edit->verb == RENAME) {
-        const bool is_empty = last->n == 2 && memcmp(last->text, "''", 2) == 0;
+        size_t n = last->n;
 
-        return dcpk_replacement_new(edit->regex, last->text, is_empty ? 0 : last->n,
-                                    &edit->replacement, err);
+        if (n == 2 && memcmp(last->text, "''", 2) == 0) /* how an empty one is written */
+            n = 0;
+        return dcpk_replacement_new(edit->regex, last->text, n, &edit->replacement, err);
     }
     if (edit->verb != CAST)
         return DCPK_OK;
@@ -169,16 +170,18 @@ dcpk_status dcpk_edits_parse(const char *const *texts, size_t n, struct dcpk_edi
 static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena,
                                struct dcpk_edit_item *item, struct dcpk_error *err)
 {
-    struct dcpk_bytes out = {0};
-    dcpk_status st = dcpk_regex_replace(edit->regex, edit->replacement, item->name, &out, err);
+    struct dcpk_bytes text = {0};
+    dcpk_status st = dcpk_regex_replace(edit->regex, edit->replacement, item->name, &text, err);
 
-    if (st == DCPK_OK && out.n_bytes == 0)
+    if (st == DCPK_OK && text.n_bytes == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "'%s' would become the empty key", item->key);
-    if (st == DCPK_OK) {
-        item->name = dcpk_arena_strndup(arena, (const char *)out.data, out.n_bytes, err);
-        st = item->name == NULL ? err->status : DCPK_OK;
-    }
-    dcpk_bytes_release(&out);
+    if (st != DCPK_OK)
+        goto out;
+    item->name = dcpk_arena_strndup(arena, (const char *)text.data, text.n_bytes, err);
+    if (item->name == NULL)
+        st = err->status;
+out:
+    dcpk_bytes_release(&text);
     return st;
 }
 
@@ -252,14 +255,13 @@ static dcpk_status check_names(const struct dcpk_edit_item *items, size_t n, str
 dcpk_status dcpk_edits_apply(const struct dcpk_edits *edits, struct dcpk_arena *arena,
                              struct dcpk_edit_item *items, size_t n, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     for (size_t i = 0; i < n; i++) {
         items[i].name = items[i].key;
         items[i].to = items[i].dtype;
         items[i].removed_by = NULL;
     }
-    for (size_t e = 0; e < edits->n && st == DCPK_OK; e++)
-        st = apply_one(&edits->list[e], arena, items, n, err);
-    return st == DCPK_OK ? check_names(items, n, err) : st;
+    for (size_t e = 0; e < edits->n; e++)
+        if (apply_one(&edits->list[e], arena, items, n, err) != DCPK_OK)
+            return err->status;
+    return check_names(items, n, err);
 }

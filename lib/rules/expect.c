@@ -31,8 +31,9 @@ static bool is_moe(const struct dcpk_arch *arch, int64_t number)
 
     if (arch->expected->n_experts == 0)
         return false;
-    return is_list(freq) ? picks(freq, number)
-                         : number % dcpk_arch_int(arch, "moe_layer_freq", 1) == 0;
+    if (is_list(freq))
+        return picks(freq, number);
+    return number % dcpk_arch_int(arch, "moe_layer_freq", 1) == 0;
 }
 
 /* An int leaves out every n-th layer, from the n-th on (linear_attention_freq). */
@@ -43,16 +44,23 @@ static bool is_linear(const struct dcpk_arch *arch, int64_t number)
 
     if (dcpk_arch_text(arch, "experimental_attention_variant") == NULL)
         return false;
-    return is_list(freq) ? picks(freq, number) : n == 0 || (number + 1) % n != 0;
+    if (is_list(freq))
+        return picks(freq, number);
+    return n == 0 || (number + 1) % n != 0;
+}
+
+static unsigned softmax_attention(const struct dcpk_arch *arch)
+{
+    return arch->expected->is_mla ? HAS_MLA : HAS_QKV;
 }
 
 static unsigned layer_traits(const struct dcpk_arch *arch, int64_t number)
 {
-    const unsigned attention = is_linear(arch, number)  ? HAS_GDN
-                               : arch->expected->is_mla ? HAS_MLA
-                                                        : HAS_QKV;
+    const unsigned mlp = is_moe(arch, number) ? HAS_MOE : HAS_DENSE;
 
-    return attention | (is_moe(arch, number) ? (unsigned)HAS_MOE : (unsigned)HAS_DENSE);
+    if (is_linear(arch, number))
+        return HAS_GDN | mlp;
+    return softmax_attention(arch) | mlp;
 }
 
 /* A letter of a hybrid's pattern (MC/models/hybrid/hybrid_layer_allocation.py@core_v0.19.0); 0:
@@ -63,7 +71,7 @@ static unsigned letter_traits(const struct dcpk_arch *arch, char letter)
     case 'M':
         return HAS_MAMBA;
     case '*':
-        return arch->expected->is_mla ? HAS_MLA : HAS_QKV;
+        return softmax_attention(arch);
     case '-':
         return HAS_DENSE;
     case 'E':
@@ -99,10 +107,9 @@ static dcpk_status add_layer(struct layers *layers, enum dcpk_section section, i
 static dcpk_status add_pattern(struct layers *layers, const char *pattern, size_t n,
                                enum dcpk_section section, int64_t number, struct dcpk_error *err)
 {
-    int64_t at = 0;
-    dcpk_status st = DCPK_OK;
+    int64_t at = 0, inner = -1;
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         const unsigned traits = letter_traits(layers->arch, pattern[i]);
 
         if (pattern[i] == '|')
@@ -110,30 +117,33 @@ static dcpk_status add_pattern(struct layers *layers, const char *pattern, size_
         if (traits == 0)
             return dcpk_arch_unknown(layers->arch, err, "layers '%c' of a hybrid model",
                                      pattern[i]);
-        st = section == DCPK_DECODER_LAYERS ? add_layer(layers, section, at, -1, traits, err)
-                                            : add_layer(layers, section, number, at, traits, err);
+        if (section == DCPK_DECODER_LAYERS)
+            number = at;
+        else
+            inner = at;
+        if (add_layer(layers, section, number, inner, traits, err) != DCPK_OK)
+            return err->status;
         at++;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The part behind each '/' is the stack of one layer of multi-token prediction. */
 static dcpk_status add_hybrid(struct layers *layers, const char *pattern, struct dcpk_error *err)
 {
     size_t n = strcspn(pattern, "/");
-    int64_t number = 0;
-    dcpk_status st = add_pattern(layers, pattern, n, DCPK_DECODER_LAYERS, 0, err);
 
+    if (add_pattern(layers, pattern, n, DCPK_DECODER_LAYERS, 0, err) != DCPK_OK)
+        return err->status;
     layers->arch->expected->n_decoder_layers = (int64_t)layers->n;
-    while (st == DCPK_OK && pattern[n] == '/') {
+    for (int64_t number = 0; pattern[n] == '/'; number++) {
         pattern += n + 1;
         n = strcspn(pattern, "/");
-        st = add_layer(layers, DCPK_MTP_LAYERS, number, -1, HAS_MTP, err);
-        if (st == DCPK_OK)
-            st = add_pattern(layers, pattern, n, DCPK_MTP_LAYERS, number, err);
-        number++;
+        if (add_layer(layers, DCPK_MTP_LAYERS, number, -1, HAS_MTP, err) ||
+            add_pattern(layers, pattern, n, DCPK_MTP_LAYERS, number, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Layers of multi-token prediction that are stored. */
@@ -141,9 +151,9 @@ static int64_t count_mtp(const struct dcpk_arch *arch)
 {
     if (!dcpk_arch_given(arch, "mtp_num_layers"))
         return 0;
-    return dcpk_arch_given(arch, "mtp_use_repeated_layer")
-               ? 1
-               : dcpk_arch_int(arch, "mtp_num_layers", 0);
+    if (dcpk_arch_given(arch, "mtp_use_repeated_layer"))
+        return 1;
+    return dcpk_arch_int(arch, "mtp_num_layers", 0);
 }
 
 /* Each a wrapper around a layer like the decoder's last. */
@@ -151,14 +161,12 @@ static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_
 {
     const struct dcpk_arch *arch = layers->arch;
     const int64_t n = count_mtp(arch);
-    dcpk_status st = DCPK_OK;
 
-    for (int64_t i = 0; i < n && st == DCPK_OK; i++) {
-        st = add_layer(layers, DCPK_MTP_LAYERS, i, -1, HAS_MTP, err);
-        if (st == DCPK_OK)
-            st = add_layer(layers, DCPK_MTP_LAYERS, i, -1, layer_traits(arch, n_layers - 1), err);
-    }
-    return st;
+    for (int64_t i = 0; i < n; i++)
+        if (add_layer(layers, DCPK_MTP_LAYERS, i, -1, HAS_MTP, err) ||
+            add_layer(layers, DCPK_MTP_LAYERS, i, -1, layer_traits(arch, n_layers - 1), err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /*
@@ -183,19 +191,20 @@ static const char *hybrid_pattern(const struct dcpk_arch *arch)
 
     if (pattern == NULL)
         pattern = dcpk_arch_text(arch, "hybrid_override_pattern");
-    return pattern != NULL && *pattern != '\0' ? pattern : NULL;
+    if (pattern != NULL && *pattern == '\0')
+        return NULL;
+    return pattern;
 }
 
 static dcpk_status add_layers(struct layers *layers, const char *pattern, int64_t n_layers,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (pattern != NULL)
         return add_hybrid(layers, pattern, err);
-    for (int64_t i = 0; i < n_layers && st == DCPK_OK; i++)
-        st = add_layer(layers, DCPK_DECODER_LAYERS, i, -1, layer_traits(layers->arch, i), err);
-    return st == DCPK_OK ? add_mtp(layers, n_layers, err) : st;
+    for (int64_t i = 0; i < n_layers; i++)
+        if (add_layer(layers, DCPK_DECODER_LAYERS, i, -1, layer_traits(layers->arch, i), err))
+            return err->status;
+    return add_mtp(layers, n_layers, err);
 }
 
 dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,
@@ -207,15 +216,14 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
     const char *pattern = hybrid_pattern(&arch);
     int64_t n_layers = dcpk_arch_int(&arch, "num_layers", 0);
     const int64_t n_mtp = count_mtp(&arch);
-    dcpk_status st;
 
     *expected = (struct dcpk_expected){.is_hybrid = pattern != NULL};
     expected->is_hybrid_mtp = pattern != NULL && strchr(pattern, '/') != NULL;
-    st = dcpk_arch_read(&arch, mesh, err);
-    if (st == DCPK_OK && dcpk_arch_given(&arch, "is_hybrid_model") && pattern == NULL)
-        st = dcpk_arch_unknown(&arch, err, "a hybrid model without its pattern of layers");
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_arch_read(&arch, mesh, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_arch_given(&arch, "is_hybrid_model") && pattern == NULL &&
+        dcpk_arch_unknown(&arch, err, "a hybrid model without its pattern of layers") != DCPK_OK)
+        return err->status;
     if (pattern != NULL)
         n_layers = 2 * (int64_t)strlen(pattern);
     if (n_layers > MAX_LAYERS || n_mtp > MAX_LAYERS)
@@ -229,10 +237,10 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
         return err->status;
     expected->n_decoder_layers = n_layers;
     expected->is_stacked = is_stacked(&arch);
-    st = add_layers(&layers, pattern, n_layers, err);
-    if (st == DCPK_OK)
-        st = add_layer(&layers, DCPK_EMBEDDING, 0, -1, HAS_OUTER, err);
+    if (add_layers(&layers, pattern, n_layers, err) ||
+        add_layer(&layers, DCPK_EMBEDDING, 0, -1, HAS_OUTER, err))
+        return err->status;
     expected->layers = layers.list;
     expected->n_layers = layers.n;
-    return st;
+    return DCPK_OK;
 }

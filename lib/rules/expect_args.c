@@ -20,7 +20,9 @@ dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, co
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     arch->expected->unknown = dcpk_arena_strdup(arch->arena, text, err);
-    return arch->expected->unknown == NULL ? err->status : DCPK_OK;
+    if (arch->expected->unknown == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_arch_assume(struct dcpk_arch *arch, const char *text, struct dcpk_error *err)
@@ -43,14 +45,18 @@ bool dcpk_arch_given(const struct dcpk_arch *arch, const char *name)
         return false;
     if (dcpk_value_as_float(v, &number))
         return number != 0;
-    return v->kind == DCPK_V_BOOL ? v->as.b : dcpk_value_as_str(v) == NULL || v->n > 0;
+    if (v->kind == DCPK_V_BOOL)
+        return v->as.b;
+    return dcpk_value_as_str(v) == NULL || v->n > 0;
 }
 
 int64_t dcpk_arch_int(const struct dcpk_arch *arch, const char *name, int64_t otherwise)
 {
     int64_t n;
 
-    return dcpk_value_as_int(dcpk_value_get(arch->attrs, name), &n) && n > 0 ? n : otherwise;
+    if (!dcpk_value_as_int(dcpk_value_get(arch->attrs, name), &n) || n <= 0)
+        return otherwise;
+    return n;
 }
 
 const char *dcpk_arch_text(const struct dcpk_arch *arch, const char *name)
@@ -63,14 +69,18 @@ static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
 
-    return a <= 0 || b <= 0 || !dcpk_mul_i64(a, b, &product) ? 0 : product;
+    if (a <= 0 || b <= 0 || !dcpk_mul_i64(a, b, &product))
+        return 0;
+    return product;
 }
 
 static int64_t plus(int64_t a, int64_t b)
 {
     int64_t sum;
 
-    return a <= 0 || b <= 0 || !dcpk_add_i64(a, b, &sum) ? 0 : sum;
+    if (a <= 0 || b <= 0 || !dcpk_add_i64(a, b, &sum))
+        return 0;
+    return sum;
 }
 
 /*
@@ -82,9 +92,9 @@ static int64_t query_groups(const struct dcpk_arch *arch, int64_t n_heads)
 {
     const bool has_switch = dcpk_value_get(arch->attrs, "group_query_attention") != NULL;
 
-    return has_switch && !dcpk_arch_given(arch, "group_query_attention")
-               ? n_heads
-               : dcpk_arch_int(arch, "num_query_groups", n_heads);
+    if (has_switch && !dcpk_arch_given(arch, "group_query_attention"))
+        return n_heads;
+    return dcpk_arch_int(arch, "num_query_groups", n_heads);
 }
 
 static void read_attention(struct dcpk_arch *arch)
@@ -92,8 +102,7 @@ static void read_attention(struct dcpk_arch *arch)
     int64_t *size = arch->size;
     const int64_t n_heads = dcpk_arch_int(arch, "num_attention_heads", 0);
     const int64_t n_groups = query_groups(arch, n_heads);
-    const int64_t n_queries =
-        dcpk_arch_given(arch, "attention_output_gate") ? 2 * n_heads : n_heads;
+    const int64_t n_queries = n_heads * (1 + dcpk_arch_given(arch, "attention_output_gate"));
     const int64_t head = n_heads > 0 ? size[DIM_HIDDEN] / n_heads : 0;
     const int64_t positions = dcpk_arch_int(arch, "qk_pos_emb_head_dim", 0);
     const int64_t query = plus(dcpk_arch_int(arch, "qk_head_dim", 0), positions);
@@ -115,7 +124,7 @@ static void read_attention(struct dcpk_arch *arch)
 static void read_mlp(struct dcpk_arch *arch)
 {
     int64_t *size = arch->size;
-    const int64_t n_rows = (arch->common & WITH_GATE) != 0 ? 2 : 1;
+    const int64_t n_rows = 1 + ((arch->common & WITH_GATE) != 0);
 
     size[DIM_FFN] = dcpk_arch_int(arch, "ffn_hidden_size", 0);
     size[DIM_FC1] = times(n_rows, size[DIM_FFN]);
@@ -160,7 +169,7 @@ static void read_vocab(struct dcpk_arch *arch, const struct dcpk_layout *mesh)
 {
     const int64_t saved_tp = dcpk_arch_int(arch, "tensor_model_parallel_size", 1);
     const int64_t n_tokens = dcpk_arch_int(arch, "vocab_size", 0);
-    const int64_t tp = mesh->tp > 0 ? mesh->tp : 1;
+    const int64_t tp = dcpk_max_i64(mesh->tp, 1);
     const int64_t multiple = times(dcpk_arch_int(arch, "make_vocab_size_divisible_by", 0), tp);
     int64_t n_rows = dcpk_arch_int(arch, "padded_vocab_size", 0);
 
@@ -198,7 +207,8 @@ static void read_traits(struct dcpk_arch *arch)
     };
 
     for (size_t i = 0; i < DCPK_COUNT(traits); i++)
-        arch->common |= traits[i].holds ? traits[i].trait : 0;
+        if (traits[i].holds)
+            arch->common |= traits[i].trait;
 }
 
 /* Learned position embeddings are Megatron's default, so that real args always name the kind. */

@@ -190,8 +190,10 @@ static dcpk_status add_param(struct dcpk_arch *arch, const struct adding *a,
 
     p->flags = a->flags & ~(unsigned)(EXTRA | GATED);
     p->te = join(arch, a->name, a->leaf, err);
-    p->local = a->local == NULL ? p->te : join(arch, a->local, a->leaf, err);
-    if (p->te == NULL || p->local == NULL)
+    if (p->te == NULL)
+        return err->status;
+    p->local = p->te;
+    if (a->local != NULL && (p->local = join(arch, a->local, a->leaf, err)) == NULL)
         return err->status;
     for (p->rank = 0; p->rank < DCPK_EXPECTED_RANK && a->dims[p->rank] != DIM_NONE; p->rank++) {
         p->shape[p->rank] = arch->size[a->dims[p->rank]];
@@ -202,7 +204,9 @@ static dcpk_status add_param(struct dcpk_arch *arch, const struct adding *a,
     }
     if ((a->flags & GATED) != 0 && (arch->common & WITH_GATE) != 0)
         return add_halves(arch, p, err);
-    return a->joined == UNJOINED ? DCPK_OK : add_parts(arch, a->joined, p, err);
+    if (a->joined == UNJOINED)
+        return DCPK_OK;
+    return add_parts(arch, a->joined, p, err);
 }
 
 /* A module that keeps extra state, by its name with a dot behind it. */
@@ -213,7 +217,9 @@ static dcpk_status add_module(struct dcpk_arch *arch, const char *name, unsigned
 
     module->flags = flags;
     module->te = dcpk_arena_strndup(arch->arena, name, strlen(name) - 1, err);
-    return module->te == NULL ? err->status : DCPK_OK;
+    if (module->te == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* Norms that are modules of their own keep extra state in Transformer Engine (1.13 and later). */
@@ -222,14 +228,15 @@ static dcpk_status add_norm(struct dcpk_arch *arch, const struct norm *norm,
 {
     struct adding a = {
         .name = norm->name, .local = norm->local, .leaf = "weight", .dims = {norm->size}};
-    dcpk_status st = add_param(arch, &a, kind, err);
 
+    if (add_param(arch, &a, kind, err) != DCPK_OK)
+        return err->status;
     a.leaf = "bias";
-    if (st == DCPK_OK && (kind->traits & WITH_NORM_BIAS) != 0)
-        st = add_param(arch, &a, kind, err);
-    return st == DCPK_OK && dcpk_ends_with(norm->name, ".")
-               ? add_module(arch, norm->name, TE_ONLY, kind, err)
-               : st;
+    if ((kind->traits & WITH_NORM_BIAS) != 0 && add_param(arch, &a, kind, err) != DCPK_OK)
+        return err->status;
+    if (!dcpk_ends_with(norm->name, "."))
+        return DCPK_OK;
+    return add_module(arch, norm->name, TE_ONLY, kind, err);
 }
 
 static dcpk_status add_linear(struct dcpk_arch *arch, const struct linear *linear,
@@ -239,15 +246,16 @@ static dcpk_status add_linear(struct dcpk_arch *arch, const struct linear *linea
                        .leaf = "weight",
                        .dims = {linear->rows, linear->columns},
                        .flags = linear->flags};
-    dcpk_status st = add_param(arch, &a, kind, err);
 
+    if (add_param(arch, &a, kind, err) != DCPK_OK)
+        return err->status;
     a.leaf = "bias";
     a.dims[1] = DIM_NONE;
-    if (st == DCPK_OK && (kind->traits & linear->bias) != 0)
-        st = add_param(arch, &a, kind, err);
-    return st == DCPK_OK && (linear->flags & EXTRA) != 0
-               ? add_module(arch, linear->name, linear->flags & (unsigned)EXPERT, kind, err)
-               : st;
+    if ((kind->traits & linear->bias) != 0 && add_param(arch, &a, kind, err) != DCPK_OK)
+        return err->status;
+    if ((linear->flags & EXTRA) == 0)
+        return DCPK_OK;
+    return add_module(arch, linear->name, linear->flags & (unsigned)EXPERT, kind, err);
 }
 
 static dcpk_status add_whole(struct dcpk_arch *arch, const struct whole *whole,

@@ -109,11 +109,15 @@ static const char *text_of(const struct dcpk_value *v, char digits[24])
 
 static bool holds(const struct condition *c, const struct dcpk_value *attrs)
 {
-    const struct dcpk_value *v = c->test == NO_TEST ? NULL : dcpk_value_get(attrs, c->name);
+    const struct dcpk_value *v;
     char digits[24];
-    const char *text = text_of(v, digits);
+    const char *text;
     int64_t number = 0;
 
+    if (c->test == NO_TEST)
+        return true;
+    v = dcpk_value_get(attrs, c->name);
+    text = text_of(v, digits);
     switch (c->test) {
     case SET:
         return is_set(v);

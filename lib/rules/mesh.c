@@ -28,16 +28,11 @@ static dcpk_status check_divides(const char *what, int64_t n, const char *by, in
                      what);
 }
 
-static int64_t at_least_1(int64_t n)
-{
-    return n > 0 ? n : 1;
-}
-
 /* What expert parallelism asks for; etp 0 is tp. */
 static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_experts,
                                  struct dcpk_error *err)
 {
-    const int64_t n_ranks = at_least_1(mesh->tp) * at_least_1(mesh->cp) * mesh->dp;
+    const int64_t n_ranks = dcpk_max_i64(mesh->tp, 1) * dcpk_max_i64(mesh->cp, 1) * mesh->dp;
     dcpk_status st;
 
     if (n_experts == 0 && mesh->ep > 1)
@@ -51,12 +46,12 @@ static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_exper
         return st;
     if (mesh->etp == 0 || mesh->etp == mesh->tp)
         return check_divides("data-parallel ranks", mesh->dp, "ep", mesh->ep, err);
-    if (n_ranks % (mesh->etp * at_least_1(mesh->ep)) == 0)
+    if (n_ranks % (mesh->etp * dcpk_max_i64(mesh->ep, 1)) == 0)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EMISMATCH,
                      "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
                      " ranks of a pipeline stage",
-                     mesh->etp, at_least_1(mesh->ep), n_ranks);
+                     mesh->etp, dcpk_max_i64(mesh->ep, 1), n_ranks);
 }
 
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,
@@ -64,8 +59,6 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
 {
     const int64_t groups = int_arg(model, "num_query_groups");
     int64_t n_layers = 0, n_experts = 0;
-    dcpk_status st = check_divides("attention heads", int_arg(model, "num_attention_heads"), "tp",
-                                   mesh->tp, err);
 
     for (size_t i = 0; i < model->n_params; i++) {
         const struct dcpk_param *p = &model->params[i];
@@ -75,11 +68,15 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
         if (p->expert >= n_experts)
             n_experts = p->expert + 1;
     }
-    if (st == DCPK_OK && groups > mesh->tp) /* fewer groups than ranks are cut by rows */
-        st = check_divides("query groups", groups, "tp", mesh->tp, err);
-    if (st == DCPK_OK)
-        st = dcpk_stages_check(model, mesh, n_layers, err);
-    return st == DCPK_OK ? check_experts(mesh, n_experts, err) : st;
+    if (check_divides("attention heads", int_arg(model, "num_attention_heads"), "tp", mesh->tp,
+                      err) != DCPK_OK)
+        return err->status;
+    if (groups > mesh->tp && /* fewer groups than ranks are cut by rows */
+        check_divides("query groups", groups, "tp", mesh->tp, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_stages_check(model, mesh, n_layers, err) != DCPK_OK)
+        return err->status;
+    return check_experts(mesh, n_experts, err);
 }
 
 bool dcpk_rules_is_layout_arg(const char *name)
@@ -128,15 +125,11 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *
                             struct dcpk_error *err)
 {
     const struct dcpk_layout old = model->layout;
-    dcpk_status st;
 
     if (memcmp(mesh, &(struct dcpk_layout){0}, sizeof *mesh) == 0)
         return DCPK_OK;
-    st = check_sizes(model, mesh, err);
-    if (st == DCPK_OK && model->args != NULL)
-        st = set_args(model, mesh, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_sizes(model, mesh, err) || (model->args != NULL && set_args(model, mesh, err)))
+        return err->status;
     dcpk_model_read_layout(model);
     if (model->n_rng > 0 && (changes(old.tp, mesh->tp) || changes(old.pp, mesh->pp))) {
         dcpk_model_drop(model, "rng_state",

@@ -169,7 +169,7 @@ dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_o
             st = read_map(doc, &map, err);
         if (st != DCPK_OK)
             dcpk_context(err, "the parameter group map '%s'",
-                         options->group_map_name == NULL ? "" : options->group_map_name);
+                         dcpk_text_or(options->group_map_name, ""));
     }
     for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {
         struct dcpk_param *p = &model->params[i];
@@ -177,8 +177,10 @@ dcpk_status dcpk_rules_groups(struct dcpk_model *model, const struct dcpk_rule_o
         p->is_buffer = !is_trained(p);
         if (p->is_buffer || p->group != DCPK_NO_GROUP)
             continue;
-        st = doc != NULL ? group_from_map(model, &map, p, err)
-                         : group_by_rule(model, expert_groups, p, err);
+        if (doc != NULL)
+            st = group_from_map(model, &map, p, err);
+        else
+            st = group_by_rule(model, expert_groups, p, err);
     }
     dcpk_map_release(&map);
     dcpk_json_free(doc);
@@ -234,13 +236,16 @@ static dcpk_status complete_group(struct dcpk_model *model, size_t g, struct dcp
         if (dcpk_value_get(group, field->name) != NULL)
             continue;
         pairs[n].key = dcpk_value_str(model->arena, field->name, err);
-        pairs[n].value =
-            field->value == IS_NONE ? dcpk_value_none() : dcpk_value_bool(field->value == IS_TRUE);
+        pairs[n].value = dcpk_value_bool(field->value == IS_TRUE);
+        if (field->value == IS_NONE)
+            pairs[n].value = dcpk_value_none();
         if (pairs[n++].key == NULL)
             return err->status;
     }
     model->groups[g] = dcpk_value_dict(model->arena, pairs, n, err);
-    return model->groups[g] == NULL ? err->status : DCPK_OK;
+    if (model->groups[g] == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_error *err)
@@ -291,6 +296,7 @@ static dcpk_status check_masters(const struct dcpk_model *model, struct dcpk_err
  * parameter has both of Adam's moments, none has one of them alone. */
 static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_error *err)
 {
+    static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
     bool is_adam = false;
 
     for (size_t i = 0; i < model->n_params; i++)
@@ -304,8 +310,7 @@ static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_erro
             return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
         if (is_adam && has_first != has_role(p, DCPK_EXP_AVG_SQ))
             return dcpk_fail(err, DCPK_EFORMAT, "'%s' has the state %s but no %s", p->name,
-                             has_first ? "exp_avg" : "exp_avg_sq",
-                             has_first ? "exp_avg_sq" : "exp_avg");
+                             moments[!has_first], moments[has_first]);
     }
     if (model->has_optimizer && model->n_groups == 0)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
@@ -314,31 +319,29 @@ static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_erro
     return DCPK_OK;
 }
 
+/* A map of groups may use either spelling of a name: the target's is chosen after it. */
+static dcpk_status assign_groups(struct dcpk_model *model, const struct dcpk_rule_options *options,
+                                 struct dcpk_error *err)
+{
+    if (options->group_map == NULL) {
+        if (dcpk_rules_spell(model, options->impl, err) || dcpk_rules_groups(model, options, err))
+            return err->status;
+        return DCPK_OK;
+    }
+    if (dcpk_rules_spell(model, DCPK_IMPL_ANY, err) || dcpk_rules_groups(model, options, err) ||
+        dcpk_rules_spell(model, options->impl, err))
+        return err->status;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_rules_canonical(model, err);
-
-    if (st == DCPK_OK)
-        st = check_values(model, err);
-    if (st == DCPK_OK)
-        st = check_masters(model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_gate(model, options, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_spell(model, options->group_map != NULL ? DCPK_IMPL_ANY : options->impl,
-                              err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_groups(model, options, err);
-    if (st == DCPK_OK && options->group_map != NULL)
-        st = dcpk_rules_spell(model, options->impl, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_complete_groups(model, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_parallel(model, options->impl, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_mesh(model, &options->mesh, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_vocab(model, &options->vocab, err);
-    return st;
+    if (dcpk_rules_canonical(model, err) || check_values(model, err) || check_masters(model, err) ||
+        dcpk_rules_gate(model, options, err) || assign_groups(model, options, err) ||
+        dcpk_rules_complete_groups(model, err) || dcpk_rules_parallel(model, options->impl, err) ||
+        dcpk_rules_mesh(model, &options->mesh, err) ||
+        dcpk_rules_vocab(model, &options->vocab, err))
+        return err->status;
+    return DCPK_OK;
 }

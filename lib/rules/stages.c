@@ -47,6 +47,8 @@ dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_
     const int64_t n_others = mesh->pp - (mesh->first > 0) - (mesh->last > 0);
     const bool is_uneven = mesh->first > 0 || mesh->last > 0;
     const int64_t rest = n_layers - mesh->first - mesh->last;
+    int64_t n_each = 0; /* layers of a stage that is not at an end */
+    bool fits = rest == 0;
 
     if (!is_other(model, mesh) && has_own_cut(model))
         return DCPK_OK;
@@ -62,13 +64,17 @@ dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_
             " layers: give first and last, the layers of the stages at the ends, or "
             "leave pp out: no chunk depends on it, and every pipeline loads the result",
             mesh->pp, n_layers);
-    if (n_others == 0 ? rest != 0 : rest % n_others != 0 || rest < 0 || (rest == 0 && is_uneven))
+    if (n_others > 0) {
+        n_each = rest / n_others;
+        fits = rest % n_others == 0 && (rest > 0 || (rest == 0 && !is_uneven));
+    }
+    if (!fits)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "first=%" PRId64 " and last=%" PRId64 " leave %" PRId64
                          " of the model's %" PRId64 " layers for %" PRId64 " stages",
                          mesh->first, mesh->last, rest, n_layers, n_others);
     if (check_chunks(mesh->first, mesh->vpp, err) || check_chunks(mesh->last, mesh->vpp, err) ||
-        check_chunks(n_others == 0 ? 0 : rest / n_others, mesh->vpp, err))
+        check_chunks(n_each, mesh->vpp, err))
         return err->status;
     return DCPK_OK;
 }

@@ -52,12 +52,13 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
 {
     const int64_t rows = tensor->rank > 0 ? tensor->shape[0] : 0;
     const int64_t ffn = ffn_size(dcpk_value_attrs(model->args), param->name);
+    const int64_t built = gated ? ffn : 2 * ffn; /* the rows of a model that was built otherwise */
 
     if (gated && rows % 2 != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
                          param->name, rows);
-    if (ffn > 0 && rows == (gated ? ffn : 2 * ffn))
+    if (ffn > 0 && rows == built)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SWIGLU,
                              "SwiGLU is %s, but '%s' has %" PRId64
                              " rows where args give a hidden size of %" PRId64,
@@ -81,9 +82,10 @@ static dcpk_status resolve(const struct dcpk_model *model, const struct dcpk_rul
     w->is_given = options->swiglu != DCPK_SWIGLU_AUTO || options->swiglu_modules != NULL;
     w->has_args =
         dcpk_value_as_bool(dcpk_value_get(dcpk_value_attrs(model->args), "swiglu"), &w->args_say);
-    w->on = !w->is_given ? w->args_say
-                         : options->swiglu != DCPK_SWIGLU_OFF &&
-                               (options->swiglu_modules == NULL || options->n_swiglu_modules > 0);
+    w->on = w->args_say;
+    if (w->is_given)
+        w->on = options->swiglu != DCPK_SWIGLU_OFF &&
+                (options->swiglu_modules == NULL || options->n_swiglu_modules > 0);
     w->is_used =
         dcpk_arena_array(model->arena, options->n_swiglu_modules + 1, sizeof *w->is_used, err);
     if (w->is_used == NULL)
@@ -102,11 +104,13 @@ static dcpk_status find_module(struct dcpk_model *model, const struct word *w, c
 {
     const char *key = dcpk_arena_printf(model->arena, err, "model.module.%s", name);
 
+    if (key == NULL)
+        return err->status;
     *found = w->options->swiglu_modules == NULL;
-    for (size_t i = 0; key != NULL && i < w->options->n_swiglu_modules; i++)
+    for (size_t i = 0; i < w->options->n_swiglu_modules; i++)
         if (dcpk_name_in_module(key, w->options->swiglu_modules[i]))
             *found = w->is_used[i] = true;
-    return key == NULL ? err->status : DCPK_OK;
+    return DCPK_OK;
 }
 
 /*
@@ -160,7 +164,9 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
                          p->name);
     if (w->on && in_modules)
         p->parts = dcpk_gate_up;
-    return !w->on || in_modules ? check_rows(model, p, tensor, w->on, err) : DCPK_OK;
+    if (w->on && !in_modules)
+        return DCPK_OK;
+    return check_rows(model, p, tensor, w->on, err);
 }
 
 dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
@@ -177,15 +183,22 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
             continue;
         if (first == NULL && resolve(model, options, &w, err) != DCPK_OK)
             return err->status;
-        first = first == NULL ? p->name : first;
+        if (first == NULL)
+            first = p->name;
         if (gate_param(model, p, &w, tensor, err) != DCPK_OK)
             return err->status;
     }
-    for (size_t i = 0; i < options->n_swiglu_modules; i++)
-        if (first == NULL || !w.is_used[i])
+    for (size_t i = 0; i < options->n_swiglu_modules; i++) {
+        const char *module = options->swiglu_modules[i];
+
+        if (first == NULL)
             return dcpk_fail(err, DCPK_EMISMATCH,
-                             "no fc1 lies in a module '%s', which is to be split%s%s%s",
-                             options->swiglu_modules[i], first == NULL ? "" : " (the first is '",
-                             first == NULL ? "" : first, first == NULL ? "" : "')");
+                             "no fc1 lies in a module '%s', which is to be split", module);
+        if (!w.is_used[i])
+            return dcpk_fail(
+                err, DCPK_EMISMATCH,
+                "no fc1 lies in a module '%s', which is to be split (the first is '%s')", module,
+                first);
+    }
     return DCPK_OK;
 }

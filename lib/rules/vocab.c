@@ -25,7 +25,7 @@ static dcpk_status padded_size(const struct dcpk_vocab *vocab, int64_t *padded,
 {
     int64_t multiple, most;
 
-    if (!dcpk_mul_i64(vocab->divisible_by, vocab->tp > 0 ? vocab->tp : 1, &multiple) ||
+    if (!dcpk_mul_i64(vocab->divisible_by, dcpk_max_i64(vocab->tp, 1), &multiple) ||
         !dcpk_add_i64(vocab->size, multiple, &most))
         return dcpk_fail(err, DCPK_ERANGE,
                          "a vocabulary of %" PRId64 ", padded to %" PRId64
@@ -40,35 +40,39 @@ static dcpk_status resize(struct dcpk_model *model, struct dcpk_model_tensor *te
                           int64_t n_rows, struct dcpk_error *err)
 {
     const int64_t old_rows = tensor->shape[0];
-    struct dcpk_piece *pieces =
-        dcpk_arena_array(model->arena, tensor->n_pieces + 1, sizeof *pieces, err);
-    int64_t *shape = dcpk_arena_array(model->arena, (size_t)tensor->rank, sizeof *shape, err);
     struct dcpk_box kept, from, to;
+    struct dcpk_piece *pieces;
+    int64_t *shape;
     size_t n = 0;
-    dcpk_status st = pieces == NULL || shape == NULL ? err->status : DCPK_OK;
 
-    if (st != DCPK_OK)
-        return st;
+    pieces = dcpk_arena_array(model->arena, tensor->n_pieces + 1, sizeof *pieces, err);
+    if (pieces == NULL)
+        return err->status;
+    shape = dcpk_arena_array(model->arena, (size_t)tensor->rank, sizeof *shape, err);
+    if (shape == NULL)
+        return err->status;
     memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
     shape[0] = n_rows;
     dcpk_box_whole(shape, tensor->rank, &kept);
-    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < tensor->n_pieces; i++) {
         const struct dcpk_piece *piece = &tensor->pieces[i];
+        const struct dcpk_box *source = piece->src == DCPK_PIECE_FILL ? NULL : &from;
 
-        if (dcpk_piece_clip(piece, &kept, &from, &to))
-            st = dcpk_piece_make(model->arena, piece->src,
-                                 piece->src == DCPK_PIECE_FILL ? NULL : &from, &to, &pieces[n++],
-                                 err);
+        if (dcpk_piece_clip(piece, &kept, &from, &to) &&
+            dcpk_piece_make(model->arena, piece->src, source, &to, &pieces[n++], err) != DCPK_OK)
+            return err->status;
     }
-    if (st == DCPK_OK && n_rows > old_rows) {
+    if (n_rows > old_rows) {
         kept.offset[0] = old_rows;
         kept.extent[0] = n_rows - old_rows;
-        st = dcpk_piece_make(model->arena, DCPK_PIECE_FILL, NULL, &kept, &pieces[n++], err);
+        if (dcpk_piece_make(model->arena, DCPK_PIECE_FILL, NULL, &kept, &pieces[n++], err) !=
+            DCPK_OK)
+            return err->status;
     }
     tensor->shape = shape;
     tensor->pieces = pieces;
     tensor->n_pieces = n;
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
@@ -128,14 +132,13 @@ dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, 
 dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, int64_t size,
                                     struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t t = 0; t < model->n_tensors && st == DCPK_OK; t++)
-        if (has_vocab_rows(model->params[model->tensors[t].param].name))
-            st = resize_param(model, &model->tensors[t], size, n_rows, err);
-    return st == DCPK_OK && model->args != NULL
-               ? dcpk_model_set_arg(model, "padded_vocab_size", n_rows, err)
-               : st;
+    for (size_t t = 0; t < model->n_tensors; t++)
+        if (has_vocab_rows(model->params[model->tensors[t].param].name) &&
+            resize_param(model, &model->tensors[t], size, n_rows, err) != DCPK_OK)
+            return err->status;
+    if (model->args == NULL)
+        return DCPK_OK;
+    return dcpk_model_set_arg(model, "padded_vocab_size", n_rows, err);
 }
 
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
@@ -143,19 +146,17 @@ dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *
 {
     struct dcpk_vocab v = *vocab;
     int64_t padded;
-    dcpk_status st;
 
     if (v.divisible_by == 0)
         return DCPK_OK;
-    st = dcpk_rules_vocab_size(model, vocab->size, &v.size, err);
-    if (st == DCPK_OK && v.size == 0)
+    if (dcpk_rules_vocab_size(model, vocab->size, &v.size, err) != DCPK_OK)
+        return err->status;
+    if (v.size == 0)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_VOCAB_SIZE,
                              "the checkpoint's args have no vocab_size");
-    if (st == DCPK_OK)
-        st = padded_size(&v, &padded, err);
-    if (st == DCPK_OK)
-        st = dcpk_rules_vocab_resize(model, padded, v.size, err);
-    if (st == DCPK_OK && model->args != NULL)
-        st = dcpk_model_set_arg(model, "make_vocab_size_divisible_by", v.divisible_by, err);
-    return st;
+    if (padded_size(&v, &padded, err) || dcpk_rules_vocab_resize(model, padded, v.size, err))
+        return err->status;
+    if (model->args == NULL)
+        return DCPK_OK;
+    return dcpk_model_set_arg(model, "make_vocab_size_divisible_by", v.divisible_by, err);
 }

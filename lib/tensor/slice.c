@@ -175,13 +175,15 @@ dcpk_status dcpk_slice_parse(const char *text, size_t n, const int64_t *shape, i
                              struct dcpk_slice *slice, struct dcpk_error *err)
 {
     struct part parts[DCPK_MAX_RANK + 3];
-    struct parser p = {text, text == NULL ? NULL : text + n};
+    struct parser p = {0};
     struct dcpk_slice s = {.rank = rank};
     int n_parts = 0, axis = 0;
     dcpk_status st = DCPK_OK;
 
-    if (text != NULL)
+    if (text != NULL) {
+        p = (struct parser){text, text + n};
         st = take_parts(&p, parts, &n_parts, rank, err);
+    }
     for (int i = 0; i < n_parts && st == DCPK_OK; i++) {
         if (parts[i].kind != ELLIPSIS) {
             st = resolve(&parts[i], shape[axis], axis, &s.axis[axis], err);
