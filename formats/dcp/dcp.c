@@ -191,6 +191,11 @@ static dcpk_status encode_value(const struct dcpk_output *out, const struct dcpk
     return st;
 }
 
+/*
+ * Encodes the value for its length alone; dcp_encode does it again. Keeping the bytes was measured
+ * on 100 000 objects (zarr to torch_dist, 2 CPUs, 2026-11-22): 2.02 instead of 2.17 s of CPU time,
+ * for 152 MB more memory, 1.5 KB an object.
+ */
 static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payload *payload,
                                  struct dcpk_error *err)
 {
