@@ -83,8 +83,7 @@ static dcpk_status dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_ch
         st = check_item(tensor, chunk, &item, err);
     if (st != DCPK_OK) {
         dcpk_box_unpack(chunk->span, tensor->rank, &box);
-        dcpk_context(err, "chunk %s of '%s'", dcpk_box_format(&box, text, sizeof text),
-                     tensor->key);
+        dcpk_context(err, "chunk %s", dcpk_box_format(&box, text, sizeof text));
         return st;
     }
     *where = (struct dcpk_extent){
@@ -114,11 +113,8 @@ static dcpk_status dcp_load_object(struct dcpk_checkpoint *ckpt, const struct dc
                                    struct dcpk_error *err)
 {
     const struct dcpk_item_range range = object_range(ckpt, object);
-    dcpk_status st = dcpk_item_read_value(&range, arena, value, err);
 
-    if (st != DCPK_OK)
-        dcpk_context(err, "object '%s'", object->key);
-    return st;
+    return dcpk_item_read_value(&range, arena, value, err);
 }
 
 static dcpk_status dcp_outline_object(struct dcpk_checkpoint *ckpt,
@@ -126,11 +122,8 @@ static dcpk_status dcp_outline_object(struct dcpk_checkpoint *ckpt,
                                       const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_item_range range = object_range(ckpt, object);
-    dcpk_status st = dcpk_item_read_outline(&range, arena, value, err);
 
-    if (st != DCPK_OK)
-        dcpk_context(err, "object '%s'", object->key);
-    return st;
+    return dcpk_item_read_outline(&range, arena, value, err);
 }
 
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,

@@ -184,10 +184,11 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
     const struct dcpk_value *value;
     double old;
     float step;
-    dcpk_status st = dcpk_fsdp_load_tensor(model, source, &value, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_fsdp_load_tensor(model, source, &value, err) != DCPK_OK) {
+        dcpk_context(err, "'%s'", key);
+        return err->status;
+    }
     if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof step)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32", key);
     memcpy(&step, value->as.tensor->data, sizeof step);
@@ -271,8 +272,7 @@ static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct listed *f
     *names = NULL;
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (strcmp(fields[i].field, "params") == 0)
-            st = dcpk_by_place_load(&r->model->loaded, ckpt, &ckpt->objects[fields[i].object],
-                                    names, err);
+            st = dcpk_model_need(r->model, &ckpt->objects[fields[i].object], names, err);
     if (st == DCPK_OK && *names != NULL &&
         ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
          dcpk_value_as_str((*names)->as.items[0]) == NULL))
@@ -325,9 +325,9 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
             continue;
         has_step |= strcmp(fields[i].field, "step") == 0;
         pairs[n_pairs].key = dcpk_value_str(model->arena, fields[i].field, err);
-        st = pairs[n_pairs].key == NULL ? err->status
-                                        : dcpk_by_place_load(&model->loaded, model->ckpt, object,
-                                                             &pairs[n_pairs].value, err);
+        st = pairs[n_pairs].key == NULL
+                 ? err->status
+                 : dcpk_model_need(model, object, &pairs[n_pairs].value, err);
         n_pairs++;
     }
     if (st == DCPK_OK && !has_step && r->step != NULL) {

@@ -372,6 +372,8 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
                 st = flatten(m, "rerun_state_machine.sharded", dcpk_value_at(value, 0), err);
         } else {
             st = dcpk_output_add_payload(m->out, NULL, object, &payload, err);
+            if (st != DCPK_OK)
+                dcpk_context(err, "object '%s'", object->key);
             if (st == DCPK_OK)
                 st = dcpk_output_add_object(m->out, object->key, payload, err);
         }

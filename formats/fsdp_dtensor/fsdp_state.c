@@ -46,7 +46,8 @@ static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_valu
     return dcpk_model_add_group(model, dict, err);
 }
 
-/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
+/* A tensor that is training state, as a value with its bytes; all its checksums are checked. Errors
+ * do not name it. */
 dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
                                   const struct dcpk_value **value, struct dcpk_error *err)
 {
@@ -60,13 +61,13 @@ dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
         return st;
     if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s': training state of %" PRId64 " elements in %zu chunks (known is one "
-                         "chunk of at most %d)",
-                         t->key, n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
+                         "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
+                         "of at most %d)",
+                         n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
     item.place = ckpt->chunks[t->first_chunk].place;
     st = dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err);
     if (st == DCPK_OK && (*value)->kind != DCPK_V_TENSOR)
-        st = dcpk_fail(err, DCPK_EFORMAT, "'%s': its item is no tensor", t->key);
+        st = dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
     return st;
 }
 
@@ -75,14 +76,15 @@ static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
                              const struct dcpk_value **step, struct dcpk_error *err)
 {
     const struct dcpk_value *value;
-    dcpk_status st = dcpk_fsdp_load_tensor(model, tensor, &value, err);
+    const char *key = model->ckpt->tensors[tensor].key;
     float f;
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_fsdp_load_tensor(model, tensor, &value, err) != DCPK_OK) {
+        dcpk_context(err, "'%s'", key);
+        return err->status;
+    }
     if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32",
-                         model->ckpt->tensors[tensor].key);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32", key);
     memcpy(&f, value->as.tensor->data, sizeof f);
     *step = dcpk_value_float(model->arena, (double)f, err);
     return *step == NULL ? err->status : DCPK_OK;
@@ -114,9 +116,8 @@ static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object 
 {
     const char *name = strrchr(object->key, '.') + 1;
     struct dcpk_value_pair pair = {dcpk_value_str(model->arena, name, err), NULL};
-    dcpk_status st = pair.key == NULL ? err->status
-                                      : dcpk_by_place_load(&model->loaded, model->ckpt, object,
-                                                           &pair.value, err);
+    dcpk_status st =
+        pair.key == NULL ? err->status : dcpk_model_need(model, object, &pair.value, err);
 
     for (size_t i = 0; i < *n && st == DCPK_OK; i++) {
         if (strcmp(dcpk_value_as_str(pairs[i].key), name) != 0)
@@ -222,7 +223,7 @@ static dcpk_status load_named(struct dcpk_model *model, const char *key, enum ne
     if (object == NULL)
         return DCPK_OK;
     if (need == NEEDED)
-        return dcpk_by_place_load(&model->loaded, model->ckpt, object, value, err);
+        return dcpk_model_need(model, object, value, err);
     return dcpk_model_load(model, object, value, err);
 }
 

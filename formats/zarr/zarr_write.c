@@ -212,8 +212,7 @@ static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *
         return DCPK_OK;
     }
     if (payload->source != NULL)
-        st =
-            dcpk_checkpoint_load_object(s->out->source, payload->source, s->out->arena, &list, err);
+        st = dcpk_checkpoint_load_item(s->out->source, payload->source, s->out->arena, &list, err);
     if (st == DCPK_OK && dcpk_value_at(list, 0) == NULL)
         st = dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
     bare->is_dropped = st != DCPK_OK;

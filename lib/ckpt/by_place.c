@@ -71,15 +71,14 @@ dcpk_status dcpk_by_place_load(struct dcpk_by_place *t, struct dcpk_checkpoint *
 
     if (!dcpk_by_place_get(t, &object->place, NULL, &found)) {
         found = NO_VALUE;
-        if (dcpk_checkpoint_load_object(ckpt, object, t->arena, &loaded, &failed) == DCPK_OK)
+        if (dcpk_checkpoint_load_item(ckpt, object, t->arena, &loaded, &failed) == DCPK_OK)
             found = (uint64_t)(uintptr_t)loaded;
         if (dcpk_by_place_put(t, &object->place, NULL, found, err) != DCPK_OK)
             return err->status;
         if (failed.status != DCPK_OK)
             *err = failed;
     } else if (found == NO_VALUE) {
-        dcpk_fail(err, DCPK_EFORMAT, "object '%s': its item could not be read under another key",
-                  object->key);
+        dcpk_fail(err, DCPK_EFORMAT, "its item could not be read under another key");
     }
     if (found != NO_VALUE)
         *value = (const struct dcpk_value *)(uintptr_t)found;

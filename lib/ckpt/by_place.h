@@ -24,7 +24,7 @@ dcpk_status dcpk_by_place_put(struct dcpk_by_place *t, const struct dcpk_place *
                               const struct dcpk_place *b, uint64_t value, struct dcpk_error *err);
 
 /* The value of an object, read into the table's arena the first time; of a table for this alone.
- * Errors: those of dcpk_checkpoint_load_object. */
+ * Errors: those of dcpk_checkpoint_load_item. */
 dcpk_status dcpk_by_place_load(struct dcpk_by_place *t, struct dcpk_checkpoint *ckpt,
                                const struct dcpk_object *object, const struct dcpk_value **value,
                                struct dcpk_error *err);

@@ -214,11 +214,27 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(ckpt);
 }
 
+dcpk_status dcpk_checkpoint_load_item(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_object *object, struct dcpk_arena *arena,
+                                      const struct dcpk_value **value, struct dcpk_error *err)
+{
+    return ckpt->format->reader->load_object(ckpt, object, arena, value, err);
+}
+
+dcpk_status dcpk_checkpoint_outline_item(struct dcpk_checkpoint *ckpt,
+                                         const struct dcpk_object *object, struct dcpk_arena *arena,
+                                         const struct dcpk_value **value, struct dcpk_error *err)
+{
+    return ckpt->format->reader->outline_object(ckpt, object, arena, value, err);
+}
+
 dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err)
 {
-    return ckpt->format->reader->load_object(ckpt, object, arena, value, err);
+    if (dcpk_checkpoint_load_item(ckpt, object, arena, value, err) != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return err->status;
 }
 
 dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
@@ -226,7 +242,9 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
                                            struct dcpk_arena *arena,
                                            const struct dcpk_value **value, struct dcpk_error *err)
 {
-    return ckpt->format->reader->outline_object(ckpt, object, arena, value, err);
+    if (dcpk_checkpoint_outline_item(ckpt, object, arena, value, err) != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return err->status;
 }
 
 dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

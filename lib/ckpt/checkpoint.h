@@ -205,7 +205,7 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
                                                        const struct dcpk_chunk *chunk);
 
 /* An object's value, its outline, the common state (*value NULL: there is none): format.h says more
- * of each. Thread-safe for different arenas. */
+ * of each. Errors name the object. Thread-safe for different arenas. */
 dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
@@ -215,6 +215,14 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_value **value, struct dcpk_error *err);
 dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
+
+/* The first two for callers that go through objects and name the one at hand: errors do not. */
+dcpk_status dcpk_checkpoint_load_item(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_object *object, struct dcpk_arena *arena,
+                                      const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_checkpoint_outline_item(struct dcpk_checkpoint *ckpt,
+                                         const struct dcpk_object *object, struct dcpk_arena *arena,
+                                         const struct dcpk_value **value, struct dcpk_error *err);
 
 struct dcpk_extent;
 /* Where a chunk's elements lie, of a stored one or of a view: reader->locate, then the run's part

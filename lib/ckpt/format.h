@@ -43,7 +43,8 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
 /* The most stored bytes of an object that load_object takes into memory. */
 #define DCPK_MOST_LOADED_BYTES ((uint64_t)1 << 30)
 
-/* How the items of a container are read. Formats on one container share it. */
+/* How the items of a container are read. Formats on one container share it. Errors name no key: who
+ * asks for an item does. */
 struct dcpk_format_reader {
     /* Say where a chunk's elements lie. Asked when they are first needed, by several threads, each
      * with its reader (or NULL). */

@@ -74,14 +74,14 @@ static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_valu
         arena = dcpk_arena_new(0, err);
         if (arena == NULL)
             return err->status;
-        st = dcpk_checkpoint_outline_object(out->source, source, arena, &value, err);
+        st = dcpk_checkpoint_outline_item(out->source, source, arena, &value, err);
     }
     if (st == DCPK_OK)
         st = dcpk_value_find_unknown(value, out->format->is_known, &found, &module, &name, err);
     if (st == DCPK_OK && found)
         st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "'%s' holds '%s.%s', which Python would import or call on loading",
-                       source == NULL ? "a value to be written" : source->key, module, name);
+                       "%s holds '%s.%s', which Python would import or call on loading",
+                       source == NULL ? "a value to be written" : "it", module, name);
     dcpk_arena_free(arena);
     return st;
 }

@@ -167,8 +167,8 @@ dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_ou
 #define DCPK_NOT_TAKEN UINT64_MAX
 /*
  * An object item: `value`, or the bytes of `source` as they are; one that was taken before, under
- * another key, is the payload it was. Errors: DCPK_EUNSUPPORTED when it
- * holds a class, function or call that out->format does not know (is_known); those of reading it.
+ * another key, is the payload it was. Errors: DCPK_EUNSUPPORTED when it holds a class, function or
+ * call that out->format does not know (is_known); those of reading it. They do not name `source`.
  */
 dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                     const struct dcpk_object *source, uint32_t *payload,

@@ -97,7 +97,7 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     if (object == NULL)
         st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);
     else
-        st = dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err);
+        st = dcpk_checkpoint_outline_item(ckpt, object, arena, &value, err);
     if (st == DCPK_OK && value != NULL)
         st = dcpk_value_find_unknown(value, is_known, &found, &module, &name, err);
     if (st == DCPK_OK && found)

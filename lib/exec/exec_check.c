@@ -101,7 +101,7 @@ static dcpk_status check_large_object(struct checking *c, struct dcpk_worker *wo
     const struct dcpk_value *value;
 
     if (ckpt->format->reader->each_record(ckpt, object, check_object_record, &o, err) ||
-        dcpk_checkpoint_outline_object(ckpt, object, arena, &value, err))
+        dcpk_checkpoint_outline_item(ckpt, object, arena, &value, err))
         return err->status;
     return dcpk_meter_add(&c->pass.meter, object->place.n_bytes - o.checked_bytes, err);
 }
@@ -119,7 +119,7 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
     if (object->place.n_bytes > worker->buffer_bytes) {
         st = check_large_object(c, worker, object, arena, err);
     } else {
-        st = dcpk_checkpoint_load_object(ckpt, object, arena, &value, err);
+        st = dcpk_checkpoint_load_item(ckpt, object, arena, &value, err);
         if (st == DCPK_OK)
             st = dcpk_meter_add(&c->pass.meter, object->place.n_bytes, err);
     }
@@ -131,26 +131,22 @@ static dcpk_status check_task(void *context, int worker, uint64_t task, struct d
 {
     struct checking *c = context;
     const struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    const struct dcpk_place *place;
     const char *key;
     dcpk_status st;
 
     if (task < c->n_chunks) {
         const struct dcpk_chunk *chunk = &ckpt->chunks[c->chunks[task]];
 
-        place = &chunk->place;
         key = ckpt->tensors[chunk->tensor].key;
         st = check_chunk(c, &c->pass.workers[worker], chunk, err);
     } else {
         const struct dcpk_object *object = &ckpt->objects[c->objects[task - c->n_chunks]];
 
-        place = &object->place;
         key = object->key;
         st = check_object(c, &c->pass.workers[worker], object, err);
     }
     if (st != DCPK_OK)
-        dcpk_context(err, "checking '%s', item at byte %" PRIu64 " of '%s'", key,
-                     place->offset_bytes, dcpk_source_name(ckpt->files[place->file]));
+        dcpk_context(err, "checking '%s'", key);
     return st;
 }
 

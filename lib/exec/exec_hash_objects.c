@@ -64,7 +64,7 @@ static dcpk_status hash_loaded(const struct one *o, struct dcpk_arena *arena,
     const struct dcpk_value_hashing hashing = {.elements = NULL};
     const struct dcpk_value *value;
 
-    if (dcpk_checkpoint_load_object(ckpt, o->object, arena, &value, err) != DCPK_OK)
+    if (dcpk_checkpoint_load_item(ckpt, o->object, arena, &value, err) != DCPK_OK)
         return err->status;
     return dcpk_value_hash(value, &hashing, hash, err);
 }
@@ -77,7 +77,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
     struct dcpk_checkpoint *ckpt = o->h->exec->ckpt;
     const struct dcpk_value_hashing hashing = {.elements = hash_elements, .context = o};
     const struct dcpk_value *value;
-    dcpk_status st = dcpk_checkpoint_outline_object(ckpt, o->object, arena, &value, err);
+    dcpk_status st = dcpk_checkpoint_outline_item(ckpt, o->object, arena, &value, err);
 
     if (st == DCPK_OK)
         st = dcpk_value_hash(value, &hashing, hash, err);

@@ -215,7 +215,7 @@ static dcpk_status load_value(struct dcpk_checkpoint *ckpt, const struct dcpk_ob
         key = dcpk_arena_strndup(b->arena, (const char *)place, sizeof place, err);
         loaded = dcpk_arena_alloc(b->arena, sizeof *loaded, err);
         if (key == NULL || loaded == NULL ||
-            dcpk_checkpoint_load_object(ckpt, object, b->arena, &loaded->value, err) ||
+            dcpk_checkpoint_load_item(ckpt, object, b->arena, &loaded->value, err) ||
             dcpk_map_put(&b->places, key, sizeof place, (uintptr_t)loaded, &existed, &found, err))
             return err->status;
         loaded->unfolded = dcpk_value_unfolded(loaded->value);

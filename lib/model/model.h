@@ -211,6 +211,9 @@ extern const char dcpk_reason_weights_only[];
  */
 dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *object,
                             const struct dcpk_value **value, struct dcpk_error *err);
+/* Load one that a model needs. Errors: those of dcpk_by_place_load, with the object's name. */
+dcpk_status dcpk_model_need(struct dcpk_model *model, const struct dcpk_object *object,
+                            const struct dcpk_value **value, struct dcpk_error *err);
 
 /* Add RNG states. *existed: that rank has some already, which stay. */
 dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *rng, bool *existed,

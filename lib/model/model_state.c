@@ -22,6 +22,14 @@ dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *
     return DCPK_OK;
 }
 
+dcpk_status dcpk_model_need(struct dcpk_model *model, const struct dcpk_object *object,
+                            const struct dcpk_value **value, struct dcpk_error *err)
+{
+    if (dcpk_by_place_load(&model->loaded, model->ckpt, object, value, err) != DCPK_OK)
+        dcpk_context(err, "object '%s'", object->key);
+    return err->status;
+}
+
 /* --- RNG states --- */
 
 #define RANK_BYTES 96

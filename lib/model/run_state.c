@@ -30,7 +30,7 @@ static const struct dcpk_value *load_item(struct dcpk_checkpoint *ckpt, const ch
 
     if (object == NULL)
         return NULL;
-    if (dcpk_checkpoint_load_object(ckpt, object, arena, &value, &err) != DCPK_OK) {
+    if (dcpk_checkpoint_load_item(ckpt, object, arena, &value, &err) != DCPK_OK) {
         dcpk_checkpoint_note(ckpt, "'%s' cannot be read: %s", key, err.text);
         return NULL;
     }

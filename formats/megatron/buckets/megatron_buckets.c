@@ -186,7 +186,7 @@ static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket
     if (object == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is no item '%s': parameter groups are missing",
                          key);
-    st = dcpk_by_place_load(&model->loaded, model->ckpt, object, &value, err);
+    st = dcpk_model_need(model, object, &value, err);
     return st == DCPK_OK ? dcpk_megatron_add_groups(model, dcpk_value_at(value, 0), err) : st;
 }
 

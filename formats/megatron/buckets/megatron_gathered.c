@@ -269,7 +269,7 @@ static dcpk_status read_group(struct reading *r, struct dcpk_error *err)
 {
     const struct dcpk_value *item = NULL, *state;
     int64_t n_buffers = 0, n_others = 0;
-    dcpk_status st = dcpk_checkpoint_outline_object(r->ckpt, r->object, r->ckpt->arena, &item, err);
+    dcpk_status st = dcpk_checkpoint_outline_item(r->ckpt, r->object, r->ckpt->arena, &item, err);
 
     if (st != DCPK_OK)
         return st;
