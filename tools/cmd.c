@@ -50,18 +50,7 @@ void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint
 
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
 {
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double size = (double)n_bytes / 1024;
-    size_t unit = 0;
-
-    if (n_bytes < 1024) {
-        snprintf(text, DCPK_SIZE_TEXT_BYTES, "%" PRIu64 " bytes", n_bytes);
-        return text;
-    }
-    for (; size >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
-        size /= 1024;
-    snprintf(text, DCPK_SIZE_TEXT_BYTES, "%.2f %s", size, units[unit]);
-    return text;
+    return dcpk_plain_size(n_bytes, text);
 }
 
 const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])

@@ -63,7 +63,7 @@ void dcpk_cli_note_msc(const struct dcpk_voice *voice);
 void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt);
 
 /* "1.50 GiB (1610612736 bytes)", below 1 KiB "412 bytes". Returns text. */
-#define DCPK_SIZE_TEXT_BYTES 48
+#define DCPK_SIZE_TEXT_BYTES DCPK_PLAIN_SIZE_BYTES
 const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 /* "1.50 GiB" alone. */
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);

@@ -8,59 +8,19 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Characters that turn the direction of what follows (UAX #9), or are marks of it: a name with them
- * reads as another one. */
-static bool turns_text(uint32_t code)
+static void put_file(void *to, const char *text, size_t n_bytes)
 {
-    return code == 0x61c || code == 0x200e || code == 0x200f ||
-           (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-}
-
-/*
- * Bytes of the character at text[0 .. n), n > 0, when a terminal may have it: well-formed UTF-8
- * (RFC 3629), no control character, neither of C0 nor of C1 (U+0080 to U+009F), none that turns
- * text. 0: the byte is to be escaped.
- */
-static size_t measure(const char *text, size_t n)
-{
-    const unsigned char *b = (const unsigned char *)text;
-    const size_t n_bytes = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-    static const uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};
-    uint32_t code = n_bytes == 1 ? b[0] : b[0] & (0x7fu >> n_bytes);
-
-    if ((b[0] >= 0x80 && b[0] < 0xc2) || b[0] > 0xf4 || n_bytes > n || b[0] == 0x7f)
-        return 0;
-    for (size_t i = 1; i < n_bytes; i++) {
-        if ((b[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (b[i] & 0x3f);
-    }
-    if (code < least[n_bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ||
-        turns_text(code))
-        return 0;
-    return n_bytes;
-}
-
-/* ASCII and no control: nearly all there is. */
-static bool is_plain(char c)
-{
-    return c >= 0x20 && c < 0x7f;
+    fwrite(text, 1, n_bytes, to);
 }
 
 void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes)
 {
-    size_t done = 0;
+    dcpk_plain_put(&(struct dcpk_plain){put_file, to}, text, n_bytes);
+}
 
-    for (size_t i = 0, n; i < n_bytes; i += n) {
-        n = is_plain(text[i]) ? 1 : measure(text + i, n_bytes - i);
-        if (n > 0)
-            continue;
-        fwrite(text + done, 1, i - done, to);
-        fprintf(to, "\\x%02x", (unsigned char)text[i]);
-        n = 1;
-        done = i + n;
-    }
-    fwrite(text + done, 1, n_bytes - done, to);
+void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes)
+{
+    put_file(to, text, n_bytes);
 }
 
 void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes)
@@ -78,49 +38,9 @@ void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes)
     }
 }
 
-/* A character is one column, an escaped byte four. */
-static size_t count_columns(const char *text, size_t n_bytes)
-{
-    size_t n_columns = 0;
-
-    for (size_t i = 0, n; i < n_bytes; i += n == 0 ? 1 : n) {
-        n = measure(text + i, n_bytes - i);
-        n_columns += n == 0 ? 4 : 1;
-    }
-    return n_columns;
-}
-
-/* How many bytes from `text` on are blanks, or are none. */
-static size_t count_run(const char *text, const char *end, bool is_blank)
-{
-    const char *at = text;
-
-    while (at < end && (*at == ' ') == is_blank)
-        at++;
-    return (size_t)(at - text);
-}
-
 void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at, size_t indent)
 {
-    const char *end = text + n_bytes;
-
-    for (bool is_first = true; text < end; is_first = false) {
-        const size_t n_blanks = count_run(text, end, true);
-        const char *word = text + n_blanks;
-        const size_t n_word = count_run(word, end, false);
-        const size_t columns = count_columns(word, n_word);
-
-        if (!is_first && at + n_blanks + columns > DCPK_CLI_COLUMNS) {
-            fprintf(to, "\n%*s", (int)indent, "");
-            at = indent;
-        } else {
-            fprintf(to, "%*s", (int)n_blanks, "");
-            at += n_blanks;
-        }
-        dcpk_cli_put_part(to, word, n_word);
-        at += columns;
-        text = word + n_word;
-    }
+    dcpk_plain_wrap(&(struct dcpk_plain){put_file, to}, text, n_bytes, at, indent);
 }
 
 void dcpk_cli_put_text(FILE *to, const char *text)
@@ -235,7 +155,7 @@ static void put_padded(FILE *to, const struct conversion *c, const char *text, s
 {
     const bool is_left = c->is_left || c->width < 0;
     const size_t width = (size_t)(c->width < 0 ? -c->width : c->width);
-    const size_t columns = count_columns(text, n_bytes);
+    const size_t columns = dcpk_plain_columns(text, n_bytes);
 
     for (size_t i = columns; i < width && !is_left; i++)
         putc(c->is_zero_filled ? '0' : ' ', to);

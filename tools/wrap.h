@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "lib/report/plain.h"
+
 /*
  * What a checkpoint, a path or an argument says may hold anything. These functions are the only way
  * to stdout and stderr (tests/layers.sh), so that no byte of it reaches a terminal as a control:
@@ -15,7 +17,7 @@
  */
 
 /* No line of help or of a report is longer, but for a word that is. */
-#define DCPK_CLI_COLUMNS 100
+#define DCPK_CLI_COLUMNS DCPK_PLAIN_COLUMNS
 
 /*
  * Print n_bytes of text as one paragraph behind the `at` columns that stand on its first line; its
@@ -31,6 +33,9 @@ void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes);
 
 /* The same of text whose newlines are ours: JSON, lines put together before. */
 void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes);
+
+/* Text that lib/report/plain.h has made fit already: as it is, with its tabs and newlines. */
+void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes);
 
 /*
  * As fprintf, but strings come out as one line (dcpk_cli_put_text), and widths are columns. Knows

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* html_figures.c - trees, maps and bars of a page. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/report/html_priv.h"
+#include "lib/report/plain.h"
+
+/* ---- trees ----
+ *
+ *   decoder.layers.mlp.fc1  12 B        decoder            36 B
+ *   decoder.layers.mlp.fc2  24 B   ->     layers.mlp       36 B
+ *                                           fc1            12 B
+ *                                           fc2            24 B
+ * A node is a run of rows that begin with the same names. A node with one child is drawn as one
+ * with it. Names past MOST_LEVELS stay in their leaf.
+ */
+
+#define MOST_LEVELS 12
+
+struct leaf {
+    char *path, *html; /* owned; html: the other cells */
+    uint64_t n_bytes;
+};
+
+struct tree_rows {
+    struct dcpk_doc_rows rows; /* first */
+    struct leaf *leaves;
+    size_t n;
+    uint64_t n_all, n_bytes;
+};
+
+static char *copy_text(const char *text, size_t n, struct dcpk_error *err)
+{
+    char *copy = dcpk_alloc(n + 1, err);
+
+    if (copy != NULL)
+        memcpy(copy, text, n);
+    return copy;
+}
+
+/* All cells but the path and the size, as HTML. */
+static char *describe_leaf(const struct dcpk_doc_cell *const *shown, size_t n,
+                           struct dcpk_error *err)
+{
+    struct dcpk_doc_pipe pipe = {.err = err};
+    char *html = NULL;
+
+    for (size_t i = 1; i < n; i++) {
+        char room[DCPK_FACT_ROOM_BYTES];
+        const struct dcpk_fact text = dcpk_fact_for_person(&shown[i]->fact, room);
+
+        if (shown[i]->fact.kind == DCPK_FACT_BYTES)
+            continue;
+        dcpk_pipe_text(&pipe, "<span>");
+        dcpk_html_put(&pipe, text.as.text, text.n);
+        dcpk_pipe_text(&pipe, "</span>");
+    }
+    if (dcpk_bytes_status(&pipe.bytes, err) == DCPK_OK)
+        html = copy_text((const char *)pipe.bytes.data, pipe.bytes.n_bytes, err);
+    dcpk_bytes_release(&pipe.bytes);
+    return html;
+}
+
+static void take_leaf(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *cells, size_t n)
+{
+    struct tree_rows *r = (struct tree_rows *)rows;
+    const struct dcpk_doc_cell *shown[DCPK_DOC_MAX_CELLS];
+    const size_t n_shown = dcpk_html_pick(cells, n, shown);
+    struct leaf *leaf = &r->leaves[r->n];
+
+    if (n_shown == 0 || r->n_all++ >= DCPK_DOC_PAGE_ROWS || rows->err->status != DCPK_OK)
+        return;
+    for (size_t i = 0; i < n_shown; i++)
+        if (shown[i]->fact.kind == DCPK_FACT_BYTES)
+            leaf->n_bytes = shown[i]->fact.as.count;
+    leaf->path = copy_text(shown[0]->fact.as.text, shown[0]->fact.n, rows->err);
+    leaf->html = describe_leaf(shown, n_shown, rows->err);
+    r->n_bytes += leaf->n_bytes;
+    r->n++;
+}
+
+/* Bytes of path up to and with the separator that ends its next name from `at` on; 0: it has none.
+ */
+static size_t next_name(const char *path, size_t at)
+{
+    const size_t n = strcspn(path + at, "./");
+    const char *brace = memchr(path + at, '{', n);
+    size_t end = at + n;
+
+    if (brace != NULL) /* "{0..3}" is one name */
+        end += strcspn(path + end, "}") == strlen(path + end) ? 0 : strcspn(path + end, "}");
+    end += strcspn(path + end, "./");
+    return path[end] == '\0' ? 0 : end + 1;
+}
+
+/* Leaves [first, result) that begin as `first` does with its first n_path bytes. */
+static size_t end_of_node(const struct tree_rows *r, size_t first, size_t last, size_t n_path)
+{
+    size_t i = first + 1;
+
+    while (i < last && strncmp(r->leaves[i].path, r->leaves[first].path, n_path) == 0)
+        i++;
+    return i;
+}
+
+static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t all)
+{
+    const double share = all == 0 ? 0 : 100.0 * (double)n_bytes / (double)all;
+    char size[DCPK_PLAIN_SIZE_BYTES];
+
+    dcpk_pipe_printf(pipe,
+                     "<span class=\"size\">%s</span><span class=\"share\"><i "
+                     "style=\"width:%.1f%%\"></i></span>",
+                     dcpk_plain_size(n_bytes, size), share);
+}
+
+static void put_name(struct dcpk_doc_pipe *pipe, const char *path, size_t at, size_t end)
+{
+    dcpk_pipe_text(pipe, "<span class=\"name\">");
+    dcpk_html_put(pipe, path + at, end - at);
+    dcpk_pipe_text(pipe, "</span>");
+}
+
+static void put_leaf(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, const struct leaf *leaf,
+                     size_t at)
+{
+    dcpk_pipe_text(pipe, "<div class=\"leaf\">");
+    put_name(pipe, leaf->path, at, strlen(leaf->path));
+    dcpk_pipe_text(pipe, "<span class=\"what\">");
+    dcpk_pipe_text(pipe, leaf->html);
+    dcpk_pipe_text(pipe, "</span>");
+    put_size_bar(pipe, leaf->n_bytes, r->n_bytes);
+    dcpk_pipe_text(pipe, "</div>\n");
+    dcpk_pipe_rest(pipe);
+}
+
+/* Leaves [first, last) that share their first `at` bytes. At most MOST_LEVELS deep. */
+static void put_nodes(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, size_t first,
+                      size_t last, size_t at, int level)
+{
+    for (size_t i = first, end; i < last; i = end) {
+        const char *path = r->leaves[i].path;
+        size_t name_end = level < MOST_LEVELS ? next_name(path, at) : 0, more;
+        uint64_t n_bytes = 0;
+
+        end = name_end == 0 ? i + 1 : end_of_node(r, i, last, name_end);
+        if (end == i + 1) {
+            put_leaf(pipe, r, &r->leaves[i], at);
+            continue;
+        }
+        while ((more = next_name(path, name_end)) != 0 && end_of_node(r, i, end, more) == end)
+            name_end = more;
+        for (size_t k = i; k < end; k++)
+            n_bytes += r->leaves[k].n_bytes;
+        dcpk_pipe_text(pipe, level < 1 ? "<details open><summary>" : "<details><summary>");
+        put_name(pipe, path, at, name_end - 1);
+        put_size_bar(pipe, n_bytes, r->n_bytes);
+        dcpk_pipe_text(pipe, "</summary>\n");
+        put_nodes(pipe, r, i, end, name_end, level + 1);
+        dcpk_pipe_text(pipe, "</details>\n");
+    }
+}
+
+void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *table)
+{
+    struct tree_rows r = {.rows = {take_leaf, pipe->err}};
+
+    r.leaves = dcpk_alloc_array(DCPK_DOC_PAGE_ROWS, sizeof *r.leaves, pipe->err);
+    if (r.leaves == NULL)
+        return;
+    table->fill(table->context, &r.rows);
+    if (pipe->err->status == DCPK_OK && r.n > 0) {
+        dcpk_pipe_text(pipe, "<div class=\"tree\">\n");
+        put_nodes(pipe, &r, 0, r.n, 0, 0);
+        dcpk_pipe_text(pipe, "</div>\n");
+    }
+    dcpk_html_left_out(pipe, r.n_all - r.n, "rows");
+    for (size_t i = 0; i < r.n; i++) {
+        dcpk_free(r.leaves[i].path);
+        dcpk_free(r.leaves[i].html);
+    }
+    dcpk_free(r.leaves);
+}
+
+/* ---- maps ---- */
+
+#define MAP_WIDTH    1000.0
+#define LABEL_WIDTH  90.0 /* a box as wide as this, and as high as LABEL_HEIGHT, has its label */
+#define LABEL_HEIGHT 28.0
+#define N_COLOURS    12 /* of the style sheet; neighbours differ */
+
+static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, double height)
+{
+    const double x = MAP_WIDTH * box->x, y = MAP_WIDTH * height * box->y;
+    const double w = MAP_WIDTH * box->width, h = MAP_WIDTH * height * box->height;
+
+    dcpk_pipe_printf(pipe,
+                     "<g class=\"c%u\"><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
+                     "height=\"%.2f\"><title>",
+                     box->group % N_COLOURS, x, y, w, h);
+    dcpk_html_text(pipe, box->text);
+    dcpk_pipe_text(pipe, "</title></rect>");
+    if (w >= LABEL_WIDTH && h >= LABEL_HEIGHT) {
+        dcpk_pipe_printf(pipe, "<text x=\"%.2f\" y=\"%.2f\">", x + w / 2, y + h / 2);
+        dcpk_html_text(pipe, box->label);
+        dcpk_pipe_text(pipe, "</text>");
+    }
+    dcpk_pipe_text(pipe, "</g>\n");
+}
+
+void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
+{
+    dcpk_pipe_text(pipe, map->is_open ? "<details class=\"map\" open><summary>"
+                                      : "<details class=\"map\"><summary>");
+    dcpk_pipe_text(pipe, "<span class=\"name\">");
+    dcpk_html_text(pipe, map->title);
+    dcpk_pipe_text(pipe, "</span><span class=\"what\"><span>");
+    dcpk_html_text(pipe, map->note);
+    dcpk_pipe_printf(pipe,
+                     "</span></span></summary>\n<div class=\"scroll\"><svg viewBox=\"-1 -1 %.0f "
+                     "%.0f\" role=\"img\">\n",
+                     MAP_WIDTH + 2, MAP_WIDTH * map->height + 2);
+    for (size_t i = 0; i < map->n; i++) {
+        put_box(pipe, &map->boxes[i], map->height);
+        dcpk_pipe_rest(pipe);
+    }
+    dcpk_pipe_text(pipe, "</svg></div>\n<ol class=\"boxes\">\n");
+    for (size_t i = 0; i < map->n; i++) {
+        dcpk_pipe_printf(pipe, "<li class=\"c%u\">", map->boxes[i].group % N_COLOURS);
+        dcpk_html_text(pipe, map->boxes[i].text);
+        dcpk_pipe_text(pipe, "</li>\n");
+    }
+    dcpk_pipe_text(pipe, "</ol>\n</details>\n");
+}
+
+/* ---- bars ---- */
+
+void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
+                    size_t n)
+{
+    uint64_t most = 1;
+
+    for (size_t i = 0; i < n; i++)
+        most = dcpk_max_u64(most, bars[i].count);
+    dcpk_pipe_text(pipe, "<figure class=\"bars\"><figcaption>");
+    dcpk_html_text(pipe, title);
+    dcpk_pipe_text(pipe, "</figcaption>\n");
+    for (size_t i = 0; i < n; i++) {
+        dcpk_pipe_text(pipe, "<div><span class=\"label\">");
+        dcpk_html_text(pipe, bars[i].label);
+        dcpk_pipe_printf(pipe,
+                         "</span><span class=\"bar\"><i style=\"width:%.1f%%\"></i></span><span "
+                         "class=\"count\">%" PRIu64 "</span></div>\n",
+                         100.0 * (double)bars[i].count / (double)most, bars[i].count);
+    }
+    dcpk_pipe_text(pipe, "</figure>\n");
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* html_style.c - the style sheet of every page: light and dark, for a phone and for a desk. */
+#include "lib/base/order.h"
+#include "lib/report/html_priv.h"
+
+const char *const dcpk_html_style[] = {
+    /* colours */
+    ":root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1c1d1f;--dim:#6b6f76;--line:#e4e4e1;"
+    "--card:#fff;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--box:62% 84%;--edge:40% 60%;"
+    "--ink:30% 22%}\n",
+    "@media(prefers-color-scheme:dark){:root{--bg:#141517;--fg:#e6e6e3;--dim:#9a9ea6;"
+    "--line:#2b2d31;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--box:32% 27%;"
+    "--edge:30% 45%;--ink:45% 82%}}\n",
+    /* text */
+    "*{box-sizing:border-box}\n",
+    "html{-webkit-text-size-adjust:100%}\n",
+    "body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,-apple-system,"
+    "\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n",
+    "main{max-width:1080px;margin:0 auto;padding:40px 24px 80px}\n",
+    "header{margin-bottom:28px}\n",
+    ".command{margin:0;color:var(--dim);font-size:13px;letter-spacing:.02em}\n",
+    "h1{margin:2px 0 4px;font-size:26px;line-height:1.25;font-weight:600;letter-spacing:-.01em;"
+    "overflow-wrap:anywhere}\n",
+    ".sub{margin:0;color:var(--dim);overflow-wrap:anywhere}\n",
+    "h2{margin:40px 0 12px;font-size:17px;font-weight:600;line-height:1.35}\n",
+    "h2::first-letter{text-transform:uppercase}\n",
+    "p{margin:8px 0;overflow-wrap:anywhere}\n",
+    ".dim,.left{color:var(--dim)}\n",
+    ".left{font-size:13px}\n",
+    ".good{color:var(--good);font-weight:600}\n",
+    ".bad{color:var(--bad);font-weight:600}\n",
+    /* facts */
+    "dl{display:grid;grid-template-columns:minmax(96px,max-content) minmax(0,1fr);"
+    "gap:6px 20px;margin:12px 0;padding:16px 20px;background:var(--card);"
+    "border:1px solid var(--line);border-radius:10px}\n",
+    "dt{color:var(--dim)}\n",
+    "dd{margin:0;overflow-wrap:anywhere}\n",
+    /* tables */
+    ".scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px}\n",
+    ".scroll:focus-visible{outline:2px solid var(--accent)}\n",
+    "table{border-collapse:collapse;width:100%;font-size:14px}\n",
+    "th,td{padding:7px 14px;text-align:left;vertical-align:top;"
+    "border-bottom:1px solid var(--line)}\n",
+    "th{color:var(--dim);font-weight:500;font-size:13px;white-space:nowrap}\n",
+    "th::first-letter{text-transform:uppercase}\n",
+    "tbody tr:last-child td{border-bottom:0}\n",
+    ".num{text-align:right;white-space:nowrap}\n",
+    ".list{list-style:none;margin:12px 0;padding:4px 20px;background:var(--card);"
+    "border:1px solid var(--line);border-radius:10px}\n",
+    ".list li{padding:8px 0;border-bottom:1px solid var(--line)}\n",
+    ".list li:last-child{border:0}\n",
+    ".list p{margin:0}\n",
+    /* trees */
+    ".tree{padding:8px 16px;background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px}\n",
+    ".tree details .leaf,.tree details details{margin-left:18px}\n",
+    "summary{cursor:pointer;list-style:none}\n",
+    "summary::-webkit-details-marker{display:none}\n",
+    "summary .name::before{content:\"\\25b8\";display:inline-block;width:18px;color:var(--dim)}\n",
+    "details[open]>summary .name::before{content:\"\\25be\"}\n",
+    ".leaf .name{padding-left:18px}\n",
+    ".leaf,summary{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 12px;padding:4px 0;"
+    "border-radius:6px}\n",
+    "summary:hover{color:var(--accent)}\n",
+    ".name{flex:1 1 220px;min-width:0;overflow-wrap:anywhere}\n",
+    ".what{color:var(--dim);font-size:13px}\n",
+    ".what span{margin-left:12px}\n",
+    ".size{width:84px;text-align:right;white-space:nowrap}\n",
+    ".share,.bar{height:6px;border-radius:3px;background:var(--line);align-self:center;"
+    "overflow:hidden}\n",
+    ".share{width:72px}\n",
+    ".share i,.bar i{display:block;height:100%;border-radius:3px;background:var(--accent)}\n",
+    /* maps */
+    ".map{margin:8px 0;padding:8px 16px;background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px}\n",
+    ".map .scroll{border:0;margin:8px 0;border-radius:0}\n",
+    "svg{display:block;width:100%;min-width:280px;max-width:720px;height:auto}\n",
+    "svg text{font:500 22px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central;"
+    "fill:hsl(var(--h) var(--ink));pointer-events:none}\n",
+    "rect{fill:hsl(var(--h) var(--box));stroke:hsl(var(--h) var(--edge));stroke-width:1.5}\n",
+    ".c0{--h:205}.c1{--h:28}.c2{--h:140}.c3{--h:280}.c4{--h:50}.c5{--h:330}.c6{--h:175}"
+    ".c7{--h:0}.c8{--h:240}.c9{--h:90}.c10{--h:305}.c11{--h:190}\n",
+    ".boxes{list-style:none;margin:8px 0;padding:0;font-size:13px;columns:320px;"
+    "column-gap:24px;max-height:320px;overflow-y:auto}\n",
+    ".boxes li{padding:2px 0 2px 20px;position:relative;overflow-wrap:anywhere;"
+    "break-inside:avoid}\n",
+    ".boxes li::before{content:\"\";position:absolute;left:0;top:8px;width:10px;height:10px;"
+    "border-radius:3px;background:hsl(var(--h) var(--box));"
+    "border:1px solid hsl(var(--h) var(--edge))}\n",
+    /* bars */
+    ".bars{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px}\n",
+    "figcaption{margin-bottom:8px;color:var(--dim);font-size:13px}\n",
+    ".bars div{display:grid;grid-template-columns:128px minmax(0,1fr) 56px;gap:12px;"
+    "align-items:center;font-size:13px;line-height:1.7}\n",
+    ".bars .bar{height:12px;background:none}\n",
+    ".bars .count{text-align:right}\n",
+    /* a phone */
+    "@media(max-width:600px){main{padding:24px 16px 56px}h1{font-size:22px}"
+    "dl{grid-template-columns:minmax(0,1fr);gap:0;padding:12px 16px}dd{margin-bottom:8px}"
+    "dt:empty{display:none}.share{display:none}.what{flex-basis:100%;order:3;padding-left:6px}"
+    ".tree details .leaf,.tree details details{margin-left:10px}"
+    ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
+};
+const size_t dcpk_n_html_style = DCPK_COUNT(dcpk_html_style);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plain.c - text that may hold anything, made fit to be shown; lines that break. */
+#include "lib/report/plain.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+
+/* Characters that turn the direction of what follows (UAX #9), or are marks of it: a name with them
+ * reads as another one. */
+static bool turns_text(uint32_t code)
+{
+    return code == 0x61c || code == 0x200e || code == 0x200f ||
+           (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+}
+
+/* The length that the first byte of a character claims. */
+static size_t claimed_length(unsigned char lead)
+{
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xe0)
+        return 2;
+    return lead < 0xf0 ? 3 : 4;
+}
+
+/*
+ * A terminal may have it: well-formed UTF-8 (RFC 3629), not a control character of C0 or C1
+ * (U+0080 to U+009F), not one that turns text.
+ */
+size_t dcpk_plain_measure(const char *text, size_t n)
+{
+    const unsigned char *b = (const unsigned char *)text;
+    const size_t n_bytes = claimed_length(b[0]);
+    static const uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};
+    uint32_t code = n_bytes == 1 ? b[0] : b[0] & (0x7fu >> n_bytes);
+
+    if ((b[0] >= 0x80 && b[0] < 0xc2) || b[0] > 0xf4 || n_bytes > n || b[0] == 0x7f)
+        return 0;
+    for (size_t i = 1; i < n_bytes; i++) {
+        if ((b[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (b[i] & 0x3f);
+    }
+    if (code < least[n_bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ||
+        turns_text(code))
+        return 0;
+    return n_bytes;
+}
+
+/* ASCII and not a control: nearly all there is. */
+static bool is_plain(char c)
+{
+    return c >= 0x20 && c < 0x7f;
+}
+
+void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_bytes)
+{
+    size_t done = 0;
+    char escape[8];
+
+    for (size_t i = 0, n; i < n_bytes; i += n) {
+        n = is_plain(text[i]) ? 1 : dcpk_plain_measure(text + i, n_bytes - i);
+        if (n > 0)
+            continue;
+        out->put(out->to, text + done, i - done);
+        snprintf(escape, sizeof escape, "\\x%02x", (unsigned char)text[i]);
+        out->put(out->to, escape, 4);
+        n = 1;
+        done = i + n;
+    }
+    out->put(out->to, text + done, n_bytes - done);
+}
+
+size_t dcpk_plain_columns(const char *text, size_t n_bytes)
+{
+    size_t n_columns = 0;
+
+    for (size_t i = 0, n; i < n_bytes; i += dcpk_max_size(n, 1)) {
+        n = dcpk_plain_measure(text + i, n_bytes - i);
+        n_columns += n == 0 ? 4 : 1;
+    }
+    return n_columns;
+}
+
+void dcpk_plain_blanks(const struct dcpk_plain *out, size_t n)
+{
+    static const char blanks[] = "                                ";
+
+    for (size_t part; n > 0; n -= part) {
+        part = dcpk_min_size(n, sizeof blanks - 1);
+        out->put(out->to, blanks, part);
+    }
+}
+
+/* How many bytes from `text` on are blanks, or are not. */
+static size_t count_run(const char *text, const char *end, bool is_blank)
+{
+    const char *at = text;
+
+    while (at < end && (*at == ' ') == is_blank)
+        at++;
+    return (size_t)(at - text);
+}
+
+void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,
+                     size_t indent)
+{
+    const char *end = text + n_bytes;
+
+    for (bool is_first = true; text < end; is_first = false) {
+        const size_t n_blanks = count_run(text, end, true);
+        const char *word = text + n_blanks;
+        const size_t n_word = count_run(word, end, false);
+        const size_t columns = dcpk_plain_columns(word, n_word);
+
+        if (!is_first && at + n_blanks + columns > DCPK_PLAIN_COLUMNS) {
+            out->put(out->to, "\n", 1);
+            dcpk_plain_blanks(out, indent);
+            at = indent;
+        } else {
+            dcpk_plain_blanks(out, n_blanks);
+            at += n_blanks;
+        }
+        dcpk_plain_put(out, word, n_word);
+        at += columns;
+        text = word + n_word;
+    }
+}
+
+void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, size_t indent)
+{
+    while (at + strlen(key) > DCPK_PLAIN_COLUMNS) {
+        const size_t room = DCPK_PLAIN_COLUMNS - at;
+        size_t n = room;
+
+        while (n > 0 && strchr("./", key[n - 1]) == NULL)
+            n--;
+        for (n = n == 0 ? room : n; n > 1 && ((unsigned char)key[n] & 0xc0) == 0x80;)
+            n--; /* not inside of a UTF-8 character */
+        dcpk_plain_put(out, key, n);
+        out->put(out->to, "\n", 1);
+        dcpk_plain_blanks(out, indent);
+        key += n;
+        at = indent;
+    }
+    dcpk_plain_put(out, key, strlen(key));
+}
+
+const char *dcpk_plain_size(uint64_t n_bytes, char text[DCPK_PLAIN_SIZE_BYTES])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double size = (double)n_bytes / 1024;
+    size_t unit = 0;
+
+    if (n_bytes < 1024) {
+        snprintf(text, DCPK_PLAIN_SIZE_BYTES, "%" PRIu64 " bytes", n_bytes);
+        return text;
+    }
+    for (; size >= 1024 && unit + 1 < DCPK_COUNT(units); unit++)
+        size /= 1024;
+    snprintf(text, DCPK_PLAIN_SIZE_BYTES, "%.2f %s", size, units[unit]);
+    return text;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plain.h - text that may hold anything, made fit to be shown. */
+#ifndef DCPK_LIB_REPORT_PLAIN_H
+#define DCPK_LIB_REPORT_PLAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * What a checkpoint or a path holds may be any bytes. Controls of C0 and C1, characters that turn
+ * the direction of text, and what is not UTF-8 come out as \xNN.
+ */
+
+/* Where it goes. text: borrowed until `put` returns. */
+struct dcpk_plain {
+    void (*put)(void *to, const char *text, size_t n_bytes);
+    void *to;
+};
+
+#define DCPK_PLAIN_COLUMNS 100 /* No line is longer, except for a word that is. */
+
+/* Bytes of the character at text[0 .. n), n > 0, that is shown as it is. 0: escape the byte. */
+size_t dcpk_plain_measure(const char *text, size_t n);
+/* A character is one column, an escaped byte four. */
+size_t dcpk_plain_columns(const char *text, size_t n_bytes);
+
+/* Text in one line: a newline in it comes out as \x0a. */
+void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_bytes);
+/*
+ * One paragraph behind the `at` columns that stand on its first line; its further lines begin at
+ * column `indent`. Blanks stay as they are where no line is broken. No newline at the end.
+ */
+void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,
+                     size_t indent);
+/* A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
+ */
+void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, size_t indent);
+void dcpk_plain_blanks(const struct dcpk_plain *out, size_t n);
+
+/* "1.50 GiB", below 1 KiB "412 bytes". Returns text. */
+#define DCPK_PLAIN_SIZE_BYTES 48
+const char *dcpk_plain_size(uint64_t n_bytes, char text[DCPK_PLAIN_SIZE_BYTES]);
+
+#endif
