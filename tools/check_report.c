@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_report.c - prints which releases load a checkpoint, and what is missing. */
+/* check_report.c - reports which releases load a checkpoint, and what is missing. */
 #include "tools/check_report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "tools/cmd.h"
 
 #define MOST_LISTED 8 /* missing things of one purpose */
 
-static bool is_told(const struct dcpk_check_report *r, const struct dcpk_check_finding *f,
-                    enum dcpk_purpose purpose)
+static bool is_shown(const struct dcpk_check_report *r, const struct dcpk_check_finding *f,
+                     enum dcpk_purpose purpose)
 {
     return f->purpose == purpose && (f->loaders & r->check->loader) != 0;
 }
@@ -21,7 +22,7 @@ static const struct dcpk_check_finding *first_of(const struct dcpk_check_report 
 {
     const struct dcpk_check_finding *f = r->check->findings;
 
-    while (f != NULL && !is_told(r, f, purpose))
+    while (f != NULL && !is_shown(r, f, purpose))
         f = f->next;
     return f;
 }
@@ -73,17 +74,6 @@ void dcpk_check_report_fill(struct dcpk_check_report *r)
         fill_purpose(r, (enum dcpk_purpose)p);
 }
 
-/* --- text --- */
-
-static const char *run_of(const struct dcpk_verdict *check, char text[128])
-{
-    const struct dcpk_layout *m = &check->mesh;
-
-    snprintf(text, 128, "tp %" PRId64 " pp %" PRId64 " ep %" PRId64 " dp %" PRId64,
-             m->tp > 0 ? m->tp : 1, m->pp > 0 ? m->pp : 1, m->ep > 0 ? m->ep : 1, m->dp);
-    return text;
-}
-
 /* How the loader was found, for people. */
 static const char *found_by(const char *by)
 {
@@ -101,113 +91,104 @@ static const char *found_by(const char *by)
     return texts[i].text;
 }
 
-static void print_head(const struct dcpk_check_report *r)
+/* "torch_dist of core 0.16 (by its args), tp 2 pp 2 ep 1 dp 1", and the layers it has. */
+static void report_loader(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
     const struct dcpk_verdict *c = r->check;
-    char text[128];
+    const struct dcpk_layout *m = &c->mesh;
 
-    dcpk_cli_printf(stdout, "checkpoint  ");
-    dcpk_cli_put_text(stdout, r->folder);
-    dcpk_cli_printf(stdout, "\nloader      %s of %s (%s), %s\n", r->ckpt->format->name,
-                    dcpk_release_title(c->release), found_by(c->release_by), run_of(c, text));
-    dcpk_cli_printf(
-        stdout, "            %s layers (%s), %s Adam (%s)\n",
+    dcpk_doc_row(doc, "loader",
+                 "%s of %s (%s), tp %" PRId64 " pp %" PRId64 " ep %" PRId64 " dp %" PRId64,
+                 r->ckpt->format->name, dcpk_release_title(c->release), found_by(c->release_by),
+                 dcpk_max_i64(m->tp, 1), dcpk_max_i64(m->pp, 1), dcpk_max_i64(m->ep, 1), m->dp);
+    dcpk_doc_row(
+        doc, "", "%s layers (%s), %s Adam (%s)",
         strcmp(c->impl, "te") == 0 ? "Transformer Engine's" : "local", found_by(c->impl_by),
         strcmp(c->adam, "te") == 0 ? "Transformer Engine's" : "torch's", found_by(c->adam_by));
-    for (const struct dcpk_note *n = c->assumed; n != NULL; n = n->next)
-        dcpk_cli_printf(stdout, "assumed     %s\n", n->text);
-    for (const struct dcpk_note *n = c->warnings; n != NULL; n = n->next)
-        dcpk_cli_printf(stdout, "warning     %s\n", n->text);
+    dcpk_doc_set_text(doc, "loader.impl", c->impl);
+    dcpk_doc_set_text(doc, "loader.impl_by", c->impl_by);
+    dcpk_doc_set(doc, "loader.layout.dp", dcpk_fact_int(m->dp));
+    dcpk_doc_set(doc, "loader.layout.ep", dcpk_fact_int(m->ep));
+    dcpk_doc_set(doc, "loader.layout.pp", dcpk_fact_int(m->pp));
+    dcpk_doc_set(doc, "loader.layout.tp", dcpk_fact_int(m->tp));
+    dcpk_doc_set_text(doc, "loader.optimizer", c->adam);
+    dcpk_doc_set_text(doc, "loader.optimizer_by", c->adam_by);
+    dcpk_doc_set_text(doc, "loader.release", dcpk_release_name(c->release));
+    dcpk_doc_set_text(doc, "loader.release_by", c->release_by);
+}
+
+static void put_missing(struct dcpk_doc_rows *rows, enum dcpk_purpose purpose, const char *key,
+                        const char *text)
+{
+    DCPK_DOC_PUT(rows,
+                 {.title = "of", .fact = dcpk_fact_text(dcpk_purpose_name(purpose)), .width = 10},
+                 {.title = "key", .fact = dcpk_fact_text(key)},
+                 {.title = "why", .fact = dcpk_fact_text(text), .gap = 1});
 }
 
 /* By name: the first ones of each purpose, or all. */
-static void print_findings(const struct dcpk_check_report *r)
+static void fill_missing(const void *context, struct dcpk_doc_rows *rows)
 {
+    const struct dcpk_check_report *r = context;
+
     for (unsigned p = 0; p < DCPK_N_PURPOSES; p++) {
+        const enum dcpk_purpose purpose = (enum dcpk_purpose)p;
+        char n_more[32];
         uint64_t n = 0;
 
-        for (const struct dcpk_check_finding *f = r->check->findings; f != NULL; f = f->next) {
-            if (!is_told(r, f, (enum dcpk_purpose)p) || (n++ >= MOST_LISTED && !r->lists_all))
-                continue;
-            dcpk_cli_printf(stdout, "  %-10s  ", dcpk_purpose_name(f->purpose));
-            dcpk_cli_put_text(stdout, f->key);
-            dcpk_cli_printf(stdout, " %s\n", f->text);
-        }
+        for (const struct dcpk_check_finding *f = r->check->findings; f != NULL; f = f->next)
+            if (is_shown(r, f, purpose) && (n++ < MOST_LISTED || r->lists_all))
+                put_missing(rows, purpose, f->key, f->text);
+        snprintf(n_more, sizeof n_more, "%" PRIu64, n - MOST_LISTED);
         if (n > MOST_LISTED && !r->lists_all)
-            dcpk_cli_printf(stdout, "  %-10s  %" PRIu64 " more (--all lists them)\n",
-                            dcpk_purpose_name((enum dcpk_purpose)p), n - MOST_LISTED);
+            put_missing(rows, purpose, n_more, "more (--all lists them)");
     }
 }
 
-/* A line for each outcome. */
-static dcpk_status print_releases(const struct dcpk_verdict *check, struct dcpk_error *err)
+/* A row for each outcome. */
+static void report_releases(const struct dcpk_verdict *check, struct dcpk_doc *doc)
 {
     struct dcpk_bytes text = {.data = NULL};
 
     for (unsigned way = DCPK_LOADS; way <= DCPK_LOADS_NOT; way++) {
+        const enum dcpk_loads loads = (enum dcpk_loads)way;
+        const char *label = loads == DCPK_LOADS ? "loads in" : "not in";
+
         text.n_bytes = 0;
-        if (!dcpk_verdict_way(check, (enum dcpk_loads)way, true, &text) || text.status != DCPK_OK)
+        if (!dcpk_verdict_way(check, loads, true, &text) || text.status != DCPK_OK)
             continue;
-        if (way == DCPK_LOADS || way == DCPK_LOADS_NOT)
-            dcpk_cli_put_text(stdout, way == DCPK_LOADS ? "loads in    " : "not in      ");
+        if (loads == DCPK_LOADS || loads == DCPK_LOADS_NOT)
+            dcpk_doc_row(doc, label, "%.*s", (int)text.n_bytes, (const char *)text.data);
         else
-            dcpk_cli_printf(stdout, "loads with  %s in ", dcpk_loads_text((enum dcpk_loads)way));
-        dcpk_cli_printf(stdout, "%.*s\n", (int)text.n_bytes, (const char *)text.data);
+            dcpk_doc_row(doc, "loads with", "%s in %.*s", dcpk_loads_text(loads), (int)text.n_bytes,
+                         (const char *)text.data);
     }
-    dcpk_bytes_status(&text, err);
+    dcpk_bytes_status(&text, &doc->err);
     dcpk_bytes_release(&text);
-    return err->status;
 }
 
-dcpk_status dcpk_check_report_print(const struct dcpk_check_report *r, struct dcpk_error *err)
+static void put_check_loads(const void *context, struct dcpk_json_out *j)
 {
-    print_head(r);
-    dcpk_checks_print_rows(r->checks);
-    print_findings(r);
-    return print_releases(r->check, err) == DCPK_OK ? dcpk_checks_print_verdict(r->checks, err)
-                                                    : err->status;
+    const struct dcpk_verdict *check = context;
+
+    dcpk_verdict_json(check, check->loader, j);
 }
 
-/* --- JSON --- */
-
-static void put_loader(const struct dcpk_verdict *c, struct dcpk_json_out *j)
+void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
-    dcpk_json_put_key(j, "loader");
-    dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "impl", c->impl);
-    dcpk_json_add_string(j, "impl_by", c->impl_by);
-    dcpk_json_put_key(j, "layout");
-    dcpk_json_begin_object(j);
-    dcpk_json_add_int(j, "dp", c->mesh.dp);
-    dcpk_json_add_int(j, "ep", c->mesh.ep);
-    dcpk_json_add_int(j, "pp", c->mesh.pp);
-    dcpk_json_add_int(j, "tp", c->mesh.tp);
-    dcpk_json_end_object(j);
-    dcpk_json_add_string(j, "optimizer", c->adam);
-    dcpk_json_add_string(j, "optimizer_by", c->adam_by);
-    dcpk_json_add_string(j, "release", dcpk_release_name(c->release));
-    dcpk_json_add_string(j, "release_by", c->release_by);
-    dcpk_json_end_object(j);
-}
-
-dcpk_status dcpk_check_report_json(const struct dcpk_check_report *r, struct dcpk_error *err)
-{
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
-
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "checks");
-    dcpk_checks_put_rows(r->checks, &j);
-    dcpk_json_add_string(&j, "folder", r->folder);
-    dcpk_json_add_string(&j, "format", r->ckpt->format->name);
-    put_loader(r->check, &j);
-    dcpk_json_put_key(&j, "loads");
-    dcpk_verdict_json(r->check, r->check->loader, &j);
-    dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(r->checks) == DCPK_EXIT_OK);
-    dcpk_json_add_int(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(r->folder));
+    report_loader(r, doc);
+    for (const struct dcpk_note *n = r->check->assumed; n != NULL; n = n->next)
+        dcpk_doc_row(doc, "assumed", "%s", n->text);
+    for (const struct dcpk_note *n = r->check->warnings; n != NULL; n = n->next)
+        dcpk_doc_row(doc, "warning", "%s", n->text);
+    dcpk_checks_report_rows(r->checks, doc);
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.indent = 2, .fill = fill_missing, .context = r});
+    report_releases(r->check, doc);
+    dcpk_checks_report_verdict(r->checks, doc);
+    dcpk_doc_set_text(doc, "format", r->ckpt->format->name);
+    dcpk_doc_set(doc, "loads", dcpk_fact_json(put_check_loads, r->check));
+    dcpk_doc_set_count(doc, "version", 1);
 }
 
 /* --- what is about to be written --- */

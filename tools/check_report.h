@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_report.h - how the answer of 'check' is printed. */
+/* check_report.h - what 'check' reports. */
 #ifndef DCPK_TOOLS_CHECK_REPORT_H
 #define DCPK_TOOLS_CHECK_REPORT_H
 
@@ -7,7 +7,7 @@
 #include "tools/checks.h"
 #include "tools/cmd.h"
 
-/* Everything that is told. */
+/* All that is known when the report is made. Borrowed. */
 struct dcpk_check_report {
     const char *folder;
     const struct dcpk_checkpoint *ckpt;
@@ -19,8 +19,8 @@ struct dcpk_check_report {
 
 /* Add a check for each thing that the loader asks for: weights, masters, ... */
 void dcpk_check_report_fill(struct dcpk_check_report *report);
-dcpk_status dcpk_check_report_print(const struct dcpk_check_report *report, struct dcpk_error *err);
-dcpk_status dcpk_check_report_json(const struct dcpk_check_report *report, struct dcpk_error *err);
+/* Into a document of dcpk_checks_style. `report` outlives it. */
+void dcpk_check_report(const struct dcpk_check_report *report, struct dcpk_doc *doc);
 
 /* "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.
  */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.c - a list of named checks and their outcomes, and how it is printed. */
+/* checks.c - a list of named checks and their outcomes, and how it is reported. */
 #include "tools/checks.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 
 void dcpk_checks_add(struct dcpk_checks *checks, const char *name, dcpk_status st,
                      const struct dcpk_error *err, const char *fmt, ...)
@@ -33,16 +34,15 @@ int dcpk_checks_exit_code(const struct dcpk_checks *checks)
 
     for (size_t i = 0; i < checks->n; i++) {
         const dcpk_status st = checks->list[i].status;
-        const int mine = dcpk_cli_exit_code(st);
 
         if (st == DCPK_EFORMAT || st == DCPK_EMISMATCH)
             return DCPK_EXIT_NO;
-        code = mine > code ? mine : code;
+        code = (int)dcpk_max_i64(code, dcpk_cli_exit_code(st));
     }
     return code;
 }
 
-static const char *verdict(const struct dcpk_checks *checks)
+static const char *verdict_text(const struct dcpk_checks *checks)
 {
     const int code = dcpk_checks_exit_code(checks);
 
@@ -51,79 +51,75 @@ static const char *verdict(const struct dcpk_checks *checks)
     return code == DCPK_EXIT_NO ? "NOT ok" : "not known, a check could not be made";
 }
 
-void dcpk_checks_print_rows(const struct dcpk_checks *checks)
-{
-    for (size_t i = 0; i < checks->n; i++) {
-        const bool is_ok = checks->list[i].status == DCPK_OK;
+const struct dcpk_doc_style dcpk_checks_style = {.label_columns = 12};
 
-        dcpk_cli_printf(stdout, "%-10s  %-6s  ", checks->list[i].name, is_ok ? "ok" : "FAILED");
-        dcpk_cli_put_text(stdout, checks->list[i].text);
-        dcpk_cli_printf(stdout, "\n");
+static void fill_checks(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_checks *checks = context;
+
+    for (size_t i = 0; i < checks->n; i++) {
+        const struct dcpk_check *check = &checks->list[i];
+        const bool is_ok = check->status == DCPK_OK;
+
+        DCPK_DOC_PUT(
+            rows,
+            {.key = "name", .title = "check", .fact = dcpk_fact_text(check->name), .width = 10},
+            {.title = "answer",
+             .fact = dcpk_fact_text(is_ok ? "ok" : "FAILED"),
+             .flags = is_ok ? DCPK_DOC_GOOD : DCPK_DOC_BAD,
+             .width = 6},
+            {.key = "text", .title = "found", .fact = dcpk_fact_text(check->text)},
+            DCPK_MEMBER("ok", dcpk_fact_flag(is_ok)));
     }
 }
 
-dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err)
+void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *doc)
 {
-    dcpk_cli_printf(stdout, "verdict     %s\n", verdict(checks));
-    return dcpk_cli_flush(err);
+    dcpk_doc_table(doc, "checks", &(struct dcpk_doc_table){.fill = fill_checks, .context = checks});
 }
 
-dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err)
+void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc)
 {
-    dcpk_checks_print_rows(checks);
-    return dcpk_checks_print_verdict(checks, err);
+    dcpk_doc_row(doc, "verdict", "%s", verdict_text(checks));
+    dcpk_doc_set_flag(doc, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
 }
 
-void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out *j)
+static void fill_proof_differences(const void *context, struct dcpk_doc_rows *rows)
 {
-    dcpk_json_begin_array(j);
-    for (size_t i = 0; i < checks->n; i++) {
-        dcpk_json_begin_object(j);
-        dcpk_json_add_string(j, "name", checks->list[i].name);
-        dcpk_json_add_bool(j, "ok", checks->list[i].status == DCPK_OK);
-        dcpk_json_add_string(j, "text", checks->list[i].text);
-        dcpk_json_end_object(j);
-    }
-    dcpk_json_end_array(j);
-}
+    const struct dcpk_compare_report *proof = context;
 
-static void put_differences(struct dcpk_json_out *j, const struct dcpk_compare_report *proof)
-{
-    dcpk_json_put_key(j, "differences");
-    dcpk_json_begin_array(j);
     for (const struct dcpk_difference *d = proof->differences.first; d != NULL; d = d->next)
-        dcpk_json_put_string(j, d->sentence);
-    dcpk_json_end_array(j);
+        DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(d->sentence)));
 }
 
-/* What the source has stored, and how much of it is left out. */
-static void put_left(struct dcpk_json_out *j, const struct dcpk_left *left)
+/* What differs, what the source has stored, and how much of it is left out. */
+static void report_verify_proof(const struct dcpk_compare_report *proof, struct dcpk_doc *doc)
 {
-    dcpk_json_add_uint(j, "n_source_objects", left->n_objects);
-    dcpk_json_add_uint(j, "n_source_objects_left_out", left->n_objects_left);
-    dcpk_json_add_uint(j, "n_source_tensors", left->n_tensors);
-    dcpk_json_add_uint(j, "n_source_tensors_left_out", left->n_tensors_left);
+    const struct dcpk_left *left = &proof->left;
+
+    dcpk_doc_set_table(doc, "differences",
+                       &(struct dcpk_doc_table){.flags = DCPK_DOC_LIST,
+                                                .fill = fill_proof_differences,
+                                                .context = proof});
+    dcpk_doc_set_count(doc, "n_differences", proof->differences.n);
+    dcpk_doc_set_count(doc, "n_source_objects", left->n_objects);
+    dcpk_doc_set_count(doc, "n_source_objects_left_out", left->n_objects_left);
+    dcpk_doc_set_count(doc, "n_source_tensors", left->n_tensors);
+    dcpk_doc_set_count(doc, "n_source_tensors_left_out", left->n_tensors_left);
 }
 
-dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   const struct dcpk_compare_report *proof, struct dcpk_error *err)
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, const char *format,
+                              const struct dcpk_compare_report *proof, bool as_json,
+                              struct dcpk_error *err)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
+    struct dcpk_doc doc;
 
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "checks");
-    dcpk_checks_put_rows(checks, &j);
+    dcpk_doc_init(&doc, "verify", &dcpk_checks_style);
+    dcpk_checks_report_rows(checks, &doc);
+    dcpk_checks_report_verdict(checks, &doc);
+    dcpk_doc_set_text(&doc, "format", format);
     if (proof != NULL)
-        put_differences(&j, proof);
-    dcpk_json_add_string(&j, "format", format);
-    if (proof != NULL)
-        dcpk_json_add_uint(&j, "n_differences", proof->differences.n);
-    if (proof != NULL)
-        put_left(&j, &proof->left);
-    dcpk_json_add_bool(&j, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
-    dcpk_json_add_int(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+        report_verify_proof(proof, &doc);
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
 }

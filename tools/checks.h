@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.h - a list of named checks and their outcomes, and how it is printed. */
+/* checks.h - a list of named checks and their outcomes, and how it is reported. */
 #ifndef DCPK_TOOLS_CHECKS_H
 #define DCPK_TOOLS_CHECKS_H
 
 #include <stddef.h>
 
 #include "lib/base/error.h"
-#include "lib/base/json.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/job/verify.h"
+#include "lib/report/doc.h"
 #include "tools/cmd.h"
 
 #define DCPK_MAX_CHECKS 16
@@ -39,22 +39,22 @@ void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpo
 void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoint *ckpt,
                           const struct dcpk_verification *v, const char *against);
 
-/* 0: all hold; 1: one says no; 2 to 4: none does, but one could not be made. */
+/* 0: all hold; 1: one fails; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
-/* A line each to stdout; the verdict; both. */
-void dcpk_checks_print_rows(const struct dcpk_checks *checks);
-dcpk_status dcpk_checks_print_verdict(const struct dcpk_checks *checks, struct dcpk_error *err);
-dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, struct dcpk_error *err);
-/* The array of {"name", "ok", "text"}. */
-void dcpk_checks_put_rows(const struct dcpk_checks *checks, struct dcpk_json_out *j);
+/* Into a document of dcpk_checks_style: the table of {"name", "ok", "text"}; "ok" and the verdict.
+ */
+extern const struct dcpk_doc_style dcpk_checks_style;
+void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *doc);
+void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc);
 
 /*
- * One JSON document: {"checks": [{"name", "ok", "text"}], "format", "ok", "version"}; with a proof
- * (NULL: none was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept,
- * and "n_differences", all of them.
+ * Print both. One JSON document has {"checks", "format", "ok", "version"}; with a proof (NULL: none
+ * was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept, and
+ * "n_differences", all of them.
  */
-dcpk_status dcpk_checks_print_json(const struct dcpk_checks *checks, const char *format,
-                                   const struct dcpk_compare_report *proof, struct dcpk_error *err);
+dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, const char *format,
+                              const struct dcpk_compare_report *proof, bool as_json,
+                              struct dcpk_error *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "tools/bar.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 #include "tools/target_args.h"
 
 #define NAME "check"
@@ -46,6 +47,16 @@ static void check_finite(struct check *c)
     dcpk_checks_add(&c->checks, "finite", st, &err, "no tensor holds NaN or Inf");
 }
 
+static dcpk_status print_report(const struct check *c, const struct dcpk_check_report *r,
+                                struct dcpk_error *err)
+{
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &dcpk_checks_style);
+    dcpk_check_report(r, &doc);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = c->as_json}, err);
+}
+
 static int report(struct check *c)
 {
     struct dcpk_check_report r = {.folder = c->run.folder,
@@ -62,10 +73,8 @@ static int report(struct check *c)
     dcpk_cli_notes(&c->voice, c->ckpt);
     if (dcpk_cli_interrupted())
         st = dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
-    else if (c->as_json)
-        st = dcpk_check_report_json(&r, &err);
     else
-        st = dcpk_check_report_print(&r, &err);
+        st = print_report(c, &r, &err);
     return st == DCPK_OK ? dcpk_checks_exit_code(&c->checks) : dcpk_cli_fail(NAME, &err);
 }
 

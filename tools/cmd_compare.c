@@ -52,8 +52,7 @@ static int compare(struct request *r, char *const *paths)
     }
     st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st == DCPK_OK)
-        st = r->as_json ? dcpk_compare_print_json(&report, &err)
-                        : dcpk_compare_print(&report, (uint64_t)r->top, &err);
+        st = dcpk_compare_print(&report, (uint64_t)r->top, r->as_json, &err);
     st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);

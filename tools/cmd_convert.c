@@ -11,6 +11,7 @@
 #include "tools/check_report.h"
 #include "tools/convert_args.h"
 #include "tools/convert_report.h"
+#include "tools/print_doc.h"
 
 #define TARGETS "fsdp_dtensor, torch_dist or zarr"
 
@@ -85,22 +86,31 @@ static const char *file_to_write(const struct dcpk_convert_args *a, const struct
     return path != NULL && c->is_complete && !a->force && access(path, F_OK) == 0 ? NULL : path;
 }
 
+static dcpk_status write_report(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
+                                const struct dcpk_convert_files *files, struct dcpk_error *err)
+{
+    const struct dcpk_doc_way way = {.is_silent = a->voice.is_quiet && !a->json && !a->dry_run,
+                                     .as_json = a->json,
+                                     .json = files->report};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, a->voice.command, &dcpk_convert_style);
+    dcpk_convert_report(c, files, &doc);
+    return dcpk_print_doc(&doc, &way, err);
+}
+
 /* The files and the text that tell of a conversion: of rank 0. */
 static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                         struct dcpk_error *err)
 {
     const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
-                                             file_to_write(a, c, a->hashes_path)};
+                                             file_to_write(a, c, a->hashes_path), a->dry_run};
     dcpk_status st = DCPK_OK;
 
     if (files.hashes != NULL && !a->dry_run)
         st = dcpk_file_write(files.hashes, DCPK_FILE_INTO, c->hashes.data, c->hashes.n_bytes, err);
-    if (st == DCPK_OK && files.report != NULL)
-        st = dcpk_write_conversion(c, files.report, err);
-    if (st == DCPK_OK && a->json)
-        st = dcpk_write_conversion(c, NULL, err);
-    if (st == DCPK_OK && !a->json && (!a->voice.is_quiet || a->dry_run))
-        st = dcpk_print_conversion(c, &files, a->dry_run, err);
+    if (st == DCPK_OK)
+        st = write_report(a, c, &files, err);
     if (st != DCPK_OK && !a->dry_run)
         dcpk_context(err, "'%s' is in place, and then", c->target.folder);
     return st;

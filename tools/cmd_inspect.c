@@ -9,6 +9,7 @@
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define NAME "inspect"
@@ -112,6 +113,16 @@ static int find_code(const struct request *r, const struct dcpk_inspection *in)
     return found.n_not_finite > 0 ? DCPK_EXIT_NO : DCPK_EXIT_OK;
 }
 
+static dcpk_status print_inspection(const struct dcpk_inspection *in, const struct request *r,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
+    dcpk_inspect_report(in, &doc);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = r->as_json}, err);
+}
+
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct request *r, int *code, struct dcpk_error *err)
 {
@@ -148,12 +159,25 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     if (st == DCPK_OK && r->has_stats)
         st = survey(ckpt, &in, r, arena, err);
     if (st == DCPK_OK)
-        st = r->as_json ? dcpk_inspect_print_json(&in, err) : dcpk_inspect_print(&in, err);
+        st = print_inspection(&in, r, err);
     if (st == DCPK_OK)
         *code = find_code(r, &in);
     dcpk_summary_free(summary);
     dcpk_arena_free(arena);
     return st;
+}
+
+static dcpk_status print_iterations(const char *path, const struct dcpk_run_list *list,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_doc_table table = dcpk_inspect_iterations(list);
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
+    dcpk_doc_row(&doc, "iterations", "%zu in %s", list->n, path);
+    dcpk_doc_show(&doc, &table);
+    dcpk_doc_line(&doc, "%s", "");
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = false}, err);
 }
 
 /*
@@ -172,11 +196,8 @@ static void list_iterations(const char *path, struct request *r)
     if (st == DCPK_OK && !r->as_json && r->list.n > 1) {
         dcpk_run_list_release(&r->list);
         st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
-        if (st == DCPK_OK) {
-            dcpk_inspect_print_list(path, &r->list);
-            dcpk_cli_printf(stdout, "\n");
-            fflush(stdout);
-        }
+        if (st == DCPK_OK)
+            st = print_iterations(path, &r->list, &err);
     }
     if (st != DCPK_OK)
         dcpk_cli_note(&r->voice, "the iterations are not listed: %s", err.text);

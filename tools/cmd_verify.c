@@ -84,10 +84,8 @@ static int report(struct verify *v)
         dcpk_cli_notes(&v->voice, v->source);
     if (dcpk_cli_interrupted())
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
-    else if (v->as_json)
-        (void)dcpk_checks_print_json(&v->checks, v->ckpt->format->name, proof, &err);
     else
-        (void)dcpk_checks_print(&v->checks, &err);
+        dcpk_checks_print(&v->checks, v->ckpt->format->name, proof, v->as_json, &err);
     if (err.status == DCPK_OK)
         return dcpk_checks_exit_code(&v->checks);
     if (has_written(v) && err.status != DCPK_ECANCELLED)

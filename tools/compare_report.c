@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_report.c - the answer of compare-two-checkpoint, as text and as JSON. */
+/* compare_report.c - the answer of compare-two-checkpoint, built once. */
 #include "tools/compare_report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "lib/base/json.h"
+#include "lib/base/bytes.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 
 /* What --json calls the kinds of differences. */
 static const char *const kinds[DCPK_N_DIFFERENCES] = {
@@ -15,7 +17,7 @@ static const char *const kinds[DCPK_N_DIFFERENCES] = {
     [DCPK_NOT_FAITHFUL] = "value",
 };
 
-static void put_text(struct dcpk_bytes *line, const char *before, const char *text)
+static void append_text(struct dcpk_bytes *line, const char *before, const char *text)
 {
     if (text == NULL)
         return;
@@ -40,15 +42,15 @@ static void put_how_far(struct dcpk_bytes *line, const struct dcpk_compare *m)
 static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
 {
     dcpk_bytes_text(line, d->name);
-    put_text(line, " ", d->part);
+    append_text(line, " ", d->part);
     switch (d->kind) {
     case DCPK_ONLY_IN_A:
     case DCPK_ONLY_IN_B:
-        dcpk_bytes_printf(line, ": only in %s", d->kind == DCPK_ONLY_IN_A ? "A" : "B");
-        put_text(line, ": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
+        dcpk_bytes_text(line, d->kind == DCPK_ONLY_IN_A ? ": only in A" : ": only in B");
+        append_text(line, ": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
         break;
     case DCPK_ELEMENTS_DIFFER:
-        put_text(line, " ", d->a);
+        append_text(line, " ", d->a);
         put_how_far(line, &d->measured);
         break;
     case DCPK_SHAPE_DIFFERS:
@@ -56,8 +58,8 @@ static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
     case DCPK_VALUE_DIFFERS:
     case DCPK_NOT_FAITHFUL:
     case DCPK_N_DIFFERENCES:
-        put_text(line, ": A has ", d->a);
-        put_text(line, ", B ", d->b);
+        append_text(line, ": A has ", d->a);
+        append_text(line, ", B ", d->b);
         break;
     }
 }
@@ -65,203 +67,176 @@ static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
 /* "decoder.layers.mlp.linear_fc2.weight[1, 32, 42]: A -0.00455, B -0.0065" */
 static void put_where(struct dcpk_bytes *line, const struct dcpk_difference_place *place)
 {
-    put_text(line, "", place->key);
-    put_text(line, "", place->index);
-    put_text(line, ": A ", place->a);
-    put_text(line, ", B ", place->b);
+    append_text(line, "", place->key);
+    append_text(line, "", place->index);
+    append_text(line, ": A ", place->a);
+    append_text(line, ", B ", place->b);
 }
 
-/* A paragraph of its own. */
-static void print_line(const struct dcpk_bytes *line, int column)
+/* A table of one list: all, but for persons `most` differences of elements (0: all), which come
+ * last. */
+struct difference_list {
+    const struct dcpk_differences *list;
+    uint64_t most;
+    bool hides_others; /* from persons */
+};
+
+static bool is_hidden(const struct difference_list *of, const struct dcpk_difference *d,
+                      uint64_t *n_elements)
 {
-    dcpk_cli_printf(stdout, "%*s", column, "");
-    dcpk_cli_put_wrapped(stdout, (const char *)line->data, line->n_bytes, (size_t)column,
-                         (size_t)column + 4);
-    dcpk_cli_printf(stdout, "\n");
+    if (d->kind != DCPK_ELEMENTS_DIFFER)
+        return of->hides_others;
+    return ++*n_elements > of->most && of->most > 0;
 }
 
-static dcpk_status print_difference(const struct dcpk_difference *d, struct dcpk_error *err)
+/* what, where: for persons; NULL: not shown. */
+static void put_row(struct dcpk_doc_rows *rows, const struct dcpk_difference *d, const char *what,
+                    const char *where)
 {
+    const struct dcpk_compare *m = &d->measured;
+    const bool has = d->kind == DCPK_ELEMENTS_DIFFER;
+
+    DCPK_DOC_PUT(
+        rows, {.title = what == NULL ? NULL : "what", .fact = dcpk_fact_text(what)},
+        {.title = where == NULL ? NULL : "where", .fact = dcpk_fact_text(where)},
+        DCPK_MEMBER("a", dcpk_fact_text(d->a)), DCPK_MEMBER("b", dcpk_fact_text(d->b)),
+        DCPK_MEMBER("kind", dcpk_fact_text(kinds[d->kind])),
+        DCPK_MEMBER("name", dcpk_fact_text(d->name)), DCPK_MEMBER("part", dcpk_fact_text(d->part)),
+        dcpk_doc_member(has && !m->equal, "first_different", dcpk_fact_int(m->first_different)),
+        dcpk_doc_member(has, "max_abs_error", dcpk_fact_number(m->max_abs)),
+        dcpk_doc_member(has, "max_rel_error", dcpk_fact_number(m->max_rel)),
+        dcpk_doc_member(has && m->has_ulp, "max_ulp", dcpk_fact_count(m->max_ulp)),
+        dcpk_doc_member(has && !m->has_ulp, "max_ulp", dcpk_fact_null()),
+        dcpk_doc_member(has, "n_different", dcpk_fact_count(m->n_different)),
+        dcpk_doc_member(has, "n_nan_on_one_side", dcpk_fact_count(m->n_nan)),
+        dcpk_doc_member(has, "n_unequal_bits", dcpk_fact_count(m->n_unequal_bits)),
+        dcpk_doc_member(has, "place.a", dcpk_fact_text(d->place.a)),
+        dcpk_doc_member(has, "place.b", dcpk_fact_text(d->place.b)),
+        dcpk_doc_member(has, "place.index", dcpk_fact_text(d->place.index)),
+        dcpk_doc_member(has, "place.key", dcpk_fact_text(d->place.key)));
+}
+
+static void fill_differences(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct difference_list *of = context;
     struct dcpk_bytes what = {0}, where = {0};
-    dcpk_status st;
+    uint64_t n_elements = 0;
 
-    put_what(&what, d);
-    if (d->place.key != NULL)
-        put_where(&where, &d->place);
-    st = dcpk_bytes_status(&what, err);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(&where, err);
-    if (st == DCPK_OK)
-        print_line(&what, 2);
-    if (st == DCPK_OK && where.n_bytes > 0)
-        print_line(&where, 4);
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
+        const bool is_shown = !is_hidden(of, d, &n_elements), has_place = d->place.key != NULL;
+
+        what.n_bytes = where.n_bytes = 0;
+        if (is_shown)
+            put_what(&what, d);
+        if (is_shown && has_place)
+            put_where(&where, &d->place);
+        dcpk_bytes_u8(&what, 0);
+        dcpk_bytes_u8(&where, 0);
+        if (what.status == DCPK_OK && where.status == DCPK_OK)
+            put_row(rows, d, is_shown ? (const char *)what.data : NULL,
+                    is_shown && has_place ? (const char *)where.data : NULL);
+    }
+    dcpk_bytes_status(&what, rows->err);
+    dcpk_bytes_status(&where, rows->err);
     dcpk_bytes_release(&what);
     dcpk_bytes_release(&where);
-    return st;
 }
 
-static bool is_told(const struct dcpk_difference *d)
+static void report_list(struct dcpk_doc *doc, const char *key, const char *title,
+                        const struct difference_list *of)
 {
-    return d->kind == DCPK_ELEMENTS_DIFFER;
-}
+    const struct difference_list *kept = dcpk_doc_keep(doc, of, sizeof *of);
+    uint64_t n_elements = 0, n_others = 0;
 
-/* most: of differences of elements, which come last; 0: all. */
-static dcpk_status print_list(const char *title, const struct dcpk_differences *list, bool all,
-                              uint64_t most, struct dcpk_error *err)
-{
-    uint64_t n_left = 0, n_elements = 0;
-
-    if (list->n == 0)
-        return DCPK_OK;
-    dcpk_cli_printf(stdout, "%s (%" PRIu64 "):\n", title, list->n);
-    for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next) {
-        if (!all && !is_told(d)) {
-            n_left++;
-            continue;
-        }
-        if (is_told(d) && ++n_elements > most && most > 0)
-            continue;
-        if (print_difference(d, err) != DCPK_OK)
-            return err->status;
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
+        n_elements += d->kind == DCPK_ELEMENTS_DIFFER;
+        n_others += d->kind != DCPK_ELEMENTS_DIFFER;
     }
-    if (most > 0 && n_elements > most)
-        dcpk_cli_printf(
-            stdout, "  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)\n",
-            n_elements - most);
-    if (n_left > 0)
-        dcpk_cli_printf(stdout,
-                        "  %" PRIu64 " things that only one of the two keeps (--json lists them)\n",
-                        n_left);
-    return DCPK_OK;
+    if (of->list->n > 0)
+        dcpk_doc_line(doc, "%s (%" PRIu64 "):", title, of->list->n);
+    dcpk_doc_table(
+        doc, key,
+        &(struct dcpk_doc_table){
+            .flags = DCPK_DOC_PARAGRAPHS, .indent = 2, .fill = fill_differences, .context = kept});
+    if (of->most > 0 && n_elements > of->most)
+        dcpk_doc_line(doc,
+                      "  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)",
+                      n_elements - of->most);
+    if (of->hides_others && n_others > 0)
+        dcpk_doc_line(doc,
+                      "  %" PRIu64 " things that only one of the two keeps (--json lists them)",
+                      n_others);
 }
 
-static void print_parts(const struct dcpk_compare_report *report)
+/* Persons see the parts that were compared. */
+static void fill_parts(const void *context, struct dcpk_doc_rows *rows)
 {
+    const struct dcpk_compare_report *report = context;
+
     for (int p = 0; p < DCPK_N_COMPARED; p++) {
         const struct dcpk_part_result *part = &report->parts[p];
+        const char *name = dcpk_compare_part_name((enum dcpk_compare_part)p);
+        const bool is_shown = part->n_compared > 0 || part->n_different > 0;
+        const unsigned tone = part->n_different > 0 ? DCPK_DOC_BAD : DCPK_DOC_GOOD;
+        char text[128], far[48] = "";
 
-        if (part->n_compared == 0 && part->n_different == 0)
-            continue;
-        dcpk_cli_printf(stdout, "%-10s  %" PRIu64 " compared, %" PRIu64 " differ",
-                        dcpk_compare_part_name((enum dcpk_compare_part)p), part->n_compared,
-                        part->n_different);
         if (part->max_rel > 0)
-            dcpk_cli_printf(stdout, ", max rel %.3g", part->max_rel);
-        dcpk_cli_printf(stdout, "\n");
+            snprintf(far, sizeof far, ", max rel %.3g", part->max_rel);
+        snprintf(text, sizeof text, "%" PRIu64 " compared, %" PRIu64 " differ%s", part->n_compared,
+                 part->n_different, far);
+        DCPK_DOC_PUT(rows,
+                     {.title = is_shown ? "part" : NULL, .fact = dcpk_fact_text(name), .width = 10},
+                     {.title = is_shown ? "result" : NULL,
+                      .fact = dcpk_fact_text(text),
+                      .flags = DCPK_DOC_NOT_PAGE},
+                     {.key = "n_compared",
+                      .title = is_shown ? "compared" : NULL,
+                      .fact = dcpk_fact_count(part->n_compared),
+                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT},
+                     {.key = "n_different",
+                      .title = is_shown ? "differ" : NULL,
+                      .fact = dcpk_fact_count(part->n_different),
+                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT | tone},
+                     {.key = "max_rel_error",
+                      .title = is_shown ? "largest relative error" : NULL,
+                      .fact = dcpk_fact_number(part->max_rel),
+                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
     }
 }
 
-dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_t top,
+dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_t top, bool as_json,
                                struct dcpk_error *err)
 {
+    const struct dcpk_doc_style style = {.label_columns = 12};
     char size[DCPK_SIZE_TEXT_BYTES];
+    const char *how = "key by key as stored: ";
+    struct dcpk_doc doc;
 
-    if (print_list("different", &report->differences, true, top, err) ||
-        print_list("layout differs", &report->layout, true, 0, err) ||
-        print_list("tolerated", &report->tolerated, false, top, err))
-        return err->status;
-    print_parts(report);
+    dcpk_doc_init(&doc, "compare-two-checkpoint", &style);
+    report_list(&doc, "differences", "different",
+                &(struct difference_list){&report->differences, top, false});
+    report_list(&doc, "layout_differences", "layout differs",
+                &(struct difference_list){&report->layout, 0, false});
+    report_list(&doc, "tolerated", "tolerated",
+                &(struct difference_list){&report->tolerated, top, true});
+    dcpk_doc_table(
+        &doc, "parts",
+        &(struct dcpk_doc_table){.flags = DCPK_DOC_KEYED, .fill = fill_parts, .context = report});
     if (report->is_logical)
-        dcpk_cli_printf(stdout, "compared    %" PRIu64 " parameters, ", report->n_params);
-    else
-        dcpk_cli_printf(stdout, "compared    key by key as stored: ");
-    dcpk_cli_printf(stdout, "%" PRIu64 " tensors, %s, %" PRIu64 " values\n", report->n_tensors,
-                    dcpk_cli_size(report->tensor_bytes, size), report->n_values);
+        how = dcpk_doc_format(&doc, "%" PRIu64 " parameters, ", report->n_params);
+    dcpk_doc_row(&doc, "compared", "%s%" PRIu64 " tensors, %s, %" PRIu64 " values", how,
+                 report->n_tensors, dcpk_cli_size(report->tensor_bytes, size), report->n_values);
     if (report->equal)
-        dcpk_cli_printf(stdout, "verdict     equal\n");
+        dcpk_doc_row(&doc, "verdict", "equal");
     else
-        dcpk_cli_printf(stdout, "verdict     DIFFERENT (%" PRIu64 ")\n", report->differences.n);
-    return dcpk_cli_flush(err);
-}
-
-static void put_measured(struct dcpk_json_out *j, const struct dcpk_compare *m)
-{
-    dcpk_json_add_double(j, "max_abs_error", m->max_abs);
-    dcpk_json_add_double(j, "max_rel_error", m->max_rel);
-    dcpk_json_put_key(j, "max_ulp");
-    if (m->has_ulp)
-        dcpk_json_put_uint(j, m->max_ulp);
-    else
-        dcpk_json_put_null(j);
-    dcpk_json_add_uint(j, "n_different", m->n_different);
-    dcpk_json_add_uint(j, "n_nan_on_one_side", m->n_nan);
-    dcpk_json_add_uint(j, "n_unequal_bits", m->n_unequal_bits);
-}
-
-/* {"a", "b", "index", "key"}: where A and B are furthest apart. */
-static void put_place(struct dcpk_json_out *j, const struct dcpk_difference_place *place)
-{
-    dcpk_json_put_key(j, "place");
-    dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "a", place->a);
-    dcpk_json_add_string(j, "b", place->b);
-    dcpk_json_add_string(j, "index", place->index);
-    dcpk_json_add_string(j, "key", place->key);
-    dcpk_json_end_object(j);
-}
-
-static void put_parts(struct dcpk_json_out *j, const struct dcpk_compare_report *report)
-{
-    dcpk_json_put_key(j, "parts");
-    dcpk_json_begin_object(j);
-    for (int p = 0; p < DCPK_N_COMPARED; p++) {
-        dcpk_json_put_key(j, dcpk_compare_part_name((enum dcpk_compare_part)p));
-        dcpk_json_begin_object(j);
-        dcpk_json_add_double(j, "max_rel_error", report->parts[p].max_rel);
-        dcpk_json_add_uint(j, "n_compared", report->parts[p].n_compared);
-        dcpk_json_add_uint(j, "n_different", report->parts[p].n_different);
-        dcpk_json_end_object(j);
-    }
-    dcpk_json_end_object(j);
-}
-
-static void put_difference(struct dcpk_json_out *j, const struct dcpk_difference *d)
-{
-    dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "a", d->a);
-    dcpk_json_add_string(j, "b", d->b);
-    if (d->kind == DCPK_ELEMENTS_DIFFER && !d->measured.equal) {
-        dcpk_json_add_int(j, "first_different", d->measured.first_different);
-    }
-    dcpk_json_add_string(j, "kind", kinds[d->kind]);
-    if (d->kind == DCPK_ELEMENTS_DIFFER)
-        put_measured(j, &d->measured);
-    dcpk_json_add_string(j, "name", d->name);
-    dcpk_json_add_string(j, "part", d->part);
-    if (d->kind == DCPK_ELEMENTS_DIFFER)
-        put_place(j, &d->place);
-    dcpk_json_end_object(j);
-}
-
-static void put_list(struct dcpk_json_out *j, const char *key, const struct dcpk_differences *list)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_begin_array(j);
-    for (const struct dcpk_difference *d = list->first; d != NULL; d = d->next)
-        put_difference(j, d);
-    dcpk_json_end_array(j);
-}
-
-dcpk_status dcpk_compare_print_json(const struct dcpk_compare_report *report,
-                                    struct dcpk_error *err)
-{
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
-
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    put_list(&j, "differences", &report->differences);
-    dcpk_json_add_bool(&j, "equal", report->equal);
-    put_list(&j, "layout_differences", &report->layout);
-    dcpk_json_add_bool(&j, "logical", report->is_logical);
-    dcpk_json_add_uint(&j, "n_differences", report->differences.n);
-    dcpk_json_add_uint(&j, "n_parameters", report->n_params);
-    dcpk_json_add_uint(&j, "n_tensors", report->n_tensors);
-    dcpk_json_add_uint(&j, "n_values", report->n_values);
-    put_parts(&j, report);
-    dcpk_json_add_uint(&j, "tensor_bytes", report->tensor_bytes);
-    put_list(&j, "tolerated", &report->tolerated);
-    dcpk_json_add_uint(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+        dcpk_doc_row(&doc, "verdict", "DIFFERENT (%" PRIu64 ")", report->differences.n);
+    dcpk_doc_set_flag(&doc, "equal", report->equal);
+    dcpk_doc_set_flag(&doc, "logical", report->is_logical);
+    dcpk_doc_set_count(&doc, "n_differences", report->differences.n);
+    dcpk_doc_set_count(&doc, "n_parameters", report->n_params);
+    dcpk_doc_set_count(&doc, "n_tensors", report->n_tensors);
+    dcpk_doc_set_count(&doc, "n_values", report->n_values);
+    dcpk_doc_set_count(&doc, "tensor_bytes", report->tensor_bytes);
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
 }

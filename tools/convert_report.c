@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_report.c - prints what a conversion does or did. */
+/* convert_report.c - what a conversion does or did. */
 #include "tools/convert_report.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 
 #include "lib/base/path.h"
 #include "lib/ckpt/generation.h"
-#include "lib/io/file.h"
-#include "tools/check_report.h"
+#include "lib/job/target.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define MAX_REASONS 64
@@ -30,7 +30,7 @@ struct reasons {
     uint64_t n_more; /* keys left out for reasons past MAX_REASONS */
 };
 
-static bool collect(void *context, const struct dcpk_report_loss *loss)
+static bool collect_reason(void *context, const struct dcpk_report_loss *loss)
 {
     struct reasons *r = context;
 
@@ -47,93 +47,146 @@ static bool collect(void *context, const struct dcpk_report_loss *loss)
     return true;
 }
 
-/* "    16 x <key>, ...: <reason>" */
-static dcpk_status print_reason(const struct reason *reason, struct dcpk_error *err)
+/* "16 x <key>, ...: <reason>" */
+static void put_reason(struct dcpk_doc_rows *rows, const struct reason *reason,
+                       struct dcpk_bytes *line)
 {
     const struct dcpk_report_loss *loss = &reason->first;
-    struct dcpk_bytes line = {0};
-    dcpk_status st;
 
-    dcpk_bytes_printf(&line, "%" PRIu64 " x ", reason->n);
-    dcpk_bytes_put(&line, loss->key, loss->key_bytes);
-    dcpk_bytes_printf(&line, "%s: %s", reason->n > 1 ? ", ..." : "", loss->reason);
-    st = dcpk_bytes_status(&line, err);
-    if (st == DCPK_OK) {
-        dcpk_cli_printf(stdout, "    ");
-        dcpk_cli_put_wrapped(stdout, (const char *)line.data, line.n_bytes, 4, 8);
-        dcpk_cli_printf(stdout, "\n");
-    }
+    line->n_bytes = 0;
+    dcpk_bytes_printf(line, "%" PRIu64 " x ", reason->n);
+    dcpk_bytes_put(line, loss->key, loss->key_bytes);
+    dcpk_bytes_printf(line, "%s: %s", reason->n > 1 ? ", ..." : "", loss->reason);
+    if (line->status == DCPK_OK)
+        DCPK_DOC_PUT(rows, {.title = "reason",
+                            .fact = dcpk_fact_part((const char *)line->data, line->n_bytes)});
+}
+
+/* Of one kind: those that no run misses, or the others. */
+struct reasons_of {
+    const struct reasons *all;
+    bool is_harmless;
+};
+
+static void fill_reasons(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct reasons_of *of = context;
+    struct dcpk_bytes line = {0};
+
+    for (size_t i = 0; i < of->all->n; i++)
+        if (of->all->list[i].first.is_harmless == of->is_harmless)
+            put_reason(rows, &of->all->list[i], &line);
+    dcpk_bytes_status(&line, rows->err);
     dcpk_bytes_release(&line);
-    return st;
+}
+
+static void report_reasons(struct dcpk_doc *doc, const char *title, const struct reasons *all,
+                           bool is_harmless)
+{
+    const struct reasons_of of = {all, is_harmless};
+    bool has = false;
+
+    for (size_t i = 0; i < all->n; i++)
+        has |= all->list[i].first.is_harmless == is_harmless;
+    if (!has)
+        return;
+    dcpk_doc_line(doc, "  %s", title);
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.flags = DCPK_DOC_PARAGRAPHS,
+                                                .indent = 4,
+                                                .fill = fill_reasons,
+                                                .context = dcpk_doc_keep(doc, &of, sizeof of)});
+}
+
+/* One after the other, for a program. */
+static bool put_loss(void *context, const struct dcpk_report_loss *loss)
+{
+    DCPK_DOC_PUT((struct dcpk_doc_rows *)context,
+                 DCPK_MEMBER("harmless", dcpk_fact_flag(loss->is_harmless)),
+                 DCPK_MEMBER("key", dcpk_fact_part(loss->key, loss->key_bytes)),
+                 DCPK_MEMBER("reason", dcpk_fact_text(loss->reason)));
+    return true;
+}
+
+static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
+{
+    dcpk_report_each_loss(context, put_loss, rows);
 }
 
 /* What a person should look at stands last, nearest to the prompt. */
-static dcpk_status print_losses(const struct dcpk_conversion *c, struct dcpk_error *err)
+static void report_losses(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
-    static const char *const titles[] = {"left out, and not missed:",
-                                         "left out, have a look at it:"};
-    struct reasons r = {.n = 0};
+    struct reasons *found = dcpk_doc_take(doc, 1, sizeof *found);
 
-    dcpk_report_each_loss(c, collect, &r);
-    for (size_t group = 0; group < 2; group++) {
-        bool has_title = false;
-
-        for (size_t i = 0; i < r.n; i++) {
-            if (r.list[i].first.is_harmless != (group == 0))
-                continue;
-            if (!has_title)
-                dcpk_cli_printf(stdout, "  %s\n", titles[group]);
-            has_title = true;
-            if (print_reason(&r.list[i], err) != DCPK_OK)
-                return err->status;
-        }
-    }
-    if (r.n_more > 0)
-        dcpk_cli_printf(stdout,
-                        "  left out   %" PRIu64
-                        " more keys for other reasons (the JSON report has all)\n",
-                        r.n_more);
-    return DCPK_OK;
+    dcpk_doc_set_table(doc, "dropped", &(struct dcpk_doc_table){.fill = fill_losses, .context = c});
+    if (found == NULL)
+        return;
+    dcpk_report_each_loss(c, collect_reason, found);
+    report_reasons(doc, "left out, and not missed:", found, true);
+    report_reasons(doc, "left out, have a look at it:", found, false);
+    if (found->n_more > 0)
+        dcpk_doc_row(doc, "left out",
+                     "%" PRIu64 " more keys for other reasons (the JSON report has all)",
+                     found->n_more);
 }
 
-static void print_note(const char *text)
+static void put_convert_note(struct dcpk_doc_rows *rows, const char *text)
 {
-    dcpk_cli_printf(stdout, "  note       ");
-    dcpk_cli_put_wrapped(stdout, text, strlen(text), 13, 13);
-    dcpk_cli_printf(stdout, "\n");
+    DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(text)));
 }
 
-static void print_notes(const struct dcpk_conversion *c)
+static void fill_convert_notes(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_conversion *c = context;
+
+    for (const struct dcpk_note *note = c->ckpt->notes; note != NULL; note = note->next)
+        put_convert_note(rows, note->text);
+    for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
+        if (event->kind == DCPK_EVENT_NOTE)
+            put_convert_note(rows, event->text);
+}
+
+static void report_convert_notes(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
         if (event->kind == DCPK_EVENT_NOTE)
-            print_note(event->text);
+            dcpk_doc_note(doc, "note", event->text);
     for (const struct dcpk_note *note = c->ckpt->notes; note != NULL; note = note->next)
-        print_note(note->text);
+        dcpk_doc_note(doc, "note", note->text);
+    dcpk_doc_set_table(
+        doc, "notes",
+        &(struct dcpk_doc_table){.flags = DCPK_DOC_LIST, .fill = fill_convert_notes, .context = c});
 }
 
 /*
  * Last: what a run has to be given to load it (formats/fsdp_dtensor/FORMAT.md 9,
  * formats/torch_dist/FORMAT.md 7).
  */
-static void print_load(const struct dcpk_conversion *c)
+static void report_load(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const unsigned needs = c->out->load_needs;
+    const bool no_optim = (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0;
+    const bool no_rng = (needs & DCPK_LOAD_WITHOUT_RNG) != 0;
+    struct dcpk_fact expert_parallel = dcpk_fact_null();
 
-    if ((needs & (DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG)) != 0)
-        dcpk_cli_printf(stdout, "  to load    add%s%s\n",
-                        (needs & DCPK_LOAD_WITHOUT_OPTIM) != 0 ? " --no-load-optim" : "",
-                        (needs & DCPK_LOAD_WITHOUT_RNG) != 0 ? " --no-load-rng" : "");
-    if ((needs & DCPK_LOAD_WITH_EP) != 0)
-        dcpk_cli_printf(
-            stdout,
-            "  to load    with --expert-model-parallel-size above 1; for a run without, convert\n"
-            "             with --target-mesh ep=1\n");
-    if ((needs & DCPK_LOAD_WITHOUT_EP) != 0)
-        dcpk_cli_printf(
-            stdout,
-            "  to load    with --expert-model-parallel-size 1; for a run with more, convert with\n"
-            "             --target-mesh ep=N\n");
+    if (no_optim || no_rng)
+        dcpk_doc_row(doc, "to load", "add%s%s", no_optim ? " --no-load-optim" : "",
+                     no_rng ? " --no-load-rng" : "");
+    if ((needs & DCPK_LOAD_WITH_EP) != 0) {
+        dcpk_doc_row(doc, "to load",
+                     "with --expert-model-parallel-size above 1; for a run without, convert");
+        dcpk_doc_row(doc, "", "with --target-mesh ep=1");
+        expert_parallel = dcpk_fact_text("above_1");
+    }
+    if ((needs & DCPK_LOAD_WITHOUT_EP) != 0) {
+        dcpk_doc_row(doc, "to load",
+                     "with --expert-model-parallel-size 1; for a run with more, convert with");
+        dcpk_doc_row(doc, "", "--target-mesh ep=N");
+        if (expert_parallel.kind == DCPK_FACT_NULL)
+            expert_parallel = dcpk_fact_text("1");
+    }
+    dcpk_doc_set(doc, "load.expert_parallel", expert_parallel);
+    dcpk_doc_set_flag(doc, "load.no_load_optim", no_optim);
+    dcpk_doc_set_flag(doc, "load.no_load_rng", no_rng);
 }
 
 /* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
@@ -175,100 +228,164 @@ const char *dcpk_proof_text(const struct dcpk_compare_report *report,
     return text;
 }
 
-static void print_time(const struct dcpk_conversion *c)
+/* What --verify compared; null without it. */
+static void report_convert_proof(const struct dcpk_compare_report *proof, struct dcpk_doc *doc)
+{
+    const struct dcpk_left *left = &proof->left;
+    char text[DCPK_PROOF_TEXT_BYTES];
+
+    if (proof->n_params == 0) {
+        dcpk_doc_set(doc, "verified", dcpk_fact_null());
+        return;
+    }
+    dcpk_doc_row(doc, "verified", "equal to the input: %s", dcpk_proof_text(proof, text));
+    dcpk_doc_set_count(doc, "verified.n_masters", proof->n_masters);
+    dcpk_doc_set_count(doc, "verified.n_parameters", proof->n_params);
+    dcpk_doc_set_count(doc, "verified.n_source_objects", left->n_objects);
+    dcpk_doc_set_count(doc, "verified.n_source_objects_left_out", left->n_objects_left);
+    dcpk_doc_set_count(doc, "verified.n_source_tensors", left->n_tensors);
+    dcpk_doc_set_count(doc, "verified.n_source_tensors_left_out", left->n_tensors_left);
+    dcpk_doc_set_count(doc, "verified.n_tensors", proof->n_tensors);
+    dcpk_doc_set_count(doc, "verified.n_values", proof->n_values);
+    dcpk_doc_set_count(doc, "verified.tensor_bytes", proof->tensor_bytes);
+}
+
+static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 
-    dcpk_cli_printf(stdout, "  time       %.3f s, %.2f GB/s (read %s, %s %s)\n", c->stats.seconds,
-                    (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
-                    dcpk_cli_short_size(c->stats.read_bytes, a),
-                    c->is_complete ? "equal to what is there:" : "wrote",
-                    dcpk_cli_short_size(n_bytes, b));
+    dcpk_doc_row(doc, "time", "%.3f s, %.2f GB/s (read %s, %s %s)", c->stats.seconds,
+                 (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
+                 dcpk_cli_short_size(c->stats.read_bytes, a),
+                 c->is_complete ? "equal to what is there:" : "wrote",
+                 dcpk_cli_short_size(n_bytes, b));
+}
+
+/* What becomes of the keys. */
+static void report_counts(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    struct dcpk_report_counts n;
+
+    dcpk_report_count(c, &n);
+    dcpk_doc_row(doc, "keys",
+                 "%" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
+                 " cast, %" PRIu64 " aliased, %" PRIu64 " left out",
+                 n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
+    dcpk_doc_set_count(doc, "counts.n_aliased", n.aliased);
+    dcpk_doc_set_count(doc, "counts.n_cast", n.cast);
+    dcpk_doc_set_count(doc, "counts.n_dropped", n.dropped);
+    dcpk_doc_set_count(doc, "counts.n_kept", n.kept);
+    dcpk_doc_set_count(doc, "counts.n_made", n.made);
+    dcpk_doc_set_count(doc, "counts.n_renamed", n.renamed);
+}
+
+static void put_convert_loads(const void *context, struct dcpk_json_out *j)
+{
+    const struct dcpk_verdict *verdict = context;
+
+    dcpk_verdict_json(verdict, verdict->variants, j);
+}
+
+/* Which releases load it. */
+static void report_verdict(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    struct dcpk_bytes text = {.data = NULL};
+
+    dcpk_doc_set(doc, "loads", dcpk_fact_json(put_convert_loads, &c->verdict));
+    if (c->verdict.arena == NULL)
+        return;
+    dcpk_verdict_sentence(&c->verdict, &text);
+    if (dcpk_bytes_status(&text, &doc->err) == DCPK_OK)
+        dcpk_doc_row(doc, "loads in", "%.*s", (int)text.n_bytes, (const char *)text.data);
+    dcpk_bytes_release(&text);
+}
+
+static void put_tracker(const void *target, struct dcpk_json_out *j)
+{
+    dcpk_target_put_tracker(target, j);
 }
 
 /* What was written beside the data files. */
-static void print_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
-                        bool dry_run)
+static void report_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                         struct dcpk_doc *doc)
 {
-    if (!dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
-        dcpk_cli_printf(stdout, "  tracker    %s: %s\n", c->target.tracker, c->target.tracker_text);
-    if (!dry_run && files->hashes != NULL)
-        dcpk_cli_printf(stdout, "  hashes     %s\n", files->hashes);
+    if (!files->dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
+        dcpk_doc_row(doc, "tracker", "%s: %s", c->target.tracker, c->target.tracker_text);
+    if (!files->dry_run && files->hashes != NULL)
+        dcpk_doc_row(doc, "hashes", "%s", files->hashes);
     if (files->report != NULL)
-        dcpk_cli_printf(stdout, "  report     %s\n", files->report);
+        dcpk_doc_row(doc, "report", "%s", files->report);
+    dcpk_doc_set(doc, "tracker", dcpk_fact_member(put_tracker, &c->target));
 }
 
-dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
-                                  const struct dcpk_convert_files *files, bool dry_run,
-                                  struct dcpk_error *err)
+/* From what to what, and how much. */
+static void report_conversion(const struct dcpk_conversion *c,
+                              const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {
     const struct dcpk_plan_totals *t = &c->totals;
-    struct dcpk_report_counts n;
-    char a[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
-    char words[DCPK_TRACKER_WORDS_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
     char generation[DCPK_GENERATION_TEXT_BYTES];
 
-    dcpk_report_count(c, &n);
     dcpk_generation_text(c->ckpt, generation);
-    dcpk_cli_printf(
-        stdout, "%s %s%s%s -> %s\n", dcpk_deed(&c->target, dry_run, "would convert", "converted"),
+    dcpk_doc_line(
+        doc, "%s %s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
         c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
-    dcpk_cli_printf(stdout, "  from       %s\n  to         %s%s\n", c->source.folder,
-                    c->target.folder, dcpk_tracker_words(&c->target, words));
-    dcpk_cli_printf(stdout,
-                    "  tensors    %" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64
-                    " pieces, under %" PRIu64 " keys\n",
-                    t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, a), t->n_chunks, t->n_pieces,
-                    t->n_keys);
-    dcpk_cli_printf(stdout, "  objects    %" PRIu64 " keys for %" PRIu64 " items\n", t->n_objects,
-                    t->n_payloads);
-    dcpk_cli_printf(stdout, "  files      %" PRIu64 " of %s together\n", t->n_files,
-                    dcpk_cli_short_size(t->file_bytes, a));
-    if (dry_run)
-        dcpk_cli_printf(stdout, "  memory     %s for the plan; --memory bounds the rest\n",
-                        dcpk_cli_short_size(t->metadata_bytes, a));
+    dcpk_doc_fact(doc, "from", "input", dcpk_fact_text(c->source.folder));
+    dcpk_doc_row(doc, "to", "%s%s", c->target.folder, dcpk_tracker_words(&c->target, words));
+    dcpk_doc_row(doc, "tensors",
+                 "%" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64 " pieces, under %" PRIu64
+                 " keys",
+                 t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, size), t->n_chunks, t->n_pieces,
+                 t->n_keys);
+    dcpk_doc_row(doc, "objects", "%" PRIu64 " keys for %" PRIu64 " items", t->n_objects,
+                 t->n_payloads);
+    dcpk_doc_row(doc, "files", "%" PRIu64 " of %s together", t->n_files,
+                 dcpk_cli_short_size(t->file_bytes, size));
+    if (files->dry_run)
+        dcpk_doc_row(doc, "memory", "%s for the plan; --memory bounds the rest",
+                     dcpk_cli_short_size(t->metadata_bytes, size));
     else
-        print_time(c);
+        report_time(c, doc);
     if (c->resumed_bytes > 0)
-        dcpk_cli_printf(stdout, "  resumed    %s were written by an earlier run\n",
-                        dcpk_cli_short_size(c->resumed_bytes, a));
-    dcpk_cli_printf(stdout,
-                    "  keys       %" PRIu64 " kept, %" PRIu64 " renamed, %" PRIu64 " made, %" PRIu64
-                    " cast, %" PRIu64 " aliased, %" PRIu64 " left out\n",
-                    n.kept, n.renamed, n.made, n.cast, n.aliased, n.dropped);
-    if (c->proof.n_params > 0)
-        dcpk_cli_printf(stdout, "  verified   equal to the input: %s\n",
-                        dcpk_proof_text(&c->proof, proof));
-    if (dcpk_print_verdict("  loads in   ", &c->verdict, err) != DCPK_OK)
-        return err->status;
-    print_files(c, files, dry_run);
-    print_notes(c);
-    if (print_losses(c, err) != DCPK_OK)
-        return err->status;
-    print_load(c);
-    return dcpk_cli_flush(err);
+        dcpk_doc_row(doc, "resumed", "%s were written by an earlier run",
+                     dcpk_cli_short_size(c->resumed_bytes, size));
+    dcpk_doc_set_origin(doc, c->ckpt);
 }
 
-dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
-                                  struct dcpk_error *err)
+/* What programs see alone. */
+static void set_totals(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
-    dcpk_status st;
+    dcpk_doc_set_flag(doc, "already_complete", c->is_complete);
+    dcpk_doc_set_count(doc, "compared_bytes", c->compared_bytes);
+    dcpk_doc_set_text(doc, "from", c->ckpt->format->name);
+    dcpk_doc_set_count(doc, "n_object_keys", c->out->n_objects);
+    dcpk_doc_set_text(doc, "output", c->target.folder);
+    dcpk_doc_set_count(doc, "output_file_bytes", c->totals.file_bytes);
+    dcpk_doc_set_count(doc, "read_bytes", c->stats.read_bytes);
+    dcpk_doc_set_count(doc, "resumed_bytes", c->resumed_bytes);
+    dcpk_doc_set(doc, "seconds", dcpk_fact_number(c->stats.seconds));
+    dcpk_doc_set_count(doc, "tensor_bytes", c->totals.tensor_bytes);
+    dcpk_doc_set_text(doc, "to", c->options->to->name);
+    dcpk_doc_set_count(doc, "version", 1);
+    dcpk_doc_set_count(doc, "written_bytes", c->stats.written_bytes);
+}
 
-    dcpk_json_out_init(&j, &bytes, 2);
-    st = dcpk_report_json(c, &j, err);
-    if (st == DCPK_OK && path == NULL)
-        return dcpk_cli_print_bytes(&bytes, err);
-    if (st == DCPK_OK) {
-        dcpk_bytes_text(&bytes, "\n");
-        st = dcpk_bytes_status(&bytes, err);
-    }
-    if (st == DCPK_OK)
-        st = dcpk_file_write(path, DCPK_FILE_INTO, bytes.data, bytes.n_bytes, err);
-    dcpk_bytes_release(&bytes);
-    return st;
+const struct dcpk_doc_style dcpk_convert_style = {.indent = 2, .label_columns = 11};
+
+void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                         struct dcpk_doc *doc)
+{
+    report_conversion(c, files, doc);
+    report_counts(c, doc);
+    report_convert_proof(&c->proof, doc);
+    report_verdict(c, doc);
+    report_files(c, files, doc);
+    report_convert_notes(c, doc);
+    report_losses(c, doc);
+    report_load(c, doc);
+    dcpk_convert_report_keys(c, doc);
+    set_totals(c, doc);
 }
 
 dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,

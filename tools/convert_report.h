@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_report.h - a conversion told in a few lines, before and after it ran. */
+/* convert_report.h - what a conversion reports, before and after it ran. */
 #ifndef DCPK_TOOLS_CONVERT_REPORT_H
 #define DCPK_TOOLS_CONVERT_REPORT_H
 
 #include "lib/job/convert.h"
+#include "lib/report/doc.h"
 
-/* The files beside the checkpoint that a conversion was asked for; NULL: not asked for. */
+/* What a report has to know beside the conversion. A file is NULL where it was not asked for. */
 struct dcpk_convert_files {
     const char *report, *hashes;
+    bool dry_run;
 };
 
 /*
- * To stdout: what will be (dry run) or was done, every file written beside the data, and what was
- * left out, by reason. Errors: DCPK_ENOMEM; DCPK_EIO when stdout is closed or full.
+ * Into a document of dcpk_convert_style: what will be (dry run) or was done, every file written
+ * beside the data, what was left out, by reason; for a program every key with its source or reason.
+ * `c` outlives it.
  */
-dcpk_status dcpk_print_conversion(const struct dcpk_conversion *c,
-                                  const struct dcpk_convert_files *files, bool dry_run,
-                                  struct dcpk_error *err);
-
-/* The whole report as JSON into a file, or to stdout when path is NULL. */
-dcpk_status dcpk_write_conversion(const struct dcpk_conversion *c, const char *path,
-                                  struct dcpk_error *err);
+extern const struct dcpk_doc_style dcpk_convert_style;
+void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                         struct dcpk_doc *doc);
+/* Of it: every key of the output. */
+void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *doc);
 
 /*
  * Can a file be written at `path`? Asked before a conversion, so that its end does not fail for

@@ -2,13 +2,16 @@
 /* hash_report.c - hashes as text and JSON, and the answer of hash --check. */
 #include "tools/hash_report.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/hex.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 
 #define WHOLE_TEXT_BYTES (2 * DCPK_SHA256_BYTES + 1)
 
+/* A line or a member for each of perhaps 100 000 tensors: not a document, but a stream. */
 dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk_checkpoint *ckpt,
                             bool as_json, struct dcpk_error *err)
 {
@@ -31,61 +34,58 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
     return st;
 }
 
-static const char *name_of(const struct dcpk_hashed *item)
+/* "FILE has bfloat16 [4, 64] 662ef41f3aed3142ce8c66ff7dc8ae38" */
+static void describe_side(const char *side, const struct dcpk_hashed *item, char *text, size_t n)
 {
-    return item->kind == DCPK_HASHED_COMMON ? "common state" : item->key;
-}
-
-/* "  FILE has bfloat16 [4, 64] 662ef41f3aed3142ce8c66ff7dc8ae38" */
-static void print_side(const char *side, const struct dcpk_hashed *item)
-{
-    char shape[256], digits[DCPK_HASH_TEXT_BYTES];
+    char shape[256], digits[DCPK_HASH_TEXT_BYTES], form[320] = "";
 
     if (item == NULL) {
-        dcpk_cli_printf(stdout, "  %s has none\n", side);
+        snprintf(text, n, "%s has none", side);
         return;
     }
-    dcpk_cli_printf(stdout, "  %s has ", side);
     if (item->kind == DCPK_HASHED_OBJECT)
-        dcpk_cli_printf(stdout, "an object ");
+        snprintf(form, sizeof form, "an object ");
     else if (item->kind == DCPK_HASHED_TENSOR && item->dtype != DCPK_DTYPE_NONE)
-        dcpk_cli_printf(stdout, "%s %s ", dcpk_dtype_name(item->dtype),
-                        dcpk_shape_format(item->shape, item->rank, shape, sizeof shape));
-    dcpk_cli_printf(stdout, "%s\n",
-                    item->not_covered != NULL ? "without a hash"
-                                              : dcpk_hash_text(&item->hash, digits));
-}
-
-static void print_difference(void *context, const struct dcpk_hashed *recorded,
-                             const struct dcpk_hashed *found)
-{
-    (void)context;
-    dcpk_cli_printf(stdout, "differs     ");
-    dcpk_cli_put_text(stdout, name_of(recorded == NULL ? found : recorded));
-    dcpk_cli_printf(stdout, "\n");
-    print_side("FILE", recorded);
-    print_side("DIR", found);
-}
-
-static void put_side(struct dcpk_json_out *j, const char *side, const struct dcpk_hashed *item)
-{
-    dcpk_json_put_key(j, side);
-    if (item == NULL)
-        dcpk_json_put_null(j);
+        snprintf(form, sizeof form, "%s %s ", dcpk_dtype_name(item->dtype),
+                 dcpk_shape_format(item->shape, item->rank, shape, sizeof shape));
+    if (item->not_covered != NULL)
+        snprintf(text, n, "%s has %swithout a hash", side, form);
     else
-        dcpk_hashed_put(item, j);
+        snprintf(text, n, "%s has %s%s", side, form, dcpk_hash_text(&item->hash, digits));
 }
 
-static void put_difference(void *context, const struct dcpk_hashed *recorded,
-                           const struct dcpk_hashed *found)
+static void put_hashed(const void *item, struct dcpk_json_out *j)
 {
-    struct dcpk_json_out *j = context;
+    dcpk_hashed_put(item, j);
+}
 
-    dcpk_json_put_key(j, name_of(recorded == NULL ? found : recorded));
-    dcpk_json_begin_object(j);
-    put_side(j, "found", found);
-    put_side(j, "recorded", recorded);
-    dcpk_json_end_object(j);
+static struct dcpk_fact hashed_fact(const struct dcpk_hashed *item)
+{
+    return item == NULL ? dcpk_fact_null() : dcpk_fact_json(put_hashed, item);
+}
+
+static void put_hash_difference(void *context, const struct dcpk_hashed *recorded,
+                                const struct dcpk_hashed *found)
+{
+    const struct dcpk_hashed *item = recorded == NULL ? found : recorded;
+    const char *name = item->kind == DCPK_HASHED_COMMON ? "common state" : item->key;
+    char in_file[512], in_folder[512];
+
+    describe_side("FILE", recorded, in_file, sizeof in_file);
+    describe_side("DIR", found, in_folder, sizeof in_folder);
+    DCPK_DOC_PUT((struct dcpk_doc_rows *)context,
+                 {.title = "what", .fact = dcpk_fact_text(name), .label = "differs     "},
+                 {.title = "FILE", .fact = dcpk_fact_text(in_file)},
+                 {.title = "DIR", .fact = dcpk_fact_text(in_folder)},
+                 DCPK_MEMBER("found", hashed_fact(found)),
+                 DCPK_MEMBER("recorded", hashed_fact(recorded)));
+}
+
+static void fill_hash_differences(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_hash_check *check = context;
+
+    dcpk_hash_list_compare(check->recorded, check->found, put_hash_difference, rows);
 }
 
 /* Of the items of DIR: those that FILE says nothing of, or that have no hash. */
@@ -115,87 +115,83 @@ static size_t n_values(const struct dcpk_hash_list *list)
     return list->n_of[DCPK_HASHED_OBJECT] + list->n_of[DCPK_HASHED_COMMON];
 }
 
-static void print_verdict(const struct dcpk_hash_check *check, size_t n_different)
+static const char *hash_verdict_text(const struct dcpk_hash_check *check, size_t n_different,
+                                     struct dcpk_doc *doc)
 {
     const struct dcpk_hash_list *recorded = check->recorded, *found = check->found;
 
-    dcpk_cli_printf(stdout, "verdict     %s: ", is_ok(check, n_different) ? "ok" : "NOT ok");
     if ((recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
-        dcpk_cli_printf(stdout, "%zu tensors recorded, %zu found, %zu differ\n",
-                        recorded->n_of[DCPK_HASHED_TENSOR], found->n_of[DCPK_HASHED_TENSOR],
-                        n_different);
-    else
-        dcpk_cli_printf(stdout,
-                        "%zu tensors and %zu objects recorded, %zu and %zu found, %zu differ\n",
-                        recorded->n_of[DCPK_HASHED_TENSOR], n_values(recorded),
-                        found->n_of[DCPK_HASHED_TENSOR], n_values(found), n_different);
+        return dcpk_doc_format(doc, "%zu tensors recorded, %zu found, %zu differ",
+                               recorded->n_of[DCPK_HASHED_TENSOR], found->n_of[DCPK_HASHED_TENSOR],
+                               n_different);
+    return dcpk_doc_format(doc,
+                           "%zu tensors and %zu objects recorded, %zu and %zu found, %zu differ",
+                           recorded->n_of[DCPK_HASHED_TENSOR], n_values(recorded),
+                           found->n_of[DCPK_HASHED_TENSOR], n_values(found), n_different);
 }
 
-static dcpk_status print_check(const struct dcpk_hash_check *check, bool *ok,
-                               struct dcpk_error *err)
+static struct dcpk_fact whole_fact(struct dcpk_doc *doc, const struct dcpk_hash_list *list)
 {
-    const size_t n_different =
-        dcpk_hash_list_compare(check->recorded, check->found, print_difference, NULL);
-    const size_t n_not_covered = count_not_covered(check);
-
-    if (n_different == 0 && !is_whole_same(check))
-        dcpk_cli_printf(
-            stdout,
-            "differs     the whole: a dtype, or a shape, of which FILE has the hash alone\n");
-    if (check->lost->status != DCPK_OK) {
-        dcpk_cli_printf(stdout, "lost        ");
-        dcpk_cli_put_text(stdout, check->lost->text);
-        dcpk_cli_printf(stdout, "\n");
-    }
-    if (n_not_covered > 0)
-        dcpk_cli_printf(
-            stdout, "not covered %zu objects%s: %s\n", n_not_covered,
-            check->found->n_of[DCPK_HASHED_COMMON] > 0 ? ", common state among them" : "",
-            (check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0 ? "FILE records tensors alone"
-                                                                 : "their values have no hash");
-    print_verdict(check, n_different);
-    *ok = is_ok(check, n_different);
-    return dcpk_cli_flush(err);
-}
-
-static void put_whole(struct dcpk_json_out *j, const struct dcpk_hash_check *check)
-{
-    const bool is_said = (check->recorded->unsaid & DCPK_UNSAID_WHOLE) == 0;
     char digits[WHOLE_TEXT_BYTES];
 
-    dcpk_json_put_key(j, "whole");
-    dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "found", dcpk_hex_put(check->found->whole, DCPK_SHA256_BYTES, digits));
-    dcpk_hex_put(check->recorded->whole, DCPK_SHA256_BYTES, digits);
-    dcpk_json_add_string(j, "recorded", is_said ? digits : NULL);
-    dcpk_json_end_object(j);
+    if ((list->unsaid & DCPK_UNSAID_WHOLE) != 0)
+        return dcpk_fact_null();
+    return dcpk_fact_text(
+        dcpk_doc_format(doc, "%s", dcpk_hex_put(list->whole, DCPK_SHA256_BYTES, digits)));
 }
 
-static dcpk_status print_check_json(const struct dcpk_hash_check *check, bool *ok,
-                                    struct dcpk_error *err)
+static void report_not_covered(const struct dcpk_hash_check *check, struct dcpk_doc *doc)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
-    size_t n_different;
+    const bool is_common = check->found->n_of[DCPK_HASHED_COMMON] > 0;
+    const bool is_unsaid = (check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0;
+    const size_t n = count_not_covered(check);
 
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "differences");
-    dcpk_json_begin_object(&j);
-    n_different = dcpk_hash_list_compare(check->recorded, check->found, put_difference, &j);
-    dcpk_json_end_object(&j);
+    dcpk_doc_set_count(doc, "n_not_covered", n);
+    if (n > 0)
+        dcpk_doc_row(doc, "not covered", "%zu objects%s: %s", n,
+                     is_common ? ", common state among them" : "",
+                     is_unsaid ? "FILE records tensors alone" : "their values have no hash");
+}
+
+static void ignore_difference(void *context, const struct dcpk_hashed *recorded,
+                              const struct dcpk_hashed *found)
+{
+    (void)context, (void)recorded, (void)found;
+}
+
+static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_doc *doc, bool *ok)
+{
+    const size_t n_different =
+        dcpk_hash_list_compare(check->recorded, check->found, ignore_difference, NULL);
+    const bool has_lost = check->lost->status != DCPK_OK;
+
     *ok = is_ok(check, n_different);
-    dcpk_json_add_string(&j, "lost", check->lost->status == DCPK_OK ? NULL : check->lost->text);
-    dcpk_json_add_uint(&j, "n_not_covered", count_not_covered(check));
-    dcpk_json_add_bool(&j, "ok", *ok);
-    dcpk_json_add_uint(&j, "version", 1);
-    put_whole(&j, check);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    dcpk_doc_table(doc, "differences",
+                   &(struct dcpk_doc_table){.flags = DCPK_DOC_KEYED | DCPK_DOC_LINES,
+                                            .fill = fill_hash_differences,
+                                            .context = check});
+    if (n_different == 0 && !is_whole_same(check))
+        dcpk_doc_row(doc, "differs",
+                     "the whole: a dtype, or a shape, of which FILE has the hash alone");
+    if (has_lost)
+        dcpk_doc_row(doc, "lost", "%s", check->lost->text);
+    dcpk_doc_set_text(doc, "lost", has_lost ? check->lost->text : NULL);
+    report_not_covered(check, doc);
+    dcpk_doc_row(doc, "verdict", "%s: %s", *ok ? "ok" : "NOT ok",
+                 hash_verdict_text(check, n_different, doc));
+    dcpk_doc_set_flag(doc, "ok", *ok);
+    dcpk_doc_set_count(doc, "version", 1);
+    dcpk_doc_set(doc, "whole.found", whole_fact(doc, check->found));
+    dcpk_doc_set(doc, "whole.recorded", whole_fact(doc, check->recorded));
 }
 
 dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_json, bool *ok,
                                   struct dcpk_error *err)
 {
-    return as_json ? print_check_json(check, ok, err) : print_check(check, ok, err);
+    const struct dcpk_doc_style style = {.label_columns = 12};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, "hash", &style);
+    report_hash_check(check, &doc, ok);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
 }

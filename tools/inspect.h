@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect.h - what dcpkit inspect prints, as text and as JSON. */
+/* inspect.h - what dcpkit inspect reports. */
 #ifndef DCPK_TOOLS_INSPECT_H
 #define DCPK_TOOLS_INSPECT_H
 
-#include "lib/base/json.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_list.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/stats.h"
 #include "lib/model/run_state.h"
 #include "lib/model/saved_layout.h"
+#include "lib/report/doc.h"
 
-/* All that is known when it comes to printing. Borrowed. */
+/* All that is known when the report is made. Borrowed. */
 struct dcpk_inspection {
     const struct dcpk_checkpoint *ckpt;
     const struct dcpk_run *run;
     const struct dcpk_run_list *list; /* of the run folder that was given; else empty */
     const struct dcpk_run_state *state;
-    const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args say */
+    const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args hold */
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
@@ -26,7 +26,12 @@ struct dcpk_inspection {
     const struct dcpk_stats *stats;   /* --stats: of each tensor, by its number; NULL without */
 };
 
-/* What statistics say of all tensors together. */
+static inline bool dcpk_inspect_lists(const struct dcpk_inspection *in, size_t tensor)
+{
+    return in->chosen == NULL || in->chosen->tensors[tensor];
+}
+
+/* Statistics of all tensors together. */
 struct dcpk_stats_findings {
     uint64_t n_tensors;
     uint64_t n_not_finite; /* tensors with NaN or Inf */
@@ -35,29 +40,13 @@ struct dcpk_stats_findings {
     uint64_t n_unread;     /* tensors of dtypes without numbers */
 };
 void dcpk_inspect_findings(const struct dcpk_inspection *in, struct dcpk_stats_findings *found);
-dcpk_status dcpk_inspect_print_stats(const struct dcpk_inspection *in, struct dcpk_error *err);
 
-/* A listing under its title; nothing for no rows. */
-void dcpk_inspect_print_rows(const char *title, const struct dcpk_summary_row *rows, size_t n);
-/* A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
- */
-void dcpk_inspect_put_key(const char *key, size_t at, size_t indent);
-
-dcpk_status dcpk_inspect_print(const struct dcpk_inspection *inspection, struct dcpk_error *err);
-dcpk_status dcpk_inspect_print_json(const struct dcpk_inspection *inspection,
-                                    struct dcpk_error *err);
-
-/* The iterations of the run folder `path`, a line each; as the member "iterations". */
-void dcpk_inspect_print_list(const char *path, const struct dcpk_run_list *list);
-void dcpk_inspect_put_list(const struct dcpk_run_list *list, struct dcpk_json_out *j);
-
-/* One fact of the model line: where it stands in args, and how it is told. */
-struct dcpk_model_fact {
-    const char *name;    /* in args, and in JSON */
-    const char *text;    /* "hidden %s" */
-    const char *only_if; /* told only if this other attribute is set; NULL: always */
-};
-extern const struct dcpk_model_fact dcpk_model_facts[];
-extern const size_t dcpk_n_model_facts;
+/* Fill a document, whose style is dcpk_inspect_style, with all there is. `in` outlives it. */
+extern const struct dcpk_doc_style dcpk_inspect_style;
+void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+/* Its parts: keys; statistics; a table of the iterations of a run folder. */
+void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);
 
 #endif

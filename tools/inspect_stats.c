@@ -2,16 +2,23 @@
 /* inspect_stats.c - statistics of tensors as one table, the worst first. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
-#include "tools/cmd.h"
+#include "lib/base/order.h"
 #include "tools/inspect.h"
 
-struct row {
+struct stats_row {
     const struct dcpk_stats *stats;
     const char *key;
+};
+
+/* In the order of the table; it lives in the document. */
+struct stats_rows {
+    struct stats_row *list;
+    size_t n;
+    int nan_columns, inf_columns;
 };
 
 void dcpk_inspect_findings(const struct dcpk_inspection *in, struct dcpk_stats_findings *found)
@@ -20,7 +27,7 @@ void dcpk_inspect_findings(const struct dcpk_inspection *in, struct dcpk_stats_f
     for (size_t t = 0; t < in->ckpt->n_tensors; t++) {
         const struct dcpk_stats *s = &in->stats[t];
 
-        if (in->chosen != NULL && !in->chosen->tensors[t])
+        if (!dcpk_inspect_lists(in, t))
             continue;
         found->n_tensors++;
         found->n_nan += s->n_nan;
@@ -36,110 +43,114 @@ static double magnitude(const struct dcpk_stats *s)
     return s->n_finite == 0 ? -1 : fmax(fabs(s->min), fabs(s->max));
 }
 
-/* What a person looks for: numbers that are none, tensors that were never filled, large values. */
-static int compare_rows(const void *left, const void *right)
+/* What a person looks for: numbers that are not finite, tensors that were never filled, large
+ * values. */
+static int compare_stats(const void *left, const void *right)
 {
-    const struct row *a = left, *b = right;
+    const struct stats_row *a = left, *b = right;
     const uint64_t a_bad = a->stats->n_nan + a->stats->n_inf;
     const uint64_t b_bad = b->stats->n_nan + b->stats->n_inf;
     const bool a_zero = a->stats->n_zero > 0 && a->stats->n_zero == a->stats->n_elems;
     const bool b_zero = b->stats->n_zero > 0 && b->stats->n_zero == b->stats->n_elems;
 
     if (a_bad != b_bad)
-        return a_bad > b_bad ? -1 : 1;
+        return DCPK_THREE_WAY(b_bad, a_bad);
     if (a_zero != b_zero)
-        return a_zero ? -1 : 1;
+        return b_zero - a_zero;
     if (magnitude(a->stats) != magnitude(b->stats))
-        return magnitude(a->stats) > magnitude(b->stats) ? -1 : 1;
+        return DCPK_THREE_WAY(magnitude(b->stats), magnitude(a->stats));
     return strcmp(a->key, b->key);
 }
 
 static int digits(uint64_t n, int least)
 {
-    const int width = snprintf(NULL, 0, "%" PRIu64, n);
-
-    return width < least ? least : width;
+    return (int)dcpk_max_i64(least, snprintf(NULL, 0, "%" PRIu64, n));
 }
 
-static void print_numbers(const struct dcpk_stats *s)
+/* A number of a tensor, where it has such numbers. */
+static struct dcpk_doc_cell stats_cell(const char *title, bool has, struct dcpk_fact fact,
+                                       int width)
 {
-    const double v[] = {s->min, s->max, dcpk_stats_mean(s), dcpk_stats_norm(s)};
-
-    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
-        if (s->n_finite > 0)
-            dcpk_cli_printf(stdout, "%*.3g", i == 0 ? 9 : 10, v[i]);
-        else
-            dcpk_cli_printf(stdout, "%*s", i == 0 ? 9 : 10, "-");
+    return (struct dcpk_doc_cell){.title = title,
+                                  .fact = has ? fact : dcpk_fact_null(),
+                                  .flags = DCPK_DOC_RIGHT,
+                                  .width = width};
 }
 
-/* Behind the numbers where it fits, which end at column `at`; else whole on a line of its own. */
-static void put_key(const char *key, size_t at)
+static void fill_stats(const void *context, struct dcpk_doc_rows *rows)
 {
-    const bool fits = at + 2 + strlen(key) <= DCPK_CLI_COLUMNS;
+    const struct stats_rows *all = context;
 
-    dcpk_cli_put_lines(stdout, fits ? "  " : "\n    ", fits ? 2 : 5);
-    dcpk_inspect_put_key(key, fits ? at + 2 : 4, 4);
-    dcpk_cli_printf(stdout, "\n");
-}
+    for (size_t i = 0; i < all->n; i++) {
+        const struct dcpk_stats *s = all->list[i].stats;
+        const bool is_finite = s->n_finite > 0, has_elems = s->has_numbers && s->n_elems > 0;
+        const double zeros = 100.0 * (double)s->n_zero / (double)s->n_elems;
+        char part[32];
+        struct dcpk_doc_cell cells[] = {
+            stats_cell("min", is_finite, dcpk_fact_number(s->min), 9),
+            stats_cell("max", is_finite, dcpk_fact_number(s->max), 9),
+            stats_cell("mean", is_finite, dcpk_fact_number(dcpk_stats_mean(s)), 9),
+            stats_cell("L2 norm", is_finite, dcpk_fact_number(dcpk_stats_norm(s)), 9),
+            stats_cell("NaN", has_elems, dcpk_fact_count(s->n_nan), all->nan_columns),
+            stats_cell("Inf", has_elems, dcpk_fact_count(s->n_inf), all->inf_columns),
+            stats_cell("zeros", has_elems, dcpk_fact_text(part), 6),
+            {.title = "tensor", .fact = dcpk_fact_text(all->list[i].key), .flags = DCPK_DOC_BREAKS},
+        };
 
-static void print_table(const struct row *rows, size_t n, const struct dcpk_stats_findings *found)
-{
-    const int nan_columns = digits(found->n_nan, 3), inf_columns = digits(found->n_inf, 3);
-    const size_t at = (size_t)(39 + 2 + nan_columns + 2 + inf_columns + 2 + 6);
-
-    dcpk_cli_printf(stdout, "%9s%10s%10s%10s  %*s  %*s  %6s  %s\n", "min", "max", "mean", "L2 norm",
-                    nan_columns, "NaN", inf_columns, "Inf", "zeros", "tensor");
-    for (size_t i = 0; i < n; i++) {
-        const struct dcpk_stats *s = rows[i].stats;
-
-        print_numbers(s);
-        if (s->has_numbers && s->n_elems > 0)
-            dcpk_cli_printf(stdout, "  %*" PRIu64 "  %*" PRIu64 "  %5.1f%%", nan_columns, s->n_nan,
-                            inf_columns, s->n_inf, 100.0 * (double)s->n_zero / (double)s->n_elems);
-        else
-            dcpk_cli_printf(stdout, "  %*s  %*s  %6s", nan_columns, "-", inf_columns, "-", "-");
-        put_key(rows[i].key, at);
+        snprintf(part, sizeof part, "%.1f%%", zeros);
+        cells[6].fact.n = has_elems ? strlen(part) : cells[6].fact.n;
+        for (size_t c = 1; c < 4; c++)
+            cells[c].gap = 1;
+        dcpk_doc_put(rows, cells, DCPK_COUNT(cells));
     }
 }
 
-static void print_findings(const struct dcpk_stats_findings *found)
+static void report_findings(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    char text[512];
-    int n = snprintf(text, sizeof text, "%" PRIu64 " tensors: ", found->n_tensors);
+    struct dcpk_stats_findings found;
+    const char *text;
 
-    if (found->n_not_finite == 0)
-        n += snprintf(text + n, sizeof text - (size_t)n, "all finite");
+    dcpk_inspect_findings(in, &found);
+    dcpk_doc_set_count(doc, "stats_totals.n_all_zero_tensors", found.n_zero);
+    dcpk_doc_set_count(doc, "stats_totals.n_inf", found.n_inf);
+    dcpk_doc_set_count(doc, "stats_totals.n_nan", found.n_nan);
+    dcpk_doc_set_count(doc, "stats_totals.n_nonfinite_tensors", found.n_not_finite);
+    dcpk_doc_set_count(doc, "stats_totals.n_tensors", found.n_tensors);
+    text = dcpk_doc_format(doc, "%" PRIu64 " tensors: ", found.n_tensors);
+    if (found.n_not_finite == 0)
+        text = dcpk_doc_format(doc, "%sall finite", text);
     else
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      "%" PRIu64 " not finite (%" PRIu64 " NaN, %" PRIu64 " Inf)",
-                      found->n_not_finite, found->n_nan, found->n_inf);
-    if (found->n_zero > 0)
-        n += snprintf(text + n, sizeof text - (size_t)n, ", %" PRIu64 " all zero", found->n_zero);
-    if (found->n_unread > 0)
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      ", %" PRIu64 " of dtypes that have no numbers", found->n_unread);
-    dcpk_cli_put_wrapped(stdout, text, (size_t)n, 0, 0);
-    dcpk_cli_printf(stdout, "\n");
+        text = dcpk_doc_format(doc, "%s%" PRIu64 " not finite (%" PRIu64 " NaN, %" PRIu64 " Inf)",
+                               text, found.n_not_finite, found.n_nan, found.n_inf);
+    if (found.n_zero > 0)
+        text = dcpk_doc_format(doc, "%s, %" PRIu64 " all zero", text, found.n_zero);
+    if (found.n_unread > 0)
+        text = dcpk_doc_format(doc, "%s, %" PRIu64 " of dtypes that have no numbers", text,
+                               found.n_unread);
+    dcpk_doc_paragraph(doc, text);
 }
 
-dcpk_status dcpk_inspect_print_stats(const struct dcpk_inspection *in, struct dcpk_error *err)
+void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    struct row *rows = dcpk_alloc_array(in->ckpt->n_tensors, sizeof *rows, err);
+    const size_t n_tensors = in->ckpt->n_tensors;
+    struct stats_rows *rows = dcpk_doc_take(doc, 1, sizeof *rows);
+    struct stats_row *list = dcpk_doc_take(doc, n_tensors, sizeof *list);
     struct dcpk_stats_findings found;
-    size_t n = 0;
 
-    if (rows == NULL)
-        return err->status;
-    for (size_t t = 0; t < in->ckpt->n_tensors; t++)
-        if (in->chosen == NULL || in->chosen->tensors[t])
-            rows[n++] = (struct row){&in->stats[t], in->ckpt->tensors[t].key};
-    qsort(rows, n, sizeof *rows, compare_rows);
+    if (rows == NULL || list == NULL)
+        return;
     dcpk_inspect_findings(in, &found);
-    dcpk_cli_printf(
-        stdout, "\nstatistics of the finite elements, worst first (not finite, all zero, then by "
-                "magnitude):\n");
-    print_table(rows, n, &found);
-    print_findings(&found);
-    dcpk_free(rows);
-    return DCPK_OK;
+    *rows = (struct stats_rows){list, 0, digits(found.n_nan, 3), digits(found.n_inf, 3)};
+    for (size_t t = 0; t < n_tensors; t++)
+        if (dcpk_inspect_lists(in, t))
+            list[rows->n++] = (struct stats_row){&in->stats[t], in->ckpt->tensors[t].key};
+    qsort(list, rows->n, sizeof *list, compare_stats);
+    dcpk_doc_heading(doc, "statistics of the finite elements, worst first (not finite, all zero, "
+                          "then by magnitude)");
+    doc->media = DCPK_DOC_TEXT; /* a page has the titles of the table */
+    dcpk_doc_line(doc, "%9s %9s %9s %9s  %*s  %*s  %6s  %s", "min", "max", "mean", "L2 norm",
+                  rows->nan_columns, "NaN", rows->inf_columns, "Inf", "zeros", "tensor");
+    doc->media = 0;
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_stats, .context = rows});
+    report_findings(in, doc);
 }

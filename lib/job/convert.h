@@ -107,9 +107,8 @@ struct dcpk_report_loss {
 typedef bool dcpk_report_take(void *context, const struct dcpk_report_loss *loss);
 bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *take, void *context);
 
-/* The report as one JSON object: totals, counts, and every key with its source or reason. Errors:
- * DCPK_ENOMEM. */
-dcpk_status dcpk_report_json(const struct dcpk_conversion *c, struct dcpk_json_out *j,
-                             struct dcpk_error *err);
+/* The source tensor of an output tensor's first element; NULL for literals and fills. */
+const struct dcpk_tensor *dcpk_report_source(const struct dcpk_conversion *c,
+                                             const struct dcpk_out_tensor *t);
 
 #endif

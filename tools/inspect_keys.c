@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect_keys.c - dcpkit inspect: keys folded for persons, every key for programs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "tools/cmd.h"
+#include "tools/inspect.h"
+
+/* ---- folded ---- */
+
+static void put_folded(struct dcpk_doc_rows *rows, const struct dcpk_summary_row *row)
+{
+    const bool is_tensor = row->dtype != DCPK_DTYPE_NONE;
+    char size[DCPK_SIZE_TEXT_BYTES], count[32], size_or_alias[DCPK_SIZE_TEXT_BYTES + 8];
+
+    snprintf(count, sizeof count, "x%" PRIu64, row->n_keys);
+    snprintf(size_or_alias, sizeof size_or_alias, "%s%s", dcpk_cli_short_size(row->n_bytes, size),
+             row->is_alias ? "  alias" : "");
+    DCPK_DOC_PUT(
+        rows,
+        {.title = "key",
+         .fact = dcpk_fact_text(row->pattern),
+         .flags = DCPK_DOC_BREAKS | DCPK_DOC_MEASURED},
+        {.title = "dtype",
+         .fact = is_tensor ? dcpk_fact_text(dcpk_dtype_name(row->dtype)) : dcpk_fact_absent(),
+         .flags = DCPK_DOC_MEASURED},
+        {.title = "shape",
+         .fact = is_tensor ? dcpk_fact_ints(row->shape, row->rank) : dcpk_fact_absent(),
+         .flags = DCPK_DOC_MEASURED,
+         .gap = 1},
+        {.title = "keys", .fact = dcpk_fact_text(count), .flags = DCPK_DOC_MEASURED},
+        {.title = "size",
+         .fact = dcpk_fact_text(size_or_alias),
+         .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE,
+         .gap = 1},
+        {.title = "alias",
+         .fact = row->is_alias ? dcpk_fact_text("alias") : dcpk_fact_absent(),
+         .flags = DCPK_DOC_NOT_TEXT},
+        {.title = "size",
+         .fact = dcpk_fact_bytes(row->n_bytes),
+         .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
+}
+
+static void fill_folded_tensors(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_summary *summary = context;
+
+    for (size_t i = 0; i < summary->n_tensors; i++)
+        put_folded(rows, &summary->tensors[i]);
+}
+
+static void fill_folded_objects(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_summary *summary = context;
+
+    for (size_t i = 0; i < summary->n_objects; i++)
+        put_folded(rows, &summary->objects[i]);
+}
+
+static void report_folded(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    struct dcpk_doc_table table = {.flags = DCPK_DOC_TREE, .indent = 2, .context = in->summary};
+
+    if (in->summary->n_tensors > 0)
+        dcpk_doc_heading(doc, "tensors");
+    table.fill = fill_folded_tensors;
+    dcpk_doc_show(doc, &table);
+    if (in->summary->n_objects > 0)
+        dcpk_doc_heading(doc, "objects");
+    table.fill = fill_folded_objects;
+    dcpk_doc_show(doc, &table);
+}
+
+/* ---- every key ---- */
+
+/* A tensor or an object, to be sorted. */
+struct keyed {
+    const char *key;
+    const void *of;
+};
+
+struct keyed_list {
+    const struct dcpk_inspection *in;
+    struct keyed *list;
+    size_t n;
+};
+
+static int compare_keyed(const void *left, const void *right)
+{
+    const struct keyed *a = left, *b = right;
+
+    return strcmp(a->key, b->key);
+}
+
+static void put_chunk(struct dcpk_doc_rows *rows, const struct dcpk_checkpoint *ckpt,
+                      const struct dcpk_tensor *tensor, const struct dcpk_chunk *c)
+{
+    const char *file = dcpk_source_name(ckpt->files[c->place.file]);
+
+    DCPK_DOC_PUT(
+        rows, {.title = "key", .fact = dcpk_fact_text(tensor->key)},
+        {.key = "offsets", .title = "offsets", .fact = dcpk_fact_ints(c->span, tensor->rank)},
+        {.key = "extents",
+         .title = "extents",
+         .fact = dcpk_fact_ints(c->span + tensor->rank, tensor->rank)},
+        {.key = "file", .title = "file", .fact = dcpk_fact_text(file)},
+        {.key = "offset_bytes",
+         .title = "offset in bytes",
+         .fact = dcpk_fact_count(c->place.offset_bytes),
+         .flags = DCPK_DOC_RIGHT},
+        {.key = "n_bytes",
+         .title = "length in bytes",
+         .fact = dcpk_fact_count(c->place.n_bytes),
+         .flags = DCPK_DOC_RIGHT});
+}
+
+/* Chunks of one tensor, for programs. */
+struct chunks_of {
+    const struct dcpk_checkpoint *ckpt;
+    const struct dcpk_tensor *tensor;
+};
+
+static void fill_chunks(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct chunks_of *of = context;
+
+    for (size_t i = 0; i < of->tensor->n_chunks; i++)
+        put_chunk(rows, of->ckpt, of->tensor, &of->ckpt->chunks[of->tensor->first_chunk + i]);
+}
+
+/* Of all tensors, for persons. */
+static void fill_all_chunks(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_inspection *in = context;
+
+    for (size_t t = 0; t < in->ckpt->n_tensors; t++)
+        if (dcpk_inspect_lists(in, t))
+            fill_chunks(&(struct chunks_of){in->ckpt, &in->ckpt->tensors[t]}, rows);
+}
+
+/* Without a finite element there is no number. */
+static struct dcpk_fact number_fact(const struct dcpk_stats *s, double v)
+{
+    return s->n_finite > 0 ? dcpk_fact_number(v) : dcpk_fact_null();
+}
+
+static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_inspection *in,
+                       const struct dcpk_tensor *t, uint64_t n_bytes)
+{
+    static const struct dcpk_stats none;
+    const struct dcpk_stats *s = in->stats == NULL ? &none : &in->stats[t - in->ckpt->tensors];
+    const struct chunks_of of = {in->ckpt, t};
+    const struct dcpk_doc_table chunks = {.fill = fill_chunks, .context = &of};
+    const bool has = s->has_numbers;
+
+    DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(t->key)),
+                 dcpk_doc_member(in->has_chunks, "chunks", dcpk_fact_table(&chunks)),
+                 DCPK_MEMBER("dtype", dcpk_fact_text(dcpk_dtype_name(t->dtype))),
+                 /* flattened by Megatron 0.8 to 0.15 */
+                 dcpk_doc_member(t->model_shape != NULL, "model_shape",
+                                 dcpk_fact_ints(t->model_shape, t->model_rank)),
+                 DCPK_MEMBER("n_bytes", dcpk_fact_bytes(n_bytes)),
+                 DCPK_MEMBER("n_chunks", dcpk_fact_count(t->n_chunks)),
+                 DCPK_MEMBER("shape", dcpk_fact_ints(t->shape, t->rank)),
+                 dcpk_doc_member(in->stats != NULL && !has, "stats", dcpk_fact_null()),
+                 dcpk_doc_member(has, "stats.max", number_fact(s, s->max)),
+                 dcpk_doc_member(has, "stats.mean", number_fact(s, dcpk_stats_mean(s))),
+                 dcpk_doc_member(has, "stats.min", number_fact(s, s->min)),
+                 dcpk_doc_member(has, "stats.n_elems", dcpk_fact_count(s->n_elems)),
+                 dcpk_doc_member(has, "stats.n_inf", dcpk_fact_count(s->n_inf)),
+                 dcpk_doc_member(has, "stats.n_nan", dcpk_fact_count(s->n_nan)),
+                 dcpk_doc_member(has, "stats.n_zero", dcpk_fact_count(s->n_zero)),
+                 dcpk_doc_member(has, "stats.norm", number_fact(s, dcpk_stats_norm(s))));
+}
+
+static void fill_tensors(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct keyed_list *all = context;
+
+    for (size_t i = 0; i < all->n; i++) {
+        const struct dcpk_tensor *t = all->list[i].of;
+        int64_t n_elems;
+
+        if (dcpk_shape_count(t->shape, t->rank, &n_elems, rows->err) != DCPK_OK)
+            return;
+        put_tensor(rows, all->in, t, (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
+    }
+}
+
+static void fill_objects(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct keyed_list *all = context;
+
+    for (size_t i = 0; i < all->n; i++) {
+        const struct dcpk_object *o = all->list[i].of;
+        const char *file = dcpk_source_name(all->in->ckpt->files[o->place.file]);
+
+        DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(o->key)),
+                     DCPK_MEMBER("file", dcpk_fact_text(file)),
+                     DCPK_MEMBER("n_bytes", dcpk_fact_bytes(o->place.n_bytes)),
+                     DCPK_MEMBER("offset_bytes", dcpk_fact_count(o->place.offset_bytes)));
+    }
+}
+
+/* Room for n keys, in the document; NULL after a failure. */
+static struct keyed_list *new_keyed_list(const struct dcpk_inspection *in, size_t n,
+                                         struct dcpk_doc *doc)
+{
+    struct keyed_list *all = dcpk_doc_take(doc, 1, sizeof *all);
+    struct keyed *list = dcpk_doc_take(doc, n, sizeof *list);
+
+    if (list == NULL)
+        return NULL;
+    *all = (struct keyed_list){in, list, 0};
+    return all;
+}
+
+static void report_every_key(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
+    struct keyed_list *tensors = new_keyed_list(in, ckpt->n_tensors, doc);
+    struct keyed_list *objects = new_keyed_list(in, ckpt->n_objects, doc);
+
+    if (tensors == NULL || objects == NULL)
+        return;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (dcpk_inspect_lists(in, i))
+            tensors->list[tensors->n++] = (struct keyed){ckpt->tensors[i].key, &ckpt->tensors[i]};
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (in->chosen == NULL || in->chosen->objects[i])
+            objects->list[objects->n++] = (struct keyed){ckpt->objects[i].key, &ckpt->objects[i]};
+    qsort(tensors->list, tensors->n, sizeof *tensors->list, compare_keyed);
+    qsort(objects->list, objects->n, sizeof *objects->list, compare_keyed);
+    dcpk_doc_set_table(doc, "tensors",
+                       &(struct dcpk_doc_table){
+                           .flags = DCPK_DOC_KEYED, .fill = fill_tensors, .context = tensors});
+    dcpk_doc_set_table(doc, "objects",
+                       &(struct dcpk_doc_table){
+                           .flags = DCPK_DOC_KEYED, .fill = fill_objects, .context = objects});
+}
+
+void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    report_folded(in, doc);
+    report_every_key(in, doc);
+    if (!in->has_chunks)
+        return;
+    dcpk_doc_heading(doc, "chunks (key, offsets, extents, file, offset in bytes, length in bytes)");
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){
+                           .flags = DCPK_DOC_TABS, .fill = fill_all_chunks, .context = in});
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect_report.c - what dcpkit inspect reports: facts of the whole, then every key. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/arena.h"
+#include "lib/base/order.h"
+#include "lib/ckpt/format.h"
+#include "lib/ckpt/generation.h"
+#include "tools/cmd.h"
+#include "tools/inspect.h"
+#include "tools/print_doc.h"
+
+#define MOST_NAMES 16 /* of values that print-tensor knows */
+
+const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13, .wraps = true};
+
+/* One fact of the model: where it stands in args, and how a person reads it. */
+struct model_fact {
+    const char *name; /* in args, and in JSON */
+    const char *before, *behind;
+    const char *only_if; /* shown only if this other attribute is set; NULL: always */
+};
+static const struct model_fact model_facts[] = {
+    {"num_layers", "", " layers", NULL},
+    {"mtp_num_layers", "", " MTP layers", NULL},
+    {"hidden_size", "hidden ", "", NULL},
+    {"ffn_hidden_size", "ffn ", "", NULL},
+    {"num_attention_heads", "", " heads", NULL},
+    {"num_query_groups", "", " query groups", NULL},
+    {"num_experts", "", " experts", NULL},
+    {"moe_router_topk", "top ", "", "num_experts"},
+    {"moe_ffn_hidden_size", "expert ffn ", "", "num_experts"},
+    {"padded_vocab_size", "vocabulary ", "", NULL},
+    {"seq_length", "sequence ", "", NULL},
+    {"normalization", "", "", NULL},
+    {"position_embedding_type", "", "", NULL},
+    {"swiglu", "SwiGLU", "", NULL},
+    {"params_dtype", "", "", NULL},
+};
+
+/* ---- layouts ---- */
+
+struct size {
+    const char *name;
+    int64_t n;
+    int64_t least; /* that a person wants to see; 0: any that is known */
+};
+
+static struct dcpk_fact size_fact(int64_t n)
+{
+    return n > 0 ? dcpk_fact_int(n) : dcpk_fact_null();
+}
+
+/* " tp 2 pp 4": those that are known. */
+static const char *sizes_text(struct dcpk_doc *doc, const struct size *sizes, size_t n)
+{
+    const char *text = "";
+
+    for (size_t i = 0; i < n; i++)
+        if (sizes[i].n > 0 && sizes[i].n >= sizes[i].least)
+            text = dcpk_doc_format(doc, "%s %s %" PRId64, text, sizes[i].name, sizes[i].n);
+    return text;
+}
+
+static void set_sizes(struct dcpk_doc *doc, const char *key, const struct size *sizes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dcpk_doc_set(doc, dcpk_doc_format(doc, "%s.%s", key, sizes[i].name), size_fact(sizes[i].n));
+}
+
+static void report_args_layout(const struct dcpk_layout *l, struct dcpk_doc *doc)
+{
+    const struct size sizes[] = {{"tp", l->tp, 0}, {"pp", l->pp, 0}, {"ep", l->ep, 0},
+                                 {"cp", l->cp, 0}, {"dp", l->dp, 0}, {"world", l->world, 0}};
+    const bool is_known = l->tp != 0 || l->pp != 0 || l->dp != 0 || l->world != 0;
+
+    set_sizes(doc, "layout", sizes, DCPK_COUNT(sizes));
+    dcpk_doc_row(doc, "parallel", "by args   %s%s", is_known ? "" : " not known",
+                 sizes_text(doc, sizes, DCPK_COUNT(sizes)));
+}
+
+static void report_saved_layout(const struct dcpk_saved_layout *l, struct dcpk_doc *doc)
+{
+    static const char *const by_rows[] = {"optim", "optim_grads", "optim_grads_params"};
+    static const char *const whole[] = {"no_shard"};
+    static const struct {
+        const char *text;
+        const char *const *strategies; /* that leave such chunks */
+        size_t n;
+    } shardings[] = {
+        [DCPK_SHARDING_UNKNOWN] = {"", NULL, 0},
+        [DCPK_SHARDING_ROWS] = {"; optim, optim_grads or optim_grads_params", by_rows, 3},
+        [DCPK_SHARDING_NONE] = {"; no_shard", whole, 1},
+    };
+    const struct size sizes[] = {{"tp", l->tp, 0},
+                                 {"etp", l->etp, 0},
+                                 {"ep", l->ep, 0},
+                                 {"dp", l->dp, 0},
+                                 {"hsdp", l->hsdp, 2}};
+    const bool is_known = l->tp != 0 || l->etp != 0 || l->ep != 0 || l->dp != 0;
+    const char *text = sizes_text(doc, sizes, DCPK_COUNT(sizes));
+
+    set_sizes(doc, "layout_by_chunks", sizes, DCPK_COUNT(sizes));
+    dcpk_doc_set(doc, "layout_by_chunks.n_ranks", size_fact(l->n_ranks));
+    dcpk_doc_set(doc, "layout_by_chunks.pp", size_fact(l->pp));
+    dcpk_doc_set(doc, "layout_by_chunks.strategies",
+                 dcpk_fact_texts(shardings[l->sharding].strategies, shardings[l->sharding].n));
+    text = dcpk_doc_format(doc, "by chunks %s%s%s", is_known ? "" : " not known", text,
+                           shardings[l->sharding].text);
+    if (l->pp > 0)
+        text = dcpk_doc_format(doc, "%s; pp %" PRId64 " by RNG states", text, l->pp);
+    if (l->n_ranks > 0)
+        text = dcpk_doc_format(doc, "%s; %" PRId64 " ranks by files", text, l->n_ranks);
+    dcpk_doc_row(doc, "", "%s", text);
+}
+
+/* ---- the model ---- */
+
+/* The value of a fact as text; NULL when it is not set. */
+static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
+{
+    bool is_set = false;
+    int64_t i;
+
+    if (v == NULL)
+        return NULL;
+    if (v->kind == DCPK_V_BOOL)
+        return dcpk_value_as_bool(v, &is_set) && is_set ? "" : NULL;
+    if (dcpk_value_as_int(v, &i))
+        return dcpk_doc_format(doc, "%" PRId64, i);
+    return v->kind == DCPK_V_GLOBAL ? v->as.global.name : dcpk_value_as_str(v);
+}
+
+static void put_value(const void *context, struct dcpk_json_out *j)
+{
+    dcpk_value_to_json(context, j);
+}
+
+static struct dcpk_fact value_fact(const struct dcpk_value *v)
+{
+    if (v == NULL)
+        return dcpk_fact_absent();
+    if (v->kind == DCPK_V_GLOBAL)
+        return dcpk_fact_text(v->as.global.name);
+    return dcpk_fact_json(put_value, v);
+}
+
+static void report_model(const struct dcpk_value *args, struct dcpk_doc *doc)
+{
+    const char *line = "";
+
+    for (size_t i = 0; i < DCPK_COUNT(model_facts); i++) {
+        const struct model_fact *fact = &model_facts[i];
+        const struct dcpk_value *v = dcpk_value_get(args, fact->name);
+        const char *text = value_text(v, doc);
+
+        dcpk_doc_set(doc, dcpk_doc_format(doc, "model.%s", fact->name), value_fact(v));
+        if (text != NULL &&
+            (fact->only_if == NULL || value_text(dcpk_value_get(args, fact->only_if), doc) != NULL))
+            line = dcpk_doc_format(doc, "%s%s%s%s%s", line, *line == '\0' ? "" : ", ", fact->before,
+                                   text, fact->behind);
+    }
+    if (args != NULL)
+        dcpk_doc_row(doc, "model", "%s", line);
+}
+
+/* What print-tensor knows by one name in every format. */
+static void report_names(const char *const *names, struct dcpk_doc *doc)
+{
+    const char *line = *names == NULL ? "" : *names;
+    size_t n_names = 0;
+
+    while (names[n_names] != NULL)
+        n_names++;
+    dcpk_doc_set(doc, "state", dcpk_fact_texts(names, n_names));
+    if (*names == NULL)
+        return;
+    for (size_t n = 1; names[n] != NULL && n <= MOST_NAMES; n++)
+        line = dcpk_doc_format(doc, "%s, %s", line, n < MOST_NAMES ? names[n] : "...");
+    dcpk_doc_row(doc, "state", "%s", line);
+}
+
+/* ---- totals ---- */
+
+/* "70.6 B" beside the number itself. */
+static const char *count_text(uint64_t n, struct dcpk_doc *doc)
+{
+    static const char unit[] = " KMBT";
+    double v = (double)n;
+    size_t u = 0;
+
+    for (; v >= 999.95 && u + 2 < sizeof unit; u++)
+        v /= 1000;
+    if (u == 0)
+        return dcpk_doc_format(doc, "%" PRIu64, n);
+    return dcpk_doc_format(doc, "%.3g %c (%" PRIu64 ")", v, unit[u], n);
+}
+
+/* What the tensors are, aliases once. */
+static void report_contents(const struct dcpk_totals *t, struct dcpk_doc *doc)
+{
+    char size[DCPK_SIZE_TEXT_BYTES];
+
+    for (int i = 0; i < DCPK_N_CONTENTS; i++) {
+        const struct dcpk_content_totals *c = &t->by_content[i];
+        const char *name = dcpk_content_name((enum dcpk_content)i);
+        const char *key = dcpk_doc_format(doc, "totals.by_content.%s", name);
+
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_elems", key), c->n_elems);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_tensors", key), c->n_tensors);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.tensor_bytes", key), c->tensor_bytes);
+        if (c->n_tensors > 0)
+            dcpk_doc_row(doc, "", "%-8s %7" PRIu64 " tensors, %12" PRIu64 " elements, %s", name,
+                         c->n_tensors, c->n_elems, dcpk_cli_short_size(c->tensor_bytes, size));
+    }
+}
+
+static void report_totals(const struct dcpk_totals *t, struct dcpk_doc *doc)
+{
+    char size[DCPK_SIZE_TEXT_BYTES];
+
+    dcpk_doc_row(doc, "parameters", "%s", count_text(t->n_params, doc));
+    dcpk_doc_row(doc, "tensors",
+                 "%" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64
+                 " elements, %s",
+                 t->n_tensors, t->n_alias_tensors, t->n_chunks, t->n_elems,
+                 dcpk_cli_size(t->tensor_bytes, size));
+    report_contents(t, doc);
+    dcpk_doc_row(doc, "objects", "%" PRIu64 " (%" PRIu64 " of them aliases); %s", t->n_objects,
+                 t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
+    dcpk_doc_row(doc, "stored", "%" PRIu64 " files, %s", t->n_files,
+                 dcpk_cli_size(t->file_bytes, size));
+    dcpk_doc_set_count(doc, "totals.file_bytes", t->file_bytes);
+    dcpk_doc_set_count(doc, "totals.n_alias_chunks", t->n_alias_chunks);
+    dcpk_doc_set_count(doc, "totals.n_alias_objects", t->n_alias_objects);
+    dcpk_doc_set_count(doc, "totals.n_alias_tensors", t->n_alias_tensors);
+    dcpk_doc_set_count(doc, "totals.n_chunks", t->n_chunks);
+    dcpk_doc_set_count(doc, "totals.n_elems", t->n_elems);
+    dcpk_doc_set_count(doc, "totals.n_files", t->n_files);
+    dcpk_doc_set_count(doc, "totals.n_objects", t->n_objects);
+    dcpk_doc_set_count(doc, "totals.n_params", t->n_params);
+    dcpk_doc_set_count(doc, "totals.n_tensors", t->n_tensors);
+    dcpk_doc_set_count(doc, "totals.object_bytes", t->object_bytes);
+    dcpk_doc_set_count(doc, "totals.stored_bytes", t->stored_bytes);
+    dcpk_doc_set_count(doc, "totals.tensor_bytes", t->tensor_bytes);
+}
+
+/* ---- the whole ---- */
+
+static void report_iteration(int64_t iteration, struct dcpk_doc *doc)
+{
+    struct dcpk_fact fact = dcpk_fact_null();
+
+    if (iteration >= 0)
+        fact = dcpk_fact_int(iteration);
+    else if (iteration == DCPK_ITERATION_RELEASE)
+        fact = dcpk_fact_text("release");
+    if (fact.kind == DCPK_FACT_NULL)
+        dcpk_doc_row(doc, "iteration", "not known");
+    else
+        dcpk_doc_fact(doc, "iteration", NULL, fact);
+    dcpk_doc_set(doc, "iteration", fact);
+}
+
+static void fill_notes(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_checkpoint *ckpt = context;
+
+    for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
+        DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(note->text)));
+}
+
+static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table iterations = dcpk_inspect_iterations(in->list);
+    char generation[DCPK_GENERATION_TEXT_BYTES];
+
+    dcpk_generation_text(in->ckpt, generation);
+    dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(in->run->folder));
+    dcpk_doc_row(doc, "format", "%s%s%s", in->ckpt->format->name, *generation == '\0' ? "" : ", ",
+                 generation);
+    dcpk_doc_set_text(doc, "format", in->ckpt->format->name);
+    dcpk_doc_set_origin(doc, in->ckpt);
+    report_iteration(in->iteration, doc);
+    dcpk_doc_set_table(doc, "iterations", &iterations);
+    report_args_layout(&in->state->layout, doc);
+    report_saved_layout(in->saved, doc);
+    dcpk_doc_fact(doc, "optimizer", "optimizer_layout",
+                  dcpk_fact_text(in->state->optimizer_layout));
+    report_model(in->state->args, doc);
+    report_names(in->state->names, doc);
+    report_totals(&in->summary->totals, doc);
+    dcpk_doc_set_text(doc, "keys", in->keys);
+    if (in->keys != NULL)
+        dcpk_doc_row(doc, "keys", "listed are those that match '%s'", in->keys);
+    dcpk_doc_set_table(
+        doc, "notes",
+        &(struct dcpk_doc_table){.flags = DCPK_DOC_LIST, .fill = fill_notes, .context = in->ckpt});
+    dcpk_doc_set(doc, "version", dcpk_fact_int(1));
+}
+
+void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    report_inspection(in, doc);
+    dcpk_inspect_report_keys(in, doc);
+    if (in->stats == NULL)
+        dcpk_doc_set(doc, "stats_totals", dcpk_fact_null());
+    else
+        dcpk_inspect_report_stats(in, doc);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_doc.c - a document to stdout, as JSON or as a page into a file. */
+#include "tools/print_doc.h"
+
+#include "lib/ckpt/generation.h"
+#include "lib/io/file.h"
+#include "tools/cmd.h"
+
+static dcpk_status print_plain(void *to, const char *text, size_t n_bytes, struct dcpk_error *err)
+{
+    (void)err; /* dcpk_cli_flush finds what did not arrive */
+    dcpk_cli_put_plain(to, text, n_bytes);
+    return DCPK_OK;
+}
+
+static dcpk_status make_json(const struct dcpk_doc *doc, struct dcpk_bytes *bytes,
+                             struct dcpk_error *err)
+{
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, bytes, 2);
+    return dcpk_doc_json(doc, &j, err);
+}
+
+static dcpk_status write_json(const struct dcpk_doc *doc, const char *path, struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+
+    if (make_json(doc, &bytes, err) == DCPK_OK) {
+        dcpk_bytes_text(&bytes, "\n");
+        if (dcpk_bytes_status(&bytes, err) == DCPK_OK)
+            dcpk_file_write(path, DCPK_FILE_INTO, bytes.data, bytes.n_bytes, err);
+    }
+    dcpk_bytes_release(&bytes);
+    return err->status;
+}
+
+static dcpk_status print_json(const struct dcpk_doc *doc, struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+
+    if (make_json(doc, &bytes, err) == DCPK_OK)
+        return dcpk_cli_print_bytes(&bytes, err);
+    dcpk_bytes_release(&bytes);
+    return err->status;
+}
+
+static dcpk_status print_text(const struct dcpk_doc *doc, struct dcpk_error *err)
+{
+    const struct dcpk_doc_out out = {print_plain, stdout};
+
+    if (dcpk_doc_text(doc, &out, err) || dcpk_cli_flush(err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
+                           struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_doc_status(doc, err);
+
+    if (st == DCPK_OK && way->json != NULL)
+        st = write_json(doc, way->json, err);
+    if (st == DCPK_OK && !way->is_silent && way->as_json)
+        st = print_json(doc, err);
+    if (st == DCPK_OK && !way->is_silent && !way->as_json)
+        st = print_text(doc, err);
+    dcpk_doc_release(doc);
+    return st;
+}
+
+static void put_generation(const void *ckpt, struct dcpk_json_out *j)
+{
+    dcpk_generation_add_json(ckpt, j);
+}
+
+static void put_releases(const void *ckpt, struct dcpk_json_out *j)
+{
+    dcpk_releases_add_json(ckpt, j);
+}
+
+void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt)
+{
+    dcpk_doc_set(doc, "generation", dcpk_fact_member(put_generation, ckpt));
+    dcpk_doc_set(doc, "releases", dcpk_fact_member(put_releases, ckpt));
+}

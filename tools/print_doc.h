@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_doc.h - a document (lib/report/doc.h) to stdout, as JSON or as a page into a file. */
+#ifndef DCPK_TOOLS_PRINT_DOC_H
+#define DCPK_TOOLS_PRINT_DOC_H
+
+#include "lib/ckpt/checkpoint.h"
+#include "lib/report/doc.h"
+
+/* Where a document goes. */
+struct dcpk_doc_way {
+    bool is_silent;          /* not to stdout */
+    bool as_json;            /* there as one JSON document, else as text */
+    const char *json, *html; /* files that a person named; NULL: none */
+};
+
+/* Write and print it, and release it, also after a failure. Errors: the document's; those of
+ * lib/io/file.h; DCPK_EIO when stdout is closed or full. */
+dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
+                           struct dcpk_error *err);
+/* The members "generation" and "releases" of a checkpoint. */
+void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
+
+#endif
