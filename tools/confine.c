@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* confine.c - a command is confined to the files that its arguments name, before it reads any. */
+/* confine.c - confines a command to the files that its arguments name, before it reads any. */
 #include "tools/confine.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "formats/formats.h"
+#include "lib/base/order.h"
 #include "lib/exec/ranks.h"
 #include "lib/io/sandbox.h"
 #include "lib/io/sink.h"
@@ -21,7 +22,8 @@
 #define CAN_LINK_FROM (CAN_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_LINK)
 #define INNER_LEVELS  3 /* folders in a checkpoint in which links are looked for */
 
-/* What the C library and those beside it read when they are first used, and we of the machine. */
+/* What the C library and those beside it read at first use, and what this program reads of the
+ * machine. */
 static const struct {
     const char *path;
     unsigned access;
@@ -47,8 +49,8 @@ static const struct {
 };
 
 /*
- * What was made before the sandbox was entered: main removes it at the end, and between the two
- * stands a command that knows nothing of it. `path` lies in the innermost folder.
+ * What was made before the sandbox was entered. main removes it at the end; the command between the
+ * two does not see it. `path` lies in the innermost folder.
  */
 static struct {
     char path[PATH_MAX];
@@ -56,12 +58,12 @@ static struct {
 } made;
 
 /*
- * Is something at `path`, and what? False too where its name leads nowhere, which the command
+ * Is something at `path`, and what? False also where the name leads nowhere, which the command
  * itself finds. flags: of fstatat. Errors: DCPK_EIO for any other refusal: what is there is not
  * known, and cannot be allowed.
  */
-static dcpk_status look(const char *path, int flags, bool *there, struct stat *info,
-                        struct dcpk_error *err)
+static dcpk_status look_at(const char *path, int flags, bool *there, struct stat *info,
+                           struct dcpk_error *err)
 {
     *there = fstatat(AT_FDCWD, path, info, flags) == 0;
     if (*there || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP ||
@@ -72,7 +74,7 @@ static dcpk_status look(const char *path, int flags, bool *there, struct stat *i
 
 static dcpk_status allow_system(struct dcpk_sandbox *box, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++)
+    for (size_t i = 0; i < DCPK_COUNT(system_paths); i++)
         if (dcpk_sandbox_allow(box, system_paths[i].path, system_paths[i].access, err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
@@ -82,11 +84,16 @@ static dcpk_status allow_system(struct dcpk_sandbox *box, struct dcpk_error *err
 static bool folder_of(const char *path, char folder[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    const size_t n = slash == NULL ? 2 : (size_t)(slash - path) + 1;
+    size_t n;
 
+    if (slash == NULL) {
+        memcpy(folder, "./", sizeof "./");
+        return true;
+    }
+    n = (size_t)(slash - path) + 1;
     if (n >= PATH_MAX)
         return false;
-    memcpy(folder, slash == NULL ? "./" : path, n);
+    memcpy(folder, path, n);
     folder[n] = '\0';
     return true;
 }
@@ -119,15 +126,15 @@ static dcpk_status allow_links(struct dcpk_sandbox *box, const struct dcpk_cli *
     struct dcpk_error ignored = DCPK_ERROR_INIT; /* the command itself finds it again */
     char chosen[DCPK_RUN_PATH_BYTES];
     struct dcpk_run run;
-    dcpk_status st = dcpk_sandbox_allow_links(box, path, n_levels, access, err);
 
-    if (st != DCPK_OK ||
-        dcpk_choose_iteration(path, text_of(cli, "iteration"), chosen, &ignored) != DCPK_OK ||
-        dcpk_run_find(chosen, dcpk_formats, &run, &ignored) != DCPK_OK)
-        return st;
-    st = dcpk_sandbox_allow_links(box, run.folder, INNER_LEVELS, access, err);
+    if (dcpk_sandbox_allow_links(box, path, n_levels, access, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_choose_iteration(path, text_of(cli, "iteration"), chosen, &ignored) ||
+        dcpk_run_find(chosen, dcpk_formats, &run, &ignored))
+        return DCPK_OK;
+    (void)dcpk_sandbox_allow_links(box, run.folder, INNER_LEVELS, access, err);
     dcpk_run_release(&run);
-    return st;
+    return err->status;
 }
 
 /* A checkpoint: a folder, an archive, or a folder in one. */
@@ -137,23 +144,23 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
     const char *temporary = getenv("TMPDIR");
     char archive[DCPK_RUN_PATH_BYTES];
     struct stat info;
-    dcpk_status st;
     bool there;
 
     if (dcpk_run_split(path, archive) != NULL)
         path = archive;
-    st = dcpk_sandbox_allow(box, path, access, err);
-    if (st == DCPK_OK)
-        st = look(path, 0, &there, &info, err);
-    if (st != DCPK_OK || !there)
-        return st;
+    if (dcpk_sandbox_allow(box, path, access, err) || look_at(path, 0, &there, &info, err))
+        return err->status;
+    if (!there)
+        return DCPK_OK;
     if (S_ISDIR(info.st_mode))
         return allow_links(box, cli, path, access, err);
-    st = allow_around(box, path, DCPK_SANDBOX_LIST, err); /* it is found there */
-    if (st == DCPK_OK)
-        st = dcpk_sandbox_allow(box, temporary == NULL || *temporary == '\0' ? "/tmp" : temporary,
-                                DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_MAKE, err);
-    return st;
+    if (temporary == NULL || *temporary == '\0')
+        temporary = "/tmp";
+    if (allow_around(box, path, DCPK_SANDBOX_LIST, err) || /* it is found there */
+        dcpk_sandbox_allow(box, temporary,
+                           DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_MAKE, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* ---- outputs ---- */
@@ -180,65 +187,71 @@ static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
                                   struct dcpk_error *err)
 {
     struct stat info;
-    dcpk_status st = dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err);
     bool there;
 
-    if (st != DCPK_OK || look(path, AT_SYMLINK_NOFOLLOW, &there, &info, err) != DCPK_OK)
+    if (dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err) ||
+        look_at(path, AT_SYMLINK_NOFOLLOW, &there, &info, err))
         return err->status;
     if (!there || S_ISREG(info.st_mode))
         return allow_around(box, path, CAN_WRITE, err);
-    if (look(path, 0, &there, &info, err) != DCPK_OK)
+    if (look_at(path, 0, &there, &info, err) != DCPK_OK)
         return err->status;
-    return there ? DCPK_OK : allow_target(box, path, err);
+    if (there)
+        return DCPK_OK;
+    return allow_target(box, path, err);
 }
 
-/* OUT of these makes no sense, which the command itself finds; false: the system refused. */
-static bool is_told_later(dcpk_status st)
+/* A conversion to `out` works in the folder around made.path. */
+static dcpk_status find_place(const char *in, const char *out, struct dcpk_run *run,
+                              struct dcpk_error *err)
 {
-    return st != DCPK_OK && st != DCPK_EIO && st != DCPK_ENOMEM;
+    const char *inside = out;
+    bool is_archive;
+
+    if (dcpk_run_check_apart(in, out, err) || dcpk_run_is_archive(out, &is_archive, err))
+        return err->status;
+    if (!is_archive) {
+        if (dcpk_run_target(out, 0, DCPK_TRACKER_SET, dcpk_formats, run, err) != DCPK_OK)
+            return err->status;
+        inside = run->tracker;
+    }
+    if (dcpk_folder_check_apart(inside, in, err) != DCPK_OK)
+        return err->status;
+    if (strlen(inside) < sizeof made.path)
+        memcpy(made.path, inside, strlen(inside) + 1);
+    return DCPK_OK;
 }
 
 /*
- * Where a conversion to `out` works: in the folder around made.path, which is "" when `out` makes
- * no sense, or is not apart from `in`.
+ * The same, where the system lets us look. made.path stays "" when `out` makes no sense or is not
+ * apart from `in`: the command itself finds that.
  */
-static dcpk_status find_place(const char *in, const char *out, struct dcpk_error *err)
+static dcpk_status find_sound_place(const char *in, const char *out, struct dcpk_error *err)
 {
     char archive[DCPK_RUN_PATH_BYTES];
+    struct dcpk_error refusal = DCPK_ERROR_INIT;
     struct dcpk_run run = {0};
-    bool is_archive = false;
-    const char *inside = out;
     struct stat info;
-    dcpk_status st;
     bool there;
 
     if (dcpk_run_split(in, archive) != NULL)
         in = archive;
-    if (look(in, 0, &there, &info, err) != DCPK_OK || !there)
+    if (look_at(in, 0, &there, &info, err) != DCPK_OK || !there)
         return err->status;
-    st = dcpk_run_check_apart(in, out, err);
-    if (st == DCPK_OK)
-        st = dcpk_run_is_archive(out, &is_archive, err);
-    if (st == DCPK_OK && !is_archive) {
-        st = dcpk_run_target(out, 0, DCPK_TRACKER_SET, dcpk_formats, &run, err);
-        inside = st == DCPK_OK ? run.tracker : out;
-    }
-    if (st == DCPK_OK)
-        st = dcpk_folder_check_apart(inside, in, err);
-    if (st == DCPK_OK && strlen(inside) < sizeof made.path)
-        memcpy(made.path, inside, strlen(inside) + 1);
+    (void)find_place(in, out, &run, &refusal);
     dcpk_run_release(&run);
-    return is_told_later(st) ? DCPK_OK : st;
+    if (refusal.status == DCPK_EIO || refusal.status == DCPK_ENOMEM)
+        *err = refusal;
+    return err->status;
 }
 
 /* Allow to write around made.path, and to remove what was made for it. */
 static dcpk_status allow_place(struct dcpk_sandbox *box, struct dcpk_error *err)
 {
     char outer[PATH_MAX];
-    dcpk_status st = allow_around(box, made.path, CAN_WRITE, err);
 
-    if (st != DCPK_OK || made.n_parents == 0)
-        return st;
+    if (allow_around(box, made.path, CAN_WRITE, err) != DCPK_OK || made.n_parents == 0)
+        return err->status;
     memcpy(outer, made.path, strlen(made.path) + 1);
     for (int i = 0; i <= made.n_parents; i++) {
         char *slash = strrchr(outer, '/');
@@ -296,68 +309,73 @@ static bool has_out_file(const struct dcpk_cli *cli)
     return false;
 }
 
+static bool is_dry(const struct dcpk_cli *cli)
+{
+    return cli->is_dry != NULL && *cli->is_dry;
+}
+
+/* What the command does with the first argument. */
+static unsigned first_access(const struct dcpk_cli *cli)
+{
+    if (is_dry(cli))
+        return CAN_READ;
+    if (cli->writes_in != NULL && *cli->writes_in && !has_out_file(cli))
+        return CAN_WRITE;
+    return (cli->paths & DCPK_CLI_LINKS_IN) != 0 ? CAN_LINK_FROM : CAN_READ;
+}
+
 static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
                                    char **args, int n_args, struct dcpk_error *err)
 {
-    const bool is_dry = cli->is_dry != NULL && *cli->is_dry;
-    const bool writes_in =
-        cli->writes_in != NULL && *cli->writes_in && !is_dry && !has_out_file(cli);
-    const bool has_out = (cli->paths & DCPK_CLI_SECOND_IS_OUT) != 0 && n_args == 2;
-    const bool links = (cli->paths & DCPK_CLI_LINKS_IN) != 0 && !is_dry;
-    const unsigned access = writes_in ? CAN_WRITE : links ? CAN_LINK_FROM : CAN_READ;
-    dcpk_status st = allow_checkpoint(box, cli, args[0], access, err);
-
-    if (st == DCPK_OK && n_args == 2 && cli->paths == 0)
-        st = allow_checkpoint(box, cli, args[1], CAN_READ, err);
-    if (st == DCPK_OK && made.path[0] != '\0')
-        st = allow_place(box, err);
-    if (st == DCPK_OK && has_out) /* what is there is compared */
-        st = dcpk_sandbox_allow(box, args[1], CAN_READ, err);
-    if (st == DCPK_OK && has_out)
-        st = allow_around(box, args[1], DCPK_SANDBOX_LIST, err);
-    return st;
+    if (allow_checkpoint(box, cli, args[0], first_access(cli), err) != DCPK_OK)
+        return err->status;
+    if (n_args == 2 && cli->paths == 0)
+        return allow_checkpoint(box, cli, args[1], CAN_READ, err);
+    if (made.path[0] != '\0' && allow_place(box, err) != DCPK_OK)
+        return err->status;
+    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) != 0 && n_args == 2)
+        return allow_in_file(box, args[1], err); /* what is there is compared */
+    return DCPK_OK;
 }
 
 /* Make OUT's folder: only what is there can be allowed. */
 static dcpk_status make_place(const struct dcpk_cli *cli, char **args, int n_args,
                               struct dcpk_error *err)
 {
-    dcpk_status st;
-
-    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) == 0 || n_args != 2 ||
-        (cli->is_dry != NULL && *cli->is_dry))
+    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) == 0 || n_args != 2 || is_dry(cli))
         return DCPK_OK;
-    st = find_place(args[0], args[1], err);
-    if (st == DCPK_OK && made.path[0] != '\0')
-        st = dcpk_parents_make(made.path, &made.n_parents, err);
-    if (st != DCPK_OK)
+    if (find_sound_place(args[0], args[1], err) ||
+        (made.path[0] != '\0' && dcpk_parents_make(made.path, &made.n_parents, err)))
         dcpk_context(err, "making a place for '%s'", args[1]);
-    return st;
+    return err->status;
+}
+
+#define DOING "making a sandbox (--no-sandbox works without one)"
+
+static dcpk_status enter_box(struct dcpk_sandbox *box, const struct dcpk_cli *cli, char **args,
+                             int n_args, struct dcpk_error *err)
+{
+    if ((dcpk_sandbox_has_walls(box) && (allow_system(box, err) || allow_options(box, cli, err) ||
+                                         allow_arguments(box, cli, args, n_args, err))) ||
+        dcpk_sandbox_enter(box, err))
+        dcpk_context(err, DOING);
+    return err->status;
 }
 
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err)
 {
-    const unsigned flags =
-        dcpk_ranks_launched() > 1 ? DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS : 0;
     struct dcpk_sandbox *box = NULL;
-    dcpk_status st = dcpk_sandbox_new(flags, &box, err);
+    unsigned flags = 0;
 
-    if (st == DCPK_OK && dcpk_sandbox_has_walls(box)) {
-        if (make_place(cli, args, n_args, err) != DCPK_OK) {
-            dcpk_sandbox_free(box);
-            return err->status;
-        }
-        if (allow_system(box, err) || allow_options(box, cli, err) ||
-            allow_arguments(box, cli, args, n_args, err))
-            st = err->status;
-    }
-    if (st == DCPK_OK)
-        st = dcpk_sandbox_enter(box, err);
-    if (st != DCPK_OK)
-        dcpk_context(err, "making a sandbox (--no-sandbox works without one)");
+    if (dcpk_ranks_launched() > 1)
+        flags = DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS;
+    if (dcpk_sandbox_new(flags, &box, err) != DCPK_OK)
+        dcpk_context(err, DOING);
+    else if (!dcpk_sandbox_has_walls(box) || make_place(cli, args, n_args, err) == DCPK_OK)
+        (void)enter_box(box, cli, args, n_args, err);
     dcpk_sandbox_free(box);
-    return st;
+    return err->status;
 }
 
 void dcpk_confine_end(void)
@@ -373,9 +391,12 @@ void dcpk_confine_print(FILE *out)
 
     dcpk_cli_printf(out, "sandbox: ");
     if (abi > 0)
-        dcpk_cli_printf(out, "Landlock ABI %d%s", abi, has_filter ? ", " : "");
-    dcpk_cli_printf(out, "%s\n",
-                    has_filter ? "seccomp"
-                    : abi > 0  ? ""
-                               : "none (the kernel has none)");
+        dcpk_cli_printf(out, "Landlock ABI %d", abi);
+    if (abi > 0 && has_filter)
+        dcpk_cli_printf(out, ", ");
+    if (has_filter)
+        dcpk_cli_printf(out, "seccomp");
+    if (abi <= 0 && !has_filter)
+        dcpk_cli_printf(out, "none (the kernel has none)");
+    dcpk_cli_printf(out, "\n");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* confine.h - a command is confined to the files that its arguments name, before it reads any. */
+/* confine.h - confines a command to the files that its arguments name, before it reads any. */
 #ifndef DCPK_TOOLS_CONFINE_H
 #define DCPK_TOOLS_CONFINE_H
 
@@ -10,14 +10,15 @@
 /*
  * Enter the sandbox (lib/io/sandbox.h) that the parsed command line asks for: what it names as
  * input can be read, with what links in it lead to, and the system's libraries; what it names as
- * output can be written, with the folder around. A run folder to write is made here, for a folder
- * can only be allowed when it is there. One of several processes under mpirun gets the filter
- * without sockets alone, as they share memory. Errors: DCPK_EIO, DCPK_ENOMEM.
+ * output can be written, with the folder around. Makes a run folder to write, because a folder can
+ * be allowed only when it is there. One of several processes under mpirun gets the filter alone,
+ * with sockets, because they share memory. Errors: DCPK_EIO, DCPK_ENOMEM.
  */
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err);
 
-/* The command is over: a folder that was made for it and is empty goes again. */
+/* Removes a folder that dcpk_confine made, if it is still empty. Call it when the command is over.
+ */
 void dcpk_confine_end(void);
 
 /* "sandbox: ..." for --version. */
