@@ -20,17 +20,16 @@ struct dcpk_args_from {
 
 /*
  * Read what --args-from names; path NULL: nothing, args stays NULL. Errors: DCPK_EFORMAT,
- * DCPK_EUNSUPPORTED for what is no args, or YAML in a build without libyaml; DCPK_EIO.
+ * DCPK_EUNSUPPORTED for what does not hold args, or YAML in a build without libyaml; DCPK_EIO.
  */
 dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
                                 struct dcpk_args_from *from, struct dcpk_error *err);
 void dcpk_args_from_release(struct dcpk_args_from *from);
 
-/* Has the checkpoint no args of its own? */
+/* Does the checkpoint lack args of its own? */
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
 
-/* A command failed on a checkpoint without args (NULL: it was not opened): say which option helps.
- */
+/* Add to the error of a checkpoint without args (NULL: it was not opened) which option helps. */
 void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 #endif

@@ -72,7 +72,8 @@ static void draw_bar(const struct dcpk_bar *bar, double part, const char *state)
     const int columns = terminal_columns() - 1; /* writing the last one would wrap some */
     int n_cells = columns - (int)strlen(bar->label) - (int)strlen(state) - 4;
 
-    n_cells = n_cells > MAX_CELLS ? MAX_CELLS : n_cells;
+    if (n_cells > MAX_CELLS)
+        n_cells = MAX_CELLS;
     if (n_cells >= MIN_CELLS) {
         for (int i = 0; i < n_cells; i++)
             cells[i] = i < (int)(part * n_cells) ? '#' : '.';
@@ -97,16 +98,18 @@ static void begin_pass(struct dcpk_bar *bar, uint64_t done_bytes, double now)
 
 static double period(const struct dcpk_bar *bar)
 {
-    return bar->is_terminal ? TERMINAL_PERIOD : bar->wants_lines ? WANTED_PERIOD : LOG_PERIOD;
+    if (bar->is_terminal)
+        return TERMINAL_PERIOD;
+    return bar->wants_lines ? WANTED_PERIOD : LOG_PERIOD;
 }
 
-/* Is it time for a line? The end is told once, but not into a log that did not ask. */
+/* Is it time for a line? The end gets one line, but not in a log that did not ask for progress. */
 static bool is_due(struct dcpk_bar *bar, bool is_end, double now)
 {
-    const bool tells_end = is_end && !bar->has_ended && (bar->is_terminal || bar->wants_lines);
+    const bool shows_end = is_end && !bar->has_ended && (bar->is_terminal || bar->wants_lines);
 
     bar->has_ended = is_end;
-    return !bar->is_quiet && (tells_end || (!is_end && now >= bar->next_seconds));
+    return !bar->is_quiet && (shows_end || (!is_end && now >= bar->next_seconds));
 }
 
 static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)

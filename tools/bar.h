@@ -17,7 +17,7 @@ struct dcpk_bar {
     bool is_terminal, is_quiet, wants_lines;
     /* Of the pass over the data that is under way: */
     bool has_begun, has_ended;
-    uint64_t first_bytes; /* done when first told: a resumed run does not begin at 0 */
+    uint64_t first_bytes; /* done at the first call: a resumed run does not begin at 0 */
     uint64_t last_bytes;
     double start_seconds;
     double next_seconds; /* when the next line is due */

@@ -29,13 +29,12 @@ struct request {
 
 /* A key may hold brackets itself: the whole text first, then what stands before the last '['.
  * r->tensor NULL: there is none. */
-static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
-                           struct dcpk_arena *arena, struct dcpk_error *err)
+static dcpk_status find_tensor(struct dcpk_checkpoint *ckpt, struct request *r,
+                               struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const size_t n = strlen(r->text);
     const char *bracket = strrchr(r->text, '['), *slice = NULL;
     size_t n_slice = 0;
-    dcpk_status st;
 
     r->key = r->text;
     r->tensor = dcpk_checkpoint_tensor(ckpt, r->key);
@@ -51,10 +50,10 @@ static dcpk_status resolve(struct dcpk_checkpoint *ckpt, struct request *r,
         return dcpk_fail(err, DCPK_EUSAGE, "the slice '%s' does not end with ']'", bracket);
     if (r->tensor == NULL)
         return DCPK_OK;
-    st = dcpk_slice_parse(slice, n_slice, r->tensor->shape, r->tensor->rank, &r->slice, err);
-    if (st == DCPK_OK)
-        st = dcpk_view_stored(ckpt, (uint32_t)(r->tensor - ckpt->tensors), arena, &r->view, err);
-    return st;
+    if (dcpk_slice_parse(slice, n_slice, r->tensor->shape, r->tensor->rank, &r->slice, err) ||
+        dcpk_view_stored(ckpt, (uint32_t)(r->tensor - ckpt->tensors), arena, &r->view, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
@@ -85,7 +84,6 @@ static dcpk_status print_json_head(const struct request *r, struct dcpk_error *e
     const int rank = dcpk_slice_shape(&r->slice, shape);
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
-    dcpk_status st;
 
     dcpk_json_out_init(&j, &bytes, 0);
     dcpk_json_begin_object(&j);
@@ -93,27 +91,24 @@ static dcpk_status print_json_head(const struct request *r, struct dcpk_error *e
     dcpk_json_add_string(&j, "key", r->key);
     dcpk_json_add_ints(&j, "shape", shape, rank);
     dcpk_json_put_key(&j, "values");
-    st = dcpk_bytes_status(&bytes, err);
-    if (st == DCPK_OK)
-        st = put_stdout(NULL, bytes.data, bytes.n_bytes, err);
+    if (dcpk_bytes_status(&bytes, err) == DCPK_OK)
+        (void)put_stdout(NULL, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
-    return st;
+    return err->status;
 }
 
-static dcpk_status print(struct dcpk_exec *exec, const struct request *r, struct dcpk_error *err)
+static dcpk_status print_tensor(struct dcpk_exec *exec, const struct request *r,
+                                struct dcpk_error *err)
 {
     const struct dcpk_text_options options = {
         .all = r->all, .as_json = r->as_json, .put = put_stdout};
-    dcpk_status st = DCPK_OK;
 
-    if (r->as_json)
-        st = print_json_head(r, err);
-    else
+    if (!r->as_json)
         print_head(r);
-    if (st == DCPK_OK)
-        st = dcpk_tensor_text(exec, &r->view, &r->slice, &options, err);
-    if (st != DCPK_OK)
-        return st;
+    else if (print_json_head(r, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_tensor_text(exec, &r->view, &r->slice, &options, err) != DCPK_OK)
+        return err->status;
     dcpk_cli_printf(stdout, "%s\n", r->as_json ? ", \"version\": 1}" : "");
     return dcpk_cli_flush(err);
 }
@@ -124,55 +119,52 @@ static dcpk_status print_elements(struct dcpk_checkpoint *ckpt, struct request *
     const struct dcpk_env env = {
         .device = dcpk_devices[0], .n_threads = 1, .memory_bytes = 1}; /* the least */
     struct dcpk_exec *exec = NULL;
-    dcpk_status st = dcpk_exec_new(ckpt, &env, &exec, err);
 
     r->npy.key = r->key;
     r->npy.text = r->text;
     r->npy.view = &r->view;
     r->npy.slice = &r->slice;
     r->npy.voice = &r->voice;
-    if (st == DCPK_OK && r->npy.path != NULL)
-        st = dcpk_print_npy(exec, &r->npy, r->as_json, err);
-    else if (st == DCPK_OK)
-        st = print(exec, r, err);
+    if (dcpk_exec_new(ckpt, &env, &exec, err) != DCPK_OK)
+        return err->status;
+    if (r->npy.path != NULL)
+        (void)dcpk_print_npy(exec, &r->npy, r->as_json, err);
+    else
+        (void)print_tensor(exec, r, err);
     dcpk_exec_free(exec);
-    return st;
+    return err->status;
 }
 
 static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
                              struct dcpk_arena *arena, struct dcpk_error *err)
 {
     bool found = false;
-    dcpk_status st = resolve(ckpt, r, arena, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (find_tensor(ckpt, r, arena, err) != DCPK_OK)
+        return err->status;
     if (r->tensor != NULL)
         return print_elements(ckpt, r, err);
     if (r->npy.path != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s' to be written", r->key);
-    st = dcpk_print_value(ckpt, r->text, r->as_json, &r->voice, &found, err);
-    if (st == DCPK_OK && !found)
-        st = dcpk_print_named(ckpt, r->text, r->as_json, err);
-    return st;
+    if (dcpk_print_value(ckpt, r->text, r->as_json, &r->voice, &found, err) != DCPK_OK || found)
+        return err->status;
+    return dcpk_print_named(ckpt, r->text, r->as_json, err);
 }
 
-static dcpk_status run(const char *path, struct request *r, struct dcpk_error *err)
+static dcpk_status print_at(const char *path, struct request *r, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
-    dcpk_status st =
-        arena == NULL ? err->status : dcpk_cli_open(path, r->format, &r->voice, &ckpt, NULL, err);
 
-    if (st == DCPK_OK && r->npy.path != NULL) /* the checkpoint is never touched */
-        st = dcpk_run_check_apart(path, r->npy.path, err);
-    if (st == DCPK_OK)
-        dcpk_cli_keep_private(ckpt);
-    if (st == DCPK_OK)
-        st = print_key(ckpt, r, arena, err);
+    if (arena == NULL || dcpk_cli_open(path, r->format, &r->voice, &ckpt, NULL, err) ||
+        (r->npy.path != NULL && dcpk_run_check_apart(path, r->npy.path, err)))
+        goto out;
+    dcpk_cli_keep_private(ckpt);
+    (void)print_key(ckpt, r, arena, err);
+out:
     dcpk_checkpoint_close(ckpt);
     dcpk_arena_free(arena);
-    return st;
+    return err->status;
 }
 
 #define DCPK_OPT_STRUCT struct request
@@ -221,7 +213,7 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     if (code >= 0)
         return code;
     r.text = args[1];
-    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) != DCPK_OK)
+    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) || print_at(place, &r, &err))
         return dcpk_cli_fail(NAME, &err);
-    return run(place, &r, &err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    return DCPK_EXIT_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_convert_args
 static const struct dcpk_cli_option shared_options[] = {
@@ -82,14 +83,14 @@ static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcp
         [DCPK_IMPL_ANY] = "any", [DCPK_IMPL_TE] = "te", [DCPK_IMPL_LOCAL] = "local"};
 
     *impl = DCPK_IMPL_ANY;
-    for (int i = 0; text != NULL && i < 3; i++)
+    if (text == NULL)
+        return DCPK_OK;
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
         if (strcmp(text, names[i]) == 0) {
             *impl = (enum dcpk_impl)i;
             return DCPK_OK;
         }
-    return text == NULL
-               ? DCPK_OK
-               : dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is none of any, te, local", text);
+    return dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is none of any, te, local", text);
 }
 
 static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p,
@@ -97,6 +98,8 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
 {
     char *rest;
 
+    if (text == NULL)
+        return DCPK_OK;
     p->module_text = dcpk_alloc(strlen(text) + 1, err);
     if (p->module_text == NULL)
         return err->status;
@@ -154,11 +157,14 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
 static dcpk_status check_fsdp_options(const struct dcpk_convert_args *a,
                                       const struct dcpk_format *to, struct dcpk_error *err)
 {
-    const char *option = a->model_prefix != NULL   ? "--output-model-weight-prefix"
-                         : a->state_prefix != NULL ? "--output-optimizer-state-prefix"
-                         : a->like_inspector       ? "--like-megatron-inspector"
-                                                   : NULL;
+    const char *option = NULL;
 
+    if (a->model_prefix != NULL)
+        option = "--output-model-weight-prefix";
+    else if (a->state_prefix != NULL)
+        option = "--output-optimizer-state-prefix";
+    else if (a->like_inspector)
+        option = "--like-megatron-inspector";
     if (option == NULL || strcmp(to->name, "fsdp_dtensor") == 0)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to fsdp_dtensor, not for %s", option, to->name);
@@ -187,15 +193,59 @@ static void map_like_inspector(const struct dcpk_convert_args *a,
     options->mapping_options = &parsed->inspector;
 }
 
+static unsigned flags_of(const struct dcpk_convert_args *a)
+{
+    unsigned flags = 0;
+
+    if (a->weights_only)
+        flags |= DCPK_CONVERT_WEIGHTS_ONLY;
+    if (a->check_input)
+        flags |= DCPK_CONVERT_CHECK_INPUT;
+    if (a->verify)
+        flags |= DCPK_CONVERT_VERIFY;
+    if (a->hashes_path != NULL)
+        flags |= DCPK_CONVERT_HASHES;
+    if (a->integrity)
+        flags |= DCPK_CONVERT_INTEGRITY;
+    return flags;
+}
+
+/* Check what the options say, without reading more than the run folder. */
+static dcpk_status parse_options(const struct dcpk_convert_args *a, const char *in,
+                                 struct dcpk_convert_options *options,
+                                 struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
+{
+    if (check_arguments(a, err) || dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
+        dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
+        check_generation(a, options->to, err) || check_fsdp_options(a, options->to, err) ||
+        parse_impl(a->impl, &options->rules.impl, err) ||
+        dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status read_group_map(const char *path, struct dcpk_convert_parsed *parsed,
+                                  struct dcpk_rule_options *rules, struct dcpk_error *err)
+{
+    if (path == NULL)
+        return DCPK_OK;
+    if (dcpk_cli_read_file(path, &parsed->map, &parsed->map_bytes, err) != DCPK_OK) {
+        dcpk_context(err, "reading the parameter group map");
+        return err->status;
+    }
+    rules->group_map_name = path;
+    rules->group_map = parsed->map;
+    rules->group_map_bytes = parsed->map_bytes;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
                                     const char *out, struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
-    dcpk_status st = check_arguments(a, err);
-
+    if (parse_options(a, in, options, parsed, err) != DCPK_OK)
+        return err->status;
     options->in = parsed->in;
-    if (st == DCPK_OK)
-        st = dcpk_choose_iteration(in, a->iteration, parsed->in, err);
     options->out = out;
     options->from = a->from;
     dcpk_input_args_apply(&a->input, &options->told);
@@ -203,44 +253,22 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->env.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;
     options->state_prefix = a->state_prefix;
-    options->flags = (a->weights_only ? DCPK_CONVERT_WEIGHTS_ONLY : 0u) |
-                     (a->check_input ? DCPK_CONVERT_CHECK_INPUT : 0u) |
-                     (a->verify ? DCPK_CONVERT_VERIFY : 0u) |
-                     (a->hashes_path != NULL ? DCPK_CONVERT_HASHES : 0u) |
-                     (a->integrity ? DCPK_CONVERT_INTEGRITY : 0u);
+    options->flags = flags_of(a);
     options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
-    if (st == DCPK_OK)
-        st = dcpk_parse_tracker(a->tracker, &options->tracker, err);
-    if (st == DCPK_OK)
-        st = check_generation(a, options->to, err);
-    if (st == DCPK_OK)
-        st = check_fsdp_options(a, options->to, err);
-    if (st == DCPK_OK)
-        st = parse_impl(a->impl, &options->rules.impl, err);
-    if (st == DCPK_OK)
-        st =
-            dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err);
-    if (st == DCPK_OK)
-        st = dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err);
+    if (dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
+        split_modules(a->modules, parsed, err) ||
+        read_group_map(a->map_path, parsed, &options->rules, err))
+        return err->status;
     options->args = parsed->args_from.args;
-    if (st == DCPK_OK && a->modules != NULL) {
-        st = split_modules(a->modules, parsed, err);
+    if (a->modules != NULL) {
         options->rules.swiglu_modules = parsed->modules;
         options->rules.n_swiglu_modules = parsed->n_modules;
     }
-    if (st == DCPK_OK && a->map_path != NULL) {
-        st = dcpk_cli_read_file(a->map_path, &parsed->map, &parsed->map_bytes, err);
-        if (st != DCPK_OK)
-            dcpk_context(err, "reading the parameter group map");
-        options->rules.group_map_name = a->map_path;
-        options->rules.group_map = parsed->map;
-        options->rules.group_map_bytes = parsed->map_bytes;
-    }
-    if (st == DCPK_OK && a->like_inspector)
+    if (a->like_inspector)
         map_like_inspector(a, options, parsed);
-    return st;
+    return DCPK_OK;
 }
 
 void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed)

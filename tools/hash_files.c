@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash_files.c - SHA-256 of files as text and JSON, and two lists of them held against each other.
- */
+/* hash_files.c - SHA-256 of files as text and JSON, and how two lists of them differ. */
 #include "tools/hash_files.h"
 
 #include <string.h>
@@ -34,26 +33,34 @@ dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_jso
     return dcpk_cli_flush(err);
 }
 
-typedef void differs(void *context, const struct dcpk_file_sum *recorded,
-                     const struct dcpk_file_sum *found);
+typedef void dcpk_files_differ(void *context, const struct dcpk_file_sum *recorded,
+                               const struct dcpk_file_sum *found);
 
 /* Both in the order of the names. Returns how many differ; NULL: that side has none. */
-static size_t compare(const struct dcpk_integrity *recorded, const struct dcpk_integrity *found,
-                      differs *each, void *context)
+static size_t compare_files(const struct dcpk_integrity *recorded,
+                            const struct dcpk_integrity *found, dcpk_files_differ *each,
+                            void *context)
 {
     size_t i = 0, k = 0, n = 0;
 
     while (i < recorded->n_files || k < found->n_files) {
         const struct dcpk_file_sum *x = i < recorded->n_files ? &recorded->files[i] : NULL;
         const struct dcpk_file_sum *y = k < found->n_files ? &found->files[k] : NULL;
-        const int order = x == NULL ? 1 : y == NULL ? -1 : strcmp(x->name, y->name);
 
-        i += order <= 0;
-        k += order >= 0;
-        if (order == 0 && memcmp(x->sha256, y->sha256, DCPK_SHA256_BYTES) == 0)
+        if (x != NULL && y != NULL) {
+            const int order = strcmp(x->name, y->name);
+
+            if (order < 0)
+                y = NULL;
+            else if (order > 0)
+                x = NULL;
+        }
+        i += x != NULL;
+        k += y != NULL;
+        if (x != NULL && y != NULL && memcmp(x->sha256, y->sha256, DCPK_SHA256_BYTES) == 0)
             continue;
         n++;
-        each(context, order <= 0 ? x : NULL, order >= 0 ? y : NULL);
+        each(context, x, y);
     }
     return n;
 }
@@ -61,13 +68,18 @@ static size_t compare(const struct dcpk_integrity *recorded, const struct dcpk_i
 static void print_difference(void *context, const struct dcpk_file_sum *recorded,
                              const struct dcpk_file_sum *found)
 {
-    const char *what = recorded == NULL ? "new       "
-                       : found == NULL  ? "missing   "
-                                        : "differs   ";
+    const struct dcpk_file_sum *file = recorded;
+    const char *what = "differs";
 
     (void)context;
-    dcpk_cli_printf(stdout, "%s  ", what);
-    dcpk_cli_put_text(stdout, recorded == NULL ? found->name : recorded->name);
+    if (recorded == NULL) {
+        file = found;
+        what = "new";
+    } else if (found == NULL) {
+        what = "missing";
+    }
+    dcpk_cli_printf(stdout, "%-10s  ", what);
+    dcpk_cli_put_text(stdout, file->name);
     dcpk_cli_printf(stdout, "\n");
 }
 
@@ -103,7 +115,7 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
     size_t n_different;
 
     if (!as_json) {
-        n_different = compare(recorded, found, print_difference, NULL);
+        n_different = compare_files(recorded, found, print_difference, NULL);
         *ok = n_different == 0;
         dcpk_cli_printf(stdout, "verdict     %s: %zu files recorded, %zu found, %zu differ\n",
                         *ok ? "ok" : "NOT ok", recorded->n_files, found->n_files, n_different);
@@ -113,7 +125,7 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
     dcpk_json_begin_object(&j);
     dcpk_json_put_key(&j, "differences");
     dcpk_json_begin_object(&j);
-    *ok = compare(recorded, found, put_difference, &j) == 0;
+    *ok = compare_files(recorded, found, put_difference, &j) == 0;
     dcpk_json_end_object(&j);
     dcpk_json_add_bool(&j, "ok", *ok);
     dcpk_json_add_uint(&j, "version", 1);

@@ -9,7 +9,8 @@
 #include "lib/io/file.h"
 #include "tools/convert_report.h"
 
-static dcpk_status put(void *context, const void *data, size_t n_bytes, struct dcpk_error *err)
+static dcpk_status put_elements(void *context, const void *data, size_t n_bytes,
+                                struct dcpk_error *err)
 {
     if (dcpk_cli_interrupted())
         return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
@@ -20,20 +21,17 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
                               struct dcpk_error *err)
 {
     struct dcpk_npy_options options = {
-        .flags = r->widens ? DCPK_NPY_WIDEN : 0, .device = dcpk_devices[0], .put = put};
+        .flags = r->widens ? DCPK_NPY_WIDEN : 0, .device = dcpk_devices[0], .put = put_elements};
     struct dcpk_file *file;
-    dcpk_status st = dcpk_check_file_path(".npy file", r->path, r->may_replace, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_file_begin(r->path, DCPK_FILE_INTO, &file, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_check_file_path(".npy file", r->path, r->may_replace, err) ||
+        dcpk_file_begin(r->path, DCPK_FILE_INTO, &file, err))
+        return err->status;
     options.context = file;
-    st = dcpk_npy_write(exec, r->view, r->slice, &options, err);
-    if (st == DCPK_OK)
+    if (dcpk_npy_write(exec, r->view, r->slice, &options, err) == DCPK_OK)
         return dcpk_file_publish(file, err);
     dcpk_file_abandon(file);
-    return st;
+    return err->status;
 }
 
 static dcpk_status print_json(const struct dcpk_npy_request *r, const char *descr,
@@ -76,19 +74,19 @@ dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request
                            bool as_json, struct dcpk_error *err)
 {
     const char *descr = dcpk_npy_descr(request->view->dtype, request->widens ? DCPK_NPY_WIDEN : 0);
-    dcpk_status st = dcpk_cli_check_stdout(err);
 
-    if (st == DCPK_OK)
-        st = write_file(exec, request, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_cli_check_stdout(err) || write_file(exec, request, err))
+        return err->status;
     if (strncmp(descr, "|V", 2) == 0)
         dcpk_cli_note(request->voice,
                       "numpy has no %s: numpy.load(FILE).view(ml_dtypes.%s) reads the file, or "
                       "write float32 with --cast",
                       dcpk_dtype_name(request->view->dtype), dcpk_dtype_name(request->view->dtype));
-    st = as_json ? print_json(request, descr, err) : print_text(request, descr, err);
-    if (st != DCPK_OK)
+    if (as_json)
+        (void)print_json(request, descr, err);
+    else
+        (void)print_text(request, descr, err);
+    if (err->status != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", request->path);
-    return st;
+    return err->status;
 }

@@ -15,9 +15,10 @@ static bool is_outlined(const struct dcpk_object *object)
     return object != NULL && object->place.n_bytes > DCPK_MOST_LOADED_BYTES;
 }
 
-/* *value NULL: there is none of that name. */
-static dcpk_status load(struct dcpk_checkpoint *ckpt, const char *key, struct dcpk_arena *arena,
-                        const struct dcpk_value **value, struct dcpk_error *err)
+/* *value NULL: no object has that name. */
+static dcpk_status load_named(struct dcpk_checkpoint *ckpt, const char *key,
+                              struct dcpk_arena *arena, const struct dcpk_value **value,
+                              struct dcpk_error *err)
 {
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
 
@@ -29,7 +30,7 @@ static dcpk_status load(struct dcpk_checkpoint *ckpt, const char *key, struct dc
 }
 
 /* A value too large to be taken into memory is shown without its tensors' elements. */
-static void tell_outline(const struct dcpk_voice *voice, const struct dcpk_object *object)
+static void note_outline(const struct dcpk_voice *voice, const struct dcpk_object *object)
 {
     char size[DCPK_SIZE_TEXT_BYTES], limit[DCPK_SIZE_TEXT_BYTES];
 
@@ -80,29 +81,41 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     const struct dcpk_value *value = NULL;
-    dcpk_status st = arena == NULL ? err->status : load(ckpt, key, arena, &value, err);
 
+    *found = false;
+    if (arena == NULL || load_named(ckpt, key, arena, &value, err))
+        goto out;
     *found = value != NULL;
-    if (st == DCPK_OK && is_outlined(dcpk_checkpoint_object(ckpt, key)))
-        tell_outline(voice, dcpk_checkpoint_object(ckpt, key));
-    if (st == DCPK_OK && value != NULL)
-        st = print_value(key, value, as_json, err);
+    if (is_outlined(dcpk_checkpoint_object(ckpt, key)))
+        note_outline(voice, dcpk_checkpoint_object(ckpt, key));
+    if (value != NULL)
+        (void)print_value(key, value, as_json, err);
+out:
     dcpk_arena_free(arena);
-    return st;
+    return err->status;
+}
+
+/* " (but there is 'near')", or nothing when near is NULL. */
+static const char *hint_text(const char *near, char text[DCPK_ERROR_BYTES])
+{
+    text[0] = '\0';
+    if (near != NULL)
+        snprintf(text, DCPK_ERROR_BYTES, " (but there is '%s')", near);
+    return text;
 }
 
 /* "args.lrr": what there is comes to an end within the name. */
-static dcpk_status no_member(const char *name, const struct dcpk_named_state *state,
-                             struct dcpk_error *err)
+static dcpk_status fail_member(const char *name, const struct dcpk_named_state *state,
+                               struct dcpk_error *err)
 {
+    char hint[DCPK_ERROR_BYTES];
     const char *rest = name + state->n_parent_bytes + 1, *near = NULL, *member;
 
     for (size_t i = 0; (member = dcpk_named_state_member(state->parent, i)) != NULL; i++)
         if (near == NULL && (strstr(member, rest) != NULL || dcpk_cli_is_near(rest, member)))
             near = member;
-    return dcpk_fail(err, DCPK_EUSAGE, "there is no '%s' in '%.*s'%s%s%s", rest,
-                     (int)state->n_parent_bytes, name, near == NULL ? "" : " (but there is '",
-                     near == NULL ? "" : near, near == NULL ? "" : "')");
+    return dcpk_fail(err, DCPK_EUSAGE, "there is no '%s' in '%.*s'%s", rest,
+                     (int)state->n_parent_bytes, name, hint_text(near, hint));
 }
 
 static const char *near_key(struct dcpk_checkpoint *ckpt, const char *key)
@@ -119,24 +132,27 @@ static const char *near_key(struct dcpk_checkpoint *ckpt, const char *key)
     return NULL;
 }
 
-static dcpk_status no_name(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_arena *arena,
-                           struct dcpk_error *err)
+static dcpk_status fail_name(struct dcpk_checkpoint *ckpt, const char *name,
+                             struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    const char *bracket = dcpk_ends_with(name, "]") ? strrchr(name, '[') : NULL;
-    const size_t n_key = bracket == NULL ? strlen(name) : (size_t)(bracket - name);
-    const char *key = dcpk_arena_strndup(arena, name, n_key, err), *near;
+    const char *bracket = strrchr(name, '['), *near = NULL, *key;
+    size_t n_key = strlen(name);
     const char *const *names;
+    char hint[DCPK_ERROR_BYTES];
 
+    if (dcpk_ends_with(name, "]") && bracket != NULL)
+        n_key = (size_t)(bracket - name);
+    key = dcpk_arena_strndup(arena, name, n_key, err);
     if (key == NULL || dcpk_named_state_list(ckpt, arena, &names, err) != DCPK_OK)
         return err->status;
-    near = *key == '\0' ? NULL : near_key(ckpt, key);
+    if (*key != '\0')
+        near = near_key(ckpt, key);
     for (; near == NULL && *names != NULL; names++)
         if (dcpk_cli_is_near(key, *names))
             near = *names;
     return dcpk_fail(err, DCPK_EUSAGE,
-                     "there is no tensor or object '%s'%s%s%s; 'dcpkit inspect' lists them", key,
-                     near == NULL ? "" : " (but there is '", near == NULL ? "" : near,
-                     near == NULL ? "" : "')");
+                     "there is no tensor or object '%s'%s; 'dcpkit inspect' lists them", key,
+                     hint_text(near, hint));
 }
 
 dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,
@@ -144,15 +160,16 @@ dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, boo
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_named_state state = {0};
-    dcpk_status st =
-        arena == NULL ? err->status : dcpk_named_state_find(ckpt, name, arena, &state, err);
 
-    if (st == DCPK_OK && state.value != NULL)
-        st = print_value(name, state.value, as_json, err);
-    else if (st == DCPK_OK && state.n_parent_bytes > 0)
-        st = no_member(name, &state, err);
-    else if (st == DCPK_OK)
-        st = no_name(ckpt, name, arena, err);
+    if (arena == NULL || dcpk_named_state_find(ckpt, name, arena, &state, err))
+        goto out;
+    if (state.value != NULL)
+        (void)print_value(name, state.value, as_json, err);
+    else if (state.n_parent_bytes > 0)
+        (void)fail_member(name, &state, err);
+    else
+        (void)fail_name(ckpt, name, arena, err);
+out:
     dcpk_arena_free(arena);
-    return st;
+    return err->status;
 }

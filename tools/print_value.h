@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_value.h - what is no tensor, as JSON. */
+/* print_value.h - prints objects and training state as JSON. */
 #ifndef DCPK_TOOLS_PRINT_VALUE_H
 #define DCPK_TOOLS_PRINT_VALUE_H
 

@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MAX_DIM                                                                                    \
-    (INT64_C(1) << 20) /* ranks of a dimension, and of the tensor- and pipeline- or data-parallel  \
-                          ones together */
+#include "lib/base/order.h"
+
+/* Ranks of a dimension, and of the tensor- and pipeline- or data-parallel ones together. */
+#define MAX_DIM   (INT64_C(1) << 20)
 #define MAX_ELEMS (INT64_C(1) << 60)
-#define BUCKET_ELEMS                                                                               \
-    INT64_C(40000000) /* of Megatron: max(40 M, 1 M for each data-parallel rank)                   \
-                       */
+/* Megatron's bucket: the larger of 40 M elements and 1 M for each data-parallel rank. */
+#define BUCKET_ELEMS   INT64_C(40000000)
 #define ELEMS_PER_RANK INT64_C(1000000)
 
 #define DCPK_OPT_STRUCT struct dcpk_target_args
@@ -71,19 +71,19 @@ static dcpk_status parse_dim(const char *option, const char *text, const struct 
     const size_t n_name = strcspn(text, "=");
     size_t d = 0;
     int64_t n;
-    dcpk_status st;
 
     while (d < n_dims && (strncmp(text, dims[d].name, n_name) != 0 || dims[d].name[n_name] != '\0'))
         d++;
     if (d == n_dims || (*seen & 1u << d) != 0 || text[n_name] != '=' ||
         !parse_number(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
-        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is no list like %s=2,%s=2, each of them once",
-                         option, text, dims[0].name, dims[1].name);
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "%s: '%s' is not a list like %s=2,%s=2, each of them once", option, text,
+                         dims[0].name, dims[1].name);
     *seen |= 1u << d;
-    st = check_range(option, &dims[d], n, err);
-    if (st == DCPK_OK)
-        *dims[d].size = n;
-    return st;
+    if (check_range(option, &dims[d], n, err) != DCPK_OK)
+        return err->status;
+    *dims[d].size = n;
+    return DCPK_OK;
 }
 
 static dcpk_status parse_dims(const char *option, const char *text, const struct dim *dims,
@@ -91,11 +91,13 @@ static dcpk_status parse_dims(const char *option, const char *text, const struct
 {
     unsigned seen = 0;
     const char *end = text;
-    dcpk_status st = parse_dim(option, text, dims, n_dims, &seen, &end, err);
 
-    while (st == DCPK_OK && *end == ',')
-        st = parse_dim(option, end + 1, dims, n_dims, &seen, &end, err);
-    return st;
+    if (parse_dim(option, text, dims, n_dims, &seen, &end, err) != DCPK_OK)
+        return err->status;
+    while (*end == ',')
+        if (parse_dim(option, end + 1, dims, n_dims, &seen, &end, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_layout *mesh,
@@ -107,10 +109,9 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
                                {"cp", &m.cp, 1, MAX_DIM},    {"etp", &m.etp, 1, MAX_DIM},
                                {"vpp", &m.vpp, 1, MAX_DIM},  {"first", &m.first, 1, MAX_DIM},
                                {"last", &m.last, 1, MAX_DIM}};
-    dcpk_status st = parse_dims(option, text, dims, sizeof dims / sizeof dims[0], err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (parse_dims(option, text, dims, DCPK_COUNT(dims), err) != DCPK_OK)
+        return err->status;
     if (m.dp > 0 && m.tp * m.pp <= MAX_DIM && m.dp * m.cp <= MAX_DIM)
         m.world = m.tp * m.pp * m.dp * m.cp;
     else if (m.dp > 0)
@@ -131,17 +132,14 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
                                {"hsdp", &n_instances, 1, MAX_DIM},
                                {"bucket", &bucket_elems, 0, MAX_ELEMS}};
     const char *end = text;
-    dcpk_status st = DCPK_OK;
 
     if (!parse_number(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
         (*end != ',' && *end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-dp: '%s' does not start with a number of ranks, 1 to %" PRId64,
                          text, MAX_DIM);
-    if (*end == ',')
-        st = parse_dims("--target-dp", end + 1, dims, sizeof dims / sizeof dims[0], err);
-    if (st != DCPK_OK)
-        return st;
+    if (*end == ',' && parse_dims("--target-dp", end + 1, dims, DCPK_COUNT(dims), err) != DCPK_OK)
+        return err->status;
     if (m.dp % n_instances != 0)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-dp: %" PRId64 " ranks are not %" PRId64 " equal instances", m.dp,
@@ -149,23 +147,26 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
     if (n_instances > 1 && m.ep > 1)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-dp: hsdp with ep is not known to work in Megatron-FSDP");
-    target->bucket_elems = bucket_elems >= 0                      ? bucket_elems
-                           : m.dp * ELEMS_PER_RANK > BUCKET_ELEMS ? m.dp * ELEMS_PER_RANK
-                                                                  : BUCKET_ELEMS;
+    if (bucket_elems < 0)
+        bucket_elems = dcpk_max_i64(BUCKET_ELEMS, m.dp * ELEMS_PER_RANK);
+    target->bucket_elems = bucket_elems;
     m.world = m.dp * m.tp;
     m.dp /= n_instances;
     target->mesh = m;
     return DCPK_OK;
 }
 
+/* text NULL: *n stays as it is. */
 static dcpk_status parse_count(const char *option, const char *text, int64_t *n,
                                struct dcpk_error *err)
 {
     const struct dim dim = {"the number", n, 1, MAX_ELEMS};
     const char *end;
 
+    if (text == NULL)
+        return DCPK_OK;
     if (!parse_number(text, &end, n) || *end != '\0')
-        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is no number", option, text);
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is not a number", option, text);
     return check_range(option, &dim, *n, err);
 }
 
@@ -181,30 +182,25 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
                                    struct dcpk_target *target, struct dcpk_rule_options *rules,
                                    struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    const bool is_zarr = strcmp(to->name, "zarr") == 0; /* cut as torch_dist is */
 
-    if (a->mesh != NULL && strcmp(to->name, "zarr") != 0) /* cut as torch_dist is */
-        st = check_format("--target-mesh", "torch_dist", to, err);
-    if (a->mesh != NULL && st == DCPK_OK)
-        st = dcpk_mesh_parse("--target-mesh", a->mesh, &target->mesh, err);
-    if (st == DCPK_OK)
-        rules->mesh = target->mesh;
-    if (a->dp != NULL && st == DCPK_OK)
-        st = check_format("--target-dp", "fsdp_dtensor", to, err);
-    if (a->dp != NULL && st == DCPK_OK)
-        st = parse_dp(a->dp, target, err);
-    if (a->vocab_size != NULL && st == DCPK_OK)
-        st = parse_count("--vocab-size", a->vocab_size, &rules->vocab.size, err);
-    if (a->divisible_by != NULL && st == DCPK_OK)
-        st = parse_count("--make-vocab-size-divisible-by", a->divisible_by,
-                         &rules->vocab.divisible_by, err);
-    if (st == DCPK_OK && a->vocab_size != NULL && a->divisible_by == NULL)
-        st = dcpk_fail(err, DCPK_EUSAGE,
-                       "--vocab-size needs --make-vocab-size-divisible-by (Megatron's default is "
-                       "128): together they say how many "
-                       "rows there are");
+    if (a->mesh != NULL && ((!is_zarr && check_format("--target-mesh", "torch_dist", to, err)) ||
+                            dcpk_mesh_parse("--target-mesh", a->mesh, &target->mesh, err)))
+        return err->status;
+    rules->mesh = target->mesh;
+    if (a->dp != NULL &&
+        (check_format("--target-dp", "fsdp_dtensor", to, err) || parse_dp(a->dp, target, err)))
+        return err->status;
+    if (parse_count("--vocab-size", a->vocab_size, &rules->vocab.size, err) ||
+        parse_count("--make-vocab-size-divisible-by", a->divisible_by, &rules->vocab.divisible_by,
+                    err))
+        return err->status;
+    if (a->vocab_size != NULL && a->divisible_by == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--vocab-size needs --make-vocab-size-divisible-by (Megatron's default is "
+                         "128): together they say how many rows there are");
     rules->vocab.tp = target->mesh.tp;
-    return st;
+    return DCPK_OK;
 }
 
 void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err)
@@ -216,7 +212,7 @@ void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *er
                 {"fsdp_dtensor", "--target-dp"}};
     const struct dcpk_error old = *err;
 
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(list); i++)
         if (strcmp(to->name, list[i].format) == 0)
             dcpk_fail(err, old.status, "%s; %s or --make-vocab-size-divisible-by write it anew",
                       old.text, list[i].options);

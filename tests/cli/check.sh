@@ -81,7 +81,7 @@ refuses "no args" 3 'there are no args' "$DCPKIT" check less
 refuses "not Megatron's" 3 'this is dcp' "$DCPKIT" check "$SAMPLES/torch_dist_c_moe_ep2pp2_p2g"
 refuses "no such release" 2 "no release is called 'core-1'" "$DCPKIT" check --loads-in core-1 "$SAMPLES/$fd"
 refuses "no such layers" 2 "no implementation is called 'x'" "$DCPKIT" check --impl x "$SAMPLES/$fd"
-refuses "no mesh" 2 "^dcpkit: check: --mesh: 'tp' is no list" "$DCPKIT" check --mesh tp "$SAMPLES/$fd"
+refuses "no mesh" 2 "^dcpkit: check: --mesh: 'tp' is not a list" "$DCPKIT" check --mesh tp "$SAMPLES/$fd"
 
 echo "as text and JSON:"
 "$DCPKIT" check --mesh tp=2,pp=2,dp=1 --loads-in core-0.16 "$SAMPLES/torch_dist_b_dense_tp2pp2" | sed "s|$SAMPLES|SAMPLES|"

@@ -14,12 +14,12 @@ mesh "no experts to cut" 3 'etp=2 is given, but the model has no experts' etp=2
 mesh "experts" 3 'ep=3 does not divide the model.s 4 experts' ep=3 "$moe"
 mesh "no experts" 3 'the model has no experts' ep=2
 mesh "experts and ranks" 3 'ep=4 does not divide the model.s 2 data-parallel ranks' ep=4,dp=2 "$moe"
-mesh "an unknown dimension" 2 "'xp=2' is no list" tp=2,xp=2
-mesh "a dimension twice" 2 "'tp=2' is no list" tp=2,tp=2
-mesh "no number" 2 "'tp=' is no list" tp=
+mesh "an unknown dimension" 2 "'xp=2' is not a list" tp=2,xp=2
+mesh "a dimension twice" 2 "'tp=2' is not a list" tp=2,tp=2
+mesh "no number" 2 "'tp=' is not a list" tp=
 mesh "a zero" 2 'tp is 0, expected 1 to' tp=0
 mesh "too large" 2 'tp is 99999999, expected 1 to' tp=99999999
-mesh "trailing comma" 2 "'' is no list" tp=2,
+mesh "trailing comma" 2 "'' is not a list" tp=2,
 dp "rows" 3 "'embedding.word_embeddings.weight': 256 rows do not divide into 3 blocks" 2,tp=3
 dp "experts of FSDP" 3 "is one of 4 experts, which ep=3 does not divide" 3,ep=3 "$moe"
 dp "ranks of FSDP" 3 'ep=2 does not divide the 3 ranks' 3,ep=2 "$moe"
