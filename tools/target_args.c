@@ -38,6 +38,7 @@ struct dim {
     const char *name;
     int64_t *size;
     int64_t least, most;
+    bool is_given;
 };
 
 /* Digits and nothing else; *end points behind them. */
@@ -64,9 +65,8 @@ static dcpk_status check_range(const char *option, const struct dim *dim, int64_
 }
 
 /* "tp=2", which ends at the next comma. */
-static dcpk_status parse_dim(const char *option, const char *text, const struct dim *dims,
-                             size_t n_dims, unsigned *seen, const char **end,
-                             struct dcpk_error *err)
+static dcpk_status parse_dim(const char *option, const char *text, struct dim *dims, size_t n_dims,
+                             const char **end, struct dcpk_error *err)
 {
     const size_t n_name = strcspn(text, "=");
     size_t d = 0;
@@ -74,28 +74,27 @@ static dcpk_status parse_dim(const char *option, const char *text, const struct 
 
     while (d < n_dims && (strncmp(text, dims[d].name, n_name) != 0 || dims[d].name[n_name] != '\0'))
         d++;
-    if (d == n_dims || (*seen & 1u << d) != 0 || text[n_name] != '=' ||
+    if (d == n_dims || dims[d].is_given || text[n_name] != '=' ||
         !parse_number(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "%s: '%s' is not a list like %s=2,%s=2, each of them once", option, text,
                          dims[0].name, dims[1].name);
-    *seen |= 1u << d;
+    dims[d].is_given = true;
     if (check_range(option, &dims[d], n, err) != DCPK_OK)
         return err->status;
     *dims[d].size = n;
     return DCPK_OK;
 }
 
-static dcpk_status parse_dims(const char *option, const char *text, const struct dim *dims,
-                              size_t n_dims, struct dcpk_error *err)
+static dcpk_status parse_dims(const char *option, const char *text, struct dim *dims, size_t n_dims,
+                              struct dcpk_error *err)
 {
-    unsigned seen = 0;
     const char *end = text;
 
-    if (parse_dim(option, text, dims, n_dims, &seen, &end, err) != DCPK_OK)
+    if (parse_dim(option, text, dims, n_dims, &end, err) != DCPK_OK)
         return err->status;
     while (*end == ',')
-        if (parse_dim(option, end + 1, dims, n_dims, &seen, &end, err) != DCPK_OK)
+        if (parse_dim(option, end + 1, dims, n_dims, &end, err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
 }
@@ -104,11 +103,12 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
                             struct dcpk_error *err)
 {
     struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1, .cp = 1};
-    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},    {"pp", &m.pp, 1, MAX_DIM},
-                               {"ep", &m.ep, 1, MAX_DIM},    {"dp", &m.dp, 1, MAX_DIM},
-                               {"cp", &m.cp, 1, MAX_DIM},    {"etp", &m.etp, 1, MAX_DIM},
-                               {"vpp", &m.vpp, 1, MAX_DIM},  {"first", &m.first, 1, MAX_DIM},
-                               {"last", &m.last, 1, MAX_DIM}};
+    struct dim dims[] = {
+        {"tp", &m.tp, 1, MAX_DIM, false},    {"pp", &m.pp, 1, MAX_DIM, false},
+        {"ep", &m.ep, 1, MAX_DIM, false},    {"dp", &m.dp, 1, MAX_DIM, false},
+        {"cp", &m.cp, 1, MAX_DIM, false},    {"etp", &m.etp, 1, MAX_DIM, false},
+        {"vpp", &m.vpp, 1, MAX_DIM, false},  {"first", &m.first, 1, MAX_DIM, false},
+        {"last", &m.last, 1, MAX_DIM, false}};
 
     if (parse_dims(option, text, dims, DCPK_COUNT(dims), err) != DCPK_OK)
         return err->status;
@@ -127,10 +127,10 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
 {
     struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1};
     int64_t n_instances = 1, bucket_elems = -1;
-    const struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM},
-                               {"ep", &m.ep, 1, MAX_DIM},
-                               {"hsdp", &n_instances, 1, MAX_DIM},
-                               {"bucket", &bucket_elems, 0, MAX_ELEMS}};
+    struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM, false},
+                         {"ep", &m.ep, 1, MAX_DIM, false},
+                         {"hsdp", &n_instances, 1, MAX_DIM, false},
+                         {"bucket", &bucket_elems, 0, MAX_ELEMS, false}};
     const char *end = text;
 
     if (!parse_number(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
@@ -160,7 +160,7 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
 static dcpk_status parse_count(const char *option, const char *text, int64_t *n,
                                struct dcpk_error *err)
 {
-    const struct dim dim = {"the number", n, 1, MAX_ELEMS};
+    const struct dim dim = {"the number", n, 1, MAX_ELEMS, false};
     const char *end;
 
     if (text == NULL)

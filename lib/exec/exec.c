@@ -214,19 +214,22 @@ static struct dcpk_window *find_window(struct dcpk_worker *worker, const struct 
 }
 
 /*
- * Let `window` begin at the range: a first read takes a page or so, one that follows twice what the
- * window held, so that scattered reads stay small and neighbours come many at once.
+ * How much to read ahead into `window` for a range: at first a page or so, for one that follows
+ * twice what the window held, so that scattered reads stay small and neighbours come many at once.
  */
-static dcpk_status fill_window(struct dcpk_worker *worker, struct dcpk_window *window,
-                               struct dcpk_source *source, uint64_t offset_bytes, size_t n_bytes,
-                               bool follows, struct dcpk_error *err)
+static size_t window_bytes_for(const struct dcpk_worker *worker, const struct dcpk_window *window,
+                               bool follows, size_t n_bytes)
 {
-    const uint64_t source_bytes = dcpk_source_bytes(source);
-    size_t n = follows ? 2 * window->n_bytes : 4096;
+    const size_t n = follows ? 2 * window->n_bytes : 4096;
 
-    n = dcpk_min_size(dcpk_max_size(n, n_bytes), worker->window_bytes);
-    if (offset_bytes <= source_bytes - n_bytes && n > source_bytes - offset_bytes)
-        n = (size_t)(source_bytes - offset_bytes);
+    return dcpk_min_size(dcpk_max_size(n, n_bytes), worker->window_bytes);
+}
+
+/* Let `window` begin at the offset. */
+static dcpk_status fill_window(struct dcpk_worker *worker, struct dcpk_window *window,
+                               struct dcpk_source *source, uint64_t offset_bytes, size_t n,
+                               struct dcpk_error *err)
+{
     window->source = NULL;
     if (dcpk_source_read(source, offset_bytes, window->data, n, err) != DCPK_OK)
         return err->status;
@@ -241,10 +244,12 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
                              uint64_t offset_bytes, void *out, size_t n_bytes,
                              struct dcpk_error *err)
 {
+    const uint64_t source_bytes = dcpk_source_bytes(source);
     struct dcpk_window *window;
     bool follows;
+    size_t n;
 
-    if (n_bytes > worker->window_bytes / 2 || n_bytes > dcpk_source_bytes(source)) {
+    if (n_bytes > worker->window_bytes / 2 || n_bytes > source_bytes) {
         worker->read_bytes += n_bytes;
         return dcpk_source_read(source, offset_bytes, out, n_bytes, err);
     }
@@ -252,7 +257,10 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
     if (window == NULL || follows) {
         if (window == NULL)
             window = oldest_window(worker);
-        if (fill_window(worker, window, source, offset_bytes, n_bytes, follows, err) != DCPK_OK)
+        n = window_bytes_for(worker, window, follows, n_bytes);
+        if (offset_bytes <= source_bytes - n_bytes)
+            n = (size_t)dcpk_min_u64(n, source_bytes - offset_bytes);
+        if (fill_window(worker, window, source, offset_bytes, n, err) != DCPK_OK)
             return err->status;
     }
     window->used = ++worker->n_reads;

@@ -152,15 +152,22 @@ static dcpk_status put_value(struct walk *w, struct dcpk_bytes *form, const stru
     return DCPK_OK;
 }
 
-static dcpk_status hash_items(struct walk *w, char letter, const struct dcpk_value *const *items,
-                              size_t n, int depth, struct dcpk_hash *hash, struct dcpk_error *err)
+/* Values in a row; the letter says of what. */
+struct sequence {
+    char letter;
+    const struct dcpk_value *const *items;
+    size_t n;
+};
+
+static dcpk_status hash_sequence(struct walk *w, const struct sequence *values, int depth,
+                                 struct dcpk_hash *hash, struct dcpk_error *err)
 {
     struct dcpk_bytes form = {0};
     dcpk_status st = DCPK_OK;
 
-    dcpk_bytes_u8(&form, (uint8_t)letter);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = put_value(w, &form, items[i], depth, err);
+    dcpk_bytes_u8(&form, (uint8_t)values->letter);
+    for (size_t i = 0; i < values->n && st == DCPK_OK; i++)
+        st = put_value(w, &form, values->items[i], depth, err);
     if (st == DCPK_OK)
         return hash_form(&form, hash, err);
     dcpk_bytes_release(&form);
@@ -267,9 +274,10 @@ static dcpk_status hash_pairs(struct walk *w, const struct dcpk_value_object *o,
     dcpk_bytes_u8(&form, 'l');
     for (size_t i = 0; i < o->n_pairs && st == DCPK_OK; i++) {
         const struct dcpk_value *both[] = {o->pairs[i].key, o->pairs[i].value};
+        const struct sequence tuple = {'t', both, 2};
         struct dcpk_hash pair;
 
-        st = hash_items(w, 't', both, 2, depth, &pair, err);
+        st = hash_sequence(w, &tuple, depth, &pair, err);
         if (st == DCPK_OK)
             put_hash(&form, &pair);
     }
@@ -313,6 +321,8 @@ static bool put_bytearray(const struct dcpk_value_object *o, struct dcpk_bytes *
 static dcpk_status hash_object(struct walk *w, const struct dcpk_value_object *o, int depth,
                                struct dcpk_hash *hash, struct dcpk_error *err)
 {
+    const struct sequence state = {'l', &o->state, o->state != NULL};
+    const struct sequence items = {'l', o->items, o->n_items};
     struct dcpk_bytes form = {0};
     struct dcpk_hash part[6];
 
@@ -321,9 +331,8 @@ static dcpk_status hash_object(struct walk *w, const struct dcpk_value_object *o
     form.n_bytes = 0;
     if (hash_module(o->module, &part[0], err) || hash_text(o->name, &part[1], err) ||
         hash_value(w, o->args, depth, &part[2], err) ||
-        hash_items(w, 'l', &o->state, o->state != NULL, depth, &part[3], err) ||
-        hash_items(w, 'l', o->items, o->n_items, depth, &part[4], err) ||
-        hash_pairs(w, o, depth, &part[5], err)) {
+        hash_sequence(w, &state, depth, &part[3], err) ||
+        hash_sequence(w, &items, depth, &part[4], err) || hash_pairs(w, o, depth, &part[5], err)) {
         dcpk_bytes_release(&form);
         return err->status;
     }
@@ -335,6 +344,7 @@ static dcpk_status hash_object(struct walk *w, const struct dcpk_value_object *o
 static dcpk_status hash_container(struct walk *w, const struct dcpk_value *v, int depth,
                                   struct dcpk_hash *hash, struct dcpk_error *err)
 {
+    const struct sequence values = {v->kind == DCPK_V_TUPLE ? 't' : 'l', v->as.items, v->n};
     struct kept *kept = NULL;
     dcpk_status st;
 
@@ -357,8 +367,7 @@ static dcpk_status hash_container(struct walk *w, const struct dcpk_value *v, in
     else if (v->kind == DCPK_V_SET)
         st = hash_set(w, v, depth, hash, err);
     else
-        st =
-            hash_items(w, v->kind == DCPK_V_TUPLE ? 't' : 'l', v->as.items, v->n, depth, hash, err);
+        st = hash_sequence(w, &values, depth, hash, err);
     if (st == DCPK_OK && kept != NULL)
         *kept = (struct kept){v, *hash};
     return st;

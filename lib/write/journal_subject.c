@@ -12,6 +12,9 @@
 /* A running hash of numbers and texts. */
 struct summing {
     struct dcpk_hasher *hasher;
+    struct dcpk_store *store; /* the files of the input */
+    size_t n_files;
+    uint8_t *buffer; /* END_BYTES, for the ends of files */
 };
 
 static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
@@ -136,9 +139,9 @@ static void hash_file(struct summing *s, const char *name, uint64_t n_bytes, uin
     dcpk_hasher_digest(s->hasher, hash);
 }
 
-/* Both ends of a file, END_BYTES of each, by way of `buffer`. `hash` begins it, and is set. */
-static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, uint8_t *buffer,
-                             struct dcpk_hash *hash, struct dcpk_error *err)
+/* Both ends of a file, END_BYTES of each. `hash` begins it, and is set. */
+static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, struct dcpk_hash *hash,
+                             struct dcpk_error *err)
 {
     const uint64_t n_bytes = dcpk_source_bytes(source);
     const size_t n = n_bytes < END_BYTES ? (size_t)n_bytes : END_BYTES;
@@ -146,9 +149,9 @@ static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, uint
     dcpk_hasher_reset(s->hasher);
     put_bytes(s, hash->digest, sizeof hash->digest);
     for (int end = 0; end < 2 && n > 0; end++) {
-        if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, buffer, n, err) != DCPK_OK)
+        if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, s->buffer, n, err) != DCPK_OK)
             return err->status;
-        put_bytes(s, buffer, n);
+        put_bytes(s, s->buffer, n);
     }
     dcpk_hasher_digest(s->hasher, hash);
     return DCPK_OK;
@@ -172,21 +175,20 @@ static void hash_places(struct summing *s, const struct dcpk_checkpoint *ckpt,
     dcpk_hasher_digest(s->hasher, hash);
 }
 
-/* One of n_files files of the store. */
-static dcpk_status describe_file(struct summing *s, struct dcpk_store *store, const char *name,
-                                 size_t n_files, uint8_t *buffer, struct dcpk_hash *sum,
+/* Add a file of the input to the sum. */
+static dcpk_status describe_file(struct summing *s, const char *name, struct dcpk_hash *sum,
                                  struct dcpk_error *err)
 {
     struct dcpk_source *source;
     struct dcpk_hash hash;
     uint64_t stamp;
 
-    if (dcpk_store_find(store, name, &source, err) != DCPK_OK ||
+    if (dcpk_store_find(s->store, name, &source, err) != DCPK_OK ||
         dcpk_source_stamp(source, &stamp, err) != DCPK_OK)
         return err->status;
     hash_file(s, name, dcpk_source_bytes(source), stamp, &hash);
-    if (first_word(&hash) % n_files < MOST_READ_FILES &&
-        hash_ends(s, source, buffer, &hash, err) != DCPK_OK)
+    if (first_word(&hash) % s->n_files < MOST_READ_FILES &&
+        hash_ends(s, source, &hash, err) != DCPK_OK)
         return err->status;
     mix(sum, &hash);
     return DCPK_OK;
@@ -196,13 +198,15 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
                                   const char *in, struct dcpk_hash *sum, struct dcpk_error *err)
 {
     const struct dcpk_source *source = NULL;
-    uint8_t *buffer = dcpk_alloc(END_BYTES, err);
-    dcpk_status st = buffer == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
     struct dcpk_hash hash;
     struct stat info;
     char archive[DCPK_RUN_PATH_BYTES];
-    size_t n_files = 0;
 
+    s->buffer = dcpk_alloc(END_BYTES, err);
+    if (s->buffer == NULL)
+        return err->status;
+    s->store = ckpt->store;
     memset(sum, 0, sizeof *sum);
     (void)dcpk_run_split(in, archive);
     if (stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
@@ -213,11 +217,11 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
     }
     hash_places(s, ckpt, &hash);
     mix(sum, &hash);
-    while ((source = dcpk_store_next(ckpt->store, source)) != NULL)
-        n_files++;
-    while (st == DCPK_OK && (source = dcpk_store_next(ckpt->store, source)) != NULL)
-        st = describe_file(s, ckpt->store, dcpk_source_name(source), n_files, buffer, sum, err);
-    dcpk_free(buffer);
+    while ((source = dcpk_store_next(s->store, source)) != NULL)
+        s->n_files++;
+    while (st == DCPK_OK && (source = dcpk_store_next(s->store, source)) != NULL)
+        st = describe_file(s, dcpk_source_name(source), sum, err);
+    dcpk_free(s->buffer);
     return st;
 }
 
