@@ -77,6 +77,10 @@ put lib/tensor/piece.c '    return dcpk_fail(err, "\"%s\" exists: --force replac
 finds "an option of ours" 'lib/tensor/piece.c:3: an option of the command line'
 put lib/tensor/piece.c '    return "load with --no-load-optim"; /* "a" --b "c" */'
 "$here/layers.sh" "$tree" || failed=1
+put lib/tensor/piece.c 'static int move(int a, int b, int c,' '                int d, int e, int f, int g)' '{' '}'
+finds "seven parameters" 'lib/tensor/piece.c:3: move has 7 parameters'
+put lib/tensor/piece.c 'static int move(int a, int b, int c, int d, int e, int f)' '{' '    return put(a, b, c, d, e, f, 7, 8);' '}'
+"$here/layers.sh" "$tree" || failed=1
 mkdir "$tree/lib/extra" && put lib/extra/x.c
 finds "a folder without a layer" 'no folder of this name'
 exit "$failed"
