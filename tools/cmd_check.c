@@ -90,7 +90,7 @@ static int check(struct check *c)
     if (st == DCPK_OK)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
-        c->ckpt->told_args = from.args;
+        c->ckpt->given_args = from.args;
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
         dcpk_holding_of_checkpoint(&holding, c->ckpt);

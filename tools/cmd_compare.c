@@ -42,9 +42,9 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK)
         st = dcpk_args_from_read(r->args_path, voice, &from, &err);
     if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(a))
-        a->told_args = from.args;
+        a->given_args = from.args;
     if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
-        b->told_args = from.args;
+        b->given_args = from.args;
     if (st == DCPK_OK) {
         options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_checkpoints(a, b, options, &report, &err);

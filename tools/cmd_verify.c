@@ -130,10 +130,10 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
 
 static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
 {
-    struct dcpk_told told;
+    struct dcpk_input_facts facts;
 
-    dcpk_input_args_apply(&v->input, &told);
-    return dcpk_told_apply(&told, v->source, err);
+    dcpk_input_args_apply(&v->input, &facts);
+    return dcpk_input_facts_apply(&facts, v->source, err);
 }
 
 /* Opens both checkpoints before any work: what cannot be opened is no answer. */
@@ -146,7 +146,7 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
         return err->status;
     if (v->source == NULL)
         return DCPK_OK;
-    v->source->told_args = from->args;
+    v->source->given_args = from->args;
     if (from->args == NULL && dcpk_lacks_args(v->source))
         dcpk_cli_note(&v->voice,
                       "'%s' has no args: what 'convert' was told with --args-from is "

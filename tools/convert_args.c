@@ -248,7 +248,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->in = parsed->in;
     options->out = out;
     options->from = a->from;
-    dcpk_input_args_apply(&a->input, &options->told);
+    dcpk_input_args_apply(&a->input, &options->facts);
     options->env.n_threads = a->n_threads;
     options->env.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;

@@ -25,13 +25,13 @@
 const struct dcpk_cli_option dcpk_input_options[] = {ROWS("", "IN")};
 const struct dcpk_cli_option dcpk_against_options[] = {ROWS("with --against: ", "SRC")};
 
-void dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_told *told)
+void dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts)
 {
-    *told = (struct dcpk_told){.bucket_elems = a->bucket_elems,
-                               .model_prefix = a->model_prefix,
-                               .state_prefix = a->state_prefix,
-                               .drops = a->drops.texts,
-                               .n_drops = a->drops.n};
+    *facts = (struct dcpk_input_facts){.bucket_elems = a->bucket_elems,
+                                       .model_prefix = a->model_prefix,
+                                       .state_prefix = a->state_prefix,
+                                       .drops = a->drops.texts,
+                                       .n_drops = a->drops.n};
 }
 
 bool dcpk_input_args_given(const struct dcpk_input_args *a)

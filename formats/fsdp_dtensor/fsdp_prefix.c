@@ -100,10 +100,10 @@ dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_p
 {
     struct search weights = {.own = FD_MODEL}, moments = {.own = FD_STATE, .wants_states = true};
     dcpk_status st =
-        find(model, &weights, model->ckpt->told_model_prefix, "weights", &prefixes->weight, err);
+        find(model, &weights, model->ckpt->given_model_prefix, "weights", &prefixes->weight, err);
 
     if (st == DCPK_OK)
-        st = find(model, &moments, model->ckpt->told_state_prefix, "optimizer state",
+        st = find(model, &moments, model->ckpt->given_state_prefix, "optimizer state",
                   &prefixes->state, err);
     prefixes->has_q = st == DCPK_OK && strcmp(prefixes->state, FD_STATE) == 0;
     return st;

@@ -509,7 +509,7 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
         if (st != DCPK_OK)
             return st;
     }
-    if (dcpk_model_take_told_args(model, err) != DCPK_OK)
+    if (dcpk_model_merge_given_args(model, err) != DCPK_OK)
         return err->status;
     tell_unknown(model);
     return read_scheduler(model, err) == DCPK_OK ? read_rng(model, err) : err->status;

@@ -232,7 +232,7 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
             err, DCPK_EFORMAT,
             "there is neither common.pt nor a common_state item: args and iteration are missing");
     model->args = dcpk_value_get(common, "args");
-    if (dcpk_model_take_told_args(model, err) != DCPK_OK)
+    if (dcpk_model_merge_given_args(model, err) != DCPK_OK)
         return err->status;
     model->iteration = dcpk_value_get(common, "iteration");
     model->version = dcpk_value_get(common, "checkpoint_version");

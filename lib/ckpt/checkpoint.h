@@ -121,13 +121,13 @@ struct dcpk_checkpoint {
     const char *strange;
     /* Told by the user once it is open, where no file does: elements of the DDP buckets of the run
      * that wrote it. 0: not told. */
-    int64_t told_bucket_elems;
+    int64_t ddp_bucket_elems;
     /* The same of args: an argparse.Namespace, whose names count before stored ones. Borrowed,
      * valid until the checkpoint is closed. NULL: not told. */
-    const struct dcpk_value *told_args;
+    const struct dcpk_value *given_args;
     /* The same: what keys of weights and of optimizer state begin with, without the last dot.
      * Borrowed; NULL: not told. */
-    const char *told_model_prefix, *told_state_prefix;
+    const char *given_model_prefix, *given_state_prefix;
     /* The same: why a tensor, behind them an object, is to be left out; NULL: it is not. */
     const char **left_out;
 };

@@ -112,7 +112,7 @@ struct dcpk_format_writer {
 
 /* What the names and values of a format mean: between it and the canonical view. */
 struct dcpk_format_mapping {
-    bool has_prefixes; /* of keys: other ones than its own may be given (told_model_prefix) */
+    bool has_prefixes; /* of keys: other ones than its own may be given (given_model_prefix) */
     /* This format's names and leaves -> the canonical view. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);

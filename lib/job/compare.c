@@ -291,7 +291,7 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
     dcpk_status st;
 
     if (options->bucket_elems > 0)
-        a->told_bucket_elems = b->told_bucket_elems = options->bucket_elems;
+        a->ddp_bucket_elems = b->ddp_bucket_elems = options->bucket_elems;
     st = compare_sides(&c, err);
     dcpk_by_place_release(&c.compared);
     dcpk_free(c.pairs.list);

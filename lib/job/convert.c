@@ -5,26 +5,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/job/convert_check.h"
 #include "lib/job/space.h"
 #include "lib/job/target.h"
 #include "lib/model/account.h"
 
-/* What no file of the source says. */
-static dcpk_status tell_source(struct dcpk_conversion *c, struct dcpk_error *err)
-{
-    c->ckpt->told_args = c->options->args;
-    return dcpk_told_apply(&c->options->told, c->ckpt, err);
-}
-
-static dcpk_status open_source(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
 
     if (dcpk_run_check_apart(o->in, o->out, err) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
-    return tell_source(c, err);
+    c->ckpt->given_args = o->args;
+    return dcpk_input_facts_apply(&o->facts, c->ckpt, err);
 }
 
 /* Is there something to do where the format stays the same? */
@@ -33,11 +28,11 @@ static bool changes_something(const struct dcpk_convert_options *options)
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
            options->target.generation != NULL || options->rules.vocab.divisible_by > 0 ||
            options->model_prefix != NULL || options->state_prefix != NULL ||
-           options->told.n_drops > 0;
+           options->facts.n_drops > 0;
 }
 
-/* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) is of the
- * iteration that its folder is called by. */
+/* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) has the
+ * iteration of its folder's name. */
 static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct dcpk_model *model = c->model;
@@ -46,10 +41,12 @@ static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *
         c->source.iteration < 0)
         return DCPK_OK;
     model->iteration = dcpk_value_int(model->arena, c->source.iteration, err);
+    if (model->iteration == NULL)
+        return err->status;
     dcpk_output_event(c->out, DCPK_EVENT_NOTE, "iteration",
                       "the input stores no iteration: it is the folder's, %" PRId64,
                       c->source.iteration);
-    return model->iteration == NULL ? err->status : DCPK_OK;
+    return DCPK_OK;
 }
 
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
@@ -103,8 +100,7 @@ static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_er
     return st;
 }
 
-/* Without a tensor of the source there is nothing to load: what is written of it is no checkpoint.
- */
+/* An output without a tensor of the source is not a checkpoint: there is nothing to load. */
 static dcpk_status check_not_empty(const struct dcpk_conversion *c, struct dcpk_error *err)
 {
     for (size_t i = 0; i < c->out->n_tensors; i++)
@@ -121,7 +117,7 @@ static int64_t find_iteration(const struct dcpk_conversion *c)
 
     if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
         dcpk_value_as_int(c->model->iteration, &iteration);
-    return iteration < DCPK_ITERATION_UNKNOWN ? DCPK_ITERATION_UNKNOWN : iteration;
+    return dcpk_max_i64(iteration, DCPK_ITERATION_UNKNOWN);
 }
 
 /* Formats do not know the rules' enum. */
@@ -148,7 +144,7 @@ static dcpk_status judge_output(struct dcpk_conversion *c, struct dcpk_error *er
     return st;
 }
 
-static dcpk_status find_target(struct dcpk_conversion *c, struct dcpk_error *err)
+static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
     const struct dcpk_target_wish wish = {.in = o->in,
@@ -202,8 +198,9 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
     if (!dcpk_format_is_target(options->to))
         return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
                          options->to->name);
-    if (open_source(c, err) || dcpk_checkpoint_check_cover(c->ckpt, err) || new_output(c, err) ||
-        map_keys(c, err) || find_target(c, err) || check_account(c, err) || check_not_empty(c, err))
+    if (convert_open_source(c, err) || dcpk_checkpoint_check_cover(c->ckpt, err) ||
+        new_output(c, err) || map_keys(c, err) || convert_find_target(c, err) ||
+        check_account(c, err) || check_not_empty(c, err))
         return err->status;
     c->out->identity = dcpk_output_identity(c->out);
     if (dcpk_plan_build(c->out, err) || dcpk_conversion_can_check(c, err) || judge_output(c, err))

@@ -10,7 +10,7 @@
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
-#include "lib/job/told.h"
+#include "lib/job/input_facts.h"
 #include "lib/job/verdict.h"
 #include "lib/rules/rules.h"
 
@@ -34,8 +34,8 @@ struct dcpk_convert_options {
     struct dcpk_rule_options rules;
     unsigned flags;
     unsigned folder_flags;            /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
-    struct dcpk_told told;            /* of the source */
-    const struct dcpk_value *args;    /* of the source: its told_args */
+    struct dcpk_input_facts facts;    /* of the source */
+    const struct dcpk_value *args;    /* of the source: its given_args */
     const char *in, *out;             /* run or iteration folders (lib/ckpt/run.h) */
     enum dcpk_tracker_policy tracker; /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */

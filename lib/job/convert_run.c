@@ -24,7 +24,9 @@ static dcpk_status conversion_check_input(struct dcpk_making *m, struct dcpk_err
     if (dcpk_exec_check_items(m->exec, NULL, err) ||
         dcpk_exec_find_integrity(m->exec, &has_integrity, err))
         return err->status;
-    return has_integrity ? dcpk_exec_check_integrity(m->exec, &n_files, NULL, err) : DCPK_OK;
+    if (!has_integrity)
+        return DCPK_OK;
+    return dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
 }
 
 /*

@@ -25,6 +25,13 @@ const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind)
     return names[kind];
 }
 
+/* The digits of its hash; `none` where it has no hash. */
+static const char *hash_words(const struct dcpk_hashed *item, char digits[DCPK_HASH_TEXT_BYTES],
+                              const char *none)
+{
+    return item->not_covered != NULL ? none : dcpk_hash_text(&item->hash, digits);
+}
+
 static int compare_items(const struct dcpk_hashed *a, const struct dcpk_hashed *b)
 {
     const int by_key = strcmp(a->key, b->key);
@@ -65,7 +72,7 @@ static void put_line(struct dcpk_bytes *line, const struct dcpk_hashed *item)
     for (int a = 0; a < item->rank; a++)
         dcpk_bytes_printf(line, a == 0 ? "%" PRId64 : ",%" PRId64, item->shape[a]);
     dcpk_bytes_u8(line, 0);
-    dcpk_bytes_text(line, item->not_covered != NULL ? "" : dcpk_hash_text(&item->hash, digits));
+    dcpk_bytes_text(line, hash_words(item, digits, ""));
     dcpk_bytes_u8(line, '\n');
 }
 
@@ -106,15 +113,16 @@ static dcpk_status add_tensors(struct dcpk_exec *exec, const struct dcpk_checkpo
 {
     const size_t n = ckpt->n_tensors;
     struct dcpk_view *views = dcpk_arena_array(list->arena, n, sizeof *views, err);
-    struct dcpk_hash *hashes =
-        views == NULL ? NULL : dcpk_arena_array(list->arena, n, sizeof *hashes, err);
-    dcpk_status st = hashes == NULL ? err->status : DCPK_OK;
+    struct dcpk_hash *hashes = dcpk_arena_array(list->arena, n, sizeof *hashes, err);
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = dcpk_view_stored(ckpt, (uint32_t)i, list->arena, &views[i], err);
-    if (st == DCPK_OK)
-        st = dcpk_exec_hash(exec, views, n, hashes, NULL, err);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    if (views == NULL || hashes == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (dcpk_view_stored(ckpt, (uint32_t)i, list->arena, &views[i], err) != DCPK_OK)
+            return err->status;
+    if (dcpk_exec_hash(exec, views, n, hashes, NULL, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
         const struct dcpk_tensor *t = &ckpt->tensors[i];
         struct dcpk_hashed *item = &list->items[list->n++];
 
@@ -123,9 +131,10 @@ static dcpk_status add_tensors(struct dcpk_exec *exec, const struct dcpk_checkpo
                                      .rank = t->rank,
                                      .shape = t->shape,
                                      .hash = hashes[i]};
-        st = dcpk_hashed_count(item, err);
+        if (dcpk_hashed_count(item, err) != DCPK_OK)
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static const char *reason_of(const struct dcpk_object_hash *hash)
@@ -146,14 +155,15 @@ static dcpk_status add_objects(struct dcpk_exec *exec, const struct dcpk_checkpo
 {
     const size_t n = ckpt->n_objects;
     struct dcpk_object_hash *hashes = dcpk_arena_array(list->arena, n, sizeof *hashes, err);
-    dcpk_status st = hashes == NULL ? err->status : dcpk_exec_hash_objects(exec, hashes, NULL, err);
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+    if (hashes == NULL || dcpk_exec_hash_objects(exec, hashes, NULL, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++)
         list->items[list->n++] = (struct dcpk_hashed){.key = ckpt->objects[i].key,
                                                       .kind = DCPK_HASHED_OBJECT,
                                                       .hash = hashes[i].hash,
                                                       .not_covered = reason_of(&hashes[i])};
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_list *list,
@@ -211,8 +221,7 @@ void dcpk_hashed_put(const struct dcpk_hashed *item, struct dcpk_json_out *j)
         dcpk_json_add_uint(j, "n_bytes", item->n_bytes);
         dcpk_json_add_ints(j, "shape", item->shape, item->rank);
     }
-    dcpk_json_add_string(j, "xxh3_128",
-                         item->not_covered != NULL ? NULL : dcpk_hash_text(&item->hash, text));
+    dcpk_json_add_string(j, "xxh3_128", hash_words(item, text, NULL));
     dcpk_json_end_object(j);
 }
 
@@ -318,8 +327,7 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
     for (size_t i = 0; i < list->n; i++) {
         const struct dcpk_hashed *item = &list->items[i];
 
-        dcpk_bytes_text(text, item->not_covered != NULL ? DCPK_HASH_NONE
-                                                        : dcpk_hash_text(&item->hash, digits));
+        dcpk_bytes_text(text, hash_words(item, digits, DCPK_HASH_NONE));
         dcpk_bytes_u8(text, ' ');
         dcpk_bytes_u8(text, (uint8_t)DCPK_HASH_LETTERS[item->kind]);
         put_key(text, item->kind == DCPK_HASHED_COMMON ? "common state" : item->key);
@@ -354,6 +362,14 @@ static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, un
     return *i < list->n ? &list->items[*i] : NULL;
 }
 
+/* Which comes first; a list that has ended (NULL) comes last. */
+static int compare_next(const struct dcpk_hashed *x, const struct dcpk_hashed *y)
+{
+    if (x == NULL)
+        return 1;
+    return y == NULL ? -1 : compare_items(x, y);
+}
+
 size_t dcpk_hash_list_compare(const struct dcpk_hash_list *recorded,
                               const struct dcpk_hash_list *found, dcpk_hash_differs *each,
                               void *context)
@@ -367,7 +383,7 @@ size_t dcpk_hash_list_compare(const struct dcpk_hash_list *recorded,
 
         if (x == NULL && y == NULL)
             return n;
-        order = x == NULL ? 1 : y == NULL ? -1 : compare_items(x, y);
+        order = compare_next(x, y);
         i += order <= 0;
         j += order >= 0;
         if (order == 0 && is_same(recorded, x, y))

@@ -7,6 +7,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/hash_list_priv.h"
 
@@ -29,10 +30,12 @@ static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_jso
                               struct dcpk_hashed *tensor, struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK], *copy;
+    const struct dcpk_json *n = NULL;
     bool is_shape = node != NULL && dcpk_json_kind(node) == DCPK_JSON_ARRAY;
 
-    for (const struct dcpk_json *n = is_shape ? dcpk_json_first(node) : NULL; n != NULL && is_shape;
-         n = dcpk_json_next(n))
+    if (is_shape)
+        n = dcpk_json_first(node);
+    for (; n != NULL && is_shape; n = dcpk_json_next(n))
         is_shape = tensor->rank < DCPK_MAX_RANK && dcpk_json_int(n, &shape[tensor->rank]) &&
                    shape[tensor->rank++] >= 0;
     if (!is_shape)
@@ -75,8 +78,9 @@ static dcpk_status take_value(struct dcpk_hash_list *list, const struct dcpk_jso
     struct dcpk_hashed *item = &list->items[list->n];
 
     item->kind = kind;
-    item->key =
-        kind == DCPK_HASHED_COMMON ? "" : dcpk_arena_strdup(list->arena, dcpk_json_key(node), err);
+    item->key = "";
+    if (kind != DCPK_HASHED_COMMON)
+        item->key = dcpk_arena_strdup(list->arena, dcpk_json_key(node), err);
     if (item->key == NULL)
         return err->status;
     list->n++;
@@ -132,8 +136,11 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
     for (const struct dcpk_json *t = dcpk_json_first(tensors); t != NULL && st == DCPK_OK;
          t = dcpk_json_next(t))
         st = take_tensor(list, t, err);
-    list->unsaid = is_object(objects) ? 0 : DCPK_UNSAID_OBJECTS;
-    list->unsaid |= is_object(whole) ? 0 : DCPK_UNSAID_WHOLE;
+    list->unsaid = 0;
+    if (!is_object(objects))
+        list->unsaid |= DCPK_UNSAID_OBJECTS;
+    if (!is_object(whole))
+        list->unsaid |= DCPK_UNSAID_WHOLE;
     if (is_object(objects) && st == DCPK_OK) {
         for (const struct dcpk_json *o = dcpk_json_first(objects); o != NULL && st == DCPK_OK;
              o = dcpk_json_next(o))
@@ -196,15 +203,15 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
     }
     if (n > HASH_DIGITS + 1 && line[HASH_DIGITS] == ' ')
         letter = strchr(DCPK_HASH_LETTERS, line[HASH_DIGITS + 1]);
-    memcpy(digits, line, n < HASH_DIGITS ? n : HASH_DIGITS);
-    digits[n < HASH_DIGITS ? n : HASH_DIGITS] = '\0';
+    memcpy(digits, line, dcpk_min_size(n, HASH_DIGITS));
+    digits[dcpk_min_size(n, HASH_DIGITS)] = '\0';
     if (strcmp(digits, DCPK_HASH_NONE) == 0)
         item->not_covered = "recorded without a hash";
     else if (letter == NULL || *letter == '\0' ||
              !dcpk_hex_get(digits, item->hash.digest, sizeof item->hash.digest))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "it is neither JSON nor lines of 'dcpkit hash': \"%.*s\"",
-                         (int)(n < 80 ? n : 80), line);
+                         (int)dcpk_min_size(n, 80), line);
     if (letter == NULL || *letter == '\0')
         return dcpk_fail(err, DCPK_EFORMAT, "a line has no key behind its hash");
     item->kind = (enum dcpk_hashed_kind)(letter - DCPK_HASH_LETTERS);

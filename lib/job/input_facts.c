@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* told.c - tells an opened checkpoint what the user knows of it, and what to leave out. */
-#include "lib/job/told.h"
+/* input_facts.c - sets in an opened checkpoint what the caller knows, and what is left out. */
+#include "lib/job/input_facts.h"
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/rules/edit.h"
 
-/* The keys of all tensors, then of all objects; owned. NULL and err for memory. */
+/* The keys of all tensors, then of all objects; owned. NULL: err. */
 static struct dcpk_edit_item *list_keys(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     struct dcpk_edit_item *items =
@@ -27,55 +27,59 @@ static dcpk_status leave_out(struct dcpk_checkpoint *ckpt, const struct dcpk_edi
 {
     const char *reason =
         dcpk_arena_printf(ckpt->arena, err, "left out on request ('%s')", expression);
-    dcpk_status st = reason == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < ckpt->n_tensors + ckpt->n_objects && st == DCPK_OK; i++) {
+    if (reason == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_tensors + ckpt->n_objects; i++) {
         const bool is_object = i >= ckpt->n_tensors;
+        const size_t number = is_object ? i - ckpt->n_tensors : i;
 
-        if (items[i].removed_by != NULL && (ckpt->left_out == NULL || ckpt->left_out[i] == NULL))
-            st = dcpk_checkpoint_leave_out(ckpt, is_object, is_object ? i - ckpt->n_tensors : i,
-                                           reason, err);
+        if (items[i].removed_by == NULL || (ckpt->left_out != NULL && ckpt->left_out[i] != NULL))
+            continue;
+        if (dcpk_checkpoint_leave_out(ckpt, is_object, number, reason, err) != DCPK_OK)
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
-/* Each expression by itself: that one of them matches less than another is no fault. */
-static dcpk_status drop(struct dcpk_checkpoint *ckpt, struct dcpk_edit_item *items,
-                        const char *expression, struct dcpk_error *err)
+/* Each expression by itself: one of them may match less than another. */
+static dcpk_status drop_keys(struct dcpk_checkpoint *ckpt, struct dcpk_edit_item *items,
+                             const char *expression, struct dcpk_error *err)
 {
     const char *text = dcpk_arena_printf(ckpt->arena, err, "remove %s", expression);
     struct dcpk_edits *edits = NULL;
-    dcpk_status st = text == NULL ? err->status : dcpk_edits_parse(&text, 1, &edits, err);
+    dcpk_status st;
 
-    if (st == DCPK_OK)
-        st = dcpk_edits_apply(edits, ckpt->arena, items, ckpt->n_tensors + ckpt->n_objects, err);
+    if (text == NULL || dcpk_edits_parse(&text, 1, &edits, err))
+        return err->status;
+    st = dcpk_edits_apply(edits, ckpt->arena, items, ckpt->n_tensors + ckpt->n_objects, err);
     if (st == DCPK_OK)
         st = leave_out(ckpt, items, expression, err);
     dcpk_edits_free(edits);
     return st;
 }
 
-dcpk_status dcpk_told_apply(const struct dcpk_told *told, struct dcpk_checkpoint *ckpt,
-                            struct dcpk_error *err)
+dcpk_status dcpk_input_facts_apply(const struct dcpk_input_facts *facts,
+                                   struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     struct dcpk_edit_item *items;
     dcpk_status st = DCPK_OK;
 
-    ckpt->told_bucket_elems = told->bucket_elems;
-    ckpt->told_model_prefix = told->model_prefix;
-    ckpt->told_state_prefix = told->state_prefix;
-    if ((told->model_prefix != NULL || told->state_prefix != NULL) &&
+    ckpt->ddp_bucket_elems = facts->bucket_elems;
+    ckpt->given_model_prefix = facts->model_prefix;
+    ckpt->given_state_prefix = facts->state_prefix;
+    if ((facts->model_prefix != NULL || facts->state_prefix != NULL) &&
         (ckpt->format->mapping == NULL || !ckpt->format->mapping->has_prefixes))
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' was opened as %s, whose keys have no prefix that could be told",
+                         "'%s' was opened as %s, whose keys have no prefix that could be given",
                          dcpk_store_path(ckpt->store), ckpt->format->name);
-    if (told->n_drops == 0)
+    if (facts->n_drops == 0)
         return DCPK_OK;
     items = list_keys(ckpt, err);
     if (items == NULL)
         return err->status;
-    for (size_t i = 0; i < told->n_drops && st == DCPK_OK; i++)
-        st = drop(ckpt, items, told->drops[i], err);
+    for (size_t i = 0; i < facts->n_drops && st == DCPK_OK; i++)
+        st = drop_keys(ckpt, items, facts->drops[i], err);
     dcpk_free(items);
     if (st != DCPK_OK)
         dcpk_context(err, "what is to be left out");

@@ -131,12 +131,16 @@ dcpk_status dcpk_making_write(struct dcpk_making *m, struct dcpk_error *err)
 
 dcpk_status dcpk_making_finish(struct dcpk_making *m, struct dcpk_error *err)
 {
-    return dcpk_making_leads(m) ? dcpk_writing_finish(m->w, &m->stats, err) : DCPK_OK;
+    if (!dcpk_making_leads(m))
+        return DCPK_OK;
+    return dcpk_writing_finish(m->w, &m->stats, err);
 }
 
 dcpk_status dcpk_making_publish(struct dcpk_making *m, struct dcpk_error *err)
 {
-    return dcpk_making_leads(m) ? dcpk_target_publish(m->target, &m->folder, err) : DCPK_OK;
+    if (!dcpk_making_leads(m))
+        return DCPK_OK;
+    return dcpk_target_publish(m->target, &m->folder, err);
 }
 
 /* Collective. */
@@ -159,7 +163,7 @@ static dcpk_status run_steps(struct dcpk_making *m, const struct dcpk_making_ste
 }
 
 /* Is what was done worth keeping, and kept? */
-static bool keep(const struct dcpk_making *m)
+static bool making_keep(const struct dcpk_making *m)
 {
     return dcpk_making_leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong &&
            !m->compares && dcpk_writing_keep(m->w);
@@ -170,7 +174,7 @@ dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     const dcpk_status st = run_steps(m, steps, err);
-    const bool is_kept = st != DCPK_OK && keep(m);
+    const bool is_kept = st != DCPK_OK && making_keep(m);
 
     dcpk_writing_free(m->w);
     dcpk_exec_free(m->exec);

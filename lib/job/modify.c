@@ -14,7 +14,7 @@
 #include "lib/job/space.h"
 #include "lib/model/run_state.h"
 
-static dcpk_status open_source(struct dcpk_modification *m, struct dcpk_error *err)
+static dcpk_status modify_open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *options = m->options;
 
@@ -70,7 +70,7 @@ static int64_t find_iteration(const struct dcpk_modification *m)
     return iteration;
 }
 
-static dcpk_status find_target(struct dcpk_modification *m, struct dcpk_error *err)
+static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *o = m->options;
     const struct dcpk_target_wish wish = {.in = o->in,
@@ -116,12 +116,12 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    struct dcpk_error *err)
 {
     m->options = options;
-    if (open_source(m, err) || dcpk_output_new(m->ckpt, m->ckpt->format, &m->out, err))
+    if (modify_open_source(m, err) || dcpk_output_new(m->ckpt, m->ckpt->format, &m->out, err))
         return err->status;
     if (m->out->format->editor->inherit != NULL)
         m->out->format->editor->inherit(m->out);
     if (apply_edits(m, err) || dcpk_check_places(m->ckpt, err) || dcpk_modify_output(m, err) ||
-        find_target(m, err))
+        modify_find_target(m, err))
         return err->status;
     m->out->identity = dcpk_output_identity(m->out);
     if (judge_edits(m, err) || (m->is_rewritten && dcpk_plan_build(m->out, err)))

@@ -68,7 +68,6 @@ static dcpk_status group_item(struct grouping *g, uint32_t item, struct dcpk_err
     const char *text;
     bool existed = false;
     uint64_t other = 0;
-    dcpk_status st;
 
     g->first[item] = g->last[item] = item;
     g->next[item] = UINT32_MAX;
@@ -77,10 +76,10 @@ static dcpk_status group_item(struct grouping *g, uint32_t item, struct dcpk_err
     text =
         dcpk_arena_printf(m->out->arena, err, "%d %" PRIu32 " %" PRIu64 " %" PRIu64,
                           (int)m->items[item].to, place->file, place->offset_bytes, place->n_bytes);
-    st = text == NULL ? err->status
-                      : dcpk_map_put(&g->by_place, text, strlen(text), item, &existed, &other, err);
-    if (st != DCPK_OK || !existed || !same_tensor(m, (size_t)other, item))
-        return st;
+    if (text == NULL || dcpk_map_put(&g->by_place, text, strlen(text), item, &existed, &other, err))
+        return err->status;
+    if (!existed || !same_tensor(m, (size_t)other, item))
+        return DCPK_OK;
     g->first[item] = (uint32_t)other;
     g->next[g->last[other]] = item;
     g->last[other] = item;
@@ -190,19 +189,20 @@ static dcpk_status take_keys(struct grouping *g, uint32_t first, struct dcpk_out
     return DCPK_OK;
 }
 
-static dcpk_status add_tensor(struct grouping *g, uint32_t first, struct dcpk_error *err)
+static dcpk_status group_add_tensor(struct grouping *g, uint32_t first, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *tensor = tensor_of(g->m, first);
     struct dcpk_out_tensor t = out_tensor(g->m, first);
-    dcpk_status st = take_keys(g, first, &t, err);
 
-    if (st == DCPK_OK)
-        st = g->m->is_rewritten ? take_elements(g->m, first, &t, err)
-                                : take_chunks(g, tensor, &t, err);
-    return st == DCPK_OK ? dcpk_output_add_tensor(g->m->out, &t, err) : st;
+    if (take_keys(g, first, &t, err) != DCPK_OK)
+        return err->status;
+    if (g->m->is_rewritten && take_elements(g->m, first, &t, err) != DCPK_OK)
+        return err->status;
+    if (!g->m->is_rewritten && take_chunks(g, tensor_of(g->m, first), &t, err) != DCPK_OK)
+        return err->status;
+    return dcpk_output_add_tensor(g->m->out, &t, err);
 }
 
-static dcpk_status add_objects(struct grouping *g, uint32_t first, struct dcpk_error *err)
+static dcpk_status group_add_objects(struct grouping *g, uint32_t first, struct dcpk_error *err)
 {
     struct dcpk_output *out = g->m->out;
     const struct dcpk_object *object = &g->m->ckpt->objects[first - g->m->ckpt->n_tensors];
@@ -246,7 +246,10 @@ static dcpk_status keep_together(struct dcpk_modification *m, struct dcpk_error 
     for (uint32_t i = 0; i < m->n_items && st == DCPK_OK; i++) {
         if (m->items[i].removed_by != NULL || g.first[i] != i)
             continue;
-        st = tensor_of(m, i) != NULL ? add_tensor(&g, i, err) : add_objects(&g, i, err);
+        if (tensor_of(m, i) != NULL)
+            st = group_add_tensor(&g, i, err);
+        else
+            st = group_add_objects(&g, i, err);
     }
     for (size_t f = 0; f < m->ckpt->n_files && st == DCPK_OK && !m->is_rewritten; f++)
         if (g.file[f] != NO_FILE)
@@ -288,12 +291,9 @@ static dcpk_status rewrite_apart(struct dcpk_modification *m, uint32_t item, str
 {
     struct dcpk_out_tensor t = out_tensor(m, item);
     const char **key = dcpk_arena_array(m->out->arena, 1, sizeof *key, err);
-    dcpk_status st = key == NULL ? err->status : take_elements(m, item, &t, err);
 
-    if (st == DCPK_OK)
-        st = make_grid(m, &t, err);
-    if (st != DCPK_OK)
-        return st;
+    if (key == NULL || take_elements(m, item, &t, err) || make_grid(m, &t, err))
+        return err->status;
     *key = m->items[item].name;
     t.keys = key;
     t.n_keys = 1;
@@ -304,10 +304,11 @@ static dcpk_status rewrite_apart(struct dcpk_modification *m, uint32_t item, str
 static dcpk_status keep_apart(struct dcpk_modification *m, struct dcpk_error *err)
 {
     struct dcpk_kept_item *kept = dcpk_arena_array(m->out->arena, m->n_items, sizeof *kept, err);
-    dcpk_status st = kept == NULL ? err->status : DCPK_OK;
     size_t n = 0;
 
-    for (uint32_t i = 0; i < m->n_items && st == DCPK_OK; i++) {
+    if (kept == NULL)
+        return err->status;
+    for (uint32_t i = 0; i < m->n_items; i++) {
         const struct dcpk_edit_item *item = &m->items[i];
         const struct dcpk_tensor *tensor = tensor_of(m, i);
 
@@ -317,10 +318,10 @@ static dcpk_status keep_apart(struct dcpk_modification *m, struct dcpk_error *er
             .name = item->name, .tensor = tensor, .is_rewritten = item->to != item->dtype};
         if (tensor == NULL)
             kept[n].object = &m->ckpt->objects[i - m->ckpt->n_tensors];
-        if (kept[n++].is_rewritten)
-            st = rewrite_apart(m, i, err);
+        if (kept[n++].is_rewritten && rewrite_apart(m, i, err) != DCPK_OK)
+            return err->status;
     }
-    return st == DCPK_OK ? m->out->format->editor->keep(m->out, kept, n, err) : st;
+    return m->out->format->editor->keep(m->out, kept, n, err);
 }
 
 dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *err)
@@ -328,5 +329,7 @@ dcpk_status dcpk_modify_output(struct dcpk_modification *m, struct dcpk_error *e
     if (m->n_items >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu keys, the limit is %" PRIu32, m->n_items,
                          UINT32_MAX - 1);
-    return m->out->format->editor->keep == NULL ? keep_together(m, err) : keep_apart(m, err);
+    if (m->out->format->editor->keep == NULL)
+        return keep_together(m, err);
+    return keep_apart(m, err);
 }

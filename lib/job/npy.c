@@ -12,6 +12,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/order.h"
 
 #ifndef DCPK_NPY_BLOCK_BYTES
 #define DCPK_NPY_BLOCK_BYTES (4 << 20)
@@ -19,7 +20,7 @@
 #define MAX_STEP     64 /* elements; past it single indices are read */
 #define HEADER_ALIGN 64
 
-struct writing {
+struct npy_writing {
     const struct dcpk_npy_options *options;
     const struct dcpk_view *view;
     const struct dcpk_slice *slice;
@@ -53,7 +54,7 @@ const char *dcpk_npy_descr(enum dcpk_dtype dtype, unsigned flags)
     return is_wide(dtype, flags) ? "<f4" : names[dtype];
 }
 
-static dcpk_status put_header(const struct writing *w, struct dcpk_error *err)
+static dcpk_status npy_put_header(const struct npy_writing *w, struct dcpk_error *err)
 {
     static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
     struct dcpk_bytes header = {0}, file = {0};
@@ -87,13 +88,13 @@ static int64_t step_of(const struct dcpk_slice_axis *axis)
 }
 
 /* Elements of the tensor's axis from the first of n indices to the last. */
-static int64_t span(const struct dcpk_slice_axis *axis, int64_t n)
+static int64_t axis_span(const struct dcpk_slice_axis *axis, int64_t n)
 {
     return (n - 1) * step_of(axis) + 1;
 }
 
 /* Find the split axis: spans are bounded by the tensor's shape, the block's size by division. */
-static void choose_split(struct writing *w)
+static void choose_split(struct npy_writing *w)
 {
     int64_t left = (int64_t)(DCPK_NPY_BLOCK_BYTES / dcpk_dtype_bytes(w->view->dtype));
 
@@ -106,17 +107,17 @@ static void choose_split(struct writing *w)
         w->chunk = 1;
         if (!is_dense)
             return;
-        if (span(axis, axis->n) > left) {
+        if (axis_span(axis, axis->n) > left) {
             w->chunk = (left - 1) / step_of(axis) + 1;
             return;
         }
-        left /= span(axis, axis->n);
+        left /= axis_span(axis, axis->n);
         w->chunk = axis->n;
     }
 }
 
 /* The box that holds n indices of the split axis from w->at on, and all of those behind it. */
-static void box_at(const struct writing *w, int64_t n, struct dcpk_box *box)
+static void npy_box_at(const struct npy_writing *w, int64_t n, struct dcpk_box *box)
 {
     box->rank = w->slice->rank;
     for (int a = 0; a < box->rank; a++) {
@@ -125,16 +126,21 @@ static void box_at(const struct writing *w, int64_t n, struct dcpk_box *box)
     }
     for (int i = 0; i < w->n_kept; i++) {
         const struct dcpk_slice_axis *axis = &w->slice->axis[w->kept[i]];
-        const int64_t first = axis->first + (i <= w->split ? w->at[i] * axis->step : 0);
-        const int64_t count = i < w->split ? 1 : i == w->split ? n : axis->n;
+        int64_t first = axis->first, count = axis->n;
 
-        box->extent[w->kept[i]] = span(axis, count);
-        box->offset[w->kept[i]] = axis->step < 0 ? first - (span(axis, count) - 1) : first;
+        if (i <= w->split) {
+            first += w->at[i] * axis->step;
+            count = i == w->split ? n : 1;
+        }
+        if (axis->step < 0) /* `first` is the last in memory */
+            first -= axis_span(axis, count) - 1;
+        box->extent[w->kept[i]] = axis_span(axis, count);
+        box->offset[w->kept[i]] = first;
     }
 }
 
 /* From the box in w->block to its elements in w->elems, in the slice's order. Returns how many. */
-static size_t pick(const struct writing *w, const struct dcpk_box *box, int64_t n)
+static size_t npy_pick(const struct npy_writing *w, const struct dcpk_box *box, int64_t n)
 {
     const size_t elem_bytes = dcpk_dtype_bytes(w->view->dtype);
     struct dcpk_copy copy = {.elem_bytes = elem_bytes};
@@ -158,21 +164,19 @@ static size_t pick(const struct writing *w, const struct dcpk_box *box, int64_t 
     return count;
 }
 
-static dcpk_status put_elems(const struct writing *w, size_t n, struct dcpk_error *err)
+static dcpk_status npy_put_elems(const struct npy_writing *w, size_t n, struct dcpk_error *err)
 {
     const size_t elem_bytes = dcpk_dtype_bytes(w->view->dtype);
-    dcpk_status st;
 
     if (w->wide == NULL)
         return w->options->put(w->options->context, w->elems, n * elem_bytes, err);
-    st = w->options->device->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err);
-    if (st == DCPK_OK)
-        st = w->options->put(w->options->context, w->wide, n * dcpk_dtype_bytes(DCPK_F32), err);
-    return st;
+    if (w->options->device->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err) != DCPK_OK)
+        return err->status;
+    return w->options->put(w->options->context, w->wide, n * dcpk_dtype_bytes(DCPK_F32), err);
 }
 
 /* To the next box; false behind the last one. */
-static bool advance(struct writing *w)
+static bool npy_advance(struct npy_writing *w)
 {
     int i = w->split;
 
@@ -188,7 +192,7 @@ static bool advance(struct writing *w)
     return true;
 }
 
-static dcpk_status put_boxes(struct writing *w, struct dcpk_error *err)
+static dcpk_status npy_put_boxes(struct npy_writing *w, struct dcpk_error *err)
 {
     struct dcpk_box box;
 
@@ -196,28 +200,27 @@ static dcpk_status put_boxes(struct writing *w, struct dcpk_error *err)
         return DCPK_OK;
     do {
         int64_t n = 1;
-        dcpk_status st;
 
         if (w->n_kept > 0) {
             n = w->slice->axis[w->kept[w->split]].n - w->at[w->split];
-            n = n < w->chunk ? n : w->chunk;
+            n = dcpk_min_i64(n, w->chunk);
         }
-        box_at(w, n, &box);
-        st = dcpk_view_reader_read(w->reader, &box, w->block, err);
-        if (st == DCPK_OK)
-            st = put_elems(w, pick(w, &box, n), err);
-        if (st != DCPK_OK)
-            return st;
-    } while (advance(w));
+        npy_box_at(w, n, &box);
+        if (dcpk_view_reader_read(w->reader, &box, w->block, err) ||
+            npy_put_elems(w, npy_pick(w, &box, n), err))
+            return err->status;
+    } while (npy_advance(w));
     return DCPK_OK;
 }
 
-static dcpk_status take_buffers(struct writing *w, struct dcpk_error *err)
+static dcpk_status npy_take_buffers(struct npy_writing *w, struct dcpk_error *err)
 {
     const size_t n_elems = DCPK_NPY_BLOCK_BYTES / dcpk_dtype_bytes(w->view->dtype);
 
     w->block = dcpk_alloc(DCPK_NPY_BLOCK_BYTES, err);
-    w->elems = w->block == NULL ? NULL : dcpk_alloc(DCPK_NPY_BLOCK_BYTES, err);
+    if (w->block == NULL)
+        return err->status;
+    w->elems = dcpk_alloc(DCPK_NPY_BLOCK_BYTES, err);
     if (w->elems == NULL)
         return err->status;
     if (is_wide(w->view->dtype, w->options->flags)) {
@@ -232,7 +235,7 @@ dcpk_status dcpk_npy_write(struct dcpk_exec *exec, const struct dcpk_view *view,
                            const struct dcpk_slice *slice, const struct dcpk_npy_options *options,
                            struct dcpk_error *err)
 {
-    struct writing w = {.options = options, .view = view, .slice = slice, .chunk = 1};
+    struct npy_writing w = {.options = options, .view = view, .slice = slice, .chunk = 1};
     dcpk_status st;
 
     if (dcpk_npy_descr(view->dtype, options->flags) == NULL)
@@ -243,13 +246,13 @@ dcpk_status dcpk_npy_write(struct dcpk_exec *exec, const struct dcpk_view *view,
             w.kept[w.n_kept++] = axis;
     if (dcpk_slice_count(slice) > 0)
         choose_split(&w);
-    st = take_buffers(&w, err);
+    st = npy_take_buffers(&w, err);
     if (st == DCPK_OK)
         st = dcpk_view_reader_new(exec, view, &w.reader, err);
     if (st == DCPK_OK)
-        st = put_header(&w, err);
+        st = npy_put_header(&w, err);
     if (st == DCPK_OK)
-        st = put_boxes(&w, err);
+        st = npy_put_boxes(&w, err);
     dcpk_view_reader_free(w.reader);
     dcpk_free(w.wide);
     dcpk_free(w.elems);

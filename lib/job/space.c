@@ -58,8 +58,9 @@ static uint64_t partial_bytes(const char *folder)
     FTS *walk;
     const int n = snprintf(partial, sizeof partial, "%s" DCPK_PARTIAL_SUFFIX, folder);
 
-    walk = n < 0 || (size_t)n >= sizeof partial ? NULL
-                                                : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    if (n < 0 || (size_t)n >= sizeof partial)
+        return 0;
+    walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     if (walk == NULL)
         return 0;
     while ((e = fts_read(walk)) != NULL)

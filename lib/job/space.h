@@ -7,7 +7,7 @@
 
 /*
  * n_bytes of files are to be written to `target`: has its file system that much free? What a run
- * that was cut short has allocated in the partial folder counts as free, for it is gone on with or
+ * that was cut short has allocated in the partial folder counts as free, for it is resumed or
  * deleted; what is to be replaced does not, for it stays until the end. File systems that do not
  * say, or whose server may find more (NFS, SMB, FUSE, 9P), are taken at no word, and quotas show
  * only in writing. Errors: DCPK_EIO naming both figures.

@@ -7,12 +7,13 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/tensor/elem.h"
 
 #define BLOCK_ELEMS 65536 /* of a row that are read at once */
 #define FLUSH_BYTES 65536
 
-struct writing {
+struct text_writing {
     const struct dcpk_text_options *options;
     const struct dcpk_view *view;
     const struct dcpk_slice *slice;
@@ -28,7 +29,7 @@ struct writing {
     struct dcpk_json_out json;
 };
 
-static dcpk_status flush(struct writing *w, size_t least, struct dcpk_error *err)
+static dcpk_status text_flush(struct text_writing *w, size_t least, struct dcpk_error *err)
 {
     dcpk_status st = dcpk_bytes_status(&w->text, err);
 
@@ -39,11 +40,17 @@ static dcpk_status flush(struct writing *w, size_t least, struct dcpk_error *err
     return st;
 }
 
-static void put_complex(struct writing *w, const struct dcpk_elem *e)
+/* The dtype of both parts of a complex number. */
+static enum dcpk_dtype half_of(enum dcpk_dtype dtype)
 {
-    const enum dcpk_dtype half = w->view->dtype == DCPK_C128  ? DCPK_F64
-                                 : w->view->dtype == DCPK_C64 ? DCPK_F32
-                                                              : DCPK_F16;
+    if (dtype == DCPK_C128)
+        return DCPK_F64;
+    return dtype == DCPK_C64 ? DCPK_F32 : DCPK_F16;
+}
+
+static void put_complex(struct text_writing *w, const struct dcpk_elem *e)
+{
+    const enum dcpk_dtype half = half_of(w->view->dtype);
     char re[32], im[32];
 
     if (w->options->as_json) {
@@ -58,7 +65,7 @@ static void put_complex(struct writing *w, const struct dcpk_elem *e)
     dcpk_bytes_printf(&w->text, "(%s%s%sj)", re, im[0] == '-' ? "" : "+", im);
 }
 
-static void put_float(struct writing *w, double v)
+static void put_float(struct text_writing *w, double v)
 {
     char text[32];
 
@@ -70,7 +77,7 @@ static void put_float(struct writing *w, double v)
     dcpk_bytes_text(&w->text, text);
 }
 
-static void put_elem(struct writing *w, const struct dcpk_elem *e)
+static void text_put_elem(struct text_writing *w, const struct dcpk_elem *e)
 {
     const bool as_json = w->options->as_json;
 
@@ -104,11 +111,12 @@ static void put_elem(struct writing *w, const struct dcpk_elem *e)
 }
 
 /* Read from the element under way on, along the last kept axis, towards `last` but not past it. */
-static dcpk_status read_block(struct writing *w, int axis, int64_t last, struct dcpk_error *err)
+static dcpk_status read_block(struct text_writing *w, int axis, int64_t last,
+                              struct dcpk_error *err)
 {
     struct dcpk_box box = {.rank = w->view->rank};
-    dcpk_status st;
 
+    w->n = 0; /* nothing, should it fail */
     for (int i = 0; i < box.rank; i++) {
         box.offset[i] = w->at[i];
         box.extent[i] = 1;
@@ -116,35 +124,33 @@ static dcpk_status read_block(struct writing *w, int axis, int64_t last, struct 
     if (axis >= 0) {
         const int64_t at = w->at[axis], n = (last > at ? last - at : at - last) + 1;
 
-        box.extent[axis] = n < BLOCK_ELEMS ? n : BLOCK_ELEMS;
+        box.extent[axis] = dcpk_min_i64(n, BLOCK_ELEMS);
         box.offset[axis] = last > at ? at : at - (box.extent[axis] - 1);
     }
-    st = dcpk_view_reader_read(w->reader, &box, w->block, err);
+    if (dcpk_view_reader_read(w->reader, &box, w->block, err) != DCPK_OK)
+        return err->status;
     w->first = axis >= 0 ? box.offset[axis] : 0;
-    w->n = st != DCPK_OK ? 0 : axis >= 0 ? box.extent[axis] : 1;
-    return st;
+    w->n = axis >= 0 ? box.extent[axis] : 1;
+    return DCPK_OK;
 }
 
 /* last: the index on that axis of the last element that this row will be asked for. */
-static dcpk_status put_element(struct writing *w, int axis, int64_t last, struct dcpk_error *err)
+static dcpk_status text_put_next(struct text_writing *w, int axis, int64_t last,
+                                 struct dcpk_error *err)
 {
     const int64_t at = axis >= 0 ? w->at[axis] : 0;
     struct dcpk_elem e;
-    dcpk_status st;
 
-    if (at < w->first || at >= w->first + w->n) {
-        st = read_block(w, axis, last, err);
-        if (st != DCPK_OK)
-            return st;
-    }
+    if ((at < w->first || at >= w->first + w->n) && read_block(w, axis, last, err) != DCPK_OK)
+        return err->status;
     e = dcpk_elem_load(w->view->dtype,
                        w->block + (size_t)(at - w->first) * dcpk_dtype_bytes(w->view->dtype));
-    put_elem(w, &e);
-    return flush(w, FLUSH_BYTES, err);
+    text_put_elem(w, &e);
+    return text_flush(w, FLUSH_BYTES, err);
 }
 
 /* What stands between two items at this depth, numpy's _formatArray. */
-static void put_separator(struct writing *w, int depth)
+static void put_separator(struct text_writing *w, int depth)
 {
     const int axes_left = w->n_kept - depth;
 
@@ -161,11 +167,11 @@ static void put_separator(struct writing *w, int depth)
         dcpk_bytes_text(&w->text, " ");
 }
 
-static dcpk_status put_axis(struct writing *w, int depth, struct dcpk_error *err);
+static dcpk_status text_put_axis(struct text_writing *w, int depth, struct dcpk_error *err);
 
 /* Items [from, to) of the axis at this depth. */
-static dcpk_status put_items(struct writing *w, int depth, int64_t from, int64_t to,
-                             struct dcpk_error *err)
+static dcpk_status text_put_items(struct text_writing *w, int depth, int64_t from, int64_t to,
+                                  struct dcpk_error *err)
 {
     const int axis = w->kept[depth];
     const struct dcpk_slice_axis *range = &w->slice->axis[axis];
@@ -177,14 +183,14 @@ static dcpk_status put_items(struct writing *w, int depth, int64_t from, int64_t
             put_separator(w, depth);
         w->at[axis] = range->first + i * range->step;
         if (depth + 1 < w->n_kept)
-            st = put_axis(w, depth + 1, err);
+            st = text_put_axis(w, depth + 1, err);
         else
-            st = put_element(w, axis, range->first + (to - 1) * range->step, err);
+            st = text_put_next(w, axis, range->first + (to - 1) * range->step, err);
     }
     return st;
 }
 
-static dcpk_status put_axis(struct writing *w, int depth, struct dcpk_error *err)
+static dcpk_status text_put_axis(struct text_writing *w, int depth, struct dcpk_error *err)
 {
     const int64_t n = w->slice->axis[w->kept[depth]].n;
     const bool is_cut = w->is_summary && n > 2 * DCPK_TEXT_EDGE_ITEMS;
@@ -194,11 +200,11 @@ static dcpk_status put_axis(struct writing *w, int depth, struct dcpk_error *err
         dcpk_json_begin_array(&w->json);
     else
         dcpk_bytes_text(&w->text, "[");
-    st = put_items(w, depth, 0, is_cut ? DCPK_TEXT_EDGE_ITEMS : n, err);
+    st = text_put_items(w, depth, 0, is_cut ? DCPK_TEXT_EDGE_ITEMS : n, err);
     if (st == DCPK_OK && is_cut) {
         put_separator(w, depth);
         dcpk_bytes_text(&w->text, "...");
-        st = put_items(w, depth, n - DCPK_TEXT_EDGE_ITEMS, n, err);
+        st = text_put_items(w, depth, n - DCPK_TEXT_EDGE_ITEMS, n, err);
     }
     if (w->options->as_json)
         dcpk_json_end_array(&w->json);
@@ -207,7 +213,7 @@ static dcpk_status put_axis(struct writing *w, int depth, struct dcpk_error *err
     return st;
 }
 
-static void init(struct writing *w)
+static void text_init(struct text_writing *w)
 {
     w->is_summary = !w->options->all && !w->options->as_json &&
                     dcpk_slice_count(w->slice) > DCPK_TEXT_THRESHOLD;
@@ -223,22 +229,23 @@ dcpk_status dcpk_tensor_text(struct dcpk_exec *exec, const struct dcpk_view *vie
                              const struct dcpk_slice *slice,
                              const struct dcpk_text_options *options, struct dcpk_error *err)
 {
-    struct writing w = {.options = options, .view = view, .slice = slice};
+    struct text_writing w = {.options = options, .view = view, .slice = slice};
     dcpk_status st = dcpk_view_reader_new(exec, view, &w.reader, err);
 
-    init(&w);
-    if (st == DCPK_OK) {
-        w.block = dcpk_alloc_array(BLOCK_ELEMS, dcpk_dtype_bytes(view->dtype), err);
-        st = w.block == NULL ? err->status : DCPK_OK;
-    }
-    if (st == DCPK_OK && w.n_kept == 0)
-        st = put_element(&w, -1, 0, err);
-    else if (st == DCPK_OK && dcpk_slice_count(slice) == 0 && !options->as_json)
-        dcpk_bytes_text(&w.text, "[]"); /* numpy says no more of an empty array */
-    else if (st == DCPK_OK)
-        st = put_axis(&w, 0, err);
+    if (st != DCPK_OK)
+        return st;
+    text_init(&w);
+    w.block = dcpk_alloc_array(BLOCK_ELEMS, dcpk_dtype_bytes(view->dtype), err);
+    if (w.block == NULL)
+        st = err->status;
+    else if (w.n_kept == 0)
+        st = text_put_next(&w, -1, 0, err);
+    else if (dcpk_slice_count(slice) == 0 && !options->as_json)
+        dcpk_bytes_text(&w.text, "[]"); /* as numpy prints an empty array */
+    else
+        st = text_put_axis(&w, 0, err);
     if (st == DCPK_OK)
-        st = flush(&w, 0, err);
+        st = text_flush(&w, 0, err);
     dcpk_bytes_release(&w.text);
     dcpk_free(w.block);
     dcpk_view_reader_free(w.reader);

@@ -154,7 +154,7 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
     if (saved->common != NULL)
         args = dcpk_value_get(saved->common, "args");
     if (c->holding->out == NULL) /* a planned output has what was told in its own */
-        st = dcpk_args_take_told(c->holding->ckpt, arena, &args, err);
+        st = dcpk_args_merge_given(c->holding->ckpt, arena, &args, err);
     if (st != DCPK_OK)
         return st;
     saved->attrs = dcpk_value_attrs(args);

@@ -194,10 +194,10 @@ bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_
     return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
 }
 
-dcpk_status dcpk_args_take_told(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **args, struct dcpk_error *err)
+dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **args, struct dcpk_error *err)
 {
-    const struct dcpk_value *told = dcpk_value_attrs(ckpt->told_args);
+    const struct dcpk_value *told = dcpk_value_attrs(ckpt->given_args);
     const struct dcpk_value *stored = dcpk_value_attrs(*args), *both;
     const size_t n_stored = stored == NULL ? 0 : stored->n;
     struct dcpk_value_pair *pairs;
@@ -223,9 +223,9 @@ dcpk_status dcpk_args_take_told(const struct dcpk_checkpoint *ckpt, struct dcpk_
     return DCPK_OK;
 }
 
-dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err)
+dcpk_status dcpk_model_merge_given_args(struct dcpk_model *model, struct dcpk_error *err)
 {
-    return dcpk_args_take_told(model->ckpt, model->arena, &model->args, err);
+    return dcpk_args_merge_given(model->ckpt, model->arena, &model->args, err);
 }
 
 void dcpk_model_read_layout(struct dcpk_model *model)

@@ -231,13 +231,13 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
-/* Put what the checkpoint was told of args (told_args) over *args, which may be NULL; in `arena`.
+/* Put what the checkpoint was told of args (given_args) over *args, which may be NULL; in `arena`.
  */
-dcpk_status dcpk_args_take_told(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **args, struct dcpk_error *err);
-/* Put what the checkpoint was told of args (told_args) over model->args as stored, which may be
+dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **args, struct dcpk_error *err);
+/* Put what the checkpoint was told of args (given_args) over model->args as stored, which may be
  * NULL. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_model_take_told_args(struct dcpk_model *model, struct dcpk_error *err);
+dcpk_status dcpk_model_merge_given_args(struct dcpk_model *model, struct dcpk_error *err);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 

@@ -46,8 +46,8 @@ static size_t list_bucketings(const struct dcpk_model *model, const struct dcpk_
 {
     size_t n = 0;
 
-    if (model->ckpt->told_bucket_elems > 0) {
-        bucketings[n++] = (struct dcpk_bucketing){.n_elems = model->ckpt->told_bucket_elems};
+    if (model->ckpt->ddp_bucket_elems > 0) {
+        bucketings[n++] = (struct dcpk_bucketing){.n_elems = model->ckpt->ddp_bucket_elems};
         return n;
     }
     bucketings[n++] = cut->bucketing;
