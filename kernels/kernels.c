@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the tables of devices, spaces and transports. The only place where an #ifdef asks
- * what was built in. */
+/* kernels.c - the tables of devices, spaces, links and transports. The only place where an #ifdef
+ * asks what was built in. */
 #include "kernels/kernels.h"
 
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/local/local_link.h"
 #ifdef DCPK_HAVE_CUDA
 #include "kernels/cuda/cuda.h"
 #endif
@@ -34,6 +35,11 @@ const char *const dcpk_kernels_absent[] = {
 #ifndef DCPK_HAVE_MPI
     "mpi",
 #endif
+    NULL,
+};
+
+const struct dcpk_link_ops *const dcpk_links[] = {
+    &dcpk_link_local,
     NULL,
 };
 

@@ -6,6 +6,7 @@
 
 #include "lib/device/device.h"
 #include "lib/device/device_space.h"
+#include "lib/device/link.h"
 #include "lib/device/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
@@ -20,6 +21,9 @@ extern const struct dcpk_device dcpk_device_cpu_plain;
 
 /* NULL-terminated; the first is the one to use. Empty where none was built in. */
 extern const struct dcpk_transport *const dcpk_transports[];
+
+/* NULL-terminated; the first is that of threads, the specification. */
+extern const struct dcpk_link_ops *const dcpk_links[];
 
 /* NULL-terminated: names of what an optional dependency would have brought. */
 extern const char *const dcpk_kernels_absent[];

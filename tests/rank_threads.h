@@ -22,7 +22,9 @@
 #include "tests/random.h"
 
 #define RANK_THREADS_MOST 6
-#define RANK_MOST_BYTES   4096 /* of one collective call */
+#ifndef RANK_MOST_BYTES
+#define RANK_MOST_BYTES 4096 /* of one collective call */
+#endif
 #define RANK_MOST_WAITING 1024 /* messages from one rank to another */
 #define RANK_N_BROADCASTS 16   /* more than there are from one gathering to the next but one */
 #define RANK_PATIENCE     10   /* seconds */

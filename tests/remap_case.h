@@ -9,7 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/order.h"
-#include "lib/plan/remap.h"
+#include "lib/plan/remap_plan.h"
 #include "lib/tensor/placement.h"
 #include "tests/check.h"
 #include "tests/random.h"

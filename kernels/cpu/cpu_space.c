@@ -178,7 +178,7 @@ static dcpk_status cpu_export(struct dcpk_space *space, const void *at, size_t n
     (void)err;
     while (memory != NULL && !memory_holds(memory, address, n_bytes))
         memory = memory->next;
-    *id = (struct dcpk_memory_id){.base = address, .n_bytes = n_bytes};
+    *id = (struct dcpk_memory_id){.base = 0, .n_bytes = UINT64_MAX}; /* all that is private */
     dcpk_memory_id_sign(id);
     if (memory != NULL) {
         id->base = memory->id.base;

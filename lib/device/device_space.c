@@ -4,13 +4,12 @@
 #include "lib/device/device_space.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/device/pause.h"
 
 /* The kernel's text of 36 hex digits and dashes, folded into 16 bytes; zeros where it has none. */
 static void fold_boot_id(uint8_t host[16])
@@ -51,17 +50,6 @@ bool dcpk_memory_id_is_own(const struct dcpk_memory_id *id)
     return id->process == (uint64_t)getpid() && dcpk_memory_id_is_near(id);
 }
 
-/* At first the other threads' turn, then short sleeps: work takes from microseconds to seconds. */
-static void pause_between(double waited)
-{
-    const struct timespec nap = {.tv_nsec = 20000};
-
-    if (waited < 0.002)
-        sched_yield();
-    else
-        nanosleep(&nap, NULL);
-}
-
 dcpk_status dcpk_space_wait(struct dcpk_space *space, int queue, int timeout_ms,
                             struct dcpk_error *err)
 {
@@ -80,6 +68,6 @@ dcpk_status dcpk_space_wait(struct dcpk_space *space, int queue, int timeout_ms,
         waited = dcpk_now_seconds() - begun;
         if (waited * 1000 > timeout_ms)
             return dcpk_fail(err, DCPK_EIO, "the device is not done after %d ms", timeout_ms);
-        pause_between(waited);
+        dcpk_pause(waited);
     }
 }

@@ -191,6 +191,11 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks)
     return ranks == NULL ? 1 : ranks->comm->n_ranks;
 }
 
+struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks)
+{
+    return ranks == NULL ? NULL : ranks->comm;
+}
+
 /* Take one message of rank `from` or DCPK_ANY_RANK; *got is false when there is none. */
 static dcpk_status take(struct dcpk_ranks *ranks, int from, bool waits, bool *got,
                         struct dcpk_error *err)

@@ -54,6 +54,8 @@ dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err);
 
 int dcpk_ranks_self(const struct dcpk_ranks *ranks);
 int dcpk_ranks_count(const struct dcpk_ranks *ranks);
+/* What a link is opened over (lib/device/link.h), between two agreements. NULL when alone. */
+struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 
 /*
  * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank

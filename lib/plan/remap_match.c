@@ -105,7 +105,9 @@ static int compare_clips(const void *a, const void *b)
     const struct clip *x = a, *y = b;
     const int by_box = compare_boxes(&x->box, &y->box);
 
-    return by_box != 0 ? by_box : DCPK_THREE_WAY(x->source, y->source);
+    if (by_box != 0)
+        return by_box;
+    return DCPK_THREE_WAY(x->source, y->source);
 }
 
 static void sort_clips(struct matcher *m)
@@ -129,7 +131,9 @@ static bool is_better(const struct matcher *m, const struct clip *a, const struc
         return a->source < b->source;
     a_bytes = plan->totals[plan->input.sources[a->source].holder].out_bytes;
     b_bytes = plan->totals[plan->input.sources[b->source].holder].out_bytes;
-    return a_bytes != b_bytes ? a_bytes < b_bytes : a->source < b->source;
+    if (a_bytes != b_bytes)
+        return a_bytes < b_bytes;
+    return a->source < b->source;
 }
 
 static int64_t count_elems(const struct dcpk_box *box)
@@ -357,7 +361,9 @@ static dcpk_status match_target(struct matcher *m, struct dcpk_error *err)
     sort_clips(m);
     if (clips_fill(m, &fill, err))
         return err->status;
-    return fill ? take_replicas(m, err) : fill_open(m, err);
+    if (fill)
+        return take_replicas(m, err);
+    return fill_open(m, err);
 }
 
 dcpk_status dcpk_remap_match(struct remap_planner *planner, uint32_t tensor, struct dcpk_error *err)

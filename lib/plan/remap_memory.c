@@ -19,13 +19,18 @@ struct region {
     uint64_t first, end;
     const struct dcpk_shard *shard;
     bool is_target;
+    const char *role; /* for messages */
 };
 
 enum meeting { APART, MEET, UNKNOWN };
 
 static struct region region_of(const struct dcpk_shard *shard, bool is_target)
 {
-    struct region r = {shard->at, shard->at + dcpk_dtype_bytes(shard->dtype), shard, is_target};
+    struct region r = {.first = shard->at,
+                       .end = shard->at + dcpk_dtype_bytes(shard->dtype),
+                       .shard = shard,
+                       .is_target = is_target,
+                       .role = is_target ? "the target" : "the source"};
 
     for (int a = 0; a < shard->rank; a++) {
         const int64_t reach = (shard->span[shard->rank + a] - 1) * shard->stride_bytes[a];
@@ -149,13 +154,11 @@ static dcpk_status check_pair(const struct region *a, const struct region *b,
     dcpk_shard_format(a->shard, a_text, sizeof a_text);
     dcpk_shard_format(b->shard, b_text, sizeof b_text);
     if (meeting == MEET)
-        return dcpk_fail(err, DCPK_EMISMATCH, "%s of %s overlaps in memory with %s of %s",
-                         a->is_target ? "the target" : "the source", a_text,
-                         b->is_target ? "the target" : "the source", b_text);
+        return dcpk_fail(err, DCPK_EMISMATCH, "%s of %s overlaps in memory with %s of %s", a->role,
+                         a_text, b->role, b_text);
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "%s of %s and %s of %s share a range of memory with different strides",
-                     a->is_target ? "the target" : "the source", a_text,
-                     b->is_target ? "the target" : "the source", b_text);
+                     a->role, a_text, b->role, b_text);
 }
 
 static bool is_empty(const struct dcpk_shard *shard)

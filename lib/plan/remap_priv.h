@@ -3,7 +3,7 @@
 #ifndef DCPK_LIB_PLAN_REMAP_PRIV_H
 #define DCPK_LIB_PLAN_REMAP_PRIV_H
 
-#include "lib/plan/remap.h"
+#include "lib/plan/remap_plan.h"
 
 /* Shards of one side by tensor: those of tensor t are items[first[t]] .. items[first[t + 1] - 1],
  * by holder. In the planner's scratch memory. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
-#include "lib/plan/remap.h"
+#include "lib/plan/remap_plan.h"
 #include "tests/check.h"
 
 #define MOST 8

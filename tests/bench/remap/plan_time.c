@@ -6,7 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
-#include "lib/plan/remap.h"
+#include "lib/plan/remap_plan.h"
 #include "lib/plan/remap_tiles.h"
 
 static const int64_t shape[] = {1024, 1024}, strides[] = {2048, 2};

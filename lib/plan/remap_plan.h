@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap.h - tensors in the memory of n ranks go to where another layout wants them: who moves which
- * box from whom. Pure: addresses are numbers here, no pointer is followed. */
+/* remap_plan.h - tensors in the memory of n ranks go to where another layout wants them: who moves
+ * which box from whom. Pure: addresses are numbers here, no pointer is followed. */
 /*
  * Every rank gets the shards of all ranks and comes to the same plan:
  *
@@ -8,8 +8,8 @@
  *                        -> remap_tiles.h: what one rank's device runs for a unit
  *                        -> remap_rounds.h: what ranks send that cannot map each other's memory
  */
-#ifndef DCPK_LIB_PLAN_REMAP_H
-#define DCPK_LIB_PLAN_REMAP_H
+#ifndef DCPK_LIB_PLAN_REMAP_PLAN_H
+#define DCPK_LIB_PLAN_REMAP_PLAN_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap.c - tensors of both sides, their units, and what a plan amounts to. */
-#include "lib/plan/remap.h"
+/* remap_plan.c - tensors of both sides, their units, and what a plan amounts to. */
+#include "lib/plan/remap_plan.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -55,7 +55,9 @@ int dcpk_move_mover(const struct dcpk_remap_plan *plan, const struct dcpk_move *
     const struct dcpk_shard *target = &plan->input.targets[move->target];
     const bool widens = dcpk_dtype_bytes(target->dtype) > dcpk_dtype_bytes(source->dtype);
 
-    return widens ? target->holder : source->holder;
+    if (widens)
+        return target->holder;
+    return source->holder;
 }
 
 bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_move *move)
@@ -358,7 +360,9 @@ static dcpk_status plan_alloc(struct dcpk_remap_plan *plan, struct dcpk_error *e
     if (plan->target_tensor == NULL)
         return err->status;
     plan->totals = dcpk_arena_array(plan->arena, (size_t)input->n_ranks, sizeof *plan->totals, err);
-    return plan->totals == NULL ? err->status : DCPK_OK;
+    if (plan->totals == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status plan_fill(struct dcpk_remap_plan *plan, struct dcpk_arena *scratch,
@@ -381,7 +385,7 @@ dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcp
 {
     struct dcpk_remap_plan *made = dcpk_alloc(sizeof *made, err);
     struct dcpk_arena *scratch = NULL;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (made == NULL)
         return err->status;
@@ -390,8 +394,9 @@ dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcp
     made->arena = dcpk_arena_new(0, err);
     if (made->arena != NULL)
         scratch = dcpk_arena_new(0, err);
-    st = scratch == NULL ? err->status : DCPK_OK;
-    if (st == DCPK_OK)
+    if (scratch == NULL)
+        st = err->status;
+    else
         st = plan_fill(made, scratch, err);
     dcpk_arena_free(scratch);
     if (st == DCPK_OK)

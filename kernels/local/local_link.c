@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* local_link.c - messages between threads of one process: the receiver copies them. */
+/*
+ * All ranks share a hub with one slot for each pair. A sender puts address and length into its
+ * slot; the receiver copies the bytes when it polls, and clears the slot, upon which the sender is
+ * done, too.
+ */
+#include "kernels/local/local_link.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+
+struct slot {
+    const void *at; /* NULL: empty */
+    size_t n_bytes;
+};
+
+struct hub {
+    pthread_mutex_t mutex; /* of all that follows */
+    int n_holders;         /* links that may still use it */
+    bool is_over;
+    struct slot slots[]; /* of sender * n_ranks + receiver */
+};
+
+struct local_link {
+    struct dcpk_link base;
+    struct hub *hub;
+    const struct dcpk_exchange *exchange; /* NULL: none under way */
+    bool *got;                            /* of each of its receives */
+};
+
+static struct slot *slot_of(const struct local_link *link, int from, int to)
+{
+    return &link->hub->slots[from * link->base.n_ranks + to];
+}
+
+static dcpk_status hub_new(int n_ranks, struct hub **hub, struct dcpk_error *err)
+{
+    const size_t n_slots = (size_t)n_ranks * (size_t)n_ranks;
+    struct hub *made = dcpk_alloc(sizeof *made + n_slots * sizeof made->slots[0], err);
+
+    if (made == NULL)
+        return err->status;
+    pthread_mutex_init(&made->mutex, NULL);
+    made->n_holders = n_ranks;
+    *hub = made;
+    return DCPK_OK;
+}
+
+/* One holder less; the last one frees the hub. NULL is a no-op. */
+static void hub_leave(struct hub *hub, bool is_over)
+{
+    bool is_last;
+
+    if (hub == NULL)
+        return;
+    pthread_mutex_lock(&hub->mutex);
+    hub->is_over = hub->is_over || is_over;
+    is_last = --hub->n_holders == 0;
+    pthread_mutex_unlock(&hub->mutex);
+    if (!is_last)
+        return;
+    pthread_mutex_destroy(&hub->mutex);
+    dcpk_free(hub);
+}
+
+/* What rank 0 broadcasts: where its hub is, and in which process. */
+struct invitation {
+    struct dcpk_memory_id process;
+    struct hub *hub; /* NULL: rank 0 could not make one */
+};
+
+static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_space *space,
+                              struct dcpk_link **link, struct dcpk_error *err)
+{
+    struct invitation invitation = {.hub = NULL};
+    struct local_link *made;
+    dcpk_status st = DCPK_OK;
+
+    (void)space;
+    if (comm->rank == 0) {
+        dcpk_memory_id_sign(&invitation.process);
+        st = hub_new(comm->n_ranks, &invitation.hub, err);
+    }
+    if (st == DCPK_OK)
+        st = comm->transport->broadcast(comm, 0, &invitation, sizeof invitation, err);
+    else /* the others wait for it */
+        (void)comm->transport->broadcast(comm, 0, &invitation, sizeof invitation,
+                                         &(struct dcpk_error){0});
+    if (st != DCPK_OK)
+        return st;
+    if (invitation.hub == NULL)
+        return dcpk_fail(err, DCPK_ENOMEM, "rank 0 has no memory for a link of threads");
+    if (!dcpk_memory_id_is_own(&invitation.process))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are not threads of one process");
+    made = dcpk_alloc(sizeof *made, err);
+    if (made != NULL)
+        made->got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->got, err);
+    if (made == NULL || made->got == NULL) {
+        dcpk_free(made);
+        hub_leave(invitation.hub, true);
+        return err->status;
+    }
+    made->base = (struct dcpk_link){&dcpk_link_local, comm->rank, comm->n_ranks};
+    made->hub = invitation.hub;
+    *link = &made->base;
+    return DCPK_OK;
+}
+
+static void local_close(struct dcpk_link *link)
+{
+    struct local_link *l = (struct local_link *)link;
+
+    if (l == NULL)
+        return;
+    hub_leave(l->hub, l->exchange != NULL);
+    dcpk_free(l->got);
+    dcpk_free(l);
+}
+
+static dcpk_status local_begin(struct dcpk_link *link, const struct dcpk_exchange *exchange,
+                               struct dcpk_error *err)
+{
+    struct local_link *l = (struct local_link *)link;
+    bool is_over;
+
+    assert(l->exchange == NULL);
+    pthread_mutex_lock(&l->hub->mutex);
+    is_over = l->hub->is_over;
+    for (size_t i = 0; i < exchange->n_sends && !is_over; i++) {
+        const struct dcpk_message *m = &exchange->sends[i];
+
+        assert(m->peer != link->rank && m->n_bytes > 0);
+        *slot_of(l, link->rank, m->peer) = (struct slot){m->at, m->n_bytes};
+    }
+    pthread_mutex_unlock(&l->hub->mutex);
+    if (is_over)
+        return dcpk_fail(err, DCPK_EIO, "another rank has given up");
+    memset(l->got, 0, (size_t)link->n_ranks * sizeof *l->got);
+    l->exchange = exchange;
+    return DCPK_OK;
+}
+
+/* Copy the message of receive i, if it is there; under the lock, so that its sender cannot give up
+ * and free it meanwhile. */
+static dcpk_status receive_one(struct local_link *l, size_t i, struct dcpk_error *err)
+{
+    const struct dcpk_message *m = &l->exchange->receives[i];
+    struct slot *slot = slot_of(l, m->peer, l->base.rank);
+
+    if (slot->at == NULL)
+        return DCPK_OK;
+    if (slot->n_bytes != m->n_bytes)
+        return dcpk_fail(err, DCPK_EIO, "rank %d sends %zu bytes, expected are %zu", m->peer,
+                         slot->n_bytes, m->n_bytes);
+    memcpy(m->at, slot->at, m->n_bytes);
+    slot->at = NULL;
+    l->got[i] = true;
+    return DCPK_OK;
+}
+
+/* All that can be received now; *all: nothing is missing, and all that was sent was taken. */
+static dcpk_status receive_all(struct local_link *l, bool *all, struct dcpk_error *err)
+{
+    const struct dcpk_exchange *exchange = l->exchange;
+
+    *all = true;
+    for (size_t i = 0; i < exchange->n_receives && !l->hub->is_over; i++) {
+        if (!l->got[i] && receive_one(l, i, err))
+            return err->status;
+        *all = *all && l->got[i];
+    }
+    for (size_t i = 0; i < exchange->n_sends; i++)
+        *all = *all && slot_of(l, l->base.rank, exchange->sends[i].peer)->at == NULL;
+    if (l->hub->is_over)
+        return dcpk_fail(err, DCPK_EIO, "another rank has given up");
+    return DCPK_OK;
+}
+
+static dcpk_status local_poll(struct dcpk_link *link, bool *done, struct dcpk_error *err)
+{
+    struct local_link *l = (struct local_link *)link;
+    bool all = true;
+    dcpk_status st = DCPK_OK;
+
+    if (l->exchange != NULL) {
+        pthread_mutex_lock(&l->hub->mutex);
+        st = receive_all(l, &all, err);
+        pthread_mutex_unlock(&l->hub->mutex);
+    }
+    if (st != DCPK_OK)
+        return st;
+    if (all)
+        l->exchange = NULL;
+    *done = all;
+    return DCPK_OK;
+}
+
+static void local_abort(struct dcpk_link *link)
+{
+    struct local_link *l = (struct local_link *)link;
+
+    pthread_mutex_lock(&l->hub->mutex);
+    l->hub->is_over = true;
+    pthread_mutex_unlock(&l->hub->mutex);
+    l->exchange = NULL;
+}
+
+const struct dcpk_link_ops dcpk_link_local = {
+    .name = "local",
+    .summary = "threads of one process",
+    .memory = DCPK_MEMORY_HOST,
+    .open = local_open,
+    .close = local_close,
+    .begin = local_begin,
+    .poll = local_poll,
+    .abort = local_abort,
+};

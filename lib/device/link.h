@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.h - bytes between ranks that cannot map each other's memory. kernels/ implements it;
+ * "local", for ranks that are threads of one process, is the specification. */
+#ifndef DCPK_LIB_DEVICE_LINK_H
+#define DCPK_LIB_DEVICE_LINK_H
+
+#include "lib/device/device_space.h"
+#include "lib/device/transport.h"
+
+/* n_bytes that go to a peer from `at`, or come from it to `at`. */
+struct dcpk_message {
+    int peer;
+    void *at;
+    size_t n_bytes; /* at least 1; the same on both sides */
+};
+
+/*
+ * What one rank sends and receives at once: at most one message to and from each peer, never
+ * itself. Both lists, and the memory of the messages, are borrowed until the exchange is done.
+ */
+struct dcpk_exchange {
+    const struct dcpk_message *sends, *receives;
+    size_t n_sends, n_receives;
+};
+
+struct dcpk_link_ops;
+
+/* Made by `open`, which may keep more behind it. One rank opens one and makes all calls on it from
+ * one thread. */
+struct dcpk_link {
+    const struct dcpk_link_ops *ops;
+    int rank, n_ranks;
+};
+
+struct dcpk_link_ops {
+    const char *name, *summary;
+    enum dcpk_memory_kind memory; /* that messages must lie in */
+
+    /* Collective over the ranks of comm, which is not needed afterwards. space: where messages lie;
+     * borrowed until close. Errors: DCPK_EUNSUPPORTED with the reason; DCPK_ENOMEM; DCPK_EIO. Where
+     * one rank fails others may succeed. */
+    dcpk_status (*open)(struct dcpk_comm *comm, struct dcpk_space *space, struct dcpk_link **link,
+                        struct dcpk_error *err);
+    /* Frees the link, without waiting for others. NULL is a no-op. */
+    void (*close)(struct dcpk_link *link);
+
+    /* Begin an exchange; the one before must be done. All ranks begin the same number of them, also
+     * those without messages. What is sent must be there already, in memory that no queued work
+     * writes. Errors: DCPK_EIO. */
+    dcpk_status (*begin)(struct dcpk_link *link, const struct dcpk_exchange *exchange,
+                         struct dcpk_error *err);
+    /* Is the exchange done? Never blocks. Errors: DCPK_EIO; abort and close are left then. */
+    dcpk_status (*poll)(struct dcpk_link *link, bool *done, struct dcpk_error *err);
+    /* Give up: messages under way are lost. Others may hear of it at once, or when their own time
+     * is over. */
+    void (*abort)(struct dcpk_link *link);
+};
+
+/* Poll until the exchange is done. Errors: DCPK_EIO when that takes more than timeout_ms, and those
+ * of poll; the link is then aborted. */
+dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap.h - tensors in the memory of ranks go to where another layout wants them: planned once, run
+ * any number of times. */
+/*
+ * Between ranks that can map each other's memory the mover writes straight into the target
+ * (direct); between others boxes are packed into messages, sent over a link and unpacked (staged).
+ *
+ *   direct   agree -> run own tiles                                    -> agree    a unit is done
+ *   staged   pack k + 1 | messages of round k on the link | unpack k - 1
+ *
+ * No device waits for a rank: ranks meet on the host, so that one that is gone is a timeout, and
+ * never a device that hangs.
+ */
+#ifndef DCPK_LIB_EXEC_REMAP_H
+#define DCPK_LIB_EXEC_REMAP_H
+
+#include "lib/device/device_space.h"
+#include "lib/device/link.h"
+#include "lib/exec/ranks.h"
+#include "lib/plan/remap_plan.h"
+
+enum dcpk_remap_path {
+    DCPK_REMAP_AUTO,   /* direct where ranks reach each other, else staged */
+    DCPK_REMAP_DIRECT, /* an error where they do not */
+    DCPK_REMAP_STAGED, /* always over the link; within a rank still direct */
+};
+
+#define DCPK_REMAP_STAGING_BYTES (UINT64_C(512) << 20)
+
+/* Everything is borrowed until dcpk_remap_free. All but ranks, space and link is equal on all
+ * ranks. */
+struct dcpk_remap_options {
+    struct dcpk_ranks *ranks; /* NULL: alone */
+    struct dcpk_space *space;
+    struct dcpk_link *link; /* NULL: no staged path */
+    enum dcpk_remap_path path;
+    uint64_t staging_bytes; /* of all messages of a rank; 0: DCPK_REMAP_STAGING_BYTES */
+    uint64_t unit_bytes;    /* dcpk_remap_input */
+    double link_bytes_a_second;
+    int timeout_ms; /* of each wait; 0: 120 s, and one more for each GB of a unit */
+    bool checks;    /* compare the fingerprints of what was stored and what has landed */
+};
+
+/* This rank's shards; their holder is not looked at. Copied, but for the memory at `at`, which must
+ * stay until dcpk_remap_free. */
+struct dcpk_remap_shards {
+    const struct dcpk_shard *sources, *targets;
+    size_t n_sources, n_targets;
+};
+
+/* What came of it. */
+struct dcpk_remap_stats {
+    size_t units_done; /* of the last run */
+    double seconds;    /* of the last run, this rank's */
+    uint64_t table_bytes, staging_bytes;
+    uint64_t n_tiles, n_messages; /* a run, of this rank */
+    const char *note; /* why ranks are served over the link; "": all that talk reach each other */
+};
+
+struct dcpk_remap;
+
+/*
+ * Collective: gather all shards, map memory, plan, and make ready everything that runs need.
+ * Errors, the same on all ranks and with nothing moved: those of dcpk_remap_plan_new and
+ * dcpk_remap_check_memory; DCPK_EUNSUPPORTED with the reason where ranks that have to talk neither
+ * reach each other nor have a link; DCPK_ENOMEM with the bytes wanted and free; DCPK_EIO.
+ */
+dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
+                           const struct dcpk_remap_shards *mine, struct dcpk_remap **remap,
+                           struct dcpk_error *err);
+/* Not collective; NULL is a no-op. Peers must not run any more: they may write into this rank. */
+void dcpk_remap_free(struct dcpk_remap *remap);
+
+/* The plan, and what the last run did; borrowed. */
+const struct dcpk_remap_plan *dcpk_remap_plan(const struct dcpk_remap *remap);
+const struct dcpk_remap_stats *dcpk_remap_stats(const struct dcpk_remap *remap);
+
+/* A unit is done on all ranks: sources of its tensors are not read any more by this run. */
+typedef void dcpk_remap_done(void *context, size_t unit);
+
+/*
+ * Collective: move everything. All memory must be idle. Allocates nothing that grows with the
+ * tensors. done: NULL, or called for every unit.
+ * Errors, the same on all ranks: DCPK_EIO when a device or link fails, a wait takes too long, or
+ * fingerprints differ (naming tensor, unit and both). Units before stats->units_done are in their
+ * targets; the targets of the unit under way are undefined, sources are as they were. After an
+ * error of a link, no run may follow.
+ */
+dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                           struct dcpk_error *err);
+
+#endif

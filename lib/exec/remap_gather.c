@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_gather.c - every rank learns the shards of all, and whose memory it can map. */
+/*
+ * What a rank gives to the others, everything aligned to 8 bytes, in the byte order of the machine:
+ *
+ *     head | ids of its allocations | sources | targets
+ *     a shard: entry | shape, span, strides | name with its NUL
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/remap_inside.h"
+
+struct head {
+    uint64_t n_memories, n_sources, n_targets;
+};
+
+struct entry {
+    uint64_t at;
+    uint32_t memory; /* of the rank's own, or NO_MEMORY */
+    uint32_t name_bytes;
+    uint32_t dtype, rank;
+};
+
+/* The memories of this rank so far. */
+struct exports {
+    struct dcpk_space *space;
+    struct dcpk_memory_id *ids; /* owned */
+    size_t n, capacity, latest;
+    char *note;
+    size_t note_bytes;
+};
+
+/* The bytes of a shard that is not empty: [*first, *first + *n_bytes). */
+static void shard_range(const struct dcpk_shard *shard, uint64_t *first, uint64_t *n_bytes)
+{
+    *first = shard->at;
+    *n_bytes = dcpk_dtype_bytes(shard->dtype);
+    for (int a = 0; a < shard->rank; a++) {
+        const int64_t reach = (shard->span[shard->rank + a] - 1) * shard->stride_bytes[a];
+
+        *n_bytes += (uint64_t)(reach < 0 ? -reach : reach);
+        if (reach < 0)
+            *first -= (uint64_t)-reach;
+    }
+}
+
+static bool shard_is_empty(const struct dcpk_shard *shard)
+{
+    for (int a = 0; a < shard->rank; a++)
+        if (shard->span[shard->rank + a] == 0)
+            return true;
+    return false;
+}
+
+static bool id_holds(const struct dcpk_memory_id *id, uint64_t first, uint64_t n_bytes)
+{
+    return first >= id->base && n_bytes <= id->n_bytes && first - id->base <= id->n_bytes - n_bytes;
+}
+
+/* Find or export the memory of a shard. What cannot be shared has none, and a note says why. */
+static dcpk_status export_shard(struct exports *e, const struct dcpk_shard *shard, uint32_t *memory,
+                                struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    uint64_t first, n_bytes;
+    dcpk_status st;
+
+    *memory = NO_MEMORY;
+    if (shard_is_empty(shard))
+        return DCPK_OK;
+    shard_range(shard, &first, &n_bytes);
+    for (size_t i = 0; i < e->n; i++) {
+        const size_t at = (e->latest + i) % e->n; /* neighbours mostly lie together */
+
+        if (!id_holds(&e->ids[at], first, n_bytes))
+            continue;
+        *memory = (uint32_t)(e->latest = at);
+        return DCPK_OK;
+    }
+    if (dcpk_grow(&e->ids, &e->capacity, e->n, sizeof *e->ids, err))
+        return err->status;
+    st = e->space->ops->export_memory(e->space, (const void *)(uintptr_t)first, (size_t)n_bytes,
+                                      &e->ids[e->n], &why);
+    if (st == DCPK_OK)
+        *memory = (uint32_t)(e->latest = e->n++);
+    else if (st == DCPK_EUNSUPPORTED)
+        snprintf(e->note, e->note_bytes, "%s", why.text);
+    else
+        *err = why;
+    return st == DCPK_EUNSUPPORTED ? DCPK_OK : st;
+}
+
+static void put_shard(struct dcpk_bytes *out, const struct dcpk_shard *shard, uint32_t memory)
+{
+    const size_t name_bytes = strlen(shard->name) + 1;
+    const size_t numbers = (size_t)shard->rank * sizeof(int64_t);
+    const struct entry entry = {shard->at, memory, (uint32_t)name_bytes, (uint32_t)shard->dtype,
+                                (uint32_t)shard->rank};
+
+    dcpk_bytes_put(out, &entry, sizeof entry);
+    dcpk_bytes_put(out, shard->shape, numbers);
+    dcpk_bytes_put(out, shard->span, 2 * numbers);
+    dcpk_bytes_put(out, shard->stride_bytes, numbers);
+    dcpk_bytes_put(out, shard->name, name_bytes);
+    dcpk_bytes_zeros(out, (8 - name_bytes % 8) % 8);
+}
+
+static dcpk_status put_shards(struct exports *e, const struct dcpk_shard *shards, size_t n,
+                              struct dcpk_bytes *out, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t memory;
+
+        if (shards[i].rank < 0 || shards[i].rank > DCPK_MAX_RANK)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' has %d axes, the limit is %d",
+                             shards[i].name, shards[i].rank, DCPK_MAX_RANK);
+        if (export_shard(e, &shards[i], &memory, err))
+            return err->status;
+        put_shard(out, &shards[i], memory);
+    }
+    return DCPK_OK;
+}
+
+/* All that this rank gives to the others. */
+static dcpk_status put_mine(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
+                            struct dcpk_bytes *out, struct dcpk_error *err)
+{
+    struct exports e = {
+        .space = remap->options.space, .note = remap->note, .note_bytes = sizeof remap->note};
+    struct head head = {.n_sources = mine->n_sources, .n_targets = mine->n_targets};
+    struct dcpk_bytes shards = {0};
+    dcpk_status st;
+
+    st = put_shards(&e, mine->sources, mine->n_sources, &shards, err);
+    if (st == DCPK_OK)
+        st = put_shards(&e, mine->targets, mine->n_targets, &shards, err);
+    head.n_memories = e.n;
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&shards, err);
+    if (st == DCPK_OK) {
+        dcpk_bytes_put(out, &head, sizeof head);
+        dcpk_bytes_put(out, e.ids, e.n * sizeof *e.ids);
+        dcpk_bytes_put(out, shards.data, shards.n_bytes);
+        st = dcpk_bytes_status(out, err);
+    }
+    dcpk_bytes_release(&shards);
+    dcpk_free(e.ids);
+    return st;
+}
+
+/* The next n bytes of what was gathered. */
+static const uint8_t *take_bytes(const struct dcpk_remap *remap, size_t *at, size_t n)
+{
+    const uint8_t *bytes = remap->gathered.data + *at;
+
+    *at += n;
+    assert(*at <= remap->gathered.n_bytes); /* it comes from put_mine */
+    return bytes;
+}
+
+static void take_shard(const struct dcpk_remap *remap, size_t *at, int holder, size_t first_memory,
+                       struct dcpk_shard *shard, uint32_t *memory)
+{
+    struct entry entry;
+    const int64_t *numbers;
+
+    memcpy(&entry, take_bytes(remap, at, sizeof entry), sizeof entry);
+    numbers = (const void *)take_bytes(remap, at, 4 * entry.rank * sizeof *numbers);
+    *shard = (struct dcpk_shard){.dtype = (enum dcpk_dtype)entry.dtype,
+                                 .rank = (int)entry.rank,
+                                 .holder = holder,
+                                 .shape = numbers,
+                                 .span = numbers + entry.rank,
+                                 .stride_bytes = numbers + 3 * entry.rank,
+                                 .at = entry.at};
+    shard->name = (const void *)take_bytes(remap, at, (entry.name_bytes + 7u) / 8 * 8);
+    *memory = entry.memory == NO_MEMORY ? NO_MEMORY : entry.memory + (uint32_t)first_memory;
+}
+
+/* Count what all ranks gave; the arrays are then allocated. */
+static dcpk_status count_gathered(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    size_t at = 0;
+
+    for (int r = 0; r < remap->n_ranks; r++) {
+        struct head head;
+
+        memcpy(&head, take_bytes(remap, &at, sizeof head), sizeof head);
+        take_bytes(remap, &at, head.n_memories * sizeof remap->memories->id);
+        for (uint64_t i = 0; i < head.n_sources + head.n_targets; i++) {
+            struct dcpk_shard shard;
+            uint32_t memory;
+
+            take_shard(remap, &at, r, 0, &shard, &memory);
+        }
+        remap->n_memories += head.n_memories;
+        remap->n_sources += head.n_sources;
+        remap->n_targets += head.n_targets;
+    }
+    remap->memories =
+        dcpk_arena_array(remap->arena, remap->n_memories, sizeof *remap->memories, err);
+    if (remap->memories != NULL)
+        remap->sources =
+            dcpk_arena_array(remap->arena, remap->n_sources, sizeof *remap->sources, err);
+    if (remap->sources != NULL)
+        remap->targets =
+            dcpk_arena_array(remap->arena, remap->n_targets, sizeof *remap->targets, err);
+    if (remap->targets != NULL)
+        remap->source_memory =
+            dcpk_arena_array(remap->arena, remap->n_sources, sizeof *remap->source_memory, err);
+    if (remap->source_memory != NULL)
+        remap->target_memory =
+            dcpk_arena_array(remap->arena, remap->n_targets, sizeof *remap->target_memory, err);
+    return remap->target_memory == NULL ? err->status : DCPK_OK;
+}
+
+static void take_gathered(struct dcpk_remap *remap)
+{
+    size_t at = 0, n_memories = 0, n_sources = 0, n_targets = 0;
+
+    for (int r = 0; r < remap->n_ranks; r++) {
+        const size_t first_memory = n_memories;
+        struct head head;
+
+        memcpy(&head, take_bytes(remap, &at, sizeof head), sizeof head);
+        for (uint64_t i = 0; i < head.n_memories; i++, n_memories++) {
+            struct remap_memory *memory = &remap->memories[n_memories];
+
+            memory->holder = r;
+            memcpy(&memory->id, take_bytes(remap, &at, sizeof memory->id), sizeof memory->id);
+        }
+        for (uint64_t i = 0; i < head.n_sources; i++, n_sources++)
+            take_shard(remap, &at, r, first_memory, &remap->sources[n_sources],
+                       &remap->source_memory[n_sources]);
+        for (uint64_t i = 0; i < head.n_targets; i++, n_targets++)
+            take_shard(remap, &at, r, first_memory, &remap->targets[n_targets],
+                       &remap->target_memory[n_targets]);
+    }
+}
+
+dcpk_status dcpk_remap_gather(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
+                              struct dcpk_error *err)
+{
+    struct dcpk_bytes own = {0};
+    dcpk_status st = put_mine(remap, mine, &own, err);
+
+    st = dcpk_ranks_share(remap->options.ranks, own.data, own.n_bytes, &remap->gathered, st, err);
+    dcpk_bytes_release(&own);
+    if (st != DCPK_OK)
+        return st;
+    if (count_gathered(remap, err))
+        return err->status;
+    take_gathered(remap);
+    return DCPK_OK;
+}
+
+/* Map the memories of the other ranks. row[r]: all of rank r's is mapped. */
+static dcpk_status map_memories(struct dcpk_remap *remap, uint8_t *row, struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+
+    memset(row, 1, (size_t)remap->n_ranks);
+    for (size_t i = 0; i < remap->n_memories; i++) {
+        struct remap_memory *memory = &remap->memories[i];
+        struct dcpk_error why = DCPK_ERROR_INIT;
+        dcpk_status st;
+        void *at;
+
+        if (memory->holder == remap->self)
+            continue;
+        st = space->ops->import_memory(space, &memory->id, &at, &why);
+        memory->is_mapped = st == DCPK_OK;
+        if (st == DCPK_OK) {
+            memory->shift = (uint64_t)(uintptr_t)at - memory->id.base;
+        } else if (st == DCPK_EUNSUPPORTED) {
+            row[memory->holder] = 0;
+            snprintf(remap->note, sizeof remap->note, "%s", why.text);
+        } else {
+            *err = why;
+            return st;
+        }
+    }
+    return DCPK_OK;
+}
+
+/* A rank with a shard that it could not export is reached by no other. */
+static void drop_unexported(const struct dcpk_remap *remap, const struct dcpk_shard *shards,
+                            const uint32_t *memory, size_t n, uint8_t *row)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memory[i] == NO_MEMORY && shards[i].holder != remap->self &&
+            !shard_is_empty(&shards[i]))
+            row[shards[i].holder] = 0;
+}
+
+dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    const size_t n = (size_t)remap->n_ranks;
+    const bool is_staged = remap->options.path == DCPK_REMAP_STAGED;
+    struct dcpk_bytes rows = {0};
+    dcpk_status st = DCPK_OK;
+    uint8_t *row = dcpk_arena_array(remap->arena, n, 1, err);
+
+    if (row != NULL)
+        remap->reaches = dcpk_arena_array(remap->arena, n, n, err);
+    if (remap->reaches != NULL)
+        remap->is_staged = dcpk_arena_array(remap->arena, n, n, err);
+    if (remap->is_staged == NULL)
+        return err->status;
+    if (!is_staged) {
+        st = map_memories(remap, row, err);
+        drop_unexported(remap, remap->sources, remap->source_memory, remap->n_sources, row);
+        drop_unexported(remap, remap->targets, remap->target_memory, remap->n_targets, row);
+    }
+    st = dcpk_ranks_share(remap->options.ranks, row, n, &rows, st, err);
+    for (size_t a = 0; a < n && st == DCPK_OK; a++)
+        for (size_t b = 0; b < n; b++) {
+            const bool both = a == b || (rows.data[a * n + b] && rows.data[b * n + a]);
+
+            remap->reaches[a * n + b] = both;
+            remap->is_staged[a * n + b] = !both;
+        }
+    dcpk_bytes_release(&rows);
+    return st;
+}

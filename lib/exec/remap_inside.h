@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_inside.h - what the parts of a remap share. */
+#ifndef DCPK_LIB_EXEC_REMAP_INSIDE_H
+#define DCPK_LIB_EXEC_REMAP_INSIDE_H
+
+#include "lib/exec/remap.h"
+#include "lib/plan/remap_rounds.h"
+#include "lib/plan/remap_tiles.h"
+
+/* Queues of the space. */
+enum { QUEUE_MOVE, QUEUE_UNPACK };
+
+/* An allocation of a rank that shards lie in. */
+struct remap_memory {
+    int holder;
+    struct dcpk_memory_id id;
+    bool is_mapped;
+    uint64_t shift; /* what to add to the holder's addresses here */
+};
+
+/* Large tiles, then small ones; NULL where there are none. */
+struct remap_tables {
+    struct dcpk_table *large, *small;
+};
+
+/* One round of messages in a unit. */
+struct remap_round {
+    struct remap_tables pack, unpack;
+    struct dcpk_exchange exchange; /* arrays in the arena */
+};
+
+struct remap_unit {
+    struct remap_tables local, peers; /* of direct moves */
+    struct remap_tables landed;       /* reads what has come, for its fingerprint */
+    struct remap_round *rounds;       /* in the arena */
+    size_t n_rounds;                  /* the same on all ranks */
+};
+
+struct dcpk_remap {
+    struct dcpk_remap_options options;
+    int self, n_ranks;
+    struct dcpk_arena *arena;
+    struct dcpk_bytes gathered; /* the shards of all ranks, borrowed by `sources` and `targets` */
+    struct dcpk_shard *sources, *targets;
+    uint32_t *source_memory, *target_memory; /* number of each shard's memory, or NO_MEMORY */
+    size_t n_sources, n_targets;
+    struct remap_memory *memories;
+    size_t n_memories;
+    uint8_t *reaches, *is_staged; /* of each pair of ranks */
+    char note[512];
+    struct dcpk_remap_plan *plan;
+    struct remap_unit *units;
+    struct dcpk_remap_rounds *rounds; /* of each unit; NULL once tables are made */
+    uint8_t *staging;                 /* of the space */
+    uint64_t *sums, *host_sums;       /* stored, then landed, of a unit's tensors */
+    size_t n_sums;                    /* of each of the two */
+    struct dcpk_remap_stats stats;
+    bool is_broken; /* the link is */
+};
+#define NO_MEMORY UINT32_MAX
+
+/* remap_gather.c: collective: the shards of all ranks, and which ranks reach which. */
+dcpk_status dcpk_remap_gather(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
+                              struct dcpk_error *err);
+dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err);
+
+/* remap_tables.c: everything that a run needs, once there is a plan; collective. */
+dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *err);
+void dcpk_remap_free_tables(struct dcpk_remap *remap);
+
+/* Milliseconds that a wait of this rank may take. */
+int dcpk_remap_timeout(const struct dcpk_remap *remap);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_run.c - the units of a plan, one after the other: move, meet, compare. */
+/*
+ * A rank that fails in the middle of a unit still takes part in all of its exchanges, with whatever
+ * its messages hold, so that nobody waits for it; that it failed the others learn when they meet.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/clock.h"
+#include "lib/exec/remap_inside.h"
+
+static dcpk_status run_tables(struct dcpk_remap *remap, int queue,
+                              const struct remap_tables *tables, uint64_t *sums,
+                              struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+
+    if (tables->large != NULL && space->ops->run(space, queue, tables->large, sums, err))
+        return err->status;
+    if (tables->small != NULL && space->ops->run(space, queue, tables->small, sums, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status wait_for(struct dcpk_remap *remap, int queue, struct dcpk_error *err)
+{
+    return dcpk_space_wait(remap->options.space, queue, dcpk_remap_timeout(remap), err);
+}
+
+/* Pack the messages of a round and wait for them. */
+static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit *unit, size_t round,
+                              struct dcpk_error *err)
+{
+    if (round >= unit->n_rounds)
+        return DCPK_OK;
+    return run_tables(remap, QUEUE_MOVE, &unit->rounds[round].pack, remap->sums, err);
+}
+
+/* While the messages of a round are on the link: unpack those before, pack those behind. */
+static dcpk_status work_beside(struct dcpk_remap *remap, const struct remap_unit *unit,
+                               size_t round, struct dcpk_error *err)
+{
+    if (round > 0 && run_tables(remap, QUEUE_UNPACK, &unit->rounds[round - 1].unpack, NULL, err))
+        return err->status;
+    return pack_round(remap, unit, round + 1, err);
+}
+
+static dcpk_status wait_both(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    if (wait_for(remap, QUEUE_MOVE, err) || wait_for(remap, QUEUE_UNPACK, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* The link's part of a round. After its failure no further exchange is tried. */
+static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+
+    if (dcpk_link_wait(remap->options.link, dcpk_remap_timeout(remap), &why) == DCPK_OK)
+        return st;
+    remap->is_broken = true;
+    if (st == DCPK_OK)
+        *err = why;
+    return err->status;
+}
+
+static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit *unit,
+                              dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_link *link = remap->options.link;
+
+    if (st == DCPK_OK)
+        st = pack_round(remap, unit, 0, err);
+    if (st == DCPK_OK)
+        st = wait_both(remap, err);
+    for (size_t k = 0; k < unit->n_rounds && !remap->is_broken; k++) {
+        struct dcpk_error why = DCPK_ERROR_INIT;
+
+        if (link->ops->begin(link, &unit->rounds[k].exchange, &why)) {
+            remap->is_broken = true;
+            link->ops->abort(link);
+            if (st == DCPK_OK)
+                *err = why;
+            return err->status;
+        }
+        if (st == DCPK_OK)
+            st = work_beside(remap, unit, k, err);
+        st = finish_exchange(remap, st, err);
+        if (st == DCPK_OK)
+            st = wait_both(remap, err);
+    }
+    if (st == DCPK_OK && unit->n_rounds > 0)
+        st = run_tables(remap, QUEUE_UNPACK, &unit->rounds[unit->n_rounds - 1].unpack, NULL, err);
+    return st;
+}
+
+/* All of this rank's moves of a unit. */
+static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *unit,
+                             struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+    const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
+    dcpk_status st = DCPK_OK;
+
+    if (remap->sums != NULL) {
+        memset(remap->host_sums, 0, sums_bytes);
+        st = space->ops->copy(space, QUEUE_MOVE, remap->sums, remap->host_sums, sums_bytes, err);
+    }
+    if (st == DCPK_OK)
+        st = run_tables(remap, QUEUE_MOVE, &unit->peers, remap->sums, err);
+    if (st == DCPK_OK)
+        st = run_tables(remap, QUEUE_MOVE, &unit->local, remap->sums, err);
+    if (unit->n_rounds > 0)
+        st = run_rounds(remap, unit, st, err);
+    if (st != DCPK_OK)
+        return st;
+    return wait_both(remap, err);
+}
+
+/* The sums of a unit's tensors over all ranks: what was stored against what has landed. */
+static dcpk_status compare_sums(const struct dcpk_remap *remap, size_t u,
+                                const struct dcpk_bytes *all, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = remap->plan;
+    const size_t first = plan->units[u].first_tensor;
+
+    for (size_t t = 0; first + t < plan->units[u + 1].first_tensor; t++) {
+        uint64_t stored = 0, landed = 0;
+
+        for (size_t r = 0; r < (size_t)remap->n_ranks; r++) {
+            const uint8_t *sums = all->data + r * 2 * remap->n_sums * sizeof stored;
+            uint64_t sum;
+
+            memcpy(&sum, sums + t * sizeof sum, sizeof sum);
+            stored += sum;
+            memcpy(&sum, sums + (remap->n_sums + t) * sizeof sum, sizeof sum);
+            landed += sum;
+        }
+        if (stored != landed)
+            return dcpk_fail(err, DCPK_EIO,
+                             "'%.200s' (unit %zu): what was sent has the fingerprint %016" PRIx64
+                             ", what has arrived %016" PRIx64,
+                             plan->tensors[first + t].name, u, stored, landed);
+    }
+    return DCPK_OK;
+}
+
+/* Collective: add up what has landed, and compare. */
+static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+    const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
+    struct dcpk_bytes all = {0};
+    dcpk_status st;
+
+    st = run_tables(remap, QUEUE_MOVE, &remap->units[u].landed, remap->sums + remap->n_sums, err);
+    if (st == DCPK_OK)
+        st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
+    if (st == DCPK_OK)
+        st = wait_for(remap, QUEUE_MOVE, err);
+    st = dcpk_ranks_share(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
+    if (st == DCPK_OK)
+        st = compare_sums(remap, u, &all, err);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                           struct dcpk_error *err)
+{
+    struct dcpk_ranks *ranks = remap->options.ranks;
+    const double begun = dcpk_now_seconds();
+    dcpk_status st = DCPK_OK;
+
+    remap->stats.units_done = 0;
+    if (remap->is_broken)
+        st = dcpk_fail(err, DCPK_EIO, "the link between ranks has failed before");
+    if (dcpk_ranks_agree(ranks, st, err)) /* all targets may be written now */
+        return err->status;
+    for (size_t u = 0; u < remap->plan->n_units; u++) {
+        st = move_unit(remap, &remap->units[u], err);
+        if (dcpk_ranks_agree(ranks, st, err))
+            return err->status;
+        if (remap->sums != NULL && dcpk_ranks_agree(ranks, check_unit(remap, u, err), err))
+            return err->status;
+        remap->stats.units_done++;
+        if (done != NULL)
+            done(context, u);
+    }
+    remap->stats.seconds = dcpk_now_seconds() - begun;
+    return DCPK_OK;
+}

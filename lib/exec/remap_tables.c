@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_tables.c - a plan as tables of tiles with the addresses of this rank: direct moves,
+ * messages to pack and unpack, and what is read again to be checked. */
+#include <assert.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/exec/remap_inside.h"
+#include "lib/tensor/strided.h"
+
+/* More tiles than this are made larger ones. */
+#define MANY_TILES  (UINT64_C(1) << 18)
+#define WIDE_FACTOR 4
+
+static void tables_free(struct dcpk_remap *remap, struct remap_tables *tables)
+{
+    struct dcpk_space *space = remap->options.space;
+
+    space->ops->unload(space, tables->large);
+    space->ops->unload(space, tables->small);
+    *tables = (struct remap_tables){0};
+}
+
+static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_list *list,
+                              unsigned flags, struct dcpk_table **table, struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, flags};
+
+    if (list->n == 0)
+        return DCPK_OK;
+    remap->stats.n_tiles += list->n;
+    remap->stats.table_bytes += list->n * sizeof *list->tiles;
+    return space->ops->load(space, &tiles, table, err);
+}
+
+static dcpk_status tables_load(struct dcpk_remap *remap, const struct dcpk_tile_set *set,
+                               unsigned flags, struct remap_tables *tables, struct dcpk_error *err)
+{
+    if (table_load(remap, &set->large, flags, &tables->large, err) ||
+        table_load(remap, &set->small, flags | DCPK_TABLE_SMALL, &tables->small, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* One side of `box` in a shard; another rank's in the mapping of its memory. */
+static struct dcpk_tile_side side_of(const struct dcpk_remap *remap, const struct dcpk_shard *shard,
+                                     uint32_t memory, const struct dcpk_box *box)
+{
+    struct dcpk_tile_side side = {dcpk_shard_address(shard, box->offset), shard->stride_bytes,
+                                  shard->dtype};
+
+    if (shard->holder != remap->self)
+        side.at += remap->memories[memory].shift;
+    return side;
+}
+
+static uint32_t sum_of(const struct dcpk_remap *remap, size_t unit, const struct dcpk_move *move)
+{
+    const size_t tensor = remap->plan->target_tensor[move->target];
+
+    return (uint32_t)(tensor - remap->plan->units[unit].first_tensor);
+}
+
+/* Tiles as large as keeps their number at bay. */
+static size_t tile_bytes_of(const struct dcpk_remap *remap)
+{
+    const struct dcpk_remap_totals *totals = &remap->plan->totals[remap->self];
+    const uint64_t n_bytes = totals->out_bytes + totals->in_bytes + totals->local_bytes;
+    const bool are_many = n_bytes / DCPK_TILE_BYTES > MANY_TILES;
+
+    return are_many ? WIDE_FACTOR * DCPK_TILE_BYTES : DCPK_TILE_BYTES;
+}
+
+/* Tiles of this rank's direct moves in a unit, into the set of the other rank of each. */
+static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dcpk_tile_set *sets,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = remap->plan;
+    const size_t end = plan->units[unit + 1].first_move;
+
+    for (size_t i = plan->units[unit].first_move; i < end; i++) {
+        const struct dcpk_move *m = &plan->moves[i];
+        const struct dcpk_shard *s = &remap->sources[m->source], *t = &remap->targets[m->target];
+        const int peer = s->holder == remap->self ? t->holder : s->holder;
+        struct dcpk_tile_box box = {
+            .shape = t->shape, .sum = sum_of(remap, unit, m), .has_words = remap->options.checks};
+
+        if (dcpk_move_mover(plan, m) != remap->self ||
+            remap->is_staged[remap->self * remap->n_ranks + peer] || dcpk_move_is_kept(plan, m))
+            continue;
+        dcpk_move_box(plan, m, &box.box);
+        box.src = side_of(remap, s, remap->source_memory[m->source], &box.box);
+        box.dst = side_of(remap, t, remap->target_memory[m->target], &box.box);
+        if (dcpk_tile_set_add(&sets[peer], &box, tile_bytes_of(remap), err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* Deal the tiles of all peers, beginning with the next rank. */
+static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_set *sets,
+                              const struct dcpk_tile_list **lists, struct remap_tables *tables,
+                              struct dcpk_error *err)
+{
+    const size_t n = (size_t)remap->n_ranks, self = (size_t)remap->self;
+    struct dcpk_tile_set all = {0};
+    dcpk_status st;
+
+    for (size_t k = 1; k < n; k++)
+        lists[k - 1] = &sets[(self + k) % n].large;
+    st = dcpk_tile_lists_deal(lists, n - 1, &all.large, err);
+    for (size_t k = 1; k < n; k++)
+        lists[k - 1] = &sets[(self + k) % n].small;
+    if (st == DCPK_OK)
+        st = dcpk_tile_lists_deal(lists, n - 1, &all.small, err);
+    if (st == DCPK_OK)
+        st = tables_load(remap, &all, DCPK_TABLE_PEER, tables, err);
+    dcpk_tile_set_release(&all);
+    return st;
+}
+
+static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
+{
+    const size_t n = (size_t)remap->n_ranks;
+    const struct dcpk_tile_list **lists = dcpk_alloc_array(n, sizeof *lists, err);
+    struct dcpk_tile_set *sets = NULL;
+    dcpk_status st;
+
+    if (lists != NULL)
+        sets = dcpk_alloc_array(n, sizeof *sets, err);
+    st = sets == NULL ? err->status : DCPK_OK;
+    if (st == DCPK_OK)
+        st = direct_tiles(remap, unit, sets, err);
+    if (st == DCPK_OK)
+        st = tables_load(remap, &sets[remap->self], 0, &remap->units[unit].local, err);
+    if (st == DCPK_OK)
+        st = load_peers(remap, sets, lists, &remap->units[unit].peers, err);
+    for (size_t r = 0; sets != NULL && r < n; r++)
+        dcpk_tile_set_release(&sets[r]);
+    dcpk_free(sets);
+    dcpk_free(lists);
+    return st;
+}
+
+/* Reads all that comes to this rank in a unit. */
+static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = remap->plan;
+    const size_t end = plan->units[unit + 1].first_move;
+    struct dcpk_tile_set set = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = plan->units[unit].first_move; i < end && st == DCPK_OK; i++) {
+        const struct dcpk_move *m = &plan->moves[i];
+        const struct dcpk_shard *t = &remap->targets[m->target];
+        struct dcpk_tile_box box = {
+            .shape = t->shape, .sum = sum_of(remap, unit, m), .has_words = true};
+
+        if (t->holder != remap->self || dcpk_move_is_kept(plan, m))
+            continue;
+        dcpk_move_box(plan, m, &box.box);
+        box.src = side_of(remap, t, NO_MEMORY, &box.box);
+        st = dcpk_tile_set_add(&set, &box, tile_bytes_of(remap), err);
+    }
+    if (st == DCPK_OK)
+        st = tables_load(remap, &set, 0, &remap->units[unit].landed, err);
+    dcpk_tile_set_release(&set);
+    return st;
+}
+
+/* Where messages lie: for each half, first those that are sent, then those that are received, by
+ * peer. `stride`: bytes of each. */
+static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is_sent, int peer,
+                           uint64_t stride)
+{
+    const uint64_t n = (uint64_t)remap->n_ranks;
+    const uint64_t slot = (round % 2 * 2 + (is_sent ? 0 : 1)) * n + (uint64_t)peer;
+
+    return (uint64_t)(uintptr_t)remap->staging + slot * stride;
+}
+
+/* A part on its way into a message, or out of it. */
+static dcpk_status part_tiles(struct dcpk_remap *remap, size_t unit,
+                              const struct dcpk_remap_part *part, uint64_t message, bool is_sent,
+                              struct dcpk_tile_set *set, struct dcpk_error *err)
+{
+    const struct dcpk_move *m = &remap->plan->moves[part->move];
+    const struct dcpk_shard *s = &remap->sources[m->source], *t = &remap->targets[m->target];
+    struct dcpk_tile_box box = {.shape = t->shape,
+                                .sum = sum_of(remap, unit, m),
+                                .has_words = remap->options.checks && is_sent};
+    int64_t strides[DCPK_MAX_RANK];
+    struct dcpk_tile_side dense = {message + part->at_bytes, strides, t->dtype};
+
+    dcpk_box_unpack(part->span, t->rank, &box.box);
+    dcpk_row_major_strides(dcpk_dtype_bytes(t->dtype), box.box.extent, t->rank, strides);
+    box.src = is_sent ? side_of(remap, s, NO_MEMORY, &box.box) : dense;
+    box.dst = is_sent ? dense : side_of(remap, t, NO_MEMORY, &box.box);
+    return dcpk_tile_set_add(set, &box, tile_bytes_of(remap), err);
+}
+
+/* The messages of one round in one direction, and the tiles that make or read them. */
+static dcpk_status load_round(struct dcpk_remap *remap, size_t unit, size_t round, bool is_sent,
+                              uint64_t stride, struct dcpk_error *err)
+{
+    const struct dcpk_remap_rounds *rounds = &remap->rounds[unit];
+    struct remap_round *r = &remap->units[unit].rounds[round];
+    struct dcpk_message *messages =
+        dcpk_arena_array(remap->arena, (size_t)remap->n_ranks, sizeof *messages, err);
+    struct dcpk_tile_set set = {0};
+    dcpk_status st = messages == NULL ? err->status : DCPK_OK;
+    size_t n = 0;
+
+    for (int k = 1; k < remap->n_ranks && st == DCPK_OK; k++) {
+        const int turn = is_sent ? k : remap->n_ranks - k; /* who sends to whom at one time */
+        const int peer = (remap->self + turn) % remap->n_ranks;
+        const struct dcpk_remap_stream *stream =
+            is_sent ? &rounds->sends[peer] : &rounds->receives[peer];
+        const uint64_t at = message_at(remap, round, is_sent, peer, stride);
+
+        if (round >= stream->n_rounds)
+            continue;
+        messages[n++] = (struct dcpk_message){peer, (void *)(uintptr_t)at,
+                                              (size_t)stream->message_bytes[round]};
+        for (size_t i = 0; i < stream->n_parts && st == DCPK_OK; i++)
+            if (stream->parts[i].round == round)
+                st = part_tiles(remap, unit, &stream->parts[i], at, is_sent, &set, err);
+    }
+    if (st == DCPK_OK)
+        st = tables_load(remap, &set, 0, is_sent ? &r->pack : &r->unpack, err);
+    dcpk_tile_set_release(&set);
+    if (st != DCPK_OK)
+        return st;
+    remap->stats.n_messages += is_sent ? n : 0;
+    if (is_sent) {
+        r->exchange.sends = messages;
+        r->exchange.n_sends = n;
+    } else {
+        r->exchange.receives = messages;
+        r->exchange.n_receives = n;
+    }
+    return DCPK_OK;
+}
+
+/* The most bytes that one of this rank's messages has, aligned. */
+static uint64_t widest_message(const struct dcpk_remap *remap)
+{
+    uint64_t most = 0;
+
+    for (size_t u = 0; u < remap->plan->n_units; u++)
+        for (int r = 0; r < 2 * remap->n_ranks; r++) {
+            const struct dcpk_remap_rounds *rounds = &remap->rounds[u];
+            const struct dcpk_remap_stream *stream =
+                r < remap->n_ranks ? &rounds->sends[r] : &rounds->receives[r - remap->n_ranks];
+
+            for (size_t i = 0; i < stream->n_rounds; i++)
+                most = dcpk_max_u64(most, stream->message_bytes[i]);
+        }
+    return (most + 255) / 256 * 256;
+}
+
+/* All ranks have as many rounds in a unit as the one with the most. */
+static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    const size_t n_units = remap->plan->n_units;
+    uint64_t *mine = dcpk_alloc_array(n_units, sizeof *mine, err);
+    struct dcpk_bytes all = {0};
+    dcpk_status st = mine == NULL ? err->status : DCPK_OK;
+
+    for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
+        mine[u] = remap->rounds[u].n_rounds;
+    st = dcpk_ranks_share(remap->options.ranks, mine, n_units * sizeof *mine, &all, st, err);
+    for (size_t i = 0; st == DCPK_OK && i < n_units * (size_t)remap->n_ranks; i++) {
+        uint64_t n;
+
+        memcpy(&n, all.data + i * sizeof n, sizeof n);
+        remap->units[i % n_units].n_rounds =
+            dcpk_max_size(remap->units[i % n_units].n_rounds, (size_t)n);
+    }
+    dcpk_bytes_release(&all);
+    dcpk_free(mine);
+    return st;
+}
+
+/* Cut the staged moves of all units into messages. */
+static dcpk_status make_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    const uint64_t n_slots = 4 * (uint64_t)dcpk_max_i64(remap->n_ranks - 1, 1);
+    const uint64_t room = remap->options.staging_bytes / n_slots / 256 * 256;
+
+    remap->rounds = dcpk_alloc_array(remap->plan->n_units, sizeof *remap->rounds, err);
+    if (remap->rounds == NULL)
+        return err->status;
+    for (size_t u = 0; u < remap->plan->n_units; u++)
+        if (dcpk_remap_rounds_new(remap->plan, u, remap->self, remap->is_staged,
+                                  dcpk_max_u64(room, 256), &remap->rounds[u], err))
+            return err->status;
+    return DCPK_OK;
+}
+
+/* Memory for the messages, and a unit's rounds as tables and exchanges. */
+static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+    const uint64_t stride = widest_message(remap);
+    void *at;
+
+    for (size_t u = 0; u < remap->plan->n_units; u++)
+        if (remap->units[u].n_rounds > 0 && remap->options.link == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "other ranks need a link, and here is none");
+    remap->stats.staging_bytes = 4 * (uint64_t)remap->n_ranks * stride;
+    if (stride > 0) {
+        if (space->ops->alloc(space, remap->options.link->ops->memory,
+                              (size_t)remap->stats.staging_bytes, &at, err))
+            return err->status;
+        remap->staging = at;
+    }
+    for (size_t u = 0; u < remap->plan->n_units; u++) {
+        struct remap_unit *unit = &remap->units[u];
+
+        unit->rounds = dcpk_arena_array(remap->arena, unit->n_rounds, sizeof *unit->rounds, err);
+        if (unit->rounds == NULL)
+            return err->status;
+        for (size_t k = 0; k < unit->n_rounds; k++)
+            if (load_round(remap, u, k, true, stride, err) ||
+                load_round(remap, u, k, false, stride, err))
+                return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* Numbers for the fingerprints of the unit with the most tensors. */
+static dcpk_status make_sums(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    struct dcpk_space *space = remap->options.space;
+    const struct dcpk_remap_plan *plan = remap->plan;
+    void *at;
+
+    for (size_t u = 0; u < plan->n_units; u++)
+        remap->n_sums = dcpk_max_size(remap->n_sums, plan->units[u + 1].first_tensor -
+                                                         plan->units[u].first_tensor);
+    if (!remap->options.checks || remap->n_sums == 0)
+        return DCPK_OK;
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, 2 * remap->n_sums * sizeof *remap->sums, &at,
+                          err))
+        return err->status;
+    remap->sums = at;
+    if (space->ops->alloc(space, DCPK_MEMORY_HOST, 2 * remap->n_sums * sizeof *remap->sums, &at,
+                          err))
+        return err->status;
+    remap->host_sums = at;
+    return DCPK_OK;
+}
+
+static void free_rounds(struct dcpk_remap *remap)
+{
+    for (size_t u = 0; remap->rounds != NULL && u < remap->plan->n_units; u++)
+        dcpk_remap_rounds_release(&remap->rounds[u]);
+    dcpk_free(remap->rounds);
+    remap->rounds = NULL;
+}
+
+dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    const size_t n_units = remap->plan->n_units;
+
+    remap->units = dcpk_arena_array(remap->arena, n_units, sizeof *remap->units, err);
+    if (remap->units == NULL || make_rounds(remap, err) || share_rounds(remap, err) ||
+        load_staged(remap, err) || make_sums(remap, err))
+        return err->status;
+    free_rounds(remap);
+    for (size_t u = 0; u < n_units; u++)
+        if (load_direct(remap, u, err) || (remap->options.checks && load_landed(remap, u, err)))
+            return err->status;
+    return DCPK_OK;
+}
+
+void dcpk_remap_free_tables(struct dcpk_remap *remap)
+{
+    struct dcpk_space *space = remap->options.space;
+
+    for (size_t u = 0; remap->units != NULL && u < remap->plan->n_units; u++) {
+        struct remap_unit *unit = &remap->units[u];
+
+        tables_free(remap, &unit->local);
+        tables_free(remap, &unit->peers);
+        tables_free(remap, &unit->landed);
+        for (size_t k = 0; unit->rounds != NULL && k < unit->n_rounds; k++) {
+            tables_free(remap, &unit->rounds[k].pack);
+            tables_free(remap, &unit->rounds[k].unpack);
+        }
+    }
+    free_rounds(remap);
+    space->ops->free(space, remap->staging);
+    space->ops->free(space, remap->sums);
+    space->ops->free(space, remap->host_sums);
+}

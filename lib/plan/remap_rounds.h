@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_rounds.h - moves between ranks that cannot map each other's memory, cut into messages. */
+#ifndef DCPK_LIB_PLAN_REMAP_ROUNDS_H
+#define DCPK_LIB_PLAN_REMAP_ROUNDS_H
+
+#include "lib/plan/remap_plan.h"
+
+#define DCPK_PART_ALIGN 16 /* bytes; of each part in its message */
+
+/*
+ * A box of a move in a message: row-major, in the target's dtype (the sender casts), at_bytes from
+ * the message's first byte.
+ */
+struct dcpk_remap_part {
+    size_t move;
+    const int64_t *span; /* in the tensor, in the rounds' arena */
+    uint32_t round;
+    uint64_t at_bytes;
+};
+
+/* All that one rank sends to a peer in a unit, or gets from it; equal on both sides. */
+struct dcpk_remap_stream {
+    struct dcpk_remap_part *parts; /* by round, then by place */
+    size_t n_parts, capacity;
+    uint64_t *message_bytes; /* of each round */
+    size_t n_rounds, rounds_capacity;
+};
+
+/* A unit's streams of one rank, with every rank: n_ranks of each. */
+struct dcpk_remap_rounds {
+    int n_ranks;
+    struct dcpk_remap_stream *sends, *receives; /* owned */
+    size_t n_rounds;                            /* of the longest of them */
+    struct dcpk_arena *arena;
+};
+
+/*
+ * Cut what rank `self` exchanges in a unit with the ranks r for which is_staged[self * n_ranks + r]
+ * into messages of at most room_bytes (at least 4 * DCPK_PART_ALIGN): parts of at most a quarter of
+ * it, so that most of a message is filled. Errors: DCPK_ENOMEM; DCPK_ERANGE.
+ */
+dcpk_status dcpk_remap_rounds_new(const struct dcpk_remap_plan *plan, size_t unit, int self,
+                                  const uint8_t *is_staged, uint64_t room_bytes,
+                                  struct dcpk_remap_rounds *rounds, struct dcpk_error *err);
+void dcpk_remap_rounds_release(struct dcpk_remap_rounds *rounds); /* zeroed: a no-op */
+
+#endif

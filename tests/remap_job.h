@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_job.h - a case of remap_case.h remapped by ranks that are threads. */
+#ifndef DCPK_TESTS_REMAP_JOB_H
+#define DCPK_TESTS_REMAP_JOB_H
+
+#define RANK_MOST_BYTES (1 << 20)
+
+#include "lib/exec/remap.h"
+#include "tests/rank_threads.h"
+#include "tests/remap_case.h"
+
+struct remap_job {
+    struct remap_case *c;
+    int from, to; /* sides of the case */
+    struct dcpk_remap_options options;
+    int n_runs;
+    bool has_no_link;
+    const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
+    void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
+    /* What came of it, of each rank: */
+    dcpk_status ends[CASE_RANKS];
+    struct dcpk_error errs[CASE_RANKS];
+    struct dcpk_remap_stats stats[CASE_RANKS];
+    uint64_t moved_bytes[CASE_RANKS];
+};
+
+/* The shards of one rank: they are in order of holders. */
+static inline const struct dcpk_shard *job_shards(const struct case_side *side, int self, size_t *n)
+{
+    size_t first = 0;
+
+    while (first < side->n && side->shards[first].holder < self)
+        first++;
+    for (*n = 0; first + *n < side->n && side->shards[first + *n].holder == self;)
+        ++*n;
+    return side->shards + first;
+}
+
+static inline dcpk_status job_remap(struct remap_job *job, int self,
+                                    const struct dcpk_remap_options *options,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_remap_shards mine;
+    struct dcpk_remap *remap = NULL;
+    dcpk_status st;
+
+    if (job->before != NULL)
+        job->before(self);
+    mine.sources = job_shards(&job->c->sides[job->from], self, &mine.n_sources);
+    mine.targets = job_shards(&job->c->sides[job->to], self, &mine.n_targets);
+    st = dcpk_remap_new(options, &mine, &remap, err);
+    if (st != DCPK_OK)
+        return st;
+    for (int i = 0; i < job->n_runs && st == DCPK_OK; i++)
+        st = dcpk_remap_run(remap, NULL, NULL, err);
+    job->stats[self] = *dcpk_remap_stats(remap);
+    job->stats[self].note = NULL;
+    job->moved_bytes[self] = dcpk_remap_plan(remap)->totals[self].in_bytes;
+    (void)dcpk_ranks_agree(options->ranks, DCPK_OK, &(struct dcpk_error){0}); /* all are idle */
+    dcpk_remap_free(remap);
+    return st;
+}
+
+static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
+{
+    static const struct dcpk_space_options first = {0};
+    struct remap_job *job = context;
+    struct dcpk_remap_options options = job->options;
+    struct dcpk_error *err = &job->errs[self];
+    const struct dcpk_space_ops *space = job->space == NULL ? dcpk_spaces[0] : job->space;
+    dcpk_status st;
+
+    options.ranks = ranks;
+    st = space->open(&first, &options.space, err);
+    if (st == DCPK_OK && !job->has_no_link && ranks != NULL)
+        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+    st = dcpk_ranks_agree(ranks, st, err);
+    if (st == DCPK_OK)
+        st = job_remap(job, self, &options, err);
+    job->ends[self] = st;
+    if (options.link != NULL)
+        options.link->ops->close(options.link);
+    space->close(options.space);
+}
+
+/* Run by all ranks, which leave well whatever the end of the remap. */
+static inline void job_run(struct remap_job *job, uint64_t seed, const char *label)
+{
+    for (int r = 0; r < CASE_RANKS; r++)
+        job->errs[r] = (struct dcpk_error)DCPK_ERROR_INIT;
+    if (job->c->n_ranks == 1) {
+        job_rank(NULL, 0, job);
+        return;
+    }
+    rank_threads_begin(job->c->n_ranks, seed);
+    rank_threads_run(job_rank, job, label);
+}
+
+static inline void job_check_ends(const struct remap_job *job, const char *label)
+{
+    for (int r = 0; r < job->c->n_ranks; r++)
+        if (job->ends[r] != DCPK_OK)
+            fail_msg("%s: rank %d: %s", label, r, job->errs[r].text);
+}
+
+#endif
