@@ -9,6 +9,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define MAX_EXPERTS (1 << 16)
@@ -120,13 +121,12 @@ static dcpk_status add_experts(struct dcpk_fsdp_reader *r, uint32_t source, cons
                                struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    const int rank = model->ckpt->tensors[source].rank;
-    const int64_t n_experts = rank < 2 ? 0 : model->ckpt->tensors[source].shape[0];
+    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
     const char *rest = at + strlen(".experts.experts.");
 
-    if (rank < 2 || n_experts > MAX_EXPERTS)
+    if (stored->rank < 2 || stored->shape[0] > MAX_EXPERTS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "not of the form [experts, ...]");
-    for (int64_t e = 0; e < n_experts; e++) {
+    for (int64_t e = 0; e < stored->shape[0]; e++) {
         const struct dcpk_sources slice = {.tensor = &source, .n = 1, .at = &e, .n_lead = 1};
         struct dcpk_model_tensor one = *tensor;
         const char *expert = dcpk_arena_printf(model->arena, err, "%.*s.experts.%s%" PRId64,
@@ -185,7 +185,7 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
     double old;
     float step;
 
-    if (dcpk_fsdp_load_tensor(model, source, &value, err) != DCPK_OK) {
+    if (dcpk_fsdp_load_tensor(model, source, &value, err)) {
         dcpk_context(err, "'%s'", key);
         return err->status;
     }
@@ -233,10 +233,10 @@ static int compare_listed(const void *left, const void *right)
     const struct listed *a = left, *b = right;
 
     if (a->optimizer != b->optimizer)
-        return a->optimizer < b->optimizer ? -1 : 1;
+        return DCPK_THREE_WAY(a->optimizer, b->optimizer);
     if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    return a->object < b->object ? -1 : a->object > b->object;
+        return DCPK_THREE_WAY(a->group, b->group);
+    return DCPK_THREE_WAY(a->object, b->object);
 }
 
 /* All fields, sorted by group; owned by the caller. */
@@ -244,21 +244,20 @@ static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct listed
                                struct dcpk_error *err)
 {
     size_t capacity = 0;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
         struct listed listed = {.object = i};
 
         if (!split_listed(ckpt->objects[i].key, &listed) ||
             dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
-        st = dcpk_grow(list, &capacity, *n, sizeof **list, err);
-        if (st == DCPK_OK)
-            (*list)[(*n)++] = listed;
+        if (dcpk_grow(list, &capacity, *n, sizeof **list, err))
+            return err->status;
+        (*list)[(*n)++] = listed;
     }
     if (*n > 0)
         qsort(*list, *n, sizeof **list, compare_listed);
-    return st;
+    return DCPK_OK;
 }
 
 /* One group: the names of its parameters, as torch's get_optimizer_state_dict lists them
@@ -267,17 +266,16 @@ static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct listed *f
                               const struct dcpk_value **names, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = r->model->ckpt;
-    dcpk_status st = DCPK_OK;
 
     *names = NULL;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        if (strcmp(fields[i].field, "params") == 0)
-            st = dcpk_model_need(r->model, &ckpt->objects[fields[i].object], names, err);
-    if (st == DCPK_OK && *names != NULL &&
-        ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
-         dcpk_value_as_str((*names)->as.items[0]) == NULL))
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(fields[i].field, "params") == 0 &&
+            dcpk_model_need(r->model, &ckpt->objects[fields[i].object], names, err))
+            return err->status;
+    if (*names != NULL && ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
+                           dcpk_value_as_str((*names)->as.items[0]) == NULL))
         *names = NULL;
-    return st;
+    return DCPK_OK;
 }
 
 /* The parameters that `names` list have group g, and the step of all of them is r->step, if they
@@ -286,9 +284,8 @@ static dcpk_status take_named(struct dcpk_fsdp_reader *r, const struct dcpk_valu
                               uint32_t g, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < names->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < names->n; i++) {
         const char *name = dcpk_value_as_str(names->as.items[i]);
         uint32_t params[2];
         size_t n = 0;
@@ -296,16 +293,17 @@ static dcpk_status take_named(struct dcpk_fsdp_reader *r, const struct dcpk_valu
         if (name == NULL)
             return dcpk_fail(err, DCPK_EFORMAT, "group %" PRIu32 ": parameter %zu has no name", g,
                              i);
-        st = dcpk_fsdp_group_params(model, name, params, &n, err);
-        for (size_t p = 0; p < n && st == DCPK_OK; p++) {
+        if (dcpk_fsdp_group_params(model, name, params, &n, err))
+            return err->status;
+        for (size_t p = 0; p < n; p++) {
             const uint32_t step = model->params[params[p]].tensor[DCPK_STEP];
 
             model->params[params[p]].group = g;
-            if (step != DCPK_NO_TENSOR)
-                st = take_step(r, model->tensors[step].pieces[0].src, err);
+            if (step != DCPK_NO_TENSOR && take_step(r, model->tensors[step].pieces[0].src, err))
+                return err->status;
         }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The fields of one group as a dict. */
@@ -316,53 +314,60 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
     size_t n_pairs = 0;
     bool has_step = false;
-    dcpk_status st = pairs == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
         const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
 
         if (dcpk_starts_with(fields[i].field, "params"))
             continue;
         has_step |= strcmp(fields[i].field, "step") == 0;
         pairs[n_pairs].key = dcpk_value_str(model->arena, fields[i].field, err);
-        st = pairs[n_pairs].key == NULL
-                 ? err->status
-                 : dcpk_model_need(model, object, &pairs[n_pairs].value, err);
+        if (pairs[n_pairs].key == NULL ||
+            dcpk_model_need(model, object, &pairs[n_pairs].value, err))
+            return err->status;
         n_pairs++;
     }
-    if (st == DCPK_OK && !has_step && r->step != NULL) {
+    if (!has_step && r->step != NULL) {
         pairs[n_pairs].key = dcpk_value_str(model->arena, "step", err);
+        if (pairs[n_pairs].key == NULL)
+            return err->status;
         pairs[n_pairs++].value = r->step;
-        st = err->status;
     }
-    if (st != DCPK_OK)
-        return st;
     *group = dcpk_value_dict(model->arena, pairs, n_pairs, err);
     return *group == NULL ? err->status : DCPK_OK;
 }
 
+/* One group, from its fields: who has it, and its dict in the model. */
+static dcpk_status add_listed_group(struct dcpk_fsdp_reader *r, const struct listed *fields,
+                                    size_t n, struct dcpk_error *err)
+{
+    const struct dcpk_value *group, *names;
+
+    if (find_names(r, fields, n, &names, err) ||
+        (names != NULL && take_named(r, names, (uint32_t)r->model->n_groups, err)) ||
+        make_group(r, fields, n, &group, err))
+        return err->status;
+    return dcpk_model_add_group(r->model, group, err);
+}
+
 dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
 {
-    struct dcpk_model *model = r->model;
-    const struct dcpk_value *group, *names;
     struct listed *list = NULL;
     size_t n = 0;
-    dcpk_status st = find_listed(model->ckpt, &list, &n, err);
+    dcpk_status st = find_listed(r->model->ckpt, &list, &n, err);
 
-    if (st != DCPK_OK || n == 0)
+    if (st != DCPK_OK)
         goto out;
-    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+    for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && list[end].optimizer == list[i].optimizer &&
                           list[end].group == list[i].group;
              end++)
             ;
-        st = find_names(r, list + i, end - i, &names, err);
-        if (st == DCPK_OK && names != NULL)
-            st = take_named(r, names, (uint32_t)model->n_groups, err);
-        if (st == DCPK_OK)
-            st = make_group(r, list + i, end - i, &group, err);
-        if (st == DCPK_OK)
-            st = dcpk_model_add_group(model, group, err);
+        st = add_listed_group(r, list + i, end - i, err);
+        if (st != DCPK_OK)
+            goto out;
     }
 out:
     dcpk_free(list);

@@ -8,12 +8,23 @@
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define PROBE_BYTES   (64u << 10)
 #define BRIDGE_CONFIG "run_config.yaml" /* of Megatron-Bridge */
 /* Groups by number, as Megatron's own converter leaves them. */
 #define FD_GROUPS_OF_TOOL "optimizer.param_groups."
+
+static int score_head(const char *head, size_t n_bytes)
+{
+    if (memmem(head, n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
+        memmem(head, n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL)
+        return 80;
+    if (dcpk_fsdp_has_prefixed_key(head, n_bytes))
+        return 40;
+    return 0;
+}
 
 /*
  * A .metadata without metadata.json (which would make Megatron read it as torch_dist,
@@ -30,25 +41,20 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
     dcpk_status st;
 
     *score = 0;
-    if (dcpk_store_look(store, "metadata.json", &metadata_json, err) != DCPK_OK ||
-        dcpk_dcp_is_folder(store, &is_folder, err) != DCPK_OK)
+    if (dcpk_store_look(store, "metadata.json", &metadata_json, err) ||
+        dcpk_dcp_is_folder(store, &is_folder, err))
         return err->status;
     if (metadata_json == DCPK_PATH_FILE || !is_folder)
         return DCPK_OK;
-    if (dcpk_store_find(store, ".metadata", &source, err) != DCPK_OK)
+    if (dcpk_store_find(store, ".metadata", &source, err))
         return err->status;
-    n_bytes = dcpk_source_bytes(source);
-    if (n_bytes > PROBE_BYTES)
-        n_bytes = PROBE_BYTES;
+    n_bytes = dcpk_min_u64(dcpk_source_bytes(source), PROBE_BYTES);
     head = dcpk_alloc((size_t)n_bytes, err);
     if (head == NULL)
         return err->status;
     st = dcpk_source_read(source, 0, head, (size_t)n_bytes, err);
-    if (st == DCPK_OK && (memmem(head, (size_t)n_bytes, FD_MODEL, strlen(FD_MODEL)) != NULL ||
-                          memmem(head, (size_t)n_bytes, FD_GROUP, strlen(FD_GROUP)) != NULL))
-        *score = 80;
-    else if (st == DCPK_OK && dcpk_fsdp_has_prefixed_key(head, (size_t)n_bytes))
-        *score = 40;
+    if (st == DCPK_OK)
+        *score = score_head(head, (size_t)n_bytes);
     dcpk_free(head);
     return st;
 }
@@ -117,11 +123,10 @@ static void find_generation(struct dcpk_checkpoint *ckpt)
 
 static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const dcpk_status st = dcpk_dcp_open(ckpt, ckpt->state, err);
-
-    if (st == DCPK_OK)
-        find_generation(ckpt);
-    return st;
+    if (dcpk_dcp_open(ckpt, ckpt->state, err))
+        return err->status;
+    find_generation(ckpt);
+    return DCPK_OK;
 }
 
 /* Does the checkpoint hold an object whose key begins so? */
@@ -142,15 +147,16 @@ static bool has_object_below(const struct dcpk_checkpoint *ckpt, const char *pre
 static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "iteration"};
-    enum dcpk_path_kind bridge;
-    dcpk_status st = dcpk_store_look(ckpt->store, BRIDGE_CONFIG, &bridge, err);
     bool is_of_run = dcpk_checkpoint_object(ckpt, "checkpoint_version") != NULL ||
                      has_object_below(ckpt, "opt_param_scheduler");
+    enum dcpk_path_kind bridge;
 
+    if (dcpk_store_look(ckpt->store, BRIDGE_CONFIG, &bridge, err))
+        return err->status;
     for (size_t i = 0; i < 2; i++)
         is_of_run = is_of_run || dcpk_checkpoint_object(ckpt, names[i]) != NULL;
-    if (st != DCPK_OK || bridge == DCPK_PATH_FILE || !is_of_run)
-        return st;
+    if (bridge == DCPK_PATH_FILE || !is_of_run)
+        return DCPK_OK;
     for (size_t i = 0; i < 2; i++)
         if (dcpk_checkpoint_object(ckpt, names[i]) == NULL)
             return dcpk_fail(err, DCPK_EFORMAT,

@@ -9,6 +9,7 @@
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define MAX_NAMES 2 /* of the rows of one parameter: two halves */
@@ -50,7 +51,7 @@ static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, cons
 
     for (size_t i = 0; i < p->n_spellings; i++) {
         const char *const parts[] = {prefix, p->spellings[i], suffix, end};
-        const char *key = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
+        const char *key = dcpk_arena_join(w->out->arena, parts, DCPK_COUNT(parts), err);
 
         if (key == NULL)
             return err->status;
@@ -170,12 +171,11 @@ static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
     struct dcpk_out_tensor out = whole_tensor(tensor);
     const char *end = dcpk_arena_printf(w->out->arena, err, ".%s", tensor->state);
     struct keys keys;
-    dcpk_status st =
-        end == NULL ? err->status : keys_begin(w, MAX_NAMES * p->n_spellings, &keys, err);
 
-    if (st == DCPK_OK)
-        st = uncut_keys(w, p, end, &keys, err);
-    return st == DCPK_OK ? add_keyed(w, &out, &keys, err) : st;
+    if (end == NULL || keys_begin(w, MAX_NAMES * p->n_spellings, &keys, err) ||
+        uncut_keys(w, p, end, &keys, err))
+        return err->status;
+    return add_keyed(w, &out, &keys, err);
 }
 
 /* The stored weight is not written where its master is: say so, once a source tensor. */
@@ -212,7 +212,7 @@ static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error
     if (param_split(w, p, &e.split, err) || add_param_tensor(w, &e, value, err))
         return err->status;
     e.prefix = w->state_prefix;
-    for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(moments); i++) {
         const uint32_t t = p->tensor[moments[i].role];
 
         e.end = moments[i].end;
@@ -237,7 +237,6 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
     struct keys keys;
     size_t capacity = 0;
     double step;
-    dcpk_status st;
 
     if (!dcpk_value_as_float(dcpk_value_get(m->groups[group], "step"), &step)) {
         dcpk_output_event(w->out, DCPK_EVENT_NOTE, "step",
@@ -247,15 +246,15 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
         return DCPK_OK;
     }
     for (size_t i = 0; i < m->n_params; i++)
-        capacity += m->params[i].group == group ? MAX_NAMES * m->params[i].n_spellings : 0;
+        if (m->params[i].group == group)
+            capacity += MAX_NAMES * m->params[i].n_spellings;
     if (capacity == 0)
         return DCPK_OK;
-    st = literal == NULL ? err->status : keys_begin(w, capacity, &keys, err);
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
-        if (m->params[i].group == group)
-            st = uncut_keys(w, &m->params[i], ".step", &keys, err);
-    if (st != DCPK_OK)
-        return st;
+    if (literal == NULL || keys_begin(w, capacity, &keys, err))
+        return err->status;
+    for (size_t i = 0; i < m->n_params; i++)
+        if (m->params[i].group == group && uncut_keys(w, &m->params[i], ".step", &keys, err))
+            return err->status;
     *literal = (float)step;
     out.literal = literal;
     return add_keyed(w, &out, &keys, err);
@@ -267,9 +266,9 @@ static dcpk_status find_fused(struct writer *w, const char *param, const char **
                               struct dcpk_error *err)
 {
     *fused = NULL;
-    return w->spells_fused && strstr(param, "linear_q_down_proj.") != NULL
-               ? dcpk_fsdp_fused_name(w->out->arena, param, fused, err)
-               : DCPK_OK;
+    if (!w->spells_fused || strstr(param, "linear_q_down_proj.") == NULL)
+        return DCPK_OK;
+    return dcpk_fsdp_fused_name(w->out->arena, param, fused, err);
 }
 
 static dcpk_status add_group_key(struct writer *w, const char *param, struct keys *keys,
@@ -277,7 +276,7 @@ static dcpk_status add_group_key(struct writer *w, const char *param, struct key
 {
     const char *const parts[] = {FD_GROUP, w->q, param};
 
-    keys->list[keys->n] = dcpk_arena_join(w->out->arena, parts, sizeof parts / sizeof *parts, err);
+    keys->list[keys->n] = dcpk_arena_join(w->out->arena, parts, DCPK_COUNT(parts), err);
     return keys->list[keys->n++] == NULL ? err->status : DCPK_OK;
 }
 
@@ -288,25 +287,26 @@ static dcpk_status group_keys(struct writer *w, uint32_t group, struct keys *key
 {
     const struct dcpk_model *m = w->model;
     size_t capacity = 0;
-    dcpk_status st;
 
     for (size_t i = 0; i < m->n_params; i++)
-        capacity += m->params[i].group == group ? m->params[i].n_spellings + 1 : 0;
-    st = keys_begin(w, capacity, keys, err);
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
+        if (m->params[i].group == group)
+            capacity += m->params[i].n_spellings + 1;
+    if (keys_begin(w, capacity, keys, err))
+        return err->status;
+    for (size_t i = 0; i < m->n_params; i++) {
         const struct dcpk_param *p = &m->params[i];
         const char *fused = NULL;
 
         if (p->group != group)
             continue;
-        for (size_t s = 0; s < p->n_spellings && st == DCPK_OK; s++)
-            st = add_group_key(w, p->spellings[s], keys, err);
-        if (st == DCPK_OK)
-            st = find_fused(w, p->name, &fused, err);
-        if (st == DCPK_OK && fused != NULL)
-            st = add_group_key(w, fused, keys, err);
+        for (size_t s = 0; s < p->n_spellings; s++)
+            if (add_group_key(w, p->spellings[s], keys, err))
+                return err->status;
+        if (find_fused(w, p->name, &fused, err) ||
+            (fused != NULL && add_group_key(w, fused, keys, err)))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* One payload, listed under every key. */
@@ -315,7 +315,6 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group, const struc
 {
     const char *name = dcpk_value_as_str(field->key);
     uint32_t payload;
-    dcpk_status st;
 
     if (name == NULL) {
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, "param_groups",
@@ -324,41 +323,46 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group, const struc
     }
     if (strcmp(name, "params") == 0)
         return DCPK_OK;
-    st = dcpk_output_add_payload(w->out, field->value, NULL, &payload, err);
-    for (size_t i = 0; i < keys->n && st == DCPK_OK; i++)
-        st = dcpk_output_add_field(w->out, keys->list[i], name, payload, err);
-    return st;
+    if (dcpk_output_add_payload(w->out, field->value, NULL, &payload, err))
+        return err->status;
+    for (size_t i = 0; i < keys->n; i++)
+        if (dcpk_output_add_field(w->out, keys->list[i], name, payload, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status add_groups(struct writer *w, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (w->model->n_groups == 0)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
                              "the source has optimizer state but no parameter groups, without "
                              "which Megatron does not load it");
-    for (uint32_t g = 0; g < w->model->n_groups && st == DCPK_OK; g++) {
+    for (uint32_t g = 0; g < w->model->n_groups; g++) {
         const struct dcpk_value *group = w->model->groups[g];
         struct keys keys;
 
-        st = add_steps(w, g, err);
+        if (add_steps(w, g, err))
+            return err->status;
         if (w->is_v2)
             continue;
-        if (st == DCPK_OK)
-            st = group_keys(w, g, &keys, err);
-        for (size_t i = 0; i < group->n && st == DCPK_OK; i++)
-            st = add_group_field(w, g, &keys, &group->as.pairs[i], err);
+        if (group_keys(w, g, &keys, err))
+            return err->status;
+        for (size_t i = 0; i < group->n; i++)
+            if (add_group_field(w, g, &keys, &group->as.pairs[i], err))
+                return err->status;
     }
-    return st == DCPK_OK && w->is_v2 ? dcpk_fsdp_v2_add_groups(w->model, w->out, err) : st;
+    if (!w->is_v2)
+        return DCPK_OK;
+    return dcpk_fsdp_v2_add_groups(w->model, w->out, err);
 }
 
 /* A prefix of the caller's with its dot, or our own. */
 static const char *choose_prefix(struct dcpk_arena *arena, const char *own, const char *q,
                                  const char *given, struct dcpk_error *err)
 {
-    return given != NULL ? dcpk_arena_printf(arena, err, "%s.", given)
-                         : dcpk_arena_printf(arena, err, "%s%s", own, q);
+    if (given != NULL)
+        return dcpk_arena_printf(arena, err, "%s.", given);
+    return dcpk_arena_printf(arena, err, "%s%s", own, q);
 }
 
 /*
@@ -367,9 +371,9 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
  */
 static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_layout *mesh)
 {
-    const int64_t tp = mesh->dp > 0 ? mesh->tp : model->rows_tp;
-
-    return tp > 1 ? tp : 1;
+    if (mesh->dp > 0)
+        return dcpk_max_i64(mesh->tp, 1);
+    return dcpk_max_i64(model->rows_tp, 1);
 }
 
 /* Are there such rows? For one rank, as long as nothing else was asked for, that is told. */
@@ -410,48 +414,65 @@ static void tell_state(const struct dcpk_model *model, struct dcpk_output *out)
     for (size_t i = 0; more != NULL && i < more->n; i++) {
         const char *name = dcpk_value_as_str(more->as.pairs[i].key);
 
-        dcpk_output_event(out, DCPK_EVENT_DROPPED, name != NULL ? name : "?",
+        if (name == NULL)
+            name = "?";
+        dcpk_output_event(out, DCPK_EVENT_DROPPED, name,
                           "an entry of the common state that Megatron-FSDP does not ask for");
     }
+}
+
+/* Q: the wrappers around the model (FORMAT.md 4). */
+static const char *choose_q(const struct dcpk_model *model, bool is_v2)
+{
+    if (is_v2)
+        return "";
+    return model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW;
+}
+
+/* The parameters with their moments, cut as the target's ranks hold them. */
+static dcpk_status add_params(struct writer *w, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_fsdp_shards_find(w->model, w->out, &w->shards, err);
+
+    if (st != DCPK_OK)
+        goto out;
+    for (uint32_t i = 0; i < w->model->n_params; i++) {
+        st = add_param(w, i, err);
+        if (st != DCPK_OK)
+            goto out;
+    }
+out:
+    dcpk_fsdp_shards_release(&w->shards);
+    return st;
 }
 
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
     const bool is_v2 = dcpk_fsdp_wants_v2(out);
-    const char *q = is_v2 ? "" : model->is_fp32 ? FD_Q_FP32 : FD_Q_LOW;
+    const char *q = choose_q(model, is_v2), *own = is_v2 ? FD_V2_MODEL : FD_MODEL;
     struct writer w = {
         .model = model,
         .out = out,
         .q = q,
         .is_v2 = is_v2,
-        .model_prefix =
-            choose_prefix(out->arena, is_v2 ? FD_V2_MODEL : FD_MODEL, "", out->model_prefix, err),
+        .model_prefix = choose_prefix(out->arena, own, "", out->model_prefix, err),
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
         .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .spells_fused = out->target.impl == NULL,
         .tp = is_v2 ? 1 : choose_tp(model, &out->target.mesh),
     };
-    dcpk_status st = w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL
-                         ? err->status
-                         : DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_fsdp_shards_find(model, out, &w.shards, err);
-    for (uint32_t i = 0; i < model->n_params && st == DCPK_OK; i++)
-        st = add_param(&w, i, err);
-    dcpk_fsdp_shards_release(&w.shards);
-    if (st == DCPK_OK)
-        w.is_for_tp = tell_order(model, out, w.tp);
-    if (st == DCPK_OK) {
-        tell_extras(model, out);
-        tell_state(model, out);
-    }
+    if (w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL ||
+        add_params(&w, err))
+        return err->status;
+    w.is_for_tp = tell_order(model, out, w.tp);
+    tell_extras(model, out);
+    tell_state(model, out);
     if (!model->has_optimizer || model->scheduler == NULL || is_v2)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
-    if (st == DCPK_OK && model->has_optimizer)
-        st = add_groups(&w, err);
-    if (st == DCPK_OK && is_v2)
-        st = dcpk_fsdp_v2_add_extras(model, out, err);
-    return st == DCPK_OK ? dcpk_fsdp_put_state(model, out, w.tp, w.is_for_tp, err) : st;
+    if ((model->has_optimizer && add_groups(&w, err)) ||
+        (is_v2 && dcpk_fsdp_v2_add_extras(model, out, err)))
+        return err->status;
+    return dcpk_fsdp_put_state(model, out, w.tp, w.is_for_tp, err);
 }

@@ -71,11 +71,14 @@ static const char *new_name(struct mapper *m, const char *key, struct dcpk_error
     const char *prefix;
 
     if (!dcpk_starts_with(key, OPTIMIZER_STATE) || (dot = strchr(state, '.')) == NULL) {
-        prefix = m->out->model_prefix != NULL ? m->out->model_prefix : "model.module";
+        prefix = m->out->model_prefix;
+        if (prefix == NULL)
+            prefix = "model.module";
         return dcpk_arena_printf(m->out->arena, err, "%s.%s", prefix, key);
     }
-    prefix = m->out->state_prefix != NULL ? m->out->state_prefix
-                                          : "optimizer.state.module.module.module";
+    prefix = m->out->state_prefix;
+    if (prefix == NULL)
+        prefix = "optimizer.state.module.module.module";
     return dcpk_arena_printf(m->out->arena, err, "%s.%s.%.*s", prefix, dot + 1, (int)(dot - state),
                              state);
 }
@@ -170,9 +173,12 @@ static bool is_swiglu(const struct mapper *m, const char *name)
 static const char *half_name(struct mapper *m, const char *name, char half, struct dcpk_error *err)
 {
     const char *weight = strstr(name, "weight"), *bias = strstr(name, "bias");
-    const char *p = weight == NULL || (bias != NULL && bias < weight) ? bias : weight;
+    const char *p;
 
-    p += p == weight ? strlen("weight") : strlen("bias");
+    if (weight == NULL || (bias != NULL && bias < weight))
+        p = bias + strlen("bias");
+    else
+        p = weight + strlen("weight");
     while (isdigit((unsigned char)*p))
         p++;
     return dcpk_arena_printf(m->out->arena, err, "%.*s_%c%s", (int)(p - name), name, half, p);
@@ -187,7 +193,6 @@ static dcpk_status add_part(struct mapper *m, const struct part *part, struct dc
     int64_t *shape;
     struct dcpk_out_tensor out;
     struct dcpk_box to = {.rank = part->box.rank - part->n_dropped};
-    dcpk_status st;
 
     shape = dcpk_arena_array(m->out->arena, (size_t)to.rank + 1, sizeof *shape, err);
     if (piece == NULL || key == NULL || shape == NULL)
@@ -198,11 +203,8 @@ static dcpk_status add_part(struct mapper *m, const struct part *part, struct dc
     if (m->rename_mtp && strstr(part->key, ".mtp.layers.") != NULL)
         *key = replace(m->out->arena, part->key, ".transformer_layer.", ".mtp_model_layer.", false,
                        err);
-    if (*key == NULL)
+    if (*key == NULL || dcpk_piece_make(m->out->arena, part->source, &part->box, &to, piece, err))
         return err->status;
-    st = dcpk_piece_make(m->out->arena, part->source, &part->box, &to, piece, err);
-    if (st != DCPK_OK)
-        return st;
     out = (struct dcpk_out_tensor){.keys = key,
                                    .n_keys = 1,
                                    .dtype = source->dtype,
@@ -220,7 +222,6 @@ static dcpk_status add_maybe_halves(struct mapper *m, const struct part *part,
     struct part half = *part;
     const int a = part->n_dropped;
     const int64_t rows = part->box.extent[a], first = (rows + 1) / 2;
-    dcpk_status st;
 
     if (!is_swiglu(m, part->key))
         return add_part(m, part, err);
@@ -228,13 +229,14 @@ static dcpk_status add_maybe_halves(struct mapper *m, const struct part *part,
         return refuse(err, part->key, "the Python tool cannot cut a single row in halves");
     half.key = half_name(m, part->key, 'w', err);
     half.box.extent[a] = first;
-    st = half.key == NULL ? err->status : add_part(m, &half, err);
-    if (st != DCPK_OK)
-        return st;
+    if (half.key == NULL || add_part(m, &half, err))
+        return err->status;
     half.key = half_name(m, part->key, 'v', err);
     half.box.offset[a] = part->box.offset[a] + first;
     half.box.extent[a] = rows - first;
-    return half.key == NULL ? err->status : add_part(m, &half, err);
+    if (half.key == NULL)
+        return err->status;
+    return add_part(m, &half, err);
 }
 
 /* The name of slice i of R7a (layers) or R7b (experts). */
@@ -265,16 +267,14 @@ static dcpk_status map_tensor(struct mapper *m, uint32_t source, struct dcpk_err
     struct part part = {.source = source};
     const char *name;
     bool layers;
-    dcpk_status st;
 
     if (strstr(t->key, "._extra_state") != NULL) { /* R4 */
         dcpk_output_event(m->out, DCPK_EVENT_OMITTED, t->key,
                           "extra state, dropped by the Python tool too");
         return DCPK_OK;
     }
-    st = check_traps(t, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_traps(t, err))
+        return err->status;
     name = new_name(m, t->key, err);
     if (name == NULL)
         return err->status;
@@ -285,26 +285,27 @@ static dcpk_status map_tensor(struct mapper *m, uint32_t source, struct dcpk_err
         return add_maybe_halves(m, &part, err);
     part.n_dropped = 1;
     part.box.extent[0] = 1;
-    for (int64_t i = 0; i < t->shape[0] && st == DCPK_OK; i++) {
+    for (int64_t i = 0; i < t->shape[0]; i++) {
         part.box.offset[0] = i;
         part.key = slice_name(m, name, layers, i, err);
-        st = part.key == NULL ? err->status : add_maybe_halves(m, &part, err);
+        if (part.key == NULL || add_maybe_halves(m, &part, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status add_value(struct mapper *m, const char *key, const struct dcpk_value *value,
                              struct dcpk_error *err)
 {
     uint32_t payload;
-    dcpk_status st;
 
     if (value->kind == DCPK_V_BYTES)
         return refuse(err, key, "the Python tool writes bare bytes as no torch item");
     if (value->kind == DCPK_V_TENSOR)
         return refuse(err, key, "a tensor inside the common state");
-    st = dcpk_output_add_payload(m->out, value, NULL, &payload, err);
-    return st == DCPK_OK ? dcpk_output_add_object(m->out, key, payload, err) : st;
+    if (dcpk_output_add_payload(m->out, value, NULL, &payload, err))
+        return err->status;
+    return dcpk_output_add_object(m->out, key, payload, err);
 }
 
 /* The tool's flatten(): dicts and lists descended, empty ones vanish, everything else is a leaf. */
@@ -312,34 +313,34 @@ static dcpk_status flatten(struct mapper *m, const char *prefix, const struct dc
                            struct dcpk_error *err)
 {
     const bool is_dict = v->kind == DCPK_V_DICT;
-    dcpk_status st = DCPK_OK;
 
     if (m->visits_left-- == 0)
         return dcpk_fail(err, DCPK_ERANGE, "more than %d values in the common state", MAX_VISITS);
-    if (!is_dict && v->kind != DCPK_V_LIST) {
-        /* R13 */
+    if (!is_dict && v->kind != DCPK_V_LIST) { /* R13 */
         static const char nested[] = "optimizer.optimizer.param_groups.";
 
         if (dcpk_starts_with(prefix, nested))
             prefix += strlen("optimizer.");
         return add_value(m, prefix, v, err);
     }
-    for (size_t i = 0; i < v->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < v->n; i++) {
         const struct dcpk_value *child = is_dict ? v->as.pairs[i].value : v->as.items[i];
         const char *dot = *prefix == '\0' ? "" : ".", *key;
 
-        if (!is_dict || v->as.pairs[i].key->kind == DCPK_V_INT)
+        if (!is_dict || v->as.pairs[i].key->kind == DCPK_V_INT) {
             key = dcpk_arena_printf(m->out->arena, err, "%s%s%" PRId64, prefix, dot,
                                     is_dict ? v->as.pairs[i].key->as.i : (int64_t)i);
-        else if (dcpk_value_as_str(v->as.pairs[i].key) != NULL)
+        } else if (dcpk_value_as_str(v->as.pairs[i].key) != NULL) {
             key = dcpk_arena_printf(m->out->arena, err, "%s%s%s", prefix, dot,
                                     dcpk_value_as_str(v->as.pairs[i].key));
-        else
+        } else {
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "'%s': a dict key that is neither text nor an int", prefix);
-        st = key == NULL ? err->status : flatten(m, key, child, err);
+        }
+        if (key == NULL || flatten(m, key, child, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* R10, from the last item to the first. */
@@ -347,9 +348,8 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = m->out->source;
     bool has_rerun = false;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = ckpt->n_objects; i-- > 0 && st == DCPK_OK;) {
+    for (size_t i = ckpt->n_objects; i-- > 0;) {
         const struct dcpk_object *object = &ckpt->objects[i];
         const struct dcpk_value *value;
         uint32_t payload;
@@ -365,20 +365,20 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
                 continue;
             }
             has_rerun = true;
-            st = dcpk_checkpoint_load_object(ckpt, object, m->out->arena, &value, err);
-            if (st == DCPK_OK && dcpk_value_at(value, 0) == NULL)
-                st = dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list", object->key);
-            if (st == DCPK_OK)
-                st = flatten(m, "rerun_state_machine.sharded", dcpk_value_at(value, 0), err);
-        } else {
-            st = dcpk_output_add_payload(m->out, NULL, object, &payload, err);
-            if (st != DCPK_OK)
-                dcpk_context(err, "object '%s'", object->key);
-            if (st == DCPK_OK)
-                st = dcpk_output_add_object(m->out, object->key, payload, err);
+            if (dcpk_checkpoint_load_object(ckpt, object, m->out->arena, &value, err))
+                return err->status;
+            if (dcpk_value_at(value, 0) == NULL)
+                return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list", object->key);
+            if (flatten(m, "rerun_state_machine.sharded", dcpk_value_at(value, 0), err))
+                return err->status;
+        } else if (dcpk_output_add_payload(m->out, NULL, object, &payload, err)) {
+            dcpk_context(err, "object '%s'", object->key);
+            return err->status;
+        } else if (dcpk_output_add_object(m->out, object->key, payload, err)) {
+            return err->status;
         }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* R14: the tool finds groups only in these two forms, and then misnames what it writes (T1). */
@@ -407,9 +407,11 @@ static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "Megatron's checkpoint_inspector.py converts torch_dist only, this is %s",
                          ckpt->format->name);
-    if (dcpk_checkpoint_load_common(ckpt, arena, common, err) != DCPK_OK)
+    if (dcpk_checkpoint_load_common(ckpt, arena, common, err))
         return err->status;
-    return *common != NULL ? DCPK_OK : dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
+    if (*common == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no common state");
+    return DCPK_OK;
 }
 
 static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *options,
@@ -421,7 +423,7 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
 
     /* It leaves RNG out, and groups that fit no loader (FORMAT.md 12.2, T1). */
     out->load_needs = DCPK_LOAD_WITHOUT_OPTIM | DCPK_LOAD_WITHOUT_RNG;
-    if (load_common(out->source, out->arena, &common, err) != DCPK_OK)
+    if (load_common(out->source, out->arena, &common, err))
         return err->status;
     if (dcpk_checkpoint_object(out->source, "common_state/shard_0_1") != NULL)
         return refuse(err, "common_state/shard_0_1",
@@ -431,14 +433,14 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
                       "the Python tool misnames the groups of several optimizers");
     out->pickle_protocol = 4; /* R16 */
     for (uint32_t t = 0; t < out->source->n_tensors; t++)
-        if (map_tensor(&m, t, err) != DCPK_OK)
+        if (map_tensor(&m, t, err))
             return err->status;
     if (map_objects(&m, err) || flatten(&m, "", common, err))
         return err->status;
     if (dcpk_value_get(common, "checkpoint_version") == NULL) { /* R15 */
         const struct dcpk_value *three = dcpk_value_float(out->arena, 3.0, err);
 
-        if (three == NULL || add_value(&m, "checkpoint_version", three, err) != DCPK_OK)
+        if (three == NULL || add_value(&m, "checkpoint_version", three, err))
             return err->status;
     }
     return DCPK_OK;

@@ -9,6 +9,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* The first components of parameters' names (MC/models/gpt/gpt_model.py, mamba, multimodal, T5,
@@ -26,7 +27,7 @@ static const char *const states[] = {".exp_avg",    ".exp_avg_sq",      ".master
 size_t dcpk_fsdp_prefix_bytes(const char *key)
 {
     for (const char *p = key; p != NULL; p = strchr(p, '.'), p += p != NULL)
-        for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        for (size_t i = 0; i < DCPK_COUNT(modules); i++)
             if (dcpk_starts_with(p, modules[i]))
                 return (size_t)(p - key);
     return SIZE_MAX;
@@ -34,7 +35,7 @@ size_t dcpk_fsdp_prefix_bytes(const char *key)
 
 static bool is_state(const char *key)
 {
-    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (dcpk_ends_with(key, states[i]))
             return true;
     return false;
@@ -98,15 +99,14 @@ static dcpk_status find(struct dcpk_model *model, struct search *s, const char *
 dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_prefixes *prefixes,
                                     struct dcpk_error *err)
 {
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct search weights = {.own = FD_MODEL}, moments = {.own = FD_STATE, .wants_states = true};
-    dcpk_status st =
-        find(model, &weights, model->ckpt->given_model_prefix, "weights", &prefixes->weight, err);
 
-    if (st == DCPK_OK)
-        st = find(model, &moments, model->ckpt->given_state_prefix, "optimizer state",
-                  &prefixes->state, err);
-    prefixes->has_q = st == DCPK_OK && strcmp(prefixes->state, FD_STATE) == 0;
-    return st;
+    if (find(model, &weights, ckpt->given_model_prefix, "weights", &prefixes->weight, err) ||
+        find(model, &moments, ckpt->given_state_prefix, "optimizer state", &prefixes->state, err))
+        return err->status;
+    prefixes->has_q = strcmp(prefixes->state, FD_STATE) == 0;
+    return DCPK_OK;
 }
 
 const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,

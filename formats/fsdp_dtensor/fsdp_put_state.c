@@ -6,6 +6,7 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "lib/base/order.h"
 #include "lib/model/layout.h"
 #include "lib/model/portable.h"
 
@@ -23,9 +24,10 @@ static dcpk_status add_value(struct writer *w, const char *key, const struct dcp
                              struct dcpk_error *err)
 {
     uint32_t payload;
-    dcpk_status st = dcpk_output_add_payload(w->out, value, NULL, &payload, err);
 
-    return st == DCPK_OK ? dcpk_output_add_object(w->out, key, payload, err) : st;
+    if (dcpk_output_add_payload(w->out, value, NULL, &payload, err))
+        return err->status;
+    return dcpk_output_add_object(w->out, key, payload, err);
 }
 
 static dcpk_status add_literal(struct writer *w, const char *key,
@@ -64,9 +66,12 @@ static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
 static dcpk_status flat_key(struct writer *w, const char *prefix, const struct dcpk_value *value,
                             size_t i, const char **key, struct dcpk_error *err)
 {
-    const struct dcpk_value *name = value->kind == DCPK_V_DICT ? value->as.pairs[i].key : NULL;
-    const char *text = name == NULL ? NULL : dcpk_value_as_str(name);
+    const struct dcpk_value *name = NULL;
+    const char *text;
 
+    if (value->kind == DCPK_V_DICT)
+        name = value->as.pairs[i].key;
+    text = dcpk_value_as_str(name);
     *key = NULL;
     if (text != NULL)
         *key = dcpk_arena_printf(w->out->arena, err, "%s.%s", prefix, text);
@@ -85,7 +90,6 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
                             struct dcpk_error *err)
 {
     const bool is_dict = value->kind == DCPK_V_DICT;
-    dcpk_status st = DCPK_OK;
 
     if (w->visits_left == 0) {
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
@@ -97,17 +101,19 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
         return add_literal(w, prefix, value->as.tensor, err);
     if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
         return add_value(w, prefix, value, err);
-    for (size_t i = 0; i < value->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < value->n; i++) {
         const char *key;
 
-        st = flat_key(w, prefix, value, i, &key, err);
-        if (st == DCPK_OK && key == NULL)
+        if (flat_key(w, prefix, value, i, &key, err))
+            return err->status;
+        if (key == NULL) {
             dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
                               "an entry whose name is neither text nor an int");
-        else if (st == DCPK_OK)
-            st = add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err);
+        } else if (add_flat(w, key, is_dict ? value->as.pairs[i].value : value->as.items[i], err)) {
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Attributes that args get. */
@@ -131,7 +137,7 @@ static void set_arg(struct writer *w, struct settings *s, const char *name,
 static struct dcpk_layout settled_mesh(const struct writer *w)
 {
     const struct dcpk_layout *target = &w->out->target.mesh;
-    const int64_t cp = w->model->layout.cp > 1 ? w->model->layout.cp : 1;
+    const int64_t cp = dcpk_max_i64(w->model->layout.cp, 1);
     struct dcpk_layout mesh = {.pp = 1};
     int64_t n_ranks;
 
@@ -139,11 +145,16 @@ static struct dcpk_layout settled_mesh(const struct writer *w)
         mesh.tp = w->tp;
     if (target->dp == 0)
         return mesh;
-    n_ranks = target->world > 0 ? target->world / w->tp : target->dp;
-    mesh.ep = target->ep > 0 ? target->ep : 1;
-    mesh.cp = n_ranks % cp == 0 ? 0 : 1;
-    mesh.dp = n_ranks / (n_ranks % cp == 0 ? cp : 1);
+    n_ranks = target->dp;
+    if (target->world > 0)
+        n_ranks = target->world / w->tp;
+    mesh.ep = dcpk_max_i64(target->ep, 1);
+    mesh.dp = n_ranks / cp;
     mesh.world = n_ranks * w->tp;
+    if (n_ranks % cp != 0) {
+        mesh.cp = 1;
+        mesh.dp = n_ranks;
+    }
     return mesh;
 }
 
@@ -183,7 +194,6 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
         dcpk_value_get(dcpk_value_attrs(w->model->args), "megatron_fsdp_version") != NULL;
     struct settings s = {.n = 0};
     const struct dcpk_value *args;
-    dcpk_status st;
 
     set_arg(w, &s, "ckpt_format", dcpk_value_str(w->out->arena, w->out->format->name, err), err);
     set_arg(w, &s, "use_megatron_fsdp", dcpk_value_bool(true), err);
@@ -191,10 +201,10 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
         set_arg(w, &s, "megatron_fsdp_version", dcpk_value_int(w->out->arena, is_v2 ? 2 : 1, err),
                 err);
     set_mesh(w, &s, err);
-    if (err->status != DCPK_OK)
+    if (err->status != DCPK_OK ||
+        dcpk_args_portable(w->out, w->model->args, s.pairs, s.n, &args, err))
         return err->status;
-    st = dcpk_args_portable(w->out, w->model->args, s.pairs, s.n, &args, err);
-    return st == DCPK_OK ? add_value(w, "args", args, err) : st;
+    return add_value(w, "args", args, err);
 }
 
 /* Why the i-th RNG states are not written; NULL: they are. */
@@ -216,12 +226,12 @@ static const char *why_no_rng(const struct writer *w, size_t i)
 /* "rng_state.(<pp>, <tp>)", or of one data-parallel rank "rng_state.(<pp>, <tp>, <dp>)". */
 static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, struct dcpk_error *err)
 {
-    return rng->n_dp == 0 || rng->dp == 0
-               ? dcpk_arena_printf(w->out->arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ")", rng->pp,
-                                   rng->tp)
-               : dcpk_arena_printf(w->out->arena, err,
-                                   FD_RNG "(%" PRId64 ", %" PRId64 ", %" PRId64 ")", rng->pp,
-                                   rng->tp, rng->dp);
+    struct dcpk_arena *arena = w->out->arena;
+
+    if (rng->n_dp == 0 || rng->dp == 0)
+        return dcpk_arena_printf(arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ")", rng->pp, rng->tp);
+    return dcpk_arena_printf(arena, err, FD_RNG "(%" PRId64 ", %" PRId64 ", %" PRId64 ")", rng->pp,
+                             rng->tp, rng->dp);
 }
 
 /*
@@ -230,48 +240,46 @@ static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, stru
  */
 static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
 {
-    const bool is_told = w->is_for_tp || w->out->target.mesh.dp > 0;
-    const int64_t of_args = w->model->layout.tp > 1 ? w->model->layout.tp : 1;
-    const int64_t n_ranks = is_told ? w->tp : of_args;
-    int64_t n_found = 0;
-    dcpk_status st = DCPK_OK;
+    int64_t n_ranks = dcpk_max_i64(w->model->layout.tp, 1), n_found = 0;
 
-    for (size_t i = 0; i < w->model->n_rng && st == DCPK_OK; i++) {
+    if (w->is_for_tp || w->out->target.mesh.dp > 0)
+        n_ranks = w->tp;
+    for (size_t i = 0; i < w->model->n_rng; i++) {
         const struct dcpk_rng *rng = &w->model->rng[i];
         const char *prefix = rng_prefix(w, rng, err), *why = why_no_rng(w, i);
 
         if (prefix == NULL)
             return err->status;
-        if (why != NULL)
+        if (why != NULL) {
             dcpk_output_event(w->out, DCPK_EVENT_OMITTED, prefix, "%s", why);
-        else
-            st = add_flat(w, prefix, rng->states, err);
+        } else if (add_flat(w, prefix, rng->states, err)) {
+            return err->status;
+        }
         n_found += why == NULL && rng->tp < n_ranks;
     }
     if (n_found < n_ranks)
         w->out->load_needs |= DCPK_LOAD_WITHOUT_RNG;
-    return st;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *m, struct dcpk_output *out, int64_t tp,
                                 bool is_for_tp, struct dcpk_error *err)
 {
     struct writer state = {m, out, tp, is_for_tp, MAX_VISITS}, *w = &state;
-    const struct dcpk_value *version =
-        m->version != NULL ? m->version : dcpk_value_float(w->out->arena, 3.0, err);
-    dcpk_status st = version == NULL ? err->status : add_args(w, err);
+    const struct dcpk_value *version = m->version;
 
-    if (st == DCPK_OK && m->iteration == NULL)
-        st = dcpk_fail(
+    if (version == NULL)
+        version = dcpk_value_float(w->out->arena, 3.0, err);
+    if (version == NULL || add_args(w, err))
+        return err->status;
+    if (m->iteration == NULL)
+        return dcpk_fail(
             err, DCPK_EFORMAT,
             "the source has no iteration: Megatron-FSDP does not load a checkpoint without it");
-    if (st == DCPK_OK)
-        st = add_value(w, "checkpoint_version", version, err);
-    if (st == DCPK_OK)
-        st = add_value(w, "iteration", m->iteration, err);
-    if (st == DCPK_OK && m->flops != NULL)
-        st = add_value(w, "num_floating_point_operations_so_far", m->flops, err);
-    if (st == DCPK_OK && m->scheduler != NULL)
-        st = add_flat(w, "opt_param_scheduler", m->scheduler, err);
-    return st == DCPK_OK ? add_rng(w, err) : st;
+    if (add_value(w, "checkpoint_version", version, err) ||
+        add_value(w, "iteration", m->iteration, err) ||
+        (m->flops != NULL && add_value(w, "num_floating_point_operations_so_far", m->flops, err)) ||
+        (m->scheduler != NULL && add_flat(w, "opt_param_scheduler", m->scheduler, err)))
+        return err->status;
+    return add_rng(w, err);
 }

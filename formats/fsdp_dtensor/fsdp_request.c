@@ -7,6 +7,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/request.h"
 
@@ -15,7 +16,6 @@
 #define UP_TO(release) dcpk_loaders_of(DCPK_CORE_0_15, release)
 #define TE_ADAM        dcpk_loaders_with_adam(DCPK_LOADER_TE_ADAM)
 #define TORCH_ADAM     dcpk_loaders_with_adam(DCPK_LOADER_TORCH_ADAM)
-#define N_OF(table)    (sizeof(table) / sizeof(table)[0])
 
 /* The fields of a parameter group that a live one has: FORMAT.md 7. */
 enum who { ALL, WITH_TE, WITH_TORCH, SINCE_16 };
@@ -92,7 +92,9 @@ static dcpk_status take(struct asking *a, struct dcpk_request *request, struct d
     request->key_bytes = a->key.n_bytes;
     if (dcpk_bytes_status(&a->key, err) != DCPK_OK)
         return err->status;
-    return request->loaders == 0 ? DCPK_OK : a->loading->take(a->loading->context, request, err);
+    if (request->loaders == 0)
+        return DCPK_OK;
+    return a->loading->take(a->loading->context, request, err);
 }
 
 /* --- names --- */
@@ -135,14 +137,16 @@ static void put_rest(struct dcpk_bytes *key, const struct spelling *s)
         dcpk_bytes_text(key, s->rest);
         return;
     }
-    dcpk_bytes_text(key, s->is_grouped ? "mlp.experts." : "mlp.experts.local_experts.");
-    if (!s->is_grouped) {
+    if (s->is_grouped) {
+        dcpk_bytes_text(key, "mlp.experts.");
+        dcpk_bytes_text(key, s->rest);
         dcpk_key_number(key, s->expert);
-        dcpk_bytes_text(key, ".");
+        return;
     }
+    dcpk_bytes_text(key, "mlp.experts.local_experts.");
+    dcpk_key_number(key, s->expert);
+    dcpk_bytes_text(key, ".");
     dcpk_bytes_text(key, s->rest);
-    if (s->is_grouped)
-        dcpk_key_number(key, s->expert);
 }
 
 static void put_name(struct asking *a, const char *prefix, const struct spelling *s)
@@ -162,8 +166,9 @@ static uint32_t splitting(const struct asking *a, const struct spelling *s)
     if (s->param->parts.n == 0 || *dcpk_fsdp_part_end(s->param->parts.list[0].name) == '\0' ||
         !a->loading->model->is_swiglu || a->is_v2)
         return 0;
-    return dcpk_starts_with(s->param->te, "mlp.linear_fc1.") ? DCPK_ALL_LOADERS
-                                                             : SINCE(DCPK_CORE_0_16);
+    if (dcpk_starts_with(s->param->te, "mlp.linear_fc1."))
+        return DCPK_ALL_LOADERS;
+    return SINCE(DCPK_CORE_0_16);
 }
 
 /* The tensor under its prefix and name, whole or in halves; end: ".exp_avg", or "". */
@@ -204,37 +209,35 @@ static dcpk_status ask_state(struct asking *a, const struct spelling *s, struct 
     const bool is_sgd = strcmp(a->loading->model->optimizer, "sgd") == 0;
     struct dcpk_request request = {.purpose = DCPK_FOR_MOMENTS, .is_tensor = true};
     struct spelling torch = *s;
-    dcpk_status st = DCPK_OK;
 
-    if (is_sgd) { /* without momentum there is none: whatever is there will do */
+    if (is_sgd) /* without momentum there is none: whatever is there will do */
         return DCPK_OK;
-    }
-    for (size_t i = 0; i < N_OF(moments) && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(moments); i++) {
         request.rank = s->param->rank;
         request.shape = s->param->shape;
-        st = ask_tensor(a, s, a->state_prefix, moments[i], &request, err);
+        if (ask_tensor(a, s, a->state_prefix, moments[i], &request, err))
+            return err->status;
     }
     torch.loaders &= TORCH_ADAM;
     request.rank = 0;
-    return st == DCPK_OK && torch.loaders != 0
-               ? ask_tensor(a, &torch, a->state_prefix, ".step", &request, err)
-               : st;
+    if (torch.loaders == 0)
+        return DCPK_OK;
+    return ask_tensor(a, &torch, a->state_prefix, ".step", &request, err);
 }
 
 /* Fields of the parameter's group: under the live name, of both halves together (section 5). */
 static dcpk_status ask_group(struct asking *a, const struct spelling *s, struct dcpk_error *err)
 {
     struct dcpk_request request = {.purpose = DCPK_FOR_GROUPS, .rank = -1};
-    dcpk_status st = DCPK_OK;
 
     put_name(a, a->group_prefix, s);
-    for (size_t i = 0; i < N_OF(group_fields) && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(group_fields); i++) {
         request.loaders = s->loaders & loaders_of(group_fields[i].who);
         request.field = group_fields[i].name;
-        if (request.loaders != 0)
-            st = take(a, &request, err);
+        if (request.loaders != 0 && take(a, &request, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status ask_spelled(struct asking *a, const struct spelling *s, struct dcpk_error *err)
@@ -242,12 +245,13 @@ static dcpk_status ask_spelled(struct asking *a, const struct spelling *s, struc
     const struct dcpk_expected_param *p = s->param;
     struct dcpk_request request = {
         .purpose = DCPK_FOR_WEIGHTS, .is_tensor = true, .rank = p->rank, .shape = p->shape};
-    dcpk_status st = ask_tensor(a, s, a->model_prefix, "", &request, err);
 
-    if (st == DCPK_OK && (p->flags & DCPK_EXPECTED_BUFFER) == 0 &&
-        dcpk_loading_wants(a->loading, DCPK_FOR_MOMENTS))
-        st = ask_state(a, s, err);
-    return st;
+    if (ask_tensor(a, s, a->model_prefix, "", &request, err))
+        return err->status;
+    if ((p->flags & DCPK_EXPECTED_BUFFER) == 0 &&
+        dcpk_loading_wants(a->loading, DCPK_FOR_MOMENTS) && ask_state(a, s, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /*
@@ -269,11 +273,13 @@ static dcpk_status ask_parts(struct asking *a, const struct spelling *s, bool te
                              struct dcpk_error *err)
 {
     const bool is_trained = (s->param->flags & DCPK_EXPECTED_BUFFER) == 0;
-    dcpk_status st = tensors ? ask_spelled(a, s, err) : DCPK_OK;
 
-    if (st == DCPK_OK && groups && is_trained && dcpk_loading_wants(a->loading, DCPK_FOR_GROUPS))
-        st = ask_group(a, s, err);
-    return st;
+    if (tensors && ask_spelled(a, s, err))
+        return err->status;
+    if (groups && is_trained && dcpk_loading_wants(a->loading, DCPK_FOR_GROUPS) &&
+        ask_group(a, s, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The names by release of what has one name by spec. */
@@ -281,20 +287,19 @@ static dcpk_status ask_releases(struct asking *a, struct spelling *s, struct dcp
 {
     const bool is_inner = a->layer->section == DCPK_MTP_LAYERS && !a->layer->is_wrapper;
     const uint32_t loaders = s->loaders;
-    dcpk_status st = DCPK_OK;
 
     s->mtp_layer = "mtp_model_layer.";
     if (!is_inner || a->layer->inner >= 0)
         return ask_parts(a, s, true, true, err);
-    for (size_t i = 0; i < N_OF(mtp_names) && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(mtp_names); i++) {
         const struct mtp_name *name = &mtp_names[i];
 
         s->mtp_layer = name->name;
         s->loaders = loaders & dcpk_loaders_of(name->first, name->last);
-        if (s->loaders != 0)
-            st = ask_parts(a, s, name->of_tensors, name->of_groups, err);
+        if (s->loaders != 0 && ask_parts(a, s, name->of_tensors, name->of_groups, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Mamba's convolution is a module before 0.19 (MC/ssm/mamba_mixer.py). */
@@ -302,16 +307,18 @@ static dcpk_status ask_conv(struct asking *a, struct spelling *s, struct dcpk_er
 {
     static const char now[] = "mixer.conv1d_";
     const uint32_t loaders = s->loaders;
-    dcpk_status st;
 
     if (!dcpk_starts_with(s->rest, now))
         return ask_releases(a, s, err);
     s->loaders = loaders & SINCE(DCPK_CORE_0_19);
-    st = ask_releases(a, s, err);
-    s->rest =
-        strcmp(s->rest + strlen(now), "bias") == 0 ? "mixer.conv1d.bias" : "mixer.conv1d.weight";
+    if (ask_releases(a, s, err))
+        return err->status;
+    if (strcmp(s->rest + strlen(now), "bias") == 0)
+        s->rest = "mixer.conv1d.bias";
+    else
+        s->rest = "mixer.conv1d.weight";
     s->loaders = loaders & UP_TO(DCPK_CORE_0_18);
-    return st == DCPK_OK ? ask_releases(a, s, err) : st;
+    return ask_releases(a, s, err);
 }
 
 /* The names by spec: Transformer Engine's groups experts where args say so, local ones never. */
@@ -321,29 +328,30 @@ static dcpk_status ask_specs(struct asking *a, const struct dcpk_expected_param 
     const uint32_t te = dcpk_loaders_with_impl(DCPK_LOADER_TE);
     const bool is_grouped = expert >= 0 && a->loading->model->is_grouped;
     struct spelling s = {.param = p, .rest = p->te, .expert = expert, .loaders = DCPK_ALL_LOADERS};
-    dcpk_status st;
 
     if (strcmp(p->te, p->local) == 0 && !is_grouped)
         return ask_conv(a, &s, err);
     s.is_grouped = is_grouped;
     s.loaders = te;
-    st = (a->loading->loaders & te) != 0 ? ask_conv(a, &s, err) : DCPK_OK;
+    if ((a->loading->loaders & te) != 0 && ask_conv(a, &s, err))
+        return err->status;
     s.is_grouped = false;
     s.rest = p->local;
     s.loaders = DCPK_ALL_LOADERS & ~te;
-    return st == DCPK_OK && (a->loading->loaders & s.loaders) != 0 ? ask_conv(a, &s, err) : st;
+    if (!((a->loading->loaders & s.loaders) != 0))
+        return DCPK_OK;
+    return ask_conv(a, &s, err);
 }
 
 static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param *p,
                              struct dcpk_error *err)
 {
-    const bool is_expert = (p->flags & DCPK_EXPECTED_EXPERT) != 0;
-    const int64_t n = is_expert ? a->loading->model->n_experts : 1;
-    dcpk_status st = DCPK_OK;
-
-    for (int64_t e = 0; e < n && st == DCPK_OK; e++)
-        st = ask_specs(a, p, is_expert ? e : -1, err);
-    return st;
+    if ((p->flags & DCPK_EXPECTED_EXPERT) == 0)
+        return ask_specs(a, p, -1, err);
+    for (int64_t e = 0; e < a->loading->model->n_experts; e++)
+        if (ask_specs(a, p, e, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* --- state --- */
@@ -362,29 +370,31 @@ static dcpk_status ask_list(struct asking *a, const char *prefix, const struct l
 {
     struct dcpk_request request = {
         .purpose = list->purpose, .is_tensor = list->is_tensor, .rank = -1};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < list->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < list->n; i++) {
         a->key.n_bytes = 0;
         dcpk_bytes_text(&a->key, prefix);
         dcpk_bytes_text(&a->key, list->names[i]);
         request.loaders = list->loaders;
-        st = take(a, &request, err);
+        if (take(a, &request, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The states of one tensor-parallel rank, of one data-parallel rank of it. */
 static dcpk_status ask_rng_rank(struct asking *a, uint32_t loaders, int64_t tp, int64_t dp,
                                 struct dcpk_error *err)
 {
-    const struct list objects = {DCPK_FOR_RNG, loaders, rng_objects, N_OF(rng_objects), false};
-    const struct list tensors = {DCPK_FOR_RNG, loaders, rng_tensors, N_OF(rng_tensors), true};
+    const struct list objects = {DCPK_FOR_RNG, loaders, rng_objects, DCPK_COUNT(rng_objects),
+                                 false};
+    const struct list tensors = {DCPK_FOR_RNG, loaders, rng_tensors, DCPK_COUNT(rng_tensors), true};
     const char *prefix =
         dcpk_arena_printf(a->loading->arena, err, FD_RNG "(0, %" PRId64 ").%" PRId64 ".", tp, dp);
-    dcpk_status st = prefix == NULL ? err->status : ask_list(a, prefix, &objects, err);
 
-    return st == DCPK_OK ? ask_list(a, prefix, &tensors, err) : st;
+    if (prefix == NULL || ask_list(a, prefix, &objects, err))
+        return err->status;
+    return ask_list(a, prefix, &tensors, err);
 }
 
 /*
@@ -396,27 +406,30 @@ static dcpk_status ask_rng(struct asking *a, struct dcpk_error *err)
 {
     const struct dcpk_layout *mesh = &a->loading->mesh;
     const bool is_each = dcpk_value_is_true(a->loading->attrs, "data_parallel_random_init");
-    const int64_t n = is_each && mesh->dp > 0 ? mesh->dp : 1, tp = mesh->tp > 0 ? mesh->tp : 1;
-    dcpk_status st = DCPK_OK;
+    const int64_t n = is_each ? dcpk_max_i64(mesh->dp, 1) : 1, tp = dcpk_max_i64(mesh->tp, 1);
 
-    for (int64_t i = 0; i < tp * n && st == DCPK_OK; i++)
-        st = ask_rng_rank(a, i < n ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_18), i / n, i % n, err);
-    return st;
+    for (int64_t i = 0; i < tp * n; i++) {
+        const uint32_t loaders = i < n ? DCPK_ALL_LOADERS : UP_TO(DCPK_CORE_0_18);
+
+        if (ask_rng_rank(a, loaders, i / n, i % n, err))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status ask_training_state(struct asking *a, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "checkpoint_version", "iteration"};
-    const struct list always = {DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names, N_OF(names), false};
+    const struct list always = {DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names, DCPK_COUNT(names), false};
     const struct list scheduler = {DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS, scheduler_fields,
-                                   N_OF(scheduler_fields), false};
-    dcpk_status st = ask_list(a, "", &always, err);
+                                   DCPK_COUNT(scheduler_fields), false};
 
-    if (st == DCPK_OK && dcpk_loading_wants(a->loading, DCPK_FOR_SCHEDULER))
-        st = ask_list(a, FD_SCHEDULER, &scheduler, err);
-    if (st == DCPK_OK && dcpk_loading_wants(a->loading, DCPK_FOR_RNG))
-        st = ask_rng(a, err);
-    return st;
+    if (ask_list(a, "", &always, err) ||
+        (dcpk_loading_wants(a->loading, DCPK_FOR_SCHEDULER) &&
+         ask_list(a, FD_SCHEDULER, &scheduler, err)) ||
+        (dcpk_loading_wants(a->loading, DCPK_FOR_RNG) && ask_rng(a, err)))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* Q of a prefix is one wrapper less in fp32 runs (section 4). */
@@ -458,13 +471,12 @@ static dcpk_status tell_v2(const struct dcpk_loading *loading, struct dcpk_error
         {loading->mesh.tp > 1, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, "tensor_model_parallel_size",
          "is above 1, which Megatron-FSDP v2 does not take"},
     };
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(faults) && st == DCPK_OK; i++)
-        if (faults[i].is_so)
-            st = dcpk_request_fault(loading, faults[i].purpose, faults[i].loaders, faults[i].key,
-                                    faults[i].text, err);
-    return st;
+    for (size_t i = 0; i < DCPK_COUNT(faults); i++)
+        if (faults[i].is_so && dcpk_request_fault(loading, faults[i].purpose, faults[i].loaders,
+                                                  faults[i].key, faults[i].text, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Training with v2 asks for the weights, under their names, and the training state. */
@@ -502,37 +514,42 @@ static dcpk_status tell_stops(const struct dcpk_loading *loading, struct dcpk_er
          DCPK_ALL_LOADERS, "args.add_bias_linear",
          "is set: the biases of grouped experts have clashing names in Megatron-FSDP"},
     };
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(stops) && st == DCPK_OK; i++)
-        if (stops[i].holds)
-            st = dcpk_request_fault(loading, DCPK_FOR_COMMON, stops[i].loaders, stops[i].about,
-                                    stops[i].text, err);
-    return st;
+    for (size_t i = 0; i < DCPK_COUNT(stops); i++)
+        if (stops[i].holds && dcpk_request_fault(loading, DCPK_FOR_COMMON, stops[i].loaders,
+                                                 stops[i].about, stops[i].text, err))
+            return err->status;
+    return DCPK_OK;
+}
+
+/* The parameters of all layers, then the training state. */
+static dcpk_status ask_all(struct asking *a, struct dcpk_error *err)
+{
+    const struct dcpk_expected *m = a->loading->model;
+
+    for (size_t i = 0; i < m->n_layers; i++) {
+        a->layer = &m->layers[i];
+        for (size_t p = 0; p < a->layer->kind->n_params; p++)
+            if (ask_param(a, &a->layer->kind->params[p], err))
+                return err->status;
+    }
+    return ask_training_state(a, err);
 }
 
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
-    const struct dcpk_expected *m = loading->model;
     struct dcpk_loading of_v2;
     struct asking a = {.loading = loading,
                        .is_v2 = is_of_v2(loading),
                        .model_prefix = FD_MODEL,
                        .state_prefix = with_q(loading, FD_STATE, err),
                        .group_prefix = with_q(loading, FD_GROUP, err)};
-    dcpk_status st = a.state_prefix == NULL || a.group_prefix == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK && a.is_v2)
-        st = ask_v2(loading, &of_v2, &a, err);
-    for (size_t i = 0; i < m->n_layers && st == DCPK_OK; i++) {
-        a.layer = &m->layers[i];
-        for (size_t p = 0; p < a.layer->kind->n_params && st == DCPK_OK; p++)
-            st = ask_param(&a, &a.layer->kind->params[p], err);
-    }
-    if (st == DCPK_OK)
-        st = ask_training_state(&a, err);
-    if (st == DCPK_OK && !a.is_v2)
-        st = tell_stops(loading, err);
+    if (a.state_prefix == NULL || a.group_prefix == NULL ||
+        (a.is_v2 && ask_v2(loading, &of_v2, &a, err)) || ask_all(&a, err) ||
+        (!a.is_v2 && tell_stops(loading, err)))
+        st = err->status;
     dcpk_bytes_release(&a.key);
     return st;
 }

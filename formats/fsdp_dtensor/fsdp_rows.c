@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define ATTENTION "self_attention."
@@ -75,7 +76,7 @@ dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *n
     *n = 0;
     if (dcpk_map_get(&model->param_by_name, name, strlen(name), &found))
         params[(*n)++] = (uint32_t)found;
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && *n < 2; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(others) && *n < 2; i++) {
         const char *stored;
 
         if (!dcpk_ends_with(name, others[i].live))
@@ -143,11 +144,9 @@ dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_mo
     for (size_t i = 0; i < 2; i++) {
         const char *stored = with_end(model->arena, name, FUSED "weight", projections[i], err);
 
-        if (stored == NULL)
-            return err->status;
-        if (fused->rank > 0 && dcpk_rows_take(model->arena, &whole, &parts.list[i], &part, err))
-            return err->status;
-        if (dcpk_model_param(model, stored, &part.param, err) || dcpk_model_add(model, &part, err))
+        if (stored == NULL ||
+            (fused->rank > 0 && dcpk_rows_take(model->arena, &whole, &parts.list[i], &part, err)) ||
+            dcpk_model_param(model, stored, &part.param, err) || dcpk_model_add(model, &part, err))
             return err->status;
     }
     return DCPK_OK;

@@ -11,6 +11,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/saved_layout.h"
 
@@ -54,7 +55,8 @@ static int64_t rank_of(const struct dcpk_checkpoint *ckpt, const struct dcpk_chu
 {
     const char *name = dcpk_source_name(ckpt->files[chunk->place.file]);
 
-    name += dcpk_starts_with(name, "__") ? 2 : 0;
+    if (dcpk_starts_with(name, "__"))
+        name += 2;
     return dcpk_take_number(&name);
 }
 
@@ -70,8 +72,9 @@ static bool owner_fits(const struct dcpk_fsdp_shards *shards, const struct part 
     const struct dcpk_tensor *tensor = &ckpt->tensors[part->stored];
     const struct dcpk_param *p = &shards->model->params[part->param];
     const int64_t rank = rank_of(ckpt, chunk), tp = shards->tp;
-    const int64_t n_rows = tensor->shape[0] / (p->tp_axis == 0 ? tp : 1); /* of one block */
-    const int64_t row = chunk->span[0] % n_rows + part->rows.row / (p->tp_axis == 0 ? tp : 1);
+    const int64_t n_blocks = p->tp_axis == 0 ? tp : 1; /* of rows */
+    const int64_t n_rows = tensor->shape[0] / n_blocks;
+    const int64_t row = chunk->span[0] % n_rows + part->rows.row / n_blocks;
     const int64_t ep_rank = dcpk_fsdp_ep_rank(&shards->params[shards->at[part->param]]);
     int64_t shard = 0;
 
@@ -178,16 +181,17 @@ static dcpk_status try_layer(struct matching *m, struct dcpk_error *err)
 {
     const struct selection first = {.unit = 0};
     struct dcpk_fsdp_shards shards;
-    int64_t *used_elems = NULL, *cut = NULL;
+    int64_t *used_elems = NULL, *cut;
     dcpk_status st;
 
     m->out->target.mesh = (struct dcpk_layout){.tp = m->tp, .dp = 1, .ep = 1};
     st = dcpk_fsdp_shards_find(m->model, m->out, &shards, err);
-    if (st == DCPK_OK)
-        used_elems = dcpk_alloc_array(shards.n, sizeof *used_elems, err);
-    if (used_elems != NULL)
-        cut = dcpk_alloc_array(MAX_DP + 1, sizeof *cut, err);
-    if (cut == NULL) {
+    if (st != DCPK_OK)
+        goto out;
+    used_elems = dcpk_alloc_array(shards.n, sizeof *used_elems, err);
+    cut = dcpk_alloc_array(MAX_DP + 1, sizeof *cut, err);
+    if (used_elems == NULL || cut == NULL) {
+        dcpk_free(cut);
         st = err->status;
         goto out;
     }
@@ -263,7 +267,9 @@ static int64_t find_ep(struct matching *m, int64_t dp)
             n[by_owner]++;
         }
     }
-    return n[0] == 1 ? ep[0] : n[1] == 1 ? ep[1] : 0;
+    if (n[0] == 1)
+        return ep[0];
+    return n[1] == 1 ? ep[1] : 0;
 }
 
 /* What the number of ranks adds: instances of dp ranks, or weights that each of them holds whole.
@@ -287,19 +293,26 @@ dcpk_status dcpk_fsdp_match_layout(const struct dcpk_model *model, struct dcpk_s
                                    struct dcpk_error *err)
 {
     struct matching m = {
-        .model = model, .tp = saved->tp > 0 ? saved->tp : 1, .n_ranks = saved->n_ranks};
-    dcpk_status st = dcpk_output_new(model->ckpt, model->ckpt->format, &m.out, err);
+        .model = model, .tp = dcpk_max_i64(saved->tp, 1), .n_ranks = saved->n_ranks};
+    dcpk_status st = DCPK_OK;
     int64_t dp;
 
-    if (st == DCPK_OK)
-        st = try_layer(&m, err);
-    dp = st == DCPK_OK ? find_dp(&m) : 0;
-    if (dp > 0) {
-        saved->tp = m.tp > 1 || dp > 1 ? m.tp : 0;
-        saved->ep = dp > 1 ? find_ep(&m, dp) : 0;
-        saved->dp = dp;
-        use_ranks(saved, m.tp);
+    if (dcpk_output_new(model->ckpt, model->ckpt->format, &m.out, err) || try_layer(&m, err)) {
+        st = err->status;
+        goto out;
     }
+    dp = find_dp(&m);
+    if (dp == 0)
+        goto out;
+    saved->tp = 0;
+    saved->ep = 0;
+    if (m.tp > 1 || dp > 1)
+        saved->tp = m.tp;
+    if (dp > 1)
+        saved->ep = find_ep(&m, dp);
+    saved->dp = dp;
+    use_ranks(saved, m.tp);
+out:
     dcpk_output_free(m.out);
     return st;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/tensor/placement.h"
 
 #define EP_RANK_AT 8 /* bits of a group number in front of the expert-parallel rank */
@@ -18,9 +19,9 @@ struct sizes {
     uint32_t n_units;
 };
 
-static int64_t at_least_1(int64_t n)
+static uint32_t unit_index(const struct dcpk_param *p, uint32_t n_units)
 {
-    return n > 0 ? n : 1;
+    return p->unit == DCPK_NO_UNIT ? n_units : p->unit;
 }
 
 /* Count the experts of each unit; owned by the caller. */
@@ -37,10 +38,9 @@ static dcpk_status count_experts(const struct dcpk_model *m, int64_t **n_experts
         return err->status;
     for (size_t i = 0; i < m->n_params; i++) {
         const struct dcpk_param *p = &m->params[i];
-        int64_t *most = &(*n_experts)[p->unit == DCPK_NO_UNIT ? n : p->unit];
+        int64_t *most = &(*n_experts)[unit_index(p, n)];
 
-        if (p->expert >= *most)
-            *most = p->expert + 1;
+        *most = dcpk_max_i64(*most, p->expert + 1);
     }
     *n_units = n;
     return DCPK_OK;
@@ -53,17 +53,18 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
 {
     const int axis = p->tp_axis;
     const int64_t n_blocks = dcpk_parts_count(p) * s->tp;
-    int64_t *local;
+    int64_t *local, n_elems = 1;
 
     if (axis == DCPK_TP_UNKNOWN)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_SHARDS,
                              "no rule says where Megatron-FSDP puts '%s'", p->name);
-    if (axis >= value->rank || (axis >= 0 && value->shape[axis] % n_blocks != 0))
+    if (axis < value->rank && axis >= 0)
+        n_elems = value->shape[axis];
+    if (axis >= value->rank || (axis >= 0 && n_elems % n_blocks != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s': %" PRId64 " %s do not divide into %" PRId64
                          " blocks of tensor parallelism",
-                         p->name, axis < value->rank ? value->shape[axis] : 1,
-                         axis == 0 ? "rows" : "columns", n_blocks);
+                         p->name, n_elems, axis == 0 ? "rows" : "columns", n_blocks);
     local = dcpk_arena_array(arena, (size_t)value->rank + 1, sizeof *local, err);
     if (local == NULL)
         return err->status;
@@ -83,8 +84,10 @@ static uint64_t group_number(const struct dcpk_model *m, const struct dcpk_param
                              int64_t ep_rank)
 {
     const uint32_t weight = p->tensor[DCPK_WEIGHT];
-    const uint64_t dtype = weight == DCPK_NO_TENSOR ? 0 : (uint64_t)m->tensors[weight].dtype;
+    uint64_t dtype = 0;
 
+    if (weight != DCPK_NO_TENSOR)
+        dtype = (uint64_t)m->tensors[weight].dtype;
     return (uint64_t)(p->unit + 1) << 32 | (uint64_t)ep_rank << EP_RANK_AT | dtype << 2 |
            (uint64_t)p->is_buffer << 1 | (uint64_t)(p->expert >= 0);
 }
@@ -99,22 +102,24 @@ static dcpk_status describe(const struct dcpk_model *m, const struct dcpk_param 
                             struct dcpk_fsdp_param *flat, struct dcpk_error *err)
 {
     const struct dcpk_model_tensor *value = dcpk_model_value(m, p);
-    const int64_t n_experts = s->n_experts[p->unit == DCPK_NO_UNIT ? s->n_units : p->unit];
-    int64_t ep_rank = 0;
+    const int64_t n_experts = s->n_experts[unit_index(p, s->n_units)];
+    int64_t ep_rank = 0, n_shards = s->dp;
 
     assert(value != NULL); /* the rules see to it */
     if (p->expert >= 0 && n_experts % s->ep != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s' is one of %" PRId64 " experts, which ep=%" PRId64 " does not divide",
                          p->name, n_experts, s->ep);
-    if (p->expert >= 0)
+    if (p->expert >= 0) {
         ep_rank = p->expert / (n_experts / s->ep);
+        n_shards = s->dp / s->ep;
+    }
     *flat = (struct dcpk_fsdp_param){
         .name = p->name,
         .rank = value->rank,
         .group = group_number(m, p, ep_rank),
         .is_in_unit = p->unit != DCPK_NO_UNIT,
-        .n_shards = p->expert >= 0 ? s->dp / s->ep : s->dp,
+        .n_shards = n_shards,
     };
     return local_shape(p, value, s, arena, &flat->shape, err);
 }
@@ -128,9 +133,9 @@ static dcpk_status allocate(struct dcpk_fsdp_shards *sh, const struct sizes *s,
     sh->places = dcpk_alloc_array(n, sizeof *sh->places, err);
     sh->at = dcpk_alloc_array(n, sizeof *sh->at, err);
     sh->cut = dcpk_alloc_array((size_t)s->dp + 1, sizeof *sh->cut, err);
-    return sh->params == NULL || sh->places == NULL || sh->at == NULL || sh->cut == NULL
-               ? err->status
-               : DCPK_OK;
+    if (sh->params == NULL || sh->places == NULL || sh->at == NULL || sh->cut == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The model's parameters by their place; buffers are nowhere. `at` serves as the list of who is
@@ -140,19 +145,26 @@ static dcpk_status describe_all(struct dcpk_fsdp_shards *sh, const struct sizes 
 {
     const struct dcpk_model *m = sh->model;
     size_t *by_place = dcpk_alloc_array(m->n_params, sizeof *by_place, err);
-    dcpk_status st = by_place == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
+    if (by_place == NULL) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < m->n_params; i++)
         by_place[i] = sh->at[i] = SIZE_MAX;
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++)
+    for (size_t i = 0; i < m->n_params; i++)
         if (m->params[i].place < m->n_params)
             by_place[m->params[i].place] = i;
-    for (size_t i = 0; i < m->n_params && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < m->n_params; i++) {
         if (by_place[i] == SIZE_MAX)
             continue;
         st = describe(m, &m->params[by_place[i]], s, arena, &sh->params[sh->n], err);
+        if (st != DCPK_OK)
+            goto out;
         sh->at[by_place[i]] = sh->n++;
     }
+out:
     dcpk_free(by_place);
     return st;
 }
@@ -160,10 +172,10 @@ static dcpk_status describe_all(struct dcpk_fsdp_shards *sh, const struct sizes 
 dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out,
                                   struct dcpk_fsdp_shards *shards, struct dcpk_error *err)
 {
-    struct sizes s = {at_least_1(out->target.mesh.tp), out->target.mesh.dp,
-                      at_least_1(out->target.mesh.ep), NULL, 0};
+    struct sizes s = {dcpk_max_i64(out->target.mesh.tp, 1), out->target.mesh.dp,
+                      dcpk_max_i64(out->target.mesh.ep, 1), NULL, 0};
     int64_t *n_experts = NULL;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     *shards = (struct dcpk_fsdp_shards){.model = model, .tp = s.tp};
     if (s.dp == 0)
@@ -172,15 +184,12 @@ dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_ou
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "ep=%" PRId64 " does not divide the %" PRId64 " ranks of data parallelism",
                          s.ep, s.dp);
-    st = count_experts(model, &n_experts, &s.n_units, err);
+    if (count_experts(model, &n_experts, &s.n_units, err))
+        return err->status;
     s.n_experts = n_experts;
-    if (st == DCPK_OK)
-        st = allocate(shards, &s, err);
-    if (st == DCPK_OK)
-        st = describe_all(shards, &s, out->arena, err);
-    if (st == DCPK_OK)
-        st = dcpk_fsdp_layout(shards->params, shards->n, out->target.bucket_elems, shards->places,
-                              err);
+    if (allocate(shards, &s, err) || describe_all(shards, &s, out->arena, err) ||
+        dcpk_fsdp_layout(shards->params, shards->n, out->target.bucket_elems, shards->places, err))
+        st = err->status;
     dcpk_free(n_experts);
     return st;
 }
@@ -200,9 +209,8 @@ static int64_t clip_cuts(int64_t *cut, int64_t n_shards, int64_t low, int64_t n_
     int64_t n = 0;
 
     for (int64_t r = 0; r <= n_shards; r++) {
-        int64_t row = cut[r] - low;
+        const int64_t row = dcpk_min_i64(dcpk_max_i64(cut[r] - low, 0), n_rows);
 
-        row = row < 0 ? 0 : row > n_rows ? n_rows : row;
         if (n == 0 || row > cut[n - 1])
             cut[n++] = row;
     }
@@ -222,7 +230,6 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
     const struct dcpk_fsdp_param *flat;
     const int64_t **spans;
     struct dcpk_rows held; /* of a rank of tensor parallelism, part behind part */
-    dcpk_status st;
 
     if (shards->n == 0 || shards->at[param] == SIZE_MAX)
         return DCPK_OK;
@@ -236,15 +243,14 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
 
         held = (struct dcpk_rows){rows->row / tp, rows->n_rows / tp};
     }
-    st = dcpk_fsdp_rows(flat, &shards->places[shards->at[param]], shards->cut, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_fsdp_rows(flat, &shards->places[shards->at[param]], shards->cut, err))
+        return err->status;
     mesh.size[1] = clip_cuts(shards->cut, flat->n_shards, held.row, held.n_rows);
     if (mesh.size[1] == 0) /* a tensor without rows */
         return DCPK_OK;
-    st = dcpk_placement_chunks(&mesh, placement, tensor->shape, tensor->rank, arena, &spans,
-                               &tensor->n_spans, err);
-    if (st == DCPK_OK)
-        tensor->spans = spans;
-    return st;
+    if (dcpk_placement_chunks(&mesh, placement, tensor->shape, tensor->rank, arena, &spans,
+                              &tensor->n_spans, err))
+        return err->status;
+    tensor->spans = spans;
+    return DCPK_OK;
 }

@@ -9,6 +9,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/rng_states.h"
 
@@ -16,9 +17,11 @@
 
 const char *dcpk_fsdp_skip_q(const char *rest)
 {
-    return dcpk_starts_with(rest, FD_Q_LOW)    ? rest + strlen(FD_Q_LOW)
-           : dcpk_starts_with(rest, FD_Q_FP32) ? rest + strlen(FD_Q_FP32)
-                                               : rest;
+    if (dcpk_starts_with(rest, FD_Q_LOW))
+        return rest + strlen(FD_Q_LOW);
+    if (dcpk_starts_with(rest, FD_Q_FP32))
+        return rest + strlen(FD_Q_FP32);
+    return rest;
 }
 
 /* One field of one parameter's group on its way into a dict. */
@@ -32,8 +35,8 @@ static int compare_fields(const void *left, const void *right)
     const struct field *a = left, *b = right;
 
     if (a->param != b->param)
-        return a->param < b->param ? -1 : 1;
-    return a->object < b->object ? -1 : a->object > b->object;
+        return DCPK_THREE_WAY(a->param, b->param);
+    return DCPK_THREE_WAY(a->object, b->object);
 }
 
 /* The group equal to `dict`, made when there is none yet. */
@@ -55,20 +58,20 @@ dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
     const struct dcpk_tensor *t = &ckpt->tensors[tensor];
     struct dcpk_object item = {.key = t->key};
     int64_t n_elems;
-    dcpk_status st = dcpk_shape_count(t->shape, t->rank, &n_elems, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_shape_count(t->shape, t->rank, &n_elems, err))
+        return err->status;
     if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
                          "of at most %d)",
                          n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
     item.place = ckpt->chunks[t->first_chunk].place;
-    st = dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err);
-    if (st == DCPK_OK && (*value)->kind != DCPK_V_TENSOR)
-        st = dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
-    return st;
+    if (dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err))
+        return err->status;
+    if ((*value)->kind != DCPK_V_TENSOR)
+        return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
+    return DCPK_OK;
 }
 
 /* torch's AdamW keeps its step with each parameter, Megatron's groups want it as a field. */
@@ -79,7 +82,7 @@ static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
     const char *key = model->ckpt->tensors[tensor].key;
     float f;
 
-    if (dcpk_fsdp_load_tensor(model, tensor, &value, err) != DCPK_OK) {
+    if (dcpk_fsdp_load_tensor(model, tensor, &value, err)) {
         dcpk_context(err, "'%s'", key);
         return err->status;
     }
@@ -95,7 +98,6 @@ static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcp
                             size_t *n, struct dcpk_error *err)
 {
     const uint32_t tensor = model->params[param].tensor[DCPK_STEP];
-    dcpk_status st;
 
     for (size_t i = 0; i < *n; i++)
         if (strcmp(dcpk_value_as_str(pairs[i].key), "step") == 0)
@@ -103,11 +105,11 @@ static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcp
     if (tensor == DCPK_NO_TENSOR)
         return DCPK_OK;
     pairs[*n].key = dcpk_value_str(model->arena, "step", err);
-    if (pairs[*n].key == NULL)
+    if (pairs[*n].key == NULL ||
+        read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
         return err->status;
-    st = read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err);
-    *n += st == DCPK_OK;
-    return st;
+    ++*n;
+    return DCPK_OK;
 }
 
 /* Append a field. The name of a fused parameter may have told it already. */
@@ -116,20 +118,19 @@ static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object 
 {
     const char *name = strrchr(object->key, '.') + 1;
     struct dcpk_value_pair pair = {dcpk_value_str(model->arena, name, err), NULL};
-    dcpk_status st =
-        pair.key == NULL ? err->status : dcpk_model_need(model, object, &pair.value, err);
 
-    for (size_t i = 0; i < *n && st == DCPK_OK; i++) {
+    if (pair.key == NULL || dcpk_model_need(model, object, &pair.value, err))
+        return err->status;
+    for (size_t i = 0; i < *n; i++) {
         if (strcmp(dcpk_value_as_str(pairs[i].key), name) != 0)
             continue;
-        return dcpk_value_equal(pairs[i].value, pair.value)
-                   ? DCPK_OK
-                   : dcpk_fail(err, DCPK_EFORMAT,
-                               "'%s' differs under another name of its parameter", object->key);
+        if (!dcpk_value_equal(pairs[i].value, pair.value))
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' differs under another name of its parameter",
+                             object->key);
+        return DCPK_OK;
     }
-    if (st == DCPK_OK)
-        pairs[(*n)++] = pair;
-    return st;
+    pairs[(*n)++] = pair;
+    return DCPK_OK;
 }
 
 /* The fields of one parameter -> its group. */
@@ -139,17 +140,18 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
     const struct dcpk_value *dict;
     size_t n_pairs = 0;
-    dcpk_status st = pairs == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, err);
-    if (st == DCPK_OK)
-        st = add_step(model, fields[0].param, pairs, &n_pairs, err);
-    if (st != DCPK_OK)
-        return st;
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, err))
+            return err->status;
+    if (add_step(model, fields[0].param, pairs, &n_pairs, err))
+        return err->status;
     dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
-    return dict == NULL ? err->status
-                        : intern_group(model, dict, &model->params[fields[0].param].group, err);
+    if (dict == NULL)
+        return err->status;
+    return intern_group(model, dict, &model->params[fields[0].param].group, err);
 }
 
 /*
@@ -175,19 +177,20 @@ static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *
 {
     const char *key = model->ckpt->objects[i].key;
     const char *name = dcpk_fsdp_skip_q(key + strlen(FD_GROUP)), *dot = strrchr(name, '.');
-    char *param =
-        dot == NULL ? NULL : dcpk_arena_strndup(model->arena, name, (size_t)(dot - name), err);
     uint32_t params[2];
     size_t n_params = 0;
-    dcpk_status st = DCPK_OK;
+    char *param;
 
-    if (dot != NULL)
-        st = param == NULL ? err->status : find_params(model, param, params, &n_params, err);
-    if (st == DCPK_OK && n_params == 0)
+    if (dot != NULL) {
+        param = dcpk_arena_strndup(model->arena, name, (size_t)(dot - name), err);
+        if (param == NULL || find_params(model, param, params, &n_params, err))
+            return err->status;
+    }
+    if (n_params == 0)
         dcpk_model_drop(model, key, "group field of a parameter that is not there");
-    for (size_t p = 0; p < n_params && st == DCPK_OK; p++)
+    for (size_t p = 0; p < n_params; p++)
         fields[(*n)++] = (struct field){params[p], i};
-    return st;
+    return DCPK_OK;
 }
 
 /* Gather optimizer.param_to_group_meta.<Q>.<parameter>.<field>. */
@@ -196,18 +199,27 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct field *fields = dcpk_alloc_array(2 * ckpt->n_objects, sizeof *fields, err);
     size_t n = 0;
-    dcpk_status st = fields == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++)
-        if (dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) &&
-            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
-            st = find_field(model, i, fields, &n, err);
+    if (fields == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) ||
+            dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+            continue;
+        st = find_field(model, i, fields, &n, err);
+        if (st != DCPK_OK)
+            goto out;
+    }
     qsort(fields, n, sizeof *fields, compare_fields);
-    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+    for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)
             ;
         st = read_group(model, fields + i, end - i, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+out:
     dcpk_free(fields);
     return st;
 }
@@ -248,16 +260,14 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
         return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         const char *key = ckpt->objects[i].key;
-        dcpk_status st;
 
         if (!is_scheduler(ckpt, i))
             continue;
         pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
         if (pairs[n].key == NULL)
             return err->status;
-        st = load_named(model, key, OPTIONAL, &pairs[n].value, err);
-        if (st != DCPK_OK)
-            return st;
+        if (load_named(model, key, OPTIONAL, &pairs[n].value, err))
+            return err->status;
         n += pairs[n].value != NULL;
     }
     if (n == 0) /* none can be read */
@@ -297,24 +307,20 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
     return true;
 }
 
-static int compare_numbers(int64_t a, int64_t b)
-{
-    return a < b ? -1 : a > b;
-}
-
 /* By rank, a rank's trackers behind its other fields. */
 static int compare_leaves(const void *left, const void *right)
 {
     const struct rng_leaf *a = left, *b = right;
-    int order = compare_numbers(a->pp, b->pp);
 
-    if (order == 0)
-        order = compare_numbers(a->tp, b->tp);
-    if (order == 0)
-        order = compare_numbers(a->dp, b->dp);
-    if (order == 0)
-        order = compare_numbers(a->tracker != NULL, b->tracker != NULL);
-    return order != 0 ? order : strcmp(a->field, b->field);
+    if (a->pp != b->pp)
+        return DCPK_THREE_WAY(a->pp, b->pp);
+    if (a->tp != b->tp)
+        return DCPK_THREE_WAY(a->tp, b->tp);
+    if (a->dp != b->dp)
+        return DCPK_THREE_WAY(a->dp, b->dp);
+    if ((a->tracker != NULL) != (b->tracker != NULL))
+        return DCPK_THREE_WAY(a->tracker != NULL, b->tracker != NULL);
+    return strcmp(a->field, b->field);
 }
 
 /* The leaf's value: an object, or a tensor, which is carried as a value. */
@@ -322,11 +328,12 @@ static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf
                              struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    dcpk_status st =
-        i < ckpt->n_objects
-            ? dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err)
-            : dcpk_fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
+    dcpk_status st;
 
+    if (i < ckpt->n_objects)
+        st = dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err);
+    else
+        st = dcpk_fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
     if (!dcpk_status_is_content(st))
         return st;
     dcpk_model_drop(model, leaf->key, err->text);
@@ -341,32 +348,32 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct rng_leaf leaf;
-    dcpk_status st = DCPK_OK;
     size_t capacity = 0;
 
-    for (size_t i = 0; i < ckpt->n_objects + ckpt->n_tensors && st == DCPK_OK; i++) {
-        const char *key =
-            i < ckpt->n_objects ? ckpt->objects[i].key : ckpt->tensors[i - ckpt->n_objects].key;
+    for (size_t i = 0; i < ckpt->n_objects + ckpt->n_tensors; i++) {
+        const char *key, *left_out;
 
-        const char *left_out = i < ckpt->n_objects
-                                   ? dcpk_checkpoint_object_left_out(ckpt, i)
-                                   : dcpk_checkpoint_tensor_left_out(ckpt, i - ckpt->n_objects);
-
+        if (i < ckpt->n_objects) {
+            key = ckpt->objects[i].key;
+            left_out = dcpk_checkpoint_object_left_out(ckpt, i);
+        } else {
+            key = ckpt->tensors[i - ckpt->n_objects].key;
+            left_out = dcpk_checkpoint_tensor_left_out(ckpt, i - ckpt->n_objects);
+        }
         if (!dcpk_starts_with(key, FD_RNG) || left_out != NULL)
             continue;
         if (!split_rng(key, &leaf)) {
             dcpk_model_drop(model, key, "not of the form " FD_RNG "(<pp>, <tp>).<i>.<field>");
             continue;
         }
-        st = read_leaf(model, i, &leaf, err);
-        if (st == DCPK_OK)
-            st = dcpk_grow(leaves, &capacity, *n, sizeof **leaves, err);
-        if (st == DCPK_OK)
-            (*leaves)[(*n)++] = leaf;
+        if (read_leaf(model, i, &leaf, err) ||
+            dcpk_grow(leaves, &capacity, *n, sizeof **leaves, err))
+            return err->status;
+        (*leaves)[(*n)++] = leaf;
     }
-    if (st == DCPK_OK && *n > 0)
+    if (*n > 0)
         qsort(*leaves, *n, sizeof **leaves, compare_leaves);
-    return st;
+    return DCPK_OK;
 }
 
 /* The dict of one data-parallel rank: leaves[0..n), of which the last are its trackers. */
@@ -390,21 +397,22 @@ static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct
     pairs[n_fields] =
         (struct dcpk_value_pair){dcpk_value_str(arena, "rng_tracker_states", err),
                                  dcpk_value_dict(arena, pairs + n_fields, n - n_fields, err)};
-    return pairs[n_fields].key == NULL || pairs[n_fields].value == NULL
-               ? NULL
-               : dcpk_value_dict(arena, pairs, n_fields + 1, err);
+    if (pairs[n_fields].key == NULL || pairs[n_fields].value == NULL)
+        return NULL;
+    return dcpk_value_dict(arena, pairs, n_fields + 1, err);
 }
 
 /* Why the leaves of one (pp, tp) are not all of its states; NULL: they are. */
 static const char *find_gap(const struct rng_leaf *leaves, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        const int64_t next = i == 0 ? 0 : leaves[i - 1].dp + 1;
+    int64_t next = 0;
 
+    for (size_t i = 0; i < n; i++) {
         if (leaves[i].value == NULL)
             return "another part of this RNG state cannot be read";
         if (leaves[i].dp > next)
             return "RNG states of an earlier data-parallel rank are missing";
+        next = leaves[i].dp + 1;
     }
     return NULL;
 }
@@ -446,7 +454,9 @@ static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leav
     if (fault == NULL)
         fault = dcpk_rng_states_fault(rng.states);
     settle_leaves(model, leaves, n, fault);
-    return fault == NULL ? dcpk_model_add_rng(model, &rng, &existed, err) : DCPK_OK;
+    if (fault != NULL)
+        return DCPK_OK;
+    return dcpk_model_add_rng(model, &rng, &existed, err);
 }
 
 static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
@@ -455,12 +465,17 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
     size_t n = 0;
     dcpk_status st = read_leaves(model, &leaves, &n, err);
 
-    for (size_t i = 0, end; i < n && st == DCPK_OK; i = end) {
+    if (st != DCPK_OK)
+        goto out;
+    for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
         st = add_rng(model, leaves + i, end - i, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+out:
     dcpk_free(leaves);
     return st;
 }
@@ -477,9 +492,9 @@ static void tell_unknown(struct dcpk_model *model)
         bool is_known = dcpk_checkpoint_object_left_out(model->ckpt, i) != NULL ||
                         dcpk_fsdp_is_listed_group(key);
 
-        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        for (size_t k = 0; k < DCPK_COUNT(names); k++)
             is_known |= strcmp(key, names[k]) == 0;
-        for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
+        for (size_t k = 0; k < DCPK_COUNT(prefixes); k++)
             is_known |= dcpk_starts_with(key, prefixes[k]);
         if (!is_known && dcpk_ends_with(key, "._extra_state"))
             dcpk_model_omit(model, key, "extra state of a layer, which is None without FP8");
@@ -503,14 +518,13 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
         {"num_floating_point_operations_so_far", OPTIONAL, &model->flops},
     };
 
-    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
-        dcpk_status st = load_named(model, items[i].key, items[i].need, items[i].value, err);
-
-        if (st != DCPK_OK)
-            return st;
-    }
-    if (dcpk_model_merge_given_args(model, err) != DCPK_OK)
+    for (size_t i = 0; i < DCPK_COUNT(items); i++)
+        if (load_named(model, items[i].key, items[i].need, items[i].value, err))
+            return err->status;
+    if (dcpk_model_merge_given_args(model, err))
         return err->status;
     tell_unknown(model);
-    return read_scheduler(model, err) == DCPK_OK ? read_rng(model, err) : err->status;
+    if (read_scheduler(model, err))
+        return err->status;
+    return read_rng(model, err);
 }

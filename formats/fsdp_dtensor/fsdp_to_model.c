@@ -5,6 +5,7 @@
 #include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 enum dcpk_role dcpk_fsdp_role(const char *state)
@@ -17,7 +18,7 @@ enum dcpk_role dcpk_fsdp_role(const char *state)
                  {"param", DCPK_MASTER}, /* Megatron's converter (FORMAT.md 12.2, T5) */
                  {"fp32_param", DCPK_MASTER}};
 
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(roles); i++)
         if (strcmp(state, roles[i].name) == 0)
             return roles[i].role;
     return DCPK_STATE;
@@ -54,7 +55,8 @@ static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
                          r->prefixes.state, r->prefixes.has_q ? FD_Q_LOW : "");
     parts->end = dot;
     parts->role = dcpk_fsdp_role(dot + 1);
-    parts->state = parts->role == DCPK_STATE ? dot + 1 : NULL;
+    if (parts->role == DCPK_STATE)
+        parts->state = dot + 1;
     parts->name = dcpk_arena_strndup(arena, name, (size_t)(dot - name), err);
     parts->prefix = dcpk_arena_strndup(arena, key, (size_t)(name - key), err);
     if (parts->name == NULL || parts->prefix == NULL)
@@ -137,23 +139,22 @@ static dcpk_status skip_up(struct dcpk_model *model, const struct dcpk_fsdp_key 
 dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
                                 const char *name, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (dcpk_fsdp_is_fused(name))
         return dcpk_fsdp_add_unfused(model, tensor, name, err);
-    st = dcpk_model_param(model, name, &tensor->param, err);
-    return st == DCPK_OK ? dcpk_model_add(model, tensor, err) : st;
+    if (dcpk_model_param(model, name, &tensor->param, err))
+        return err->status;
+    return dcpk_model_add(model, tensor, err);
 }
 
 /* Mark a parameter that is stored in halves. */
 static dcpk_status mark_gated(struct dcpk_model *model, const char *name, struct dcpk_error *err)
 {
     uint32_t param;
-    dcpk_status st = dcpk_model_param(model, name, &param, err);
 
-    if (st == DCPK_OK)
-        model->params[param].parts = dcpk_gate_up;
-    return st;
+    if (dcpk_model_param(model, name, &param, err))
+        return err->status;
+    model->params[param].parts = dcpk_gate_up;
+    return DCPK_OK;
 }
 
 /* Add what `parts` name; the name is that of the whole parameter. */
@@ -195,8 +196,9 @@ static const char *unwanted(const struct dcpk_fsdp_reader *r, enum dcpk_role rol
         return NULL;
     if (role != DCPK_MASTER)
         return dcpk_reason_weights_only;
-    return r->is_converted ? "master left by Megatron's converter; the stored weight is taken"
-                           : NULL;
+    if (r->is_converted)
+        return "master left by Megatron's converter; the stored weight is taken";
+    return NULL;
 }
 
 /* Remember what an unknown key looks like, for the message. */
@@ -217,13 +219,12 @@ static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct
 {
     const char *key = r->model->ckpt->tensors[source].key;
     bool is_known = dcpk_starts_with(key, FD_RNG);
-    dcpk_status st = DCPK_OK;
 
+    if (!is_known && dcpk_fsdp_map_scalar(r, source, &is_known, err))
+        return err->status;
     if (!is_known)
-        st = dcpk_fsdp_map_scalar(r, source, &is_known, err);
-    if (st == DCPK_OK && !is_known)
         look_at_unknown(r, key, err);
-    return st == DCPK_OK ? err->status : st;
+    return err->status;
 }
 
 static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
@@ -234,10 +235,9 @@ static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struc
     const char *name;
     int half;
     bool cut = false;
-    dcpk_status st = split_key(r, stored->key, &parts, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (split_key(r, stored->key, &parts, err))
+        return err->status;
     if (parts.name == NULL)
         return map_other(r, source, err);
     if (unwanted(r, parts.role) != NULL) {
@@ -247,13 +247,14 @@ static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struc
     half = dcpk_fsdp_half(parts.name);
     if (half < 0)
         return add_tensor(r, source, &parts, parts.name, false, err);
-    st = is_cut(r, &parts, stored, &cut, err);
-    if (st != DCPK_OK)
-        return st;
+    if (is_cut(r, &parts, stored, &cut, err))
+        return err->status;
     if (half > 0)
         return skip_up(model, &parts, source, cut, err);
     name = dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
-    return name == NULL ? err->status : add_tensor(r, source, &parts, name, cut, err);
+    if (name == NULL)
+        return err->status;
+    return add_tensor(r, source, &parts, name, cut, err);
 }
 
 /* Has the parameter a moment in the folder, wanted or not? */
@@ -262,19 +263,23 @@ static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcp
 {
     struct dcpk_model *model = r->model;
     const char *names[2] = {p->name, NULL};
-    const char *end = p->parts == NULL ? "" : dcpk_fsdp_part_end(p->parts[0].name);
-    dcpk_status st = dcpk_fsdp_fused_name(model->arena, p->name, &names[1], err);
+    const char *end = "";
 
+    if (dcpk_fsdp_fused_name(model->arena, p->name, &names[1], err))
+        return err->status;
+    if (p->parts != NULL)
+        end = dcpk_fsdp_part_end(p->parts[0].name);
     *has = p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR;
-    for (size_t i = 0; i < 2 && names[i] != NULL && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < 2 && names[i] != NULL; i++) {
         const char *key =
             dcpk_arena_printf(model->arena, err, "%s%s%s%s.exp_avg", r->prefixes.state,
                               r->prefixes.has_q ? FD_Q_LOW : "", names[i], end);
 
-        st = key == NULL ? err->status : DCPK_OK;
-        *has |= key != NULL && dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
+        if (key == NULL)
+            return err->status;
+        *has |= dcpk_checkpoint_tensor(model->ckpt, key) != NULL;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is no parameter. */
@@ -296,14 +301,12 @@ static dcpk_status name_masters(const struct dcpk_fsdp_reader *r, bool any_state
         struct dcpk_param *p = &model->params[i];
         const uint32_t weight = p->tensor[DCPK_WEIGHT];
         bool is_trained = !any_state && !is_fp32_buffer(p->name);
-        dcpk_status st;
 
         if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR ||
             model->tensors[weight].dtype != DCPK_F32)
             continue;
-        st = any_state ? has_moment(r, p, &is_trained, err) : DCPK_OK;
-        if (st != DCPK_OK)
-            return st;
+        if (any_state && has_moment(r, p, &is_trained, err))
+            return err->status;
         if (!is_trained)
             continue;
         model->tensors[weight].role = DCPK_MASTER;
@@ -368,30 +371,28 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
                                struct dcpk_error *err)
 {
     struct dcpk_fsdp_reader r = {.model = model, .is_converted = dcpk_fsdp_is_converted(ckpt)};
-    dcpk_status st = dcpk_fsdp_find_prefixes(model, &r.prefixes, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_fsdp_read_state(model, err);
+    if (dcpk_fsdp_find_prefixes(model, &r.prefixes, err) || dcpk_fsdp_read_state(model, err))
+        return err->status;
     model->is_fp32 = is_fp32_run(&r);
     model->needs_rewrite |= r.is_converted;
-    for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+    for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        st = map_tensor(&r, t, err);
-        if (st != DCPK_OK)
+        if (map_tensor(&r, t, err)) {
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
+            return err->status;
+        }
     }
-    if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
-        st = dcpk_fsdp_read_groups(model, err);
-    if (st == DCPK_OK && model->has_optimizer && model->n_groups == 0)
-        st = dcpk_fsdp_read_listed_groups(&r, err);
-    if (st == DCPK_OK)
-        st = name_masters(&r, has_key(ckpt, r.prefixes.state), err);
-    if (st != DCPK_OK)
-        return st;
+    if (((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_fsdp_read_groups(model, err)) ||
+        (model->has_optimizer && model->n_groups == 0 && dcpk_fsdp_read_listed_groups(&r, err)) ||
+        name_masters(&r, has_key(ckpt, r.prefixes.state), err))
+        return err->status;
     doubt_masters(&r);
     dcpk_model_read_layout(model);
     model->rows_tp = r.has_parts ? 1 : model->layout.tp;
     model->optimizer_layout = dcpk_fsdp_optimizer_layout(ckpt, NULL);
-    return model->rows_tp > 1 ? dcpk_parts_unite(model, model->rows_tp, err) : DCPK_OK;
+    if (model->rows_tp <= 1)
+        return DCPK_OK;
+    return dcpk_parts_unite(model, model->rows_tp, err);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define FD_V2_GROUP "optimizer.param_groups."
@@ -30,9 +31,10 @@ static dcpk_status add_value(struct dcpk_output *out, const char *key,
                              const struct dcpk_value *value, struct dcpk_error *err)
 {
     uint32_t payload;
-    dcpk_status st = dcpk_output_add_payload(out, value, NULL, &payload, err);
 
-    return st == DCPK_OK ? dcpk_output_add_object(out, key, payload, err) : st;
+    if (dcpk_output_add_payload(out, value, NULL, &payload, err))
+        return err->status;
+    return dcpk_output_add_object(out, key, payload, err);
 }
 
 /* Every spelling of every parameter of a group: a loader looks each of its own names up. */
@@ -44,7 +46,8 @@ static dcpk_status list_names(const struct dcpk_model *model, struct dcpk_output
     size_t n = 0;
 
     for (size_t i = 0; i < model->n_params; i++)
-        n += model->params[i].group == group ? model->params[i].n_spellings : 0;
+        if (model->params[i].group == group)
+            n += model->params[i].n_spellings;
     items = dcpk_arena_array(out->arena, n + 1, sizeof *items, err);
     if (items == NULL)
         return err->status;
@@ -67,29 +70,29 @@ static dcpk_status add_group(const struct dcpk_model *model, struct dcpk_output 
 {
     const struct dcpk_value *dict = model->groups[group], *names;
     const char *key = dcpk_arena_printf(out->arena, err, FD_V2_GROUP "%" PRIu32 ".params", group);
-    dcpk_status st = key == NULL ? err->status : list_names(model, out, group, &names, err);
 
-    if (st == DCPK_OK)
-        st = add_value(out, key, names, err);
-    for (size_t i = 0; i < dict->n && st == DCPK_OK; i++) {
+    if (key == NULL || list_names(model, out, group, &names, err) ||
+        add_value(out, key, names, err))
+        return err->status;
+    for (size_t i = 0; i < dict->n; i++) {
         const char *field = dcpk_value_as_str(dict->as.pairs[i].key);
 
         if (field == NULL || strcmp(field, "params") == 0)
             continue;
         key = dcpk_arena_printf(out->arena, err, FD_V2_GROUP "%" PRIu32 ".%s", group, field);
-        st = key == NULL ? err->status : add_value(out, key, dict->as.pairs[i].value, err);
+        if (key == NULL || add_value(out, key, dict->as.pairs[i].value, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_output *out,
                                     struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (uint32_t g = 0; g < model->n_groups && st == DCPK_OK; g++)
-        st = add_group(model, out, g, err);
-    return st;
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        if (add_group(model, out, g, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Is "<...>.<module>.weight" the weight of a ColumnParallelLinear or a RowParallelLinear
@@ -103,8 +106,11 @@ static bool is_linear(const char *name, size_t *n_bytes)
         return false;
     *n_bytes = strlen(name) - strlen(".weight");
     last = memrchr(name, '.', *n_bytes);
-    last = last == NULL ? name : last + 1;
-    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+    if (last == NULL)
+        last = name;
+    else
+        last++;
+    for (size_t i = 0; i < DCPK_COUNT(modules); i++)
         if (strncmp(last, modules[i], strlen(modules[i])) == 0 &&
             last + strlen(modules[i]) == name + *n_bytes)
             return true;
@@ -116,12 +122,13 @@ dcpk_status dcpk_fsdp_v2_add_extras(const struct dcpk_model *model, struct dcpk_
 {
     bool has_output_layer = false;
     uint32_t payload;
-    dcpk_status st = dcpk_output_add_payload(out, dcpk_value_none(), NULL, &payload, err);
 
-    for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {
+    if (dcpk_output_add_payload(out, dcpk_value_none(), NULL, &payload, err))
+        return err->status;
+    for (size_t i = 0; i < model->n_params; i++) {
         const struct dcpk_param *p = &model->params[i];
 
-        for (size_t s = 0; s < p->n_spellings && st == DCPK_OK; s++) {
+        for (size_t s = 0; s < p->n_spellings; s++) {
             size_t n_bytes;
             const char *key;
 
@@ -130,10 +137,12 @@ dcpk_status dcpk_fsdp_v2_add_extras(const struct dcpk_model *model, struct dcpk_
             has_output_layer |= dcpk_starts_with(p->spellings[s], "output_layer.");
             key = dcpk_arena_printf(out->arena, err, FD_V2_MODEL "%.*s._extra_state", (int)n_bytes,
                                     p->spellings[s]);
-            st = key == NULL ? err->status : dcpk_output_add_object(out, key, payload, err);
+            if (key == NULL || dcpk_output_add_object(out, key, payload, err))
+                return err->status;
         }
     }
-    if (st == DCPK_OK && !has_output_layer) /* one that shares the embedding's weight */
-        st = dcpk_output_add_object(out, FD_V2_MODEL "output_layer._extra_state", payload, err);
-    return st;
+    if (has_output_layer)
+        return DCPK_OK;
+    /* One that shares the embedding's weight has its extra state all the same. */
+    return dcpk_output_add_object(out, FD_V2_MODEL "output_layer._extra_state", payload, err);
 }
