@@ -125,7 +125,7 @@ static dcpk_status add_note(const struct dcpk_member_list *list, struct dcpk_sto
                             struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (!list->is_unpacked)
         return DCPK_OK;
@@ -134,9 +134,8 @@ static dcpk_status add_note(const struct dcpk_member_list *list, struct dcpk_sto
                       "all were unpacked once, to a temporary file of %" PRIu64 " bytes in '%s'",
                       list->path, list->unpacked_bytes, list->temporary);
     dcpk_bytes_u8(&text, 0);
-    st = dcpk_bytes_status(&text, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_set_note(store, (const char *)text.data, err);
+    if (dcpk_bytes_status(&text, err) || dcpk_store_set_note(store, (const char *)text.data, err))
+        st = err->status;
     dcpk_bytes_release(&text);
     return st;
 }
@@ -162,22 +161,22 @@ static dcpk_status open_store(struct dcpk_member_list *list, struct dcpk_run *ru
 {
     char *folder = run->folder;
     struct dcpk_store *s = NULL;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     run->folder = shown_name(list->path, folder, err);
-    st = run->folder == NULL ? err->status : dcpk_store_new_ranges(run->folder, list->fd, &s, err);
-    if (st == DCPK_OK)
-        list->fd = -1; /* the store's now */
-    if (st == DCPK_OK)
-        st = fill_store(list, folder, s, err);
-    if (st == DCPK_OK)
-        st = add_note(list, s, err);
-    if (st == DCPK_OK) {
-        limit_values(list, s);
-        *store = s;
-    } else {
-        dcpk_store_close(s);
+    if (run->folder == NULL || dcpk_store_new_ranges(run->folder, list->fd, &s, err)) {
+        st = err->status;
+        goto out;
     }
+    list->fd = -1; /* the store's now */
+    if (fill_store(list, folder, s, err) || add_note(list, s, err)) {
+        dcpk_store_close(s);
+        st = err->status;
+        goto out;
+    }
+    limit_values(list, s);
+    *store = s;
+out:
     dcpk_free(folder);
     return st;
 }
@@ -188,19 +187,19 @@ dcpk_status dcpk_archive_open(const char *path, const char *inner,
 {
     struct dcpk_member_list list = {.path = path, .progress = opening->progress, .fd = -1};
     struct dcpk_run found = {0};
-    dcpk_status st = dcpk_archive_scan(&list, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = find_run(&list, sort_members(&list), inner, opening->formats, &found, err);
-    if (st == DCPK_OK)
-        st = open_store(&list, &found, store, err);
-    if (st == DCPK_OK) {
-        found.is_archive = true;
-        *run = found;
-    } else {
+    if (dcpk_archive_scan(&list, err) ||
+        find_run(&list, sort_members(&list), inner, opening->formats, &found, err) ||
+        open_store(&list, &found, store, err)) {
+        st = err->status;
         dcpk_run_release(&found);
         dcpk_context(err, "reading the archive '%s'", path);
+        goto out;
     }
+    found.is_archive = true;
+    *run = found;
+out:
     dcpk_archive_release(&list);
     return st;
 }

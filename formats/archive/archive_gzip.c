@@ -83,28 +83,37 @@ static dcpk_status find_member(struct gzip *g, bool *found, struct dcpk_error *e
     return DCPK_OK;
 }
 
+/* Every member, one behind another. */
+static dcpk_status check_members(struct gzip *g, const struct dcpk_progress *progress,
+                                 struct dcpk_error *err)
+{
+    bool found = true;
+
+    while (found) {
+        if (check_member(g, progress, err) || find_member(g, &found, err))
+            return err->status;
+        (void)inflateReset(&g->stream); /* cannot fail on a stream that was made */
+    }
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress,
                                     struct dcpk_error *err)
 {
     struct gzip g = {.fd = fd};
     bool found = false;
-    dcpk_status st = find_member(&g, &found, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st != DCPK_OK || !found)
-        return st;
+    if (find_member(&g, &found, err))
+        return err->status;
+    if (!found)
+        return DCPK_OK;
     if (inflateInit2(&g.stream, AUTO_CHECK) != Z_OK)
         return dcpk_fail(err, DCPK_ENOMEM, "no memory to inflate");
     g.in = dcpk_alloc(IN_BYTES, err);
-    g.out = g.in == NULL ? NULL : dcpk_alloc(OUT_BYTES, err);
-    if (g.out == NULL)
+    g.out = dcpk_alloc(OUT_BYTES, err);
+    if (g.in == NULL || g.out == NULL || check_members(&g, progress, err))
         st = err->status;
-    while (st == DCPK_OK && found) {
-        st = check_member(&g, progress, err);
-        if (st == DCPK_OK)
-            st = find_member(&g, &found, err);
-        if (st == DCPK_OK)
-            (void)inflateReset(&g.stream); /* cannot fail on a stream that was made */
-    }
     (void)inflateEnd(&g.stream);
     dcpk_free(g.in);
     dcpk_free(g.out);

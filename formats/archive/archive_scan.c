@@ -15,6 +15,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
 #include "lib/base/clock.h"
+#include "lib/base/order.h"
 
 #define MAX_FOLDERS    64u /* around a file; each is looked at for what makes it a checkpoint */
 #define MAX_READ_BYTES ((size_t)1 << 20)
@@ -57,7 +58,7 @@ static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
 static dcpk_status open_archive(struct scan *s, struct dcpk_error *err)
 {
     const uint64_t n_bytes = s->list->archive_bytes;
-    const size_t read_bytes = n_bytes < MAX_READ_BYTES ? (size_t)n_bytes : MAX_READ_BYTES;
+    const size_t read_bytes = (size_t)dcpk_min_u64(n_bytes, MAX_READ_BYTES);
     struct archive *a = archive_read_new();
 
     if (a == NULL)
@@ -160,14 +161,11 @@ static dcpk_status add_member(struct dcpk_member_list *list, const char *name, c
         return dcpk_fail(err, DCPK_ERANGE, "it has more than %zu members", MAX_MEMBERS);
     if (n_name == 0)
         return dcpk_fail(err, DCPK_EFORMAT, "member %zu has no name", list->n);
-    if (check_kept(list, n_name, err) != DCPK_OK)
-        return err->status;
-    if (dcpk_grow(&list->members, &list->capacity, list->n, sizeof *list->members, err) != DCPK_OK)
+    if (check_kept(list, n_name, err) ||
+        dcpk_grow(&list->members, &list->capacity, list->n, sizeof *list->members, err))
         return err->status;
     copy = dcpk_arena_strndup(list->arena, name, n_name, err);
-    if (copy == NULL)
-        return err->status;
-    if (dcpk_map_put(&list->by_name, copy, n_name, list->n, &existed, &found, err) != DCPK_OK)
+    if (copy == NULL || dcpk_map_put(&list->by_name, copy, n_name, list->n, &existed, &found, err))
         return err->status;
     if (existed)
         return dcpk_fail(err, DCPK_EFORMAT, "it has '%.200s' twice", name);
@@ -222,10 +220,9 @@ static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, str
         if (at < 0 || !dcpk_add_u64(start, (uint64_t)at, &block_end) ||
             !dcpk_add_u64(block_end, n, &block_end))
             return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' has no possible size", member->name);
-        if (check_unpacked(s, block_end, err) != DCPK_OK ||
-            write_block(s, block, n, block_end - n, err) != DCPK_OK)
+        if (check_unpacked(s, block_end, err) || write_block(s, block, n, block_end - n, err))
             return err->status;
-        end = block_end > end ? block_end : end;
+        end = dcpk_max_u64(end, block_end);
         if (!tell_progress(s))
             return dcpk_fail(err, DCPK_ECANCELLED, "stopped while unpacking");
     }
@@ -274,46 +271,57 @@ static dcpk_status take_entry(struct scan *s, struct archive_entry *entry, struc
     const char *raw = archive_entry_pathname(entry), *oddity = oddity_of(entry);
     char name[DCPK_ARCHIVE_NAME_BYTES];
     struct dcpk_member *member = NULL;
-    dcpk_status st;
 
     if (raw == NULL) /* not in the locale's letters */
         raw = archive_entry_pathname_utf8(entry);
     if (raw == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "the name of member %zu cannot be read", s->list->n);
-    st = clean_name(raw, name, err);
-    if (st != DCPK_OK || (oddity == NULL && archive_entry_filetype(entry) == AE_IFDIR))
-        return st;
+    if (clean_name(raw, name, err))
+        return err->status;
+    if (oddity == NULL && archive_entry_filetype(entry) == AE_IFDIR)
+        return DCPK_OK;
     if (archive_entry_is_encrypted(entry))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' is encrypted", name);
-    st = add_member(s->list, name, oddity, &member, err);
-    if (st != DCPK_OK || oddity != NULL)
-        return st;
-    return s->unpacks ? unpack_member(s, member, err) : place_member(s, entry, raw, member, err);
+    if (add_member(s->list, name, oddity, &member, err))
+        return err->status;
+    if (oddity != NULL)
+        return DCPK_OK;
+    if (s->unpacks)
+        return unpack_member(s, member, err);
+    return place_member(s, entry, raw, member, err);
+}
+
+/* The members one by one, until one cannot be read where it is. */
+static dcpk_status walk_members(struct scan *s, struct dcpk_error *err)
+{
+    struct archive_entry *entry;
+
+    while (!s->needs_unpack) {
+        const int rc = archive_read_next_header(s->archive, &entry);
+
+        if (rc == ARCHIVE_EOF)
+            return DCPK_OK;
+        if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN) /* a warning: of owners, times, letters */
+            return archive_error(s, err);
+        if (!s->unpacks && archive_filter_code(s->archive, 0) != ARCHIVE_FILTER_NONE)
+            s->needs_unpack = true;
+        else if (take_entry(s, entry, err))
+            return err->status;
+        if (archive_filter_bytes(s->archive, 0) > 0 && /* headers count as well */
+            check_unpacked(s, (uint64_t)archive_filter_bytes(s->archive, 0), err))
+            return err->status;
+        if (!tell_progress(s))
+            return dcpk_fail(err, DCPK_ECANCELLED, "stopped");
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status walk(struct scan *s, struct dcpk_error *err)
 {
-    struct archive_entry *entry;
-    dcpk_status st = open_archive(s, err);
-    int rc;
+    dcpk_status st = DCPK_OK;
 
-    while (st == DCPK_OK && !s->needs_unpack) {
-        rc = archive_read_next_header(s->archive, &entry);
-        if (rc == ARCHIVE_EOF)
-            break;
-        if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN) { /* a warning: of owners, times, letters */
-            st = archive_error(s, err);
-            break;
-        }
-        if (!s->unpacks && archive_filter_code(s->archive, 0) != ARCHIVE_FILTER_NONE)
-            s->needs_unpack = true;
-        else
-            st = take_entry(s, entry, err);
-        if (st == DCPK_OK && archive_filter_bytes(s->archive, 0) > 0) /* headers count as well */
-            st = check_unpacked(s, (uint64_t)archive_filter_bytes(s->archive, 0), err);
-        if (st == DCPK_OK && !tell_progress(s))
-            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped");
-    }
+    if (open_archive(s, err) || walk_members(s, err))
+        st = err->status;
     archive_read_free(s->archive);
     s->archive = NULL;
     return st;
@@ -326,24 +334,26 @@ static dcpk_status open_temporary(struct dcpk_member_list *list, struct dcpk_err
     struct dcpk_bytes path = {0};
     dcpk_status st;
 
-    list->temporary = folder == NULL || folder[0] == '\0' ? "/tmp" : folder;
-    list->fd = open(list->temporary, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (folder == NULL || folder[0] == '\0')
+        folder = "/tmp";
+    list->temporary = folder;
+    list->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (list->fd >= 0)
         return DCPK_OK;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-        return dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)",
-                               list->temporary);
-    dcpk_bytes_printf(&path, "%s/dcpkit-XXXXXX", list->temporary); /* file systems without them */
+        return dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)", folder);
+    dcpk_bytes_printf(&path, "%s/dcpkit-XXXXXX", folder); /* file systems without them */
     dcpk_bytes_u8(&path, 0);
     st = dcpk_bytes_status(&path, err);
-    if (st == DCPK_OK) {
-        list->fd = mkostemp((char *)path.data, O_CLOEXEC);
-        if (list->fd < 0)
-            st = dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)",
-                                 list->temporary);
-        else
-            (void)unlink((char *)path.data);
+    if (st != DCPK_OK)
+        goto out;
+    list->fd = mkostemp((char *)path.data, O_CLOEXEC);
+    if (list->fd < 0) {
+        st = dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)", folder);
+        goto out;
     }
+    (void)unlink((char *)path.data);
+out:
     dcpk_bytes_release(&path);
     return st;
 }
@@ -359,11 +369,21 @@ static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *er
     return list->arena == NULL ? err->status : DCPK_OK;
 }
 
+/* Once more, with a temporary file that takes what the members hold. */
+static dcpk_status unpack(struct scan *s, struct dcpk_error *err)
+{
+    s->needs_unpack = false;
+    s->unpacks = s->list->is_unpacked = true;
+    if (new_list(s->list, err) || open_temporary(s->list, err) || walk(s, err))
+        return err->status;
+    return dcpk_archive_check_gzip(s->archive_fd, s->list->progress, err);
+}
+
 dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err)
 {
     struct scan s = {.list = list};
     struct stat info;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     s.archive_fd = open(list->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (s.archive_fd < 0 || fstat(s.archive_fd, &info) != 0) {
@@ -374,20 +394,8 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
     if (!dcpk_mul_u64(list->archive_bytes, MAX_RATIO, &s.limit_bytes) ||
         !dcpk_add_u64(s.limit_bytes, FREE_BYTES, &s.limit_bytes) || s.limit_bytes > INT64_MAX)
         s.limit_bytes = INT64_MAX;
-    st = new_list(list, err);
-    if (st == DCPK_OK)
-        st = walk(&s, err);
-    if (st != DCPK_OK || !s.needs_unpack)
-        goto out;
-    s.needs_unpack = false;
-    s.unpacks = list->is_unpacked = true;
-    st = new_list(list, err);
-    if (st == DCPK_OK)
-        st = open_temporary(list, err);
-    if (st == DCPK_OK)
-        st = walk(&s, err);
-    if (st == DCPK_OK)
-        st = dcpk_archive_check_gzip(s.archive_fd, list->progress, err);
+    if (new_list(list, err) || walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
+        st = err->status;
 out:
     if (st == DCPK_OK && !list->is_unpacked)
         list->fd = s.archive_fd;

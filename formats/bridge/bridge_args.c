@@ -5,6 +5,7 @@
 
 #include "formats/bridge/bridge.h"
 #include "formats/bridge/bridge_priv.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* Sections whose names count as args; of a name that several have the first one's value. */
@@ -24,7 +25,7 @@ static const struct {
     {"ddp", "bucket_size", "ddp_bucket_size", false},
     {"ddp", "num_buckets", "ddp_num_buckets", false},
 };
-#define N_RENAMED (sizeof renamed / sizeof *renamed)
+#define N_RENAMED (DCPK_COUNT(renamed))
 
 #define MAX_ARGS 4096 /* megatron/training/arguments.py has about 700 */
 

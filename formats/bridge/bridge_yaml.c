@@ -107,9 +107,10 @@ static dcpk_status read_scalar(const struct reading *r, const yaml_node_t *node,
     if (strlen(text) != node->data.scalar.length)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "YAML, line %zu: a text holds a NUL",
                          node->start_mark.line + 1);
-    *value = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE
-                 ? plain_value(r, text, err)
-                 : dcpk_value_str(r->arena, text, err);
+    if (node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
+        *value = plain_value(r, text, err);
+    else
+        *value = dcpk_value_str(r->arena, text, err);
     return *value == NULL ? err->status : DCPK_OK;
 }
 
@@ -203,31 +204,40 @@ static dcpk_status count_event(const yaml_event_t *event, struct counts *c, stru
     return DCPK_OK;
 }
 
+/* The events up to the end of the first document: no other is read. */
+static dcpk_status count_events(yaml_parser_t *parser, struct dcpk_error *err)
+{
+    struct counts counts = {0};
+    yaml_event_t event;
+    bool is_last = false;
+
+    while (!is_last) {
+        dcpk_status st;
+
+        if (!yaml_parser_parse(parser, &event))
+            return bad_syntax(parser, err);
+        is_last = event.type == YAML_STREAM_END_EVENT || event.type == YAML_DOCUMENT_END_EVENT;
+        st = count_event(&event, &counts, err);
+        yaml_event_delete(&event);
+        if (st != DCPK_OK)
+            return st;
+    }
+    return DCPK_OK;
+}
+
 /*
  * The text's depth and numbers are bounded before a document is made of it: libyaml has no limits
  * of its own, takes hundreds of bytes for one of the text, and quadratic time for anchors.
  */
 static dcpk_status check_events(const char *text, size_t n_bytes, struct dcpk_error *err)
 {
-    struct counts counts = {0};
     yaml_parser_t parser;
-    yaml_event_t event;
-    bool is_last = false;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     if (!yaml_parser_initialize(&parser))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
-    while (st == DCPK_OK && !is_last) {
-        if (!yaml_parser_parse(&parser, &event)) {
-            st = bad_syntax(&parser, err);
-            break;
-        }
-        /* Only the first document is read. */
-        is_last = event.type == YAML_STREAM_END_EVENT || event.type == YAML_DOCUMENT_END_EVENT;
-        st = count_event(&event, &counts, err);
-        yaml_event_delete(&event);
-    }
+    st = count_events(&parser, err);
     yaml_parser_delete(&parser);
     return st;
 }
@@ -237,10 +247,10 @@ dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_aren
 {
     struct reading r = {.arena = arena};
     yaml_parser_t parser;
-    dcpk_status st = check_events(text, n_bytes, err);
+    dcpk_status st;
 
-    if (st != DCPK_OK)
-        return st;
+    if (check_events(text, n_bytes, err))
+        return err->status;
     if (!yaml_parser_initialize(&parser))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);

@@ -20,30 +20,37 @@
 dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    const dcpk_status st = dcpk_store_look(store, METADATA_NAME, &kind, err);
 
+    if (dcpk_store_look(store, METADATA_NAME, &kind, err))
+        return err->status;
     *is = kind == DCPK_PATH_FILE;
-    return st;
+    return DCPK_OK;
+}
+
+static dcpk_status find_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_source **source,
+                                 struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    if (dcpk_store_look(ckpt->store, METADATA_NAME, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_NOTHING)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "there is no such file: a copy of 'FOLDER/*' leaves hidden files out, and "
+                         "a save that was cut short has none");
+    return dcpk_store_find(ckpt->store, METADATA_NAME, source, err);
 }
 
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
                           struct dcpk_error *err)
 {
     struct dcpk_source *source;
-    enum dcpk_path_kind kind;
-    dcpk_status st = dcpk_store_look(ckpt->store, METADATA_NAME, &kind, err);
 
-    if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "there is no such file: a copy of 'FOLDER/*' leaves hidden files out, and a "
-                       "save that was cut short has none");
-    if (st == DCPK_OK)
-        st = dcpk_store_find(ckpt->store, METADATA_NAME, &source, err);
-    if (st == DCPK_OK)
-        st = dcpk_metadata_read(ckpt, source, info, err);
-    if (st != DCPK_OK)
+    if (find_metadata(ckpt, &source, err) || dcpk_metadata_read(ckpt, source, info, err)) {
         dcpk_context(err, "reading '" METADATA_NAME "'");
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* The item holds what .metadata says: torch asserts the same when it loads. */
@@ -77,14 +84,12 @@ static dcpk_status dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_ch
                                           chunk->place.n_bytes};
     const struct dcpk_item_form expected = {tensor->dtype, tensor->rank,
                                             chunk->span + tensor->rank};
-    dcpk_status st = dcpk_item_read_tensor(&range, &expected, &item, err);
 
-    if (st == DCPK_OK)
-        st = check_item(tensor, chunk, &item, err);
-    if (st != DCPK_OK) {
+    if (dcpk_item_read_tensor(&range, &expected, &item, err) ||
+        check_item(tensor, chunk, &item, err)) {
         dcpk_box_unpack(chunk->span, tensor->rank, &box);
         dcpk_context(err, "chunk %s", dcpk_box_format(&box, text, sizeof text));
-        return st;
+        return err->status;
     }
     *where = (struct dcpk_extent){
         .source = source,
@@ -137,12 +142,10 @@ dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk
 /* Begin the next file of an output. */
 static dcpk_status add_file(struct dcpk_output *out, struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err);
     const char *name;
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err))
+        return err->status;
     name = dcpk_arena_printf(out->arena, err, "__0_%zu.distcp", out->n_files);
     if (name == NULL)
         return err->status;
@@ -157,15 +160,13 @@ static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_
     struct dcpk_out_file *last = out->n_files == 0 ? NULL : &out->files[out->n_files - 1];
     const uint64_t align = n_bytes >= LARGE_ITEM_BYTES ? LARGE_ITEM_ALIGN : 1;
     uint64_t at = 0, end = 0;
-    dcpk_status st;
 
     if (last != NULL &&
         (!dcpk_align_u64(last->n_bytes, align, &at) || !dcpk_add_u64(at, n_bytes, &end)))
         return dcpk_fail(err, DCPK_ERANGE, "an item of %" PRIu64 " bytes", n_bytes);
     if (last == NULL || (last->n_bytes > 0 && end > MAX_FILE_BYTES)) {
-        st = add_file(out, err);
-        if (st != DCPK_OK)
-            return st;
+        if (add_file(out, err))
+            return err->status;
         at = 0;
     }
     *file = (uint32_t)(out->n_files - 1);
@@ -177,11 +178,11 @@ static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_
 static dcpk_status encode_value(const struct dcpk_output *out, const struct dcpk_value *value,
                                 struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_item_encode(value, "archive", out->pickle_protocol, bytes, err);
-
-    if (st != DCPK_OK)
+    if (dcpk_item_encode(value, "archive", out->pickle_protocol, bytes, err)) {
         dcpk_context(err, "encoding an object");
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 /*
@@ -253,26 +254,27 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
                                struct dcpk_out_chunk *chunk, struct dcpk_error *err)
 {
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
-    dcpk_status st = measure_chunk(tensor, table, chunk, err);
 
-    if (st == DCPK_OK)
-        st = place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes,
-                        &chunk->file, &chunk->offset_bytes, err);
-    if (st != DCPK_OK)
+    if (measure_chunk(tensor, table, chunk, err) ||
+        place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
+                   &chunk->offset_bytes, err)) {
         dcpk_context(err, "placing a chunk of '%s'", tensor->keys[0]);
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
     struct measured table[N_MEASURED] = {{.form = {.shape = NULL}}};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < out->n_payloads && st == DCPK_OK; i++)
-        st = place_payload(out, &out->payloads[i], err);
-    for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
-        st = place_chunk(out, table, &out->chunks[i], err);
-    return st;
+    for (size_t i = 0; i < out->n_payloads; i++)
+        if (place_payload(out, &out->payloads[i], err))
+            return err->status;
+    for (size_t i = 0; i < out->n_chunks; i++)
+        if (place_chunk(out, table, &out->chunks[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
@@ -287,22 +289,24 @@ static dcpk_status dcp_frame(const struct dcpk_output *out, const struct dcpk_ou
 static dcpk_status carry_over(const struct dcpk_output *out, const struct dcpk_object *object,
                               struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    struct dcpk_source *source = out->source->files[object->place.file];
-    uint8_t *data = dcpk_alloc((size_t)object->place.n_bytes, err);
-    dcpk_status st;
+    const struct dcpk_place *place = &object->place;
+    struct dcpk_source *source = out->source->files[place->file];
+    uint8_t *data = dcpk_alloc((size_t)place->n_bytes, err);
+    dcpk_status st = DCPK_OK;
 
     if (data == NULL)
         return err->status;
-    st = dcpk_source_read(source, object->place.offset_bytes, data, (size_t)object->place.n_bytes,
-                          err);
-    if (st == DCPK_OK)
-        st = dcpk_item_check(data, (size_t)object->place.n_bytes, object->place.offset_bytes, err);
-    if (st == DCPK_OK)
-        dcpk_bytes_put(bytes, data, (size_t)object->place.n_bytes);
-    dcpk_free(data);
-    if (st != DCPK_OK)
+    if (dcpk_source_read(source, place->offset_bytes, data, (size_t)place->n_bytes, err) ||
+        dcpk_item_check(data, (size_t)place->n_bytes, place->offset_bytes, err)) {
+        st = err->status;
         dcpk_context(err, "carrying over '%s' from '%s'", object->key, dcpk_source_name(source));
-    return st == DCPK_OK ? dcpk_bytes_status(bytes, err) : st;
+        goto out;
+    }
+    dcpk_bytes_put(bytes, data, (size_t)place->n_bytes);
+    st = dcpk_bytes_status(bytes, err);
+out:
+    dcpk_free(data);
+    return st;
 }
 
 static dcpk_status dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
@@ -334,10 +338,11 @@ static dcpk_status write_piece(void *context, const void *data, size_t n_bytes,
                                struct dcpk_error *err)
 {
     struct sequence *file = context;
-    const dcpk_status st = dcpk_sink_write(file->sink, file->at_bytes, data, n_bytes, err);
 
+    if (dcpk_sink_write(file->sink, file->at_bytes, data, n_bytes, err))
+        return err->status;
     file->at_bytes += n_bytes;
-    return st;
+    return DCPK_OK;
 }
 
 /* Written twice, the first time to be measured: files are made at their full length. */
@@ -346,16 +351,17 @@ static dcpk_status dcp_write_ahead(const struct dcpk_output *out, struct dcpk_fo
 {
     struct sequence file = {.sink = NULL};
     uint64_t n_bytes = 0;
-    dcpk_status st = dcpk_metadata_write(out, count_piece, &n_bytes, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_folder_create_hidden(folder, METADATA_NAME, n_bytes, &file.sink, err);
-    if (st == DCPK_OK)
-        st = dcpk_metadata_write(out, write_piece, &file, err);
-    if (st == DCPK_OK)
-        st = dcpk_sink_close(file.sink, err);
-    else
+    if (dcpk_metadata_write(out, count_piece, &n_bytes, err) ||
+        dcpk_folder_create_hidden(folder, METADATA_NAME, n_bytes, &file.sink, err) ||
+        dcpk_metadata_write(out, write_piece, &file, err)) {
+        st = err->status;
         dcpk_sink_abandon(file.sink);
+        goto out;
+    }
+    st = dcpk_sink_close(file.sink, err);
+out:
     if (st != DCPK_OK)
         dcpk_context(err, "writing '" METADATA_NAME "'");
     return st;
@@ -382,10 +388,11 @@ static bool dcp_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 static dcpk_status dcp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     bool is_folder;
-    const dcpk_status st = dcpk_dcp_is_folder(store, &is_folder, err);
 
+    if (dcpk_dcp_is_folder(store, &is_folder, err))
+        return err->status;
     *score = is_folder ? 10 : 0;
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status dcp_open_plain(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* States of optimizer.state.<state>.<parameter> (formats/torch_dist/FORMAT.md 5). */
@@ -34,8 +35,10 @@ static bool is_sharded(const char *key)
 {
     const char *at = strstr(key, "/shard_");
 
-    at = at == NULL ? NULL : skip_numbers(at + strlen("/shard_"));
-    at = at == NULL || *at != '_' ? NULL : skip_numbers(at + 1);
+    if (at != NULL)
+        at = skip_numbers(at + strlen("/shard_"));
+    if (at != NULL)
+        at = *at == '_' ? skip_numbers(at + 1) : NULL;
     return at != NULL && *at == '\0';
 }
 
@@ -51,7 +54,7 @@ static bool is_stacked(const char *key)
 /* The state of a parameter that is there under the rest of the key. */
 static bool is_state(const struct dcpk_checkpoint *ckpt, const char *key)
 {
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+    for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (dcpk_starts_with(key, states[i]))
             return dcpk_checkpoint_tensor(ckpt, key + strlen(states[i])) != NULL;
     return false;

@@ -99,8 +99,9 @@ dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int
 /* Indexes are 32 bits wide; UINT32_MAX stands for none. */
 static dcpk_status check_room(size_t n, const char *what, struct dcpk_error *err)
 {
-    return n < UINT32_MAX ? DCPK_OK
-                          : dcpk_fail(err, DCPK_ERANGE, "more than %u %s", UINT32_MAX, what);
+    if (n >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u %s", UINT32_MAX, what);
+    return DCPK_OK;
 }
 
 static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
@@ -109,7 +110,6 @@ static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text
     const char *copy = text->as.str;
     uint64_t number = p->n_keys;
     bool existed = false;
-    dcpk_status st;
 
     if (!dcpk_pickle_is_kept(text)) {
         if (dcpk_map_get(&p->key_by_text, copy, text->n, &number)) {
@@ -120,13 +120,10 @@ static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text
     }
     if (copy == NULL)
         return err->status;
-    st = check_room(p->n_keys, "keys", err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&p->keys, &p->keys_capacity, p->n_keys, sizeof *p->keys, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_put(&p->key_by_text, copy, text->n, p->n_keys, &existed, &number, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_room(p->n_keys, "keys", err) ||
+        dcpk_grow(&p->keys, &p->keys_capacity, p->n_keys, sizeof *p->keys, err) ||
+        dcpk_map_put(&p->key_by_text, copy, text->n, p->n_keys, &existed, &number, err))
+        return err->status;
     *key = (uint32_t)(existed ? number : p->n_keys);
     if (!existed)
         p->keys[p->n_keys++] = copy;
@@ -137,16 +134,15 @@ static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text
 static dcpk_status intern_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
                               struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (dcpk_pickle_number(text) != 0) {
         *key = dcpk_pickle_number(text) - 1;
         return DCPK_OK;
     }
-    st = find_key(p, text, key, err);
-    if (st == DCPK_OK && dcpk_pickle_is_kept(text))
+    if (find_key(p, text, key, err))
+        return err->status;
+    if (dcpk_pickle_is_kept(text))
         dcpk_pickle_set_number(text, *key + 1);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status intern_size(struct dcpk_packed *p, const int64_t *numbers, int rank,
@@ -157,18 +153,15 @@ static dcpk_status intern_size(struct dcpk_packed *p, const int64_t *numbers, in
     uint64_t number = p->n_sizes;
     int64_t *copy;
     bool existed = false;
-    dcpk_status st;
 
     memcpy(words + 1, numbers, (size_t)rank * sizeof *words);
     if (dcpk_map_get(&p->size_by_numbers, (const char *)words, n_bytes, &number)) {
         *size = (uint32_t)number;
         return DCPK_OK;
     }
-    st = check_room(p->n_sizes, "sizes", err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&p->sizes, &p->sizes_capacity, p->n_sizes, sizeof *p->sizes, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_room(p->n_sizes, "sizes", err) ||
+        dcpk_grow(&p->sizes, &p->sizes_capacity, p->n_sizes, sizeof *p->sizes, err))
+        return err->status;
     copy = dcpk_arena_alloc(p->ckpt->arena, n_bytes, err);
     if (copy == NULL)
         return err->status;
@@ -185,9 +178,10 @@ static dcpk_status pack_size(struct dcpk_packed *p, const struct dcpk_value *att
 {
     int64_t numbers[DCPK_MAX_RANK];
     int rank = 0;
-    dcpk_status st = dcpk_metadata_size(dcpk_value_get(attrs, name), name, numbers, &rank, err);
 
-    return st == DCPK_OK ? intern_size(p, numbers, rank, size, err) : st;
+    if (dcpk_metadata_size(dcpk_value_get(attrs, name), name, numbers, &rank, err))
+        return err->status;
+    return intern_size(p, numbers, rank, size, err);
 }
 
 /* ---- state_dict_metadata ---- */
@@ -197,19 +191,14 @@ static dcpk_status add_chunk(struct dcpk_packed *p, const struct dcpk_value *v, 
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(v);
     struct dcpk_packed_chunk chunk = {.next = (uint32_t)p->n_chunks};
-    dcpk_status st;
 
     if (!dcpk_metadata_is_a(v, DCPK_METADATA_MODULE, "ChunkStorageMetadata"))
         return fail_class(err, v, "ChunkStorageMetadata");
-    st = pack_size(p, attrs, "offsets", &chunk.offsets, err);
-    if (st == DCPK_OK)
-        st = pack_size(p, attrs, "sizes", &chunk.extents, err);
-    if (st == DCPK_OK)
-        st = check_room(p->n_chunks, "chunks", err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&p->chunks, &p->chunks_capacity, p->n_chunks, sizeof *p->chunks, err);
-    if (st != DCPK_OK)
-        return st;
+    if (pack_size(p, attrs, "offsets", &chunk.offsets, err) ||
+        pack_size(p, attrs, "sizes", &chunk.extents, err) ||
+        check_room(p->n_chunks, "chunks", err) ||
+        dcpk_grow(&p->chunks, &p->chunks_capacity, p->n_chunks, sizeof *p->chunks, err))
+        return err->status;
     if (*list != 0) {
         chunk.next = p->chunks[*list - 1].next;
         p->chunks[*list - 1].next = (uint32_t)p->n_chunks;
@@ -280,19 +269,26 @@ static dcpk_status pack_tensor(struct dcpk_packed *p, const struct dcpk_value *v
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(v);
     int64_t n_elems = 0;
-    dcpk_status st = read_properties(p, dcpk_value_get(attrs, "properties"), &entry->dtype, err);
 
-    if (st == DCPK_OK)
-        st = pack_size(p, attrs, "size", &entry->shape, err);
-    if (st == DCPK_OK)
-        st = dcpk_shape_count(p->sizes[entry->shape] + 1, (int)p->sizes[entry->shape][0], &n_elems,
-                              err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_properties(p, dcpk_value_get(attrs, "properties"), &entry->dtype, err) ||
+        pack_size(p, attrs, "size", &entry->shape, err) ||
+        dcpk_shape_count(p->sizes[entry->shape] + 1, (int)p->sizes[entry->shape][0], &n_elems, err))
+        return err->status;
     if (n_elems > INT64_MAX / (int64_t)dcpk_dtype_bytes(entry->dtype))
         return dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
                          dcpk_dtype_name(entry->dtype));
     return find_list(p, dcpk_value_get(attrs, "chunks"), &entry->list, err);
+}
+
+/* What the value of an entry is: a tensor with its chunks, or bytes. */
+static dcpk_status pack_entry(struct dcpk_packed *p, const struct dcpk_value *value,
+                              struct dcpk_packed_entry *entry, struct dcpk_error *err)
+{
+    if (dcpk_metadata_is_a(value, DCPK_METADATA_MODULE, "TensorStorageMetadata"))
+        return pack_tensor(p, value, entry, err);
+    if (!dcpk_metadata_is_a(value, DCPK_METADATA_MODULE, "BytesStorageMetadata"))
+        return fail_class(err, value, "TensorStorageMetadata or BytesStorageMetadata");
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value *key,
@@ -300,21 +296,13 @@ dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value
 {
     const char *text = dcpk_metadata_text(key);
     struct dcpk_packed_entry entry = {.shape = DCPK_NO_SIZE, .dtype = DCPK_DTYPE_NONE};
-    dcpk_status st = DCPK_OK;
 
     if (text == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "a key that is no text, or holds a NUL");
-    if (dcpk_metadata_is_a(value, DCPK_METADATA_MODULE, "TensorStorageMetadata"))
-        st = pack_tensor(p, value, &entry, err);
-    else if (!dcpk_metadata_is_a(value, DCPK_METADATA_MODULE, "BytesStorageMetadata"))
-        st = fail_class(err, value, "TensorStorageMetadata or BytesStorageMetadata");
-    if (st == DCPK_OK)
-        st = intern_key(p, key, &entry.key, err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&p->entries, &p->entries_capacity, p->n_entries, sizeof *p->entries, err);
-    if (st != DCPK_OK) {
+    if (pack_entry(p, value, &entry, err) || intern_key(p, key, &entry.key, err) ||
+        dcpk_grow(&p->entries, &p->entries_capacity, p->n_entries, sizeof *p->entries, err)) {
         dcpk_context(err, "'%s'", text);
-        return st;
+        return err->status;
     }
     p->entries[p->n_entries++] = entry;
     return DCPK_OK;
@@ -351,24 +339,20 @@ static dcpk_status find_file(struct dcpk_packed *p, const char *name, uint32_t *
     const char *copy;
     uint64_t i;
     bool existed;
-    dcpk_status st;
 
     if (dcpk_map_get(&p->file_by_name, name, strlen(name), &i)) {
         *file = (uint32_t)i;
         return DCPK_OK;
     }
-    st = find_source(ckpt->store, name, &source, err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&ckpt->files, &p->files_capacity, ckpt->n_files,
-                       sizeof(struct dcpk_source *), err);
-    if (st != DCPK_OK)
-        return st;
+    if (find_source(ckpt->store, name, &source, err) ||
+        dcpk_grow(&ckpt->files, &p->files_capacity, ckpt->n_files, sizeof(struct dcpk_source *),
+                  err))
+        return err->status;
     copy = dcpk_arena_strdup(p->ckpt->arena, name, err);
     if (copy == NULL)
         return err->status;
-    st = dcpk_map_put(&p->file_by_name, copy, strlen(copy), ckpt->n_files, &existed, &i, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_map_put(&p->file_by_name, copy, strlen(copy), ckpt->n_files, &existed, &i, err))
+        return err->status;
     *file = (uint32_t)ckpt->n_files;
     ckpt->files[ckpt->n_files++] = source;
     return DCPK_OK;
@@ -395,7 +379,6 @@ static dcpk_status pack_place(struct dcpk_packed *p, const struct dcpk_value *v,
     const struct dcpk_value *attrs = dcpk_value_attrs(v);
     const char *name = dcpk_metadata_text(dcpk_value_get(attrs, "relative_path"));
     uint64_t file_bytes;
-    dcpk_status st;
 
     if (!dcpk_metadata_is_a(v, FILESYSTEM_MODULE, "_StorageInfo") || name == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "its place is no _StorageInfo with a relative_path");
@@ -403,11 +386,9 @@ static dcpk_status pack_place(struct dcpk_packed *p, const struct dcpk_value *v,
         !is_count(dcpk_value_get(attrs, "length"), &place->n_bytes))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "offset or length of its place in '%s' is no count of bytes", name);
-    st = check_transforms(dcpk_value_get(attrs, "transform_descriptors"), err);
-    if (st == DCPK_OK)
-        st = find_file(p, name, &place->file, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_transforms(dcpk_value_get(attrs, "transform_descriptors"), err) ||
+        find_file(p, name, &place->file, err))
+        return err->status;
     file_bytes = dcpk_source_bytes(p->ckpt->files[place->file]);
     if (place->n_bytes > file_bytes || place->offset_bytes > file_bytes - place->n_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -418,35 +399,36 @@ static dcpk_status pack_place(struct dcpk_packed *p, const struct dcpk_value *v,
     return DCPK_OK;
 }
 
+/* The offsets of a MetadataIndex, which objects lack. */
+static dcpk_status pack_offsets(struct dcpk_packed *p, const struct dcpk_value *offset,
+                                uint32_t *offsets, struct dcpk_error *err)
+{
+    int64_t numbers[DCPK_MAX_RANK];
+    int rank = 0;
+
+    if (offset == NULL || offset->kind == DCPK_V_NONE)
+        return DCPK_OK;
+    if (dcpk_metadata_size(offset, "offset of its MetadataIndex", numbers, &rank, err))
+        return err->status;
+    return intern_size(p, numbers, rank, offsets, err);
+}
+
 dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value *key,
                                   const struct dcpk_value *value, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(key);
     const char *fqn = dcpk_metadata_text(dcpk_value_get(attrs, "fqn"));
-    const struct dcpk_value *offset = dcpk_value_get(attrs, "offset");
     struct dcpk_packed_place place = {.index.offsets = DCPK_NO_SIZE};
-    int64_t numbers[DCPK_MAX_RANK];
-    int rank = 0;
-    dcpk_status st = DCPK_OK;
 
     if (!dcpk_metadata_is_a(key, DCPK_METADATA_MODULE, "MetadataIndex") || fqn == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "a key that is no MetadataIndex with an fqn");
-    if (offset != NULL && offset->kind != DCPK_V_NONE) {
-        st = dcpk_metadata_size(offset, "offset of its MetadataIndex", numbers, &rank, err);
-        if (st == DCPK_OK)
-            st = intern_size(p, numbers, rank, &place.index.offsets, err);
-    }
-    if (st == DCPK_OK)
-        st = pack_place(p, value, &place, err);
-    if (st == DCPK_OK)
-        st = intern_key(p, dcpk_value_get(attrs, "fqn"), &place.index.key, err);
-    if (st == DCPK_OK)
-        st = check_room(p->n_places, "places", err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&p->places, &p->places_capacity, p->n_places, sizeof *p->places, err);
-    if (st != DCPK_OK) {
+    if (pack_offsets(p, dcpk_value_get(attrs, "offset"), &place.index.offsets, err) ||
+        pack_place(p, value, &place, err) ||
+        intern_key(p, dcpk_value_get(attrs, "fqn"), &place.index.key, err) ||
+        check_room(p->n_places, "places", err) ||
+        dcpk_grow(&p->places, &p->places_capacity, p->n_places, sizeof *p->places, err)) {
         dcpk_context(err, "'%s'", fqn);
-        return st;
+        return err->status;
     }
     p->places[p->n_places++] = place;
     return DCPK_OK;

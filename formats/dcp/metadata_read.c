@@ -8,6 +8,7 @@
 
 #include "formats/dcp/metadata_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /*
  * Entries, chunks and places are packed while the pickle is read (metadata_pack.c); then
@@ -49,8 +50,8 @@ static int compare_places(const void *left, const void *right)
     const struct dcpk_packed_index *a = left, *b = right;
 
     if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    return a->offsets < b->offsets ? -1 : a->offsets > b->offsets;
+        return DCPK_THREE_WAY(a->key, b->key);
+    return DCPK_THREE_WAY(a->offsets, b->offsets);
 }
 
 static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
@@ -74,19 +75,21 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
 static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value *dict,
                                      struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (!is_dict(dict, DCPK_PACKED_PLACES))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "no storage_data: it does not say where the items lie (not written by a "
                          "file system writer)");
     if (dcpk_pickle_run(dict) == DCPK_PACKED_NOTHING)
         r->packed.n_places = 0;
-    for (size_t i = 0; i < dict->n && st == DCPK_OK; i++)
-        st = dcpk_packed_add_place(&r->packed, dict->as.pairs[i].key, dict->as.pairs[i].value, err);
-    if (st != DCPK_OK)
-        dcpk_context(err, "storage_data");
-    return st;
+    for (size_t i = 0; i < dict->n; i++) {
+        const struct dcpk_value_pair *pair = &dict->as.pairs[i];
+
+        if (dcpk_packed_add_place(&r->packed, pair->key, pair->value, err)) {
+            dcpk_context(err, "storage_data");
+            return err->status;
+        }
+    }
+    return DCPK_OK;
 }
 
 /* Take the place stored for (key, offsets); each is taken once. */
@@ -138,17 +141,17 @@ static dcpk_status check_serialization(const struct dcpk_tensor *tensor, const i
                                        const struct dcpk_place *place, struct dcpk_error *err)
 {
     int64_t n_elems;
-    dcpk_status st = dcpk_shape_count(extent, tensor->rank, &n_elems, err);
 
-    if (st == DCPK_OK && n_elems > 0 &&
-        place->n_bytes / dcpk_dtype_bytes(tensor->dtype) == (uint64_t)n_elems &&
+    if (dcpk_shape_count(extent, tensor->rank, &n_elems, err))
+        return err->status;
+    if (n_elems > 0 && place->n_bytes / dcpk_dtype_bytes(tensor->dtype) == (uint64_t)n_elems &&
         place->n_bytes % dcpk_dtype_bytes(tensor->dtype) == 0)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "its item of %" PRIu64
-                       " bytes has no room for a torch.save archive: saved with "
-                       "SerializationFormat.SAFETENSORS; save with TORCH_SAVE",
-                       place->n_bytes);
-    return st;
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "its item of %" PRIu64
+                         " bytes has no room for a torch.save archive: saved with "
+                         "SerializationFormat.SAFETENSORS; save with TORCH_SAVE",
+                         place->n_bytes);
+    return DCPK_OK;
 }
 
 /* The span of offsets and extents of the same rank; NULL and err when memory is out. */
@@ -179,7 +182,6 @@ static dcpk_status make_chunk(struct reading *r, const struct dcpk_tensor *tenso
 {
     const int64_t *offsets = r->packed.sizes[packed->offsets];
     const int64_t *extents = r->packed.sizes[packed->extents];
-    dcpk_status st;
 
     if (offsets[0] != tensor->rank || extents[0] != tensor->rank)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -197,8 +199,9 @@ static dcpk_status make_chunk(struct reading *r, const struct dcpk_tensor *tenso
     chunk->span = keep_span(r, packed, err);
     if (chunk->span == NULL)
         return err->status;
-    st = take_place(r, key, packed->offsets, &chunk->place, err);
-    return st == DCPK_OK ? check_serialization(tensor, extents + 1, &chunk->place, err) : st;
+    if (take_place(r, key, packed->offsets, &chunk->place, err))
+        return err->status;
+    return check_serialization(tensor, extents + 1, &chunk->place, err);
 }
 
 static dcpk_status make_chunks(struct reading *r, struct dcpk_tensor *tensor,
@@ -206,29 +209,30 @@ static dcpk_status make_chunks(struct reading *r, struct dcpk_tensor *tensor,
 {
     struct dcpk_checkpoint *ckpt = r->ckpt;
     const size_t n = dcpk_packed_count(&r->packed, entry->list);
-    uint32_t next = n == 0 ? 0 : r->packed.chunks[entry->list - 1].next;
-    dcpk_status st = DCPK_OK;
+    uint32_t next = 0;
 
     if (n > r->packed.n_places)
         return dcpk_fail(err, DCPK_EFORMAT, "%zu chunks, storage_data has %zu places", n,
                          r->packed.n_places);
     tensor->first_chunk = ckpt->n_chunks;
     tensor->n_chunks = n;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    if (n > 0)
+        next = r->packed.chunks[entry->list - 1].next;
+    for (size_t i = 0; i < n; i++) {
         const struct dcpk_packed_chunk *packed = &r->packed.chunks[next];
         struct dcpk_chunk chunk = {.tensor = (uint32_t)ckpt->n_tensors};
 
         next = packed->next;
-        st = make_chunk(r, tensor, entry->key, packed, &chunk, err);
-        if (st != DCPK_OK)
+        if (make_chunk(r, tensor, entry->key, packed, &chunk, err)) {
             dcpk_context(err, "chunk %zu", i);
-        else
-            st = dcpk_grow(&ckpt->chunks, &r->chunks_capacity, ckpt->n_chunks, sizeof *ckpt->chunks,
-                           err);
-        if (st == DCPK_OK)
-            ckpt->chunks[ckpt->n_chunks++] = chunk;
+            return err->status;
+        }
+        if (dcpk_grow(&ckpt->chunks, &r->chunks_capacity, ckpt->n_chunks, sizeof *ckpt->chunks,
+                      err))
+            return err->status;
+        ckpt->chunks[ckpt->n_chunks++] = chunk;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Copy numbers into the checkpoint's arena; NULL and err when memory is out. */
@@ -250,57 +254,65 @@ static dcpk_status make_tensor(struct reading *r, const struct dcpk_packed_entry
                                  .dtype = entry->dtype,
                                  .rank = (int)shape[0],
                                  .shape = shape + 1};
-    dcpk_status st = make_chunks(r, &tensor, entry, err);
 
-    return st == DCPK_OK ? dcpk_checkpoint_add_tensor(r->ckpt, &tensor, err) : st;
+    if (make_chunks(r, &tensor, entry, err))
+        return err->status;
+    return dcpk_checkpoint_add_tensor(r->ckpt, &tensor, err);
 }
 
 static dcpk_status make_object(struct reading *r, const struct dcpk_packed_entry *entry,
                                struct dcpk_error *err)
 {
     struct dcpk_object object = {.key = r->packed.keys[entry->key]};
-    dcpk_status st = take_place(r, entry->key, DCPK_NO_SIZE, &object.place, err);
 
-    return st == DCPK_OK ? dcpk_checkpoint_add_object(r->ckpt, &object, err) : st;
+    if (take_place(r, entry->key, DCPK_NO_SIZE, &object.place, err))
+        return err->status;
+    return dcpk_checkpoint_add_object(r->ckpt, &object, err);
+}
+
+static dcpk_status make_entry(struct reading *r, const struct dcpk_packed_entry *entry,
+                              struct dcpk_error *err)
+{
+    if (entry->dtype == DCPK_DTYPE_NONE)
+        return make_object(r, entry, err);
+    return make_tensor(r, entry, err);
 }
 
 static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
 {
     size_t n_objects = 0;
-    dcpk_status st;
 
     r->spans = dcpk_alloc_array(N_SPANS, sizeof *r->spans, err);
     if (r->spans == NULL)
         return err->status;
     for (size_t i = 0; i < r->packed.n_entries; i++)
         n_objects += r->packed.entries[i].dtype == DCPK_DTYPE_NONE;
-    st = dcpk_map_reserve(&r->ckpt->object_by_key, n_objects, err);
-    if (st == DCPK_OK)
-        st = dcpk_map_reserve(&r->ckpt->tensor_by_key, r->packed.n_entries - n_objects, err);
-    for (size_t i = 0; i < r->packed.n_entries && st == DCPK_OK; i++) {
+    if (dcpk_map_reserve(&r->ckpt->object_by_key, n_objects, err) ||
+        dcpk_map_reserve(&r->ckpt->tensor_by_key, r->packed.n_entries - n_objects, err))
+        return err->status;
+    for (size_t i = 0; i < r->packed.n_entries; i++) {
         const struct dcpk_packed_entry *entry = &r->packed.entries[i];
 
-        st = entry->dtype == DCPK_DTYPE_NONE ? make_object(r, entry, err)
-                                             : make_tensor(r, entry, err);
-        if (st != DCPK_OK)
+        if (make_entry(r, entry, err)) {
             dcpk_context(err, "'%s'", r->packed.keys[entry->key]);
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* What was not taken, or all of it when another dict was. */
 static dcpk_status read_entries(struct reading *r, const struct dcpk_value *dict,
                                 struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (!is_dict(dict, DCPK_PACKED_ENTRIES))
         return dcpk_fail(err, DCPK_EFORMAT, "no state_dict_metadata");
     if (dcpk_pickle_run(dict) == DCPK_PACKED_NOTHING)
         r->packed.n_entries = 0;
-    for (size_t i = 0; i < dict->n && st == DCPK_OK; i++)
-        st = dcpk_packed_add_entry(&r->packed, dict->as.pairs[i].key, dict->as.pairs[i].value, err);
-    return st;
+    for (size_t i = 0; i < dict->n; i++)
+        if (dcpk_packed_add_entry(&r->packed, dict->as.pairs[i].key, dict->as.pairs[i].value, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* ---- the rest ---- */
@@ -314,7 +326,6 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
     int64_t shape[DCPK_MAX_RANK];
     struct dcpk_tensor *tensor;
     uint64_t i;
-    dcpk_status st;
 
     if (dict->n == 0)
         return DCPK_OK;
@@ -323,35 +334,40 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
     if (!dcpk_map_get(&r->ckpt->tensor_by_key, key, strlen(key), &i))
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no tensor", key);
     tensor = &r->ckpt->tensors[i];
-    st = dcpk_metadata_size(dcpk_value_get(dict, attribute), attribute, shape, &tensor->model_rank,
-                            err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_metadata_size(dcpk_value_get(dict, attribute), attribute, shape, &tensor->model_rank,
+                           err))
+        return err->status;
     tensor->model_shape = keep_numbers(r->ckpt, shape, tensor->model_rank, err);
     return tensor->model_shape == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status read_mcore_entries(struct reading *r, const struct dcpk_value *dict,
+                                      struct dcpk_error *err)
+{
+    if (!is_dict(dict, DCPK_PACKED_NOTHING))
+        return dcpk_fail(err, DCPK_EFORMAT, "no dict");
+    for (size_t i = 0; i < dict->n; i++) {
+        const char *key = dcpk_metadata_text(dict->as.pairs[i].key);
+
+        if (key == NULL || !is_dict(dict->as.pairs[i].value, DCPK_PACKED_NOTHING))
+            return dcpk_fail(err, DCPK_EFORMAT, "entry %zu is not text: dict", i);
+        if (read_mcore_entry(r, key, dict->as.pairs[i].value, err))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status read_mcore_data(struct reading *r, const struct dcpk_value *dict,
                                    struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     r->info->has_mcore_data = dict != NULL;
     if (dict == NULL)
         return DCPK_OK;
-    if (!is_dict(dict, DCPK_PACKED_NOTHING))
-        st = dcpk_fail(err, DCPK_EFORMAT, "no dict");
-    for (size_t i = 0; st == DCPK_OK && i < dict->n; i++) {
-        const char *key = dcpk_metadata_text(dict->as.pairs[i].key);
-
-        if (key == NULL || !is_dict(dict->as.pairs[i].value, DCPK_PACKED_NOTHING))
-            st = dcpk_fail(err, DCPK_EFORMAT, "entry %zu is not text: dict", i);
-        else
-            st = read_mcore_entry(r, key, dict->as.pairs[i].value, err);
-    }
-    if (st != DCPK_OK)
+    if (read_mcore_entries(r, dict, err)) {
         dcpk_context(err, "mcore_data");
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* What the root's attributes tell beside their content; names unknown here are noted. */
@@ -377,9 +393,9 @@ static void read_info(struct reading *r, const struct dcpk_value *root,
         const char *name = dcpk_metadata_text(attrs->as.pairs[i].key);
         size_t k = 0;
 
-        while (name != NULL && k < sizeof known / sizeof *known && strcmp(name, known[k]) != 0)
+        while (name != NULL && k < DCPK_COUNT(known) && strcmp(name, known[k]) != 0)
             k++;
-        if (k == sizeof known / sizeof *known || name == NULL)
+        if (k == DCPK_COUNT(known) || name == NULL)
             dcpk_checkpoint_note(r->ckpt, ".metadata: attribute '%s' is unknown and ignored",
                                  name == NULL ? "?" : name);
     }
@@ -390,7 +406,6 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(root);
     const char *module, *name = dcpk_metadata_class(root, &module);
-    dcpk_status st;
 
     if ((!dcpk_metadata_is_a(root, DCPK_METADATA_MODULE, "Metadata") &&
          !dcpk_metadata_is_a(root, MCORE_MODULE, "MCoreMetadata")) ||
@@ -398,18 +413,13 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the pickle is %s%s%s, no torch.distributed.checkpoint Metadata", module,
                          *module == '\0' ? "" : ".", name);
-    st = read_storage_data(r, dcpk_value_get(attrs, "storage_data"), err);
-    if (st == DCPK_OK)
-        st = read_entries(r, dcpk_value_get(attrs, "state_dict_metadata"), err);
+    if (read_storage_data(r, dcpk_value_get(attrs, "storage_data"), err) ||
+        read_entries(r, dcpk_value_get(attrs, "state_dict_metadata"), err))
+        return err->status;
     dcpk_packed_close(&r->packed);
-    if (st == DCPK_OK)
-        st = sort_places(&r->packed, err);
-    if (st == DCPK_OK)
-        st = make_entries(r, err);
-    if (st == DCPK_OK)
-        st = read_mcore_data(r, dcpk_value_get(attrs, "mcore_data"), err);
-    if (st != DCPK_OK)
-        return st;
+    if (sort_places(&r->packed, err) || make_entries(r, err) ||
+        read_mcore_data(r, dcpk_value_get(attrs, "mcore_data"), err))
+        return err->status;
     note_unused(r);
     read_info(r, root, attrs);
     return DCPK_OK;
@@ -453,14 +463,12 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     struct dcpk_pickle_name strange = {NULL, NULL};
     const struct dcpk_pickle_options options = {.consumer = &consumer, .strange = &strange};
     const struct dcpk_value *root = NULL;
-    dcpk_status st = check_bytes(source, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err);
-    if (st == DCPK_OK)
-        st = read_root(&r, root, err);
-    if (st == DCPK_OK)
-        st = keep_strange(ckpt, &strange, err);
+    if (check_bytes(source, err) ||
+        dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err) ||
+        read_root(&r, root, err) || keep_strange(ckpt, &strange, err))
+        st = err->status;
     dcpk_packed_release(&r.packed);
     dcpk_free(r.spans);
     return st;

@@ -24,10 +24,11 @@
 static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    const dcpk_status st = dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err);
 
+    if (dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err))
+        return err->status;
     *score = kind == DCPK_PATH_FILE ? 90 : 0;
-    return st;
+    return DCPK_OK;
 }
 
 /* Is the optimizer's state stored in the model's shape, under the names that 0.15 brought
@@ -61,28 +62,40 @@ static bool has_flattened(const struct dcpk_checkpoint *ckpt)
  */
 enum content { CONTENT_UNKNOWN, CONTENT_TOLD, CONTENT_NOT_TOLD };
 
+/* The common state, where it can be read; else NULL. */
+static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **common, struct dcpk_error *err)
+{
+    struct dcpk_item_range range;
+    struct dcpk_source *source;
+
+    *common = NULL;
+    if (!dcpk_store_find(ckpt->store, COMMON_PT, &source, err)) {
+        range = dcpk_item_whole(source);
+        if (!dcpk_item_read_outline(&range, arena, common, err))
+            return DCPK_OK;
+    }
+    if (!dcpk_status_is_content(err->status))
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return DCPK_OK;
+}
+
 /* Only common.pt's pickle is read. What is wrong with it is for a command to say that needs it. */
 static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *content,
                                 struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     const struct dcpk_value *common = NULL;
-    struct dcpk_source *source;
-    dcpk_status st =
-        arena == NULL ? err->status : dcpk_store_find(ckpt->store, COMMON_PT, &source, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK) {
-        const struct dcpk_item_range range = dcpk_item_whole(source);
-
-        st = dcpk_item_read_outline(&range, arena, &common, err);
-    }
-    if (dcpk_status_is_content(st)) {
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
-        st = DCPK_OK;
-    }
-    *content = dcpk_value_get(common, "content_metadata") != NULL ? CONTENT_TOLD
-               : dcpk_value_get(common, "args") != NULL           ? CONTENT_NOT_TOLD
-                                                                  : CONTENT_UNKNOWN;
+    *content = CONTENT_UNKNOWN;
+    if (arena == NULL || outline_common(ckpt, arena, &common, err))
+        st = err->status;
+    else if (dcpk_value_get(common, "content_metadata") != NULL)
+        *content = CONTENT_TOLD;
+    else if (dcpk_value_get(common, "args") != NULL)
+        *content = CONTENT_NOT_TOLD;
     dcpk_arena_free(arena);
     return st;
 }
@@ -146,15 +159,12 @@ static dcpk_status find_generation(struct dcpk_checkpoint *ckpt, enum dcpk_path_
 static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt = DCPK_PATH_NOTHING;
-    dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "torch_dist", err);
 
-    if (st == DCPK_OK)
-        st = dcpk_dcp_open(ckpt, ckpt->state, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
-    if (st == DCPK_OK)
-        st = find_generation(ckpt, common_pt, err);
-    return st;
+    if (dcpk_megatron_check_backend(ckpt->store, "torch_dist", err) ||
+        dcpk_dcp_open(ckpt, ckpt->state, err) ||
+        dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err))
+        return err->status;
+    return find_generation(ckpt, common_pt, err);
 }
 
 /* Both may be there: main then takes common.pt (FORMAT.md 1). */
@@ -164,10 +174,10 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, COMMON_STATE);
     const struct dcpk_value *v = NULL;
 
-    if (dcpk_item_read_common(ckpt->store, COMMON_PT, arena, &v, err) != DCPK_OK)
+    if (dcpk_item_read_common(ckpt->store, COMMON_PT, arena, &v, err))
         return err->status;
     if (v == NULL && object != NULL) {
-        if (dcpk_checkpoint_load_object(ckpt, object, arena, &v, err) != DCPK_OK)
+        if (dcpk_checkpoint_load_object(ckpt, object, arena, &v, err))
             return err->status;
         if (v->kind == DCPK_V_LIST)
             v = dcpk_value_at(v, 0);
@@ -182,15 +192,16 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt;
-    dcpk_status st = dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err);
 
-    if (st == DCPK_OK && common_pt != DCPK_PATH_FILE &&
-        dcpk_checkpoint_object(ckpt, COMMON_STATE) == NULL)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "there is neither '" COMMON_PT "' nor an item '" COMMON_STATE
-                       "': args, iteration and scheduler are missing, no release of Megatron loads "
-                       "the folder (the copy is not whole)");
-    return st;
+    if (dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err))
+        return err->status;
+    if (common_pt != DCPK_PATH_FILE && dcpk_checkpoint_object(ckpt, COMMON_STATE) == NULL)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "there is neither '" COMMON_PT "' nor an item '" COMMON_STATE
+            "': args, iteration and scheduler are missing, no release of Megatron loads "
+            "the folder (the copy is not whole)");
+    return DCPK_OK;
 }
 
 /*
@@ -207,10 +218,10 @@ static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_va
 {
     const struct dcpk_value *list = dcpk_value_seq(out->arena, DCPK_V_LIST, &common, 1, err);
     uint32_t payload;
-    dcpk_status st =
-        list == NULL ? err->status : dcpk_output_add_payload(out, list, NULL, &payload, err);
 
-    return st == DCPK_OK ? dcpk_output_add_object(out, COMMON_STATE, payload, err) : st;
+    if (list == NULL || dcpk_output_add_payload(out, list, NULL, &payload, err))
+        return err->status;
+    return dcpk_output_add_object(out, COMMON_STATE, payload, err);
 }
 
 /* common.pt, then metadata.json, which makes the folder a checkpoint: its text is Megatron's
@@ -251,34 +262,34 @@ static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has
                                    struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    dcpk_status st = DCPK_OK;
 
-    if (loading->out == NULL)
-        st = dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err);
+    if (loading->out == NULL && dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err))
+        return err->status;
     *has = loading->out == NULL ? kind != DCPK_PATH_NOTHING
                                 : dcpk_output_has_beside(loading->out, COMMON_PT);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     bool has_file;
-    dcpk_status st = has_common_file(loading, &has_file, err);
 
-    if (st == DCPK_OK && loading->common == NULL)
+    if (has_common_file(loading, &has_file, err))
+        return err->status;
+    if (loading->common == NULL)
         return dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, COMMON_PT,
                                   "is not there, nor an item '" COMMON_STATE "'", err);
-    if (st == DCPK_OK && !has_file)
-        st = dcpk_request_fault(loading, DCPK_FOR_COMMON,
-                                dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_18), COMMON_PT,
-                                "is not there: releases before core 0.19 read no other form of the "
-                                "common state",
-                                err);
-    if (st == DCPK_OK && !has_file)
-        st = dcpk_request_object_named(loading, DCPK_FOR_COMMON,
-                                       dcpk_loaders_of(DCPK_CORE_0_19, DCPK_MAIN), COMMON_STATE,
-                                       err);
-    return st == DCPK_OK ? dcpk_megatron_request(loading, err) : st;
+    if ((!has_file &&
+         dcpk_request_fault(loading, DCPK_FOR_COMMON,
+                            dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_18), COMMON_PT,
+                            "is not there: releases before core 0.19 read no other form of the "
+                            "common state",
+                            err)) ||
+        (!has_file &&
+         dcpk_request_object_named(loading, DCPK_FOR_COMMON,
+                                   dcpk_loaders_of(DCPK_CORE_0_19, DCPK_MAIN), COMMON_STATE, err)))
+        return err->status;
+    return dcpk_megatron_request(loading, err);
 }
 
 /* megatron/training/checkpointing.py get_checkpoint_name @core_v0.19.0; --ckpt-convert-format is in

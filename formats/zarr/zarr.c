@@ -21,11 +21,12 @@ static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_
     struct dcpk_megatron_backend backend;
     struct dcpk_error unread = DCPK_ERROR_INIT;
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-    const dcpk_status st = dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err);
 
+    if (dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err))
+        return err->status;
     *score = 0;
     if (kind != DCPK_PATH_FILE)
-        return st;
+        return DCPK_OK;
     if (dcpk_megatron_read_backend(store, &backend, &unread) == DCPK_OK)
         *score = strcmp(backend.name, "zarr") == 0 ? 95 : 0;
     if (unread.status != DCPK_ENOMEM && unread.status != DCPK_EIO)
@@ -51,9 +52,10 @@ static dcpk_status zarr_load_object(struct dcpk_checkpoint *ckpt, const struct d
                                     struct dcpk_error *err)
 {
     const struct dcpk_value *bare = NULL;
-    dcpk_status st = dcpk_dcp_reader.load_object(ckpt, object, arena, &bare, err);
 
-    return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
+    if (dcpk_dcp_reader.load_object(ckpt, object, arena, &bare, err))
+        return err->status;
+    return list_bare(arena, bare, value, err);
 }
 
 static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
@@ -61,9 +63,10 @@ static dcpk_status zarr_outline_object(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct dcpk_value *bare = NULL;
-    dcpk_status st = dcpk_dcp_reader.outline_object(ckpt, object, arena, &bare, err);
 
-    return st == DCPK_OK ? list_bare(arena, bare, value, err) : st;
+    if (dcpk_dcp_reader.outline_object(ckpt, object, arena, &bare, err))
+        return err->status;
+    return list_bare(arena, bare, value, err);
 }
 
 static dcpk_status zarr_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -132,16 +135,18 @@ static dcpk_status check_shards(const struct dcpk_checkpoint *ckpt, struct dcpk_
 static dcpk_status zarr_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt;
-    dcpk_status st = dcpk_store_look(ckpt->store, DCPK_ZARR_COMMON_PT, &common_pt, err);
 
-    if (st == DCPK_OK && common_pt != DCPK_PATH_FILE)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "there is no '" DCPK_ZARR_COMMON_PT
-                       "': args, iteration and scheduler are missing, no release of Megatron loads "
-                       "the folder (the copy is not whole)");
-    if (st == DCPK_OK)
-        st = check_arrays(ckpt, err);
-    return st == DCPK_OK ? check_shards(ckpt, err) : st;
+    if (dcpk_store_look(ckpt->store, DCPK_ZARR_COMMON_PT, &common_pt, err))
+        return err->status;
+    if (common_pt != DCPK_PATH_FILE)
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "there is no '" DCPK_ZARR_COMMON_PT
+            "': args, iteration and scheduler are missing, no release of Megatron loads "
+            "the folder (the copy is not whole)");
+    if (check_arrays(ckpt, err))
+        return err->status;
+    return check_shards(ckpt, err);
 }
 
 /* An array that cannot be read would be left out, or is what another fault comes from. */
@@ -161,15 +166,15 @@ static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
 static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     struct dcpk_loading old = *loading;
-    dcpk_status st =
-        dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_16, DCPK_MAIN),
-                           "zarr", "is no format that core 0.16 and later read", err);
 
+    if (dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_16, DCPK_MAIN),
+                           "zarr", "is no format that core 0.16 and later read", err))
+        return err->status;
     old.loaders &= dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15);
-    if (st == DCPK_OK && loading->common == NULL)
-        st = dcpk_request_fault(&old, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, DCPK_ZARR_COMMON_PT,
-                                "is not there", err);
-    return st == DCPK_OK ? dcpk_megatron_request(&old, err) : st;
+    if (loading->common == NULL && dcpk_request_fault(&old, DCPK_FOR_COMMON, DCPK_ALL_LOADERS,
+                                                      DCPK_ZARR_COMMON_PT, "is not there", err))
+        return err->status;
+    return dcpk_megatron_request(&old, err);
 }
 
 /* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */

@@ -5,6 +5,7 @@
 
 #include "formats/zarr/zarr.h"
 #include "formats/zarr/zarr_array.h"
+#include "lib/base/order.h"
 #ifdef DCPK_HAVE_ZSTD
 #include <zstd.h>
 #endif
@@ -104,7 +105,7 @@ const char *const dcpk_zarr_absent_codecs[] = {
 
 const struct dcpk_zarr_codec *dcpk_zarr_codec_find(const char *id)
 {
-    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
+    for (size_t i = 0; i < DCPK_COUNT(codecs); i++)
         if (strcmp(codecs[i].id, id) == 0)
             return &codecs[i];
     return NULL;

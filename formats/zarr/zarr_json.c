@@ -7,6 +7,7 @@
 #include "formats/zarr/zarr_array.h"
 #include "lib/base/checked.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 
 /* numpy's names (FORMAT.md 2), and TensorStore's for bfloat16, which Megatron writes. */
 static const struct {
@@ -22,7 +23,7 @@ static const struct {
 
 const char *dcpk_zarr_dtype_name(enum dcpk_dtype dtype)
 {
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+    for (size_t i = 0; i < DCPK_COUNT(dtypes); i++)
         if (dtypes[i].dtype == dtype)
             return dtypes[i].name;
     return NULL;
@@ -32,7 +33,9 @@ static dcpk_status need(const struct dcpk_json *doc, const char *key, const stru
                         struct dcpk_error *err)
 {
     *node = dcpk_json_member(doc, key);
-    return *node != NULL ? DCPK_OK : dcpk_fail(err, DCPK_EFORMAT, "there is no \"%s\"", key);
+    if (*node == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no \"%s\"", key);
+    return DCPK_OK;
 }
 
 static bool is_null(const struct dcpk_json *node)
@@ -46,18 +49,16 @@ static dcpk_status check_format(const struct dcpk_json *doc, struct dcpk_error *
     const struct dcpk_json *node;
     const char *order;
     int64_t version;
-    dcpk_status st = need(doc, "zarr_format", &node, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (need(doc, "zarr_format", &node, err))
+        return err->status;
     if (!dcpk_json_int(node, &version))
         return dcpk_fail(err, DCPK_EFORMAT, "\"zarr_format\" is no whole number");
     if (version != 2)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "zarr_format %" PRId64 ": only 2 is read",
                          version);
-    st = need(doc, "order", &node, err);
-    if (st != DCPK_OK)
-        return st;
+    if (need(doc, "order", &node, err))
+        return err->status;
     order = dcpk_json_string(node);
     if (order == NULL || (strcmp(order, "C") != 0 && strcmp(order, "F") != 0))
         return dcpk_fail(err, DCPK_EFORMAT, "\"order\" is neither \"C\" nor \"F\"");
@@ -72,14 +73,13 @@ static dcpk_status read_dtype(const struct dcpk_json *doc, struct dcpk_zarr_arra
 {
     const struct dcpk_json *node;
     const char *name;
-    dcpk_status st = need(doc, "dtype", &node, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (need(doc, "dtype", &node, err))
+        return err->status;
     name = dcpk_json_string(node);
     if (name == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "a structured dtype (a list) is not read");
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+    for (size_t i = 0; i < DCPK_COUNT(dtypes); i++)
         if (strcmp(dtypes[i].name, name) == 0) {
             array->dtype = dtypes[i].dtype;
             array->is_void = name[1] == 'V';
@@ -94,10 +94,9 @@ static dcpk_status read_extents(const struct dcpk_json *doc, const char *key,
                                 int64_t extents[DCPK_MAX_RANK], int *rank, struct dcpk_error *err)
 {
     const struct dcpk_json *node;
-    dcpk_status st = need(doc, key, &node, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (need(doc, key, &node, err))
+        return err->status;
     if (dcpk_json_kind(node) != DCPK_JSON_ARRAY)
         return dcpk_fail(err, DCPK_EFORMAT, "\"%s\" is no list", key);
     *rank = 0;
@@ -121,7 +120,9 @@ static dcpk_status make_grid(struct dcpk_zarr_array *array, struct dcpk_error *e
         if (array->chunk[a] == 0 && array->shape[a] > 0)
             return dcpk_fail(err, DCPK_EFORMAT, "\"chunks\"[%d] is 0, \"shape\"[%d] is %" PRId64, a,
                              a, array->shape[a]);
-        array->grid[a] = array->shape[a] == 0 ? 0 : (array->shape[a] - 1) / array->chunk[a] + 1;
+        array->grid[a] = 0;
+        if (array->shape[a] > 0)
+            array->grid[a] = (array->shape[a] - 1) / array->chunk[a] + 1;
         if (!dcpk_mul_u64(n_chunks, (uint64_t)array->grid[a], &n_chunks) || n_chunks > UINT32_MAX)
             return dcpk_fail(err, DCPK_ERANGE, "more than %u chunks", UINT32_MAX);
     }
@@ -139,14 +140,14 @@ static dcpk_status read_shape(const struct dcpk_json *doc, struct dcpk_zarr_arra
                               struct dcpk_error *err)
 {
     int n_chunk_axes = 0;
-    dcpk_status st = read_extents(doc, "shape", array->shape, &array->rank, err);
 
-    if (st == DCPK_OK)
-        st = read_extents(doc, "chunks", array->chunk, &n_chunk_axes, err);
-    if (st == DCPK_OK && n_chunk_axes != array->rank)
-        st = dcpk_fail(err, DCPK_EFORMAT, "\"shape\" has %d axes, \"chunks\" %d", array->rank,
-                       n_chunk_axes);
-    return st == DCPK_OK ? make_grid(array, err) : st;
+    if (read_extents(doc, "shape", array->shape, &array->rank, err) ||
+        read_extents(doc, "chunks", array->chunk, &n_chunk_axes, err))
+        return err->status;
+    if (n_chunk_axes != array->rank)
+        return dcpk_fail(err, DCPK_EFORMAT, "\"shape\" has %d axes, \"chunks\" %d", array->rank,
+                         n_chunk_axes);
+    return make_grid(array, err);
 }
 
 static dcpk_status read_codec(const struct dcpk_json *doc, struct dcpk_zarr_array *array,
@@ -219,7 +220,7 @@ static void find_unknown(const struct dcpk_json *doc, struct dcpk_zarr_array *ar
     for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL; m = dcpk_json_next(m)) {
         bool found = false;
 
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        for (size_t i = 0; i < DCPK_COUNT(known); i++)
             found = found || strcmp(known[i], dcpk_json_key(m)) == 0;
         if (found)
             continue;
@@ -235,23 +236,21 @@ dcpk_status dcpk_zarr_parse(const char *text, size_t n, struct dcpk_zarr_array *
     struct dcpk_json *doc = NULL;
     dcpk_status st = dcpk_json_parse(text, n, &doc, err);
 
-    if (st == DCPK_OK && dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
+    if (st != DCPK_OK)
+        goto out;
+    if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT) {
         st = dcpk_fail(err, DCPK_EFORMAT, "no JSON object");
-    if (st == DCPK_OK)
-        st = check_format(doc, err);
-    if (st == DCPK_OK)
-        st = read_dtype(doc, &read, err);
-    if (st == DCPK_OK)
-        st = read_shape(doc, &read, err);
-    if (st == DCPK_OK)
-        st = read_codec(doc, &read, err);
-    if (st == DCPK_OK)
-        st = read_separator(doc, &read, err);
-    if (st == DCPK_OK) {
-        read.fill = read_fill(doc);
-        find_unknown(doc, &read);
-        *array = read;
+        goto out;
     }
+    if (check_format(doc, err) || read_dtype(doc, &read, err) || read_shape(doc, &read, err) ||
+        read_codec(doc, &read, err) || read_separator(doc, &read, err)) {
+        st = err->status;
+        goto out;
+    }
+    read.fill = read_fill(doc);
+    find_unknown(doc, &read);
+    *array = read;
+out:
     dcpk_json_free(doc);
     return st;
 }

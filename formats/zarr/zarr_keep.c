@@ -5,6 +5,7 @@
 #include "formats/megatron/megatron.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* A key is the name of a folder, beside which lie the files and locks of the checkpoint. */
@@ -15,7 +16,7 @@ static dcpk_status check_folder(const char *name, size_t n, struct dcpk_error *e
     bool is_taken = n == 0 || memchr(name, '/', n) != NULL ||
                     (n >= strlen(".sync") && memcmp(name + n - 5, ".sync", 5) == 0);
 
-    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(taken); i++)
         is_taken = is_taken || (n == strlen(taken[i]) && memcmp(name, taken[i], n) == 0);
     if (is_taken)
         return dcpk_fail(err, DCPK_EUSAGE,
@@ -50,51 +51,68 @@ static dcpk_status check_keys(const struct dcpk_kept_item *items, size_t n, stru
     struct dcpk_map arrays = {0};
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         bool existed;
         uint64_t found;
 
         if (items[i].tensor == NULL)
             continue;
-        st = check_folder(items[i].name, strlen(items[i].name), err);
-        if (st == DCPK_OK)
-            st = dcpk_map_put(&arrays, items[i].name, strlen(items[i].name), i, &existed, &found,
-                              err);
+        if (check_folder(items[i].name, strlen(items[i].name), err) ||
+            dcpk_map_put(&arrays, items[i].name, strlen(items[i].name), i, &existed, &found, err)) {
+            st = err->status;
+            goto out;
+        }
     }
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        if (items[i].object != NULL)
-            st = check_object(items[i].name, &arrays, err);
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].object != NULL && check_object(items[i].name, &arrays, err)) {
+            st = err->status;
+            goto out;
+        }
+    }
+out:
     dcpk_map_release(&arrays);
     return st;
+}
+
+static dcpk_status keep_file(struct dcpk_output *out, const char *from, const char *to,
+                             struct dcpk_error *err)
+{
+    struct dcpk_store *store = out->source->store;
+    enum dcpk_path_kind kind;
+    struct dcpk_source *source;
+
+    if (dcpk_store_look(store, from, &kind, err))
+        return err->status;
+    if (kind != DCPK_PATH_FILE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is no plain file: an array whose chunks lie in folders "
+                         "(dimension_separator \"/\") is not taken over",
+                         from);
+    if (dcpk_store_find(store, from, &source, err))
+        return err->status;
+    return dcpk_output_keep(out, to, source, err);
 }
 
 /* All that the array's folder holds: .zarray, chunks, and what somebody put beside them. */
 static dcpk_status keep_array(struct dcpk_output *out, const char *key, const char *name,
                               struct dcpk_error *err)
 {
-    struct dcpk_store *store = out->source->store;
     char **files = NULL;
     size_t n = 0;
-    dcpk_status st = dcpk_store_list_in(store, key, &files, &n, err);
+    dcpk_status st = dcpk_store_list_in(out->source->store, key, &files, &n, err);
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    if (st != DCPK_OK)
+        goto out;
+    for (size_t i = 0; i < n; i++) {
         const char *from = dcpk_arena_printf(out->arena, err, "%s/%s", key, files[i]);
         const char *to = dcpk_arena_printf(out->arena, err, "%s/%s", name, files[i]);
-        enum dcpk_path_kind kind;
-        struct dcpk_source *source;
 
-        if (from == NULL || to == NULL || dcpk_store_look(store, from, &kind, err) != DCPK_OK)
+        if (from == NULL || to == NULL || keep_file(out, from, to, err)) {
             st = err->status;
-        else if (kind != DCPK_PATH_FILE)
-            st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                           "'%s' is no plain file: an array whose chunks lie in folders "
-                           "(dimension_separator \"/\") is not taken over",
-                           from);
-        else
-            st = dcpk_store_find(store, from, &source, err);
-        if (st == DCPK_OK)
-            st = dcpk_output_keep(out, to, source, err);
+            goto out;
+        }
     }
+out:
     dcpk_free(files);
     return st;
 }
@@ -104,22 +122,25 @@ static dcpk_status keep_object(struct dcpk_output *out, const struct dcpk_object
 {
     const char *to = dcpk_arena_printf(out->arena, err, "%s.pt", name);
 
-    return to == NULL ? err->status
-                      : dcpk_output_keep(out, to, out->source->files[object->place.file], err);
+    if (to == NULL)
+        return err->status;
+    return dcpk_output_keep(out, to, out->source->files[object->place.file], err);
 }
 
 static dcpk_status zarr_keep(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
                              struct dcpk_error *err)
 {
-    dcpk_status st = check_keys(items, n, err);
-
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        if (items[i].object != NULL)
-            st = keep_object(out, items[i].object, items[i].name, err);
-        else if (!items[i].is_rewritten)
-            st = keep_array(out, items[i].tensor->key, items[i].name, err);
+    if (check_keys(items, n, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].object != NULL) {
+            if (keep_object(out, items[i].object, items[i].name, err))
+                return err->status;
+        } else if (!items[i].is_rewritten)
+            if (keep_array(out, items[i].tensor->key, items[i].name, err))
+                return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 const struct dcpk_format_editor dcpk_zarr_editor = {.keep = zarr_keep};

@@ -9,6 +9,7 @@
 #include "formats/zarr/zarr.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define ARRAY_JSON     ".zarray"
@@ -35,14 +36,12 @@ static dcpk_status add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *so
                             uint32_t *file, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
-    dcpk_status st;
 
     if (ckpt->n_files >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
-    st = dcpk_grow(&ckpt->files, &state->files_capacity, ckpt->n_files,
-                   sizeof(struct dcpk_source *), err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&ckpt->files, &state->files_capacity, ckpt->n_files, sizeof(struct dcpk_source *),
+                  err))
+        return err->status;
     *file = (uint32_t)ckpt->n_files;
     ckpt->files[ckpt->n_files++] = source;
     return DCPK_OK;
@@ -82,29 +81,43 @@ static void chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
     assert(n < MAX_NAME_BYTES);
 }
 
+/* The files of one folder. A folder in an archive is nothing of its own. */
+static dcpk_status count_files(struct dcpk_checkpoint *ckpt, const char *folder, size_t *n_files,
+                               struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+    char **names;
+    size_t n;
+
+    if (dcpk_store_look(ckpt->store, folder, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
+        return DCPK_OK;
+    if (dcpk_store_list_in(ckpt->store, folder, &names, &n, err))
+        return err->status;
+    *n_files += n;
+    dcpk_free(names);
+    return DCPK_OK;
+}
+
 /* Chunks that may be left out, by the number of files in the folders of all arrays. */
 static dcpk_status count_missable(struct dcpk_checkpoint *ckpt, uint64_t *may_miss,
                                   struct dcpk_error *err)
 {
-    char **folders = NULL, **names;
-    size_t n_folders = 0, n, n_files = 0;
+    char **folders = NULL;
+    size_t n_folders = 0, n_files = 0;
     dcpk_status st = dcpk_store_list(ckpt->store, &folders, &n_folders, err);
 
-    for (size_t i = 0; i < n_folders && st == DCPK_OK; i++) {
-        enum dcpk_path_kind kind;
-
-        st = dcpk_store_look(ckpt->store, folders[i], &kind, err);
-        if (st != DCPK_OK || kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
-            continue; /* a folder in an archive is nothing of its own */
-        st = dcpk_store_list_in(ckpt->store, folders[i], &names, &n, err);
-        if (st == DCPK_OK) {
-            n_files += n;
-            dcpk_free(names);
-        }
+    if (st != DCPK_OK)
+        goto out;
+    for (size_t i = 0; i < n_folders; i++) {
+        st = count_files(ckpt, folders[i], &n_files, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+    *may_miss = MAX_MISSING + MISSING_FOR_A_FILE * (uint64_t)n_files;
+out:
     dcpk_free(folders);
-    if (st == DCPK_OK)
-        *may_miss = MAX_MISSING + MISSING_FOR_A_FILE * (uint64_t)n_files;
     return st;
 }
 
@@ -129,8 +142,6 @@ static dcpk_status check_missing(struct dcpk_checkpoint *ckpt, struct dcpk_error
 static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, const char *name,
                                  struct dcpk_place *place, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (l->array->fill == DCPK_ZARR_FILL_NONE)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "chunk '%s' is missing and fill_value is null: its elements are lost",
@@ -140,11 +151,11 @@ static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l
                          "chunk '%s' is missing and fill_value is not 0: left-out chunks are "
                          "read as zero only",
                          name);
-    st = check_missing(ckpt, err);
-    if (st == DCPK_OK && l->n_missing++ == 0)
-        st = add_file(ckpt, l->json, &l->json_file, err);
+    if (check_missing(ckpt, err) ||
+        (l->n_missing++ == 0 && add_file(ckpt, l->json, &l->json_file, err)))
+        return err->status;
     *place = (struct dcpk_place){.file = l->json_file};
-    return st;
+    return DCPK_OK;
 }
 
 /* A chunk file has the length it must have. */
@@ -173,7 +184,6 @@ static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
     enum dcpk_path_kind kind;
     struct dcpk_source *source;
     char name[MAX_NAME_BYTES];
-    dcpk_status st;
 
     chunk_name(l, name);
     if (dcpk_store_look(ckpt->store, name, &kind, err) != DCPK_OK)
@@ -182,12 +192,11 @@ static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
         return missing_chunk(ckpt, l, name, place, err);
     if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
-    st = check_length(l->array, source, err);
-    if (st == DCPK_OK)
-        st = add_file(ckpt, source, &place->file, err);
+    if (check_length(l->array, source, err) || add_file(ckpt, source, &place->file, err))
+        return err->status;
     place->offset_bytes = 0;
     place->n_bytes = dcpk_source_bytes(source);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, uint32_t tensor,
@@ -198,7 +207,6 @@ static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, ui
     const size_t rank = (size_t)array->rank;
     int64_t *span = dcpk_arena_array(ckpt->arena, 2 * rank, sizeof *span, err);
     struct dcpk_chunk chunk = {.tensor = tensor, .span = span};
-    dcpk_status st;
 
     if (span == NULL)
         return err->status;
@@ -206,13 +214,11 @@ static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, ui
         const int64_t left = array->shape[a] - l->index[a] * array->chunk[a];
 
         span[a] = l->index[a] * array->chunk[a];
-        span[rank + a] = left < array->chunk[a] ? left : array->chunk[a];
+        span[rank + a] = dcpk_min_i64(left, array->chunk[a]);
     }
-    st = find_chunk(ckpt, l, &chunk.place, err);
-    if (st == DCPK_OK)
-        st = dcpk_grow(&ckpt->chunks, &state->chunks_capacity, ckpt->n_chunks, sizeof chunk, err);
-    if (st != DCPK_OK)
-        return st;
+    if (find_chunk(ckpt, l, &chunk.place, err) ||
+        dcpk_grow(&ckpt->chunks, &state->chunks_capacity, ckpt->n_chunks, sizeof chunk, err))
+        return err->status;
     ckpt->chunks[ckpt->n_chunks++] = chunk;
     return DCPK_OK;
 }
@@ -229,18 +235,15 @@ static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, const char *key,
                                  .shape = shape,
                                  .first_chunk = ckpt->n_chunks,
                                  .n_chunks = (size_t)array->n_chunks};
-    dcpk_status st;
 
     if (shape == NULL || tensor.key == NULL)
         return err->status;
     if (rank > 0)
         memcpy(shape, array->shape, rank * sizeof *shape);
-    st = dcpk_grow(&state->layouts, &state->layouts_capacity, ckpt->n_tensors,
-                   sizeof *state->layouts, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&state->layouts, &state->layouts_capacity, ckpt->n_tensors,
+                  sizeof *state->layouts, err) ||
+        dcpk_checkpoint_add_tensor(ckpt, &tensor, err))
+        return err->status;
     state->layouts[ckpt->n_tensors - 1] =
         (struct dcpk_zarr_layout){.chunk_bytes = array->chunk_bytes, .codec = array->codec};
     memcpy(state->layouts[ckpt->n_tensors - 1].chunk, array->chunk, sizeof array->chunk);
@@ -252,10 +255,11 @@ static dcpk_status read_json(struct dcpk_source *source, struct dcpk_zarr_array 
 {
     char *text = NULL;
     size_t n;
-    dcpk_status st = dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_zarr_parse(text, n, array, err);
+    if (dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err) ||
+        dcpk_zarr_parse(text, n, array, err))
+        st = err->status;
     dcpk_free(text);
     if (st != DCPK_OK)
         dcpk_context(err, "reading '%s'", dcpk_source_name(source));
@@ -288,13 +292,11 @@ static dcpk_status note_strays(struct dcpk_checkpoint *ckpt, const struct listin
     const size_t n_chunks = (size_t)(l->array->n_chunks - l->n_missing);
     char **names = NULL;
     size_t n = 0, n_files = 0;
-    dcpk_status st;
 
     if (l->array->separator != '.')
         return DCPK_OK;
-    st = dcpk_store_list_in(ckpt->store, l->key, &names, &n, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_store_list_in(ckpt->store, l->key, &names, &n, err))
+        return err->status;
     for (size_t i = 0; i < n; i++)
         n_files += names[i][0] != '.';
     dcpk_free(names);
@@ -309,17 +311,13 @@ static dcpk_status add_array(struct dcpk_checkpoint *ckpt, const char *key,
 {
     struct dcpk_zarr_array array;
     struct listing l = {.key = key, .array = &array, .json = json};
-    dcpk_status st = read_json(json, &array, err);
+    bool is_left;
 
-    if (st == DCPK_OK)
-        st = add_tensor(ckpt, key, &array, err);
-    if (st == DCPK_OK && array.n_chunks > 0) {
-        do {
-            st = add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err);
-        } while (st == DCPK_OK && next_index(&l));
-    }
-    if (st != DCPK_OK)
-        return st;
+    if (read_json(json, &array, err) || add_tensor(ckpt, key, &array, err))
+        return err->status;
+    for (is_left = array.n_chunks > 0; is_left; is_left = next_index(&l))
+        if (add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err))
+            return err->status;
     note_array(ckpt, &l);
     return note_strays(ckpt, &l, err);
 }
@@ -346,20 +344,19 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *folder, 
     struct dcpk_object object = {0};
     struct dcpk_source *source;
     char path[MAX_NAME_BYTES];
-    dcpk_status st;
 
     if (strlen(name) > MAX_NAME_BYTES - MAX_KEY_BYTES - 2)
         return dcpk_fail(err, DCPK_ERANGE, "'%.100s...' in '%s': the name is too long", name,
                          folder);
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    st = dcpk_store_find(ckpt->store, path, &source, err);
-    if (st == DCPK_OK)
-        st = add_file(ckpt, source, &object.place.file, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_store_find(ckpt->store, path, &source, err) ||
+        add_file(ckpt, source, &object.place.file, err))
+        return err->status;
     object.place.n_bytes = dcpk_source_bytes(source);
     object.key = dcpk_arena_strndup(ckpt->arena, path, strlen(path) - strlen(".pt"), err);
-    return object.key == NULL ? err->status : dcpk_checkpoint_add_object(ckpt, &object, err);
+    if (object.key == NULL)
+        return err->status;
+    return dcpk_checkpoint_add_object(ckpt, &object, err);
 }
 
 /* "3.0.1": the indices of a chunk. */
@@ -375,16 +372,16 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
     struct dcpk_zarr_state *state = ckpt->state;
     bool is_short = false;
     size_t n_others = 0, n_chunks = 0;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!dcpk_ends_with(names[i], ".pt") ||
             !dcpk_zarr_is_shard(names[i], strlen(names[i]) - strlen(".pt"), &is_short)) {
             n_others++;
             n_chunks += is_chunk_name(names[i]);
             continue;
         }
-        st = add_object(ckpt, folder, names[i], err);
+        if (add_object(ckpt, folder, names[i], err))
+            return err->status;
         if (is_short && !state->has_short_name) {
             state->has_short_name = true;
             dcpk_checkpoint_note(ckpt,
@@ -396,8 +393,8 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
     if (n_others > n_chunks)
         dcpk_checkpoint_note(ckpt, "'%s' holds %zu names that are no part of a checkpoint", folder,
                              n_others - n_chunks);
-    if (n_chunks == 0 || st != DCPK_OK)
-        return st;
+    if (n_chunks == 0)
+        return DCPK_OK;
     dcpk_checkpoint_note(ckpt, "'%s' holds %zu chunks without a '%s'", folder, n_chunks,
                          ARRAY_JSON);
     if (state->headless == NULL)
@@ -421,12 +418,13 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     if (dcpk_ends_with(name, ".sync"))
         return DCPK_OK;
     snprintf(path, sizeof path, "%s/%s", name, ARRAY_JSON);
-    if (dcpk_store_look(ckpt->store, path, &array, err) != DCPK_OK ||
-        dcpk_store_look(ckpt->store, name, &entry, err) != DCPK_OK)
+    if (dcpk_store_look(ckpt->store, path, &array, err) ||
+        dcpk_store_look(ckpt->store, name, &entry, err))
         return err->status;
     if (array != DCPK_PATH_NOTHING) {
-        st = dcpk_store_find(ckpt->store, path, &json, err);
-        return st == DCPK_OK ? add_array(ckpt, name, json, err) : st;
+        if (dcpk_store_find(ckpt->store, path, &json, err))
+            return err->status;
+        return add_array(ckpt, name, json, err);
     }
     if (entry == DCPK_PATH_FILE) {
         if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
@@ -434,7 +432,7 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
             dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
         return DCPK_OK;
     }
-    if (dcpk_store_list_in(ckpt->store, name, &names, &n, err) != DCPK_OK)
+    if (dcpk_store_list_in(ckpt->store, name, &names, &n, err))
         return err->status;
     st = add_objects(ckpt, name, names, n, err);
     dcpk_free(names);
@@ -445,17 +443,24 @@ dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     char **names = NULL;
     size_t n = 0;
-    dcpk_status st = dcpk_megatron_check_backend(ckpt->store, "zarr", err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_store_list(ckpt->store, &names, &n, err);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+    if (dcpk_megatron_check_backend(ckpt->store, "zarr", err) ||
+        dcpk_store_list(ckpt->store, &names, &n, err)) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
         st = add_entry(ckpt, names[i], err);
-    dcpk_free(names);
-    if (st == DCPK_OK && ckpt->n_tensors == 0)
+        if (st != DCPK_OK)
+            goto out;
+    }
+    if (ckpt->n_tensors == 0)
         st = dcpk_fail(err, DCPK_EFORMAT,
                        "'%s' says zarr, but no folder here holds a '%s' (no arrays)",
                        DCPK_MEGATRON_METADATA_JSON, ARRAY_JSON);
+out:
+    dcpk_free(names);
     return st;
 }
 
@@ -503,15 +508,15 @@ dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
     struct dcpk_source *source = ckpt->files[chunk->place.file];
     const size_t n_bytes = (size_t)chunk->place.n_bytes;
     uint8_t *in = dcpk_alloc(n_bytes, err);
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (in == NULL)
         return err->status;
-    st = dcpk_source_read(source, 0, in, n_bytes, err);
-    if (st == DCPK_OK)
-        st = layout->codec->decode(in, n_bytes, out, (size_t)layout->chunk_bytes, err);
-    dcpk_free(in);
-    if (st != DCPK_OK)
+    if (dcpk_source_read(source, 0, in, n_bytes, err) ||
+        layout->codec->decode(in, n_bytes, out, (size_t)layout->chunk_bytes, err)) {
+        st = err->status;
         dcpk_context(err, "decoding '%s' (%s)", dcpk_source_name(source), layout->codec->id);
+    }
+    dcpk_free(in);
     return st;
 }

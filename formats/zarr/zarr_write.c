@@ -11,6 +11,7 @@
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh says how to cut */
@@ -19,10 +20,11 @@
 /* The extents of a tensor's chunks: all of them are whole (cut_evenly, check_grid). */
 static void chunk_shape(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK_MAX_RANK])
 {
-    for (int a = 0; a < tensor->rank; a++)
-        chunk[a] = tensor->n_spans > 0    ? tensor->spans[0][tensor->rank + a]
-                   : tensor->shape[a] > 0 ? tensor->shape[a]
-                                          : 1;
+    for (int a = 0; a < tensor->rank; a++) {
+        chunk[a] = dcpk_max_i64(tensor->shape[a], 1);
+        if (tensor->n_spans > 0)
+            chunk[a] = tensor->spans[0][tensor->rank + a];
+    }
 }
 
 /* The largest divisor of n that is at most `limit` (at least 1). */
@@ -31,7 +33,7 @@ static int64_t largest_divisor(int64_t n, int64_t limit)
     for (int64_t parts = (n - 1) / limit + 1; parts <= n / parts; parts++)
         if (n % parts == 0)
             return n / parts;
-    for (int64_t d = limit < n ? limit : n; d > 1; d--)
+    for (int64_t d = dcpk_min_i64(limit, n); d > 1; d--)
         if (n % d == 0)
             return d;
     return 1;
@@ -153,28 +155,30 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
 {
     static const char state[] = "optimizer.state.";
     const size_t n = out->n_tensors;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t t = 0; t < n && st == DCPK_OK; t++) {
+    for (size_t t = 0; t < n; t++) {
         const struct dcpk_out_tensor tensor = out->tensors[t];
         const bool is_state = dcpk_starts_with(tensor.keys[0], state);
         bool is_split = false;
 
         out->tensors[t].n_keys = 1;
-        for (size_t k = 1; k < tensor.n_keys && st == DCPK_OK; k++) {
+        for (size_t k = 1; k < tensor.n_keys; k++) {
             if (dcpk_starts_with(tensor.keys[k], state) == is_state || is_split) {
-                if (!is_state) /* and its optimizer state likewise */
+                if (!is_state) {
+                    /* and its optimizer state likewise */
                     dcpk_output_event(out, DCPK_EVENT_NOTE, tensor.keys[k],
                                       "another name of '%s': an array has one name, which the "
                                       "target's implementation gives",
                                       tensor.keys[0]);
+                }
                 continue;
             }
             is_split = true;
-            st = add_copy(out, &tensor, k, err);
+            if (add_copy(out, &tensor, k, err))
+                return err->status;
         }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* What a payload becomes here. */
@@ -192,6 +196,21 @@ struct splitting {
     uint64_t once, again; /* what the values unfold to, and what objects that share them add */
 };
 
+/* The first value of a list of one that lies under a key of a zarr folder. */
+static dcpk_status load_bare(struct splitting *s, const struct dcpk_out_payload *payload,
+                             const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_value *list = payload->value;
+
+    if (payload->source != NULL &&
+        dcpk_checkpoint_load_item(s->out->source, payload->source, s->out->arena, &list, err))
+        return err->status;
+    if (dcpk_value_at(list, 0) == NULL)
+        return dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
+    *value = dcpk_value_at(list, 0);
+    return DCPK_OK;
+}
+
 /*
  * The value of an object, without the list that torch_dist has around it. What cannot be read of
  * the source is dropped: there is nothing then, as where a module has no extra state.
@@ -199,10 +218,8 @@ struct splitting {
 static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *object,
                              struct dcpk_error *err)
 {
-    const struct dcpk_out_payload *payload = &s->out->payloads[object->payload];
-    const struct dcpk_value *list = payload->value;
     struct bare *bare = &s->bare[object->payload];
-    dcpk_status st = DCPK_OK;
+    const struct dcpk_value *value = dcpk_value_none();
 
     if (bare->value != NULL) {
         s->again += bare->unfolded;
@@ -211,18 +228,16 @@ static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *
                               "its item was dropped under another key");
         return DCPK_OK;
     }
-    if (payload->source != NULL)
-        st = dcpk_checkpoint_load_item(s->out->source, payload->source, s->out->arena, &list, err);
-    if (st == DCPK_OK && dcpk_value_at(list, 0) == NULL)
-        st = dcpk_fail(err, DCPK_EMISMATCH, "no list of one value");
-    bare->is_dropped = st != DCPK_OK;
-    bare->value = bare->is_dropped ? dcpk_value_none() : dcpk_value_at(list, 0);
-    bare->unfolded = dcpk_value_unfolded(bare->value);
+    if (load_bare(s, &s->out->payloads[object->payload], &value, err)) {
+        if (!dcpk_status_is_content(err->status))
+            return err->status;
+        bare->is_dropped = true;
+        dcpk_output_event(s->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    }
+    bare->value = value;
+    bare->unfolded = dcpk_value_unfolded(value);
     s->once += bare->unfolded;
-    if (!dcpk_status_is_content(st))
-        return st;
-    dcpk_output_event(s->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
     return DCPK_OK;
 }
 
@@ -258,22 +273,22 @@ static dcpk_status split_payload(struct splitting *s, uint32_t *payload, struct 
 static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err)
 {
     struct splitting s = {.out = out};
-    dcpk_status st = DCPK_OK;
 
     s.bare = dcpk_arena_array(out->arena, out->n_payloads, sizeof *s.bare, err);
     if (s.bare == NULL)
         return err->status;
-    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
-        st = find_bare(&s, &out->objects[i], err);
-    if (st == DCPK_OK)
-        st = check_unfolded(&s, err);
+    for (size_t i = 0; i < out->n_objects; i++)
+        if (find_bare(&s, &out->objects[i], err))
+            return err->status;
+    if (check_unfolded(&s, err))
+        return err->status;
     for (size_t i = 0; i < out->n_payloads; i++)
         s.bare[i].payload = UINT32_MAX;
-    if (st == DCPK_OK)
-        out->n_payloads = 0;
-    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
-        st = split_payload(&s, &out->objects[i].payload, err);
-    return st;
+    out->n_payloads = 0;
+    for (size_t i = 0; i < out->n_objects; i++)
+        if (split_payload(&s, &out->objects[i].payload, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Whose names an array gets, which can have one alone: those of the run that saved, by its args. */
@@ -301,38 +316,29 @@ static dcpk_status put_files(struct dcpk_output *out, struct dcpk_error *err)
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (out->target.impl == NULL)
         out->target.impl = find_impl(model);
-    st = dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &out->common, err);
-    if (st == DCPK_OK)
-        st = put_files(out, err);
-    if (st != DCPK_OK)
-        return st;
-    st = choose_keys(out, err);
-    if (st == DCPK_OK)
-        st = split_objects(out, err);
-    for (size_t t = 0; t < out->n_tensors && st == DCPK_OK; t++) {
-        st = prepare_tensor(out, &out->tensors[t], err);
-        if (st != DCPK_OK)
+    if (dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_MODEL_RANK, &out->common, err) ||
+        put_files(out, err) || choose_keys(out, err) || split_objects(out, err))
+        return err->status;
+    for (size_t t = 0; t < out->n_tensors; t++) {
+        if (prepare_tensor(out, &out->tensors[t], err)) {
             dcpk_context(err, "'%s'", out->tensors[t].keys[0]);
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status add_file(struct dcpk_output *out, const char *name, uint64_t n_bytes,
                             uint32_t *file, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (name == NULL)
         return err->status;
     if (out->n_files >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
-    st = dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&out->files, &out->files_capacity, out->n_files, sizeof *out->files, err))
+        return err->status;
     *file = (uint32_t)out->n_files;
     out->files[out->n_files++] = (struct dcpk_out_file){.name = name, .n_bytes = n_bytes};
     return DCPK_OK;
@@ -361,23 +367,21 @@ static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_o
 {
     struct dcpk_out_payload *payload = &out->payloads[object->payload];
     struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (strchr(object->key, '/') == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "object '%s' has no shard", object->key);
-    st = add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0, &payload->file,
-                  err);
-    if (st == DCPK_OK)
-        st = zarr_encode(out, payload, &bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(&bytes, err);
-    if (st == DCPK_OK) {
-        payload->offset_bytes = 0;
-        payload->n_bytes = bytes.n_bytes;
-        out->files[payload->file].n_bytes = bytes.n_bytes;
-    } else {
+    if (add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0, &payload->file,
+                 err) ||
+        zarr_encode(out, payload, &bytes, err) || dcpk_bytes_status(&bytes, err)) {
+        st = err->status;
         dcpk_context(err, "encoding '%s'", object->key);
+        goto out;
     }
+    payload->offset_bytes = 0;
+    payload->n_bytes = bytes.n_bytes;
+    out->files[payload->file].n_bytes = bytes.n_bytes;
+out:
     dcpk_bytes_release(&bytes);
     return st;
 }
@@ -401,29 +405,27 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *c
 {
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
     int64_t extent[DCPK_MAX_RANK], n_elems;
-    dcpk_status st;
 
     chunk_shape(tensor, extent);
-    st = dcpk_shape_count(extent, tensor->rank, &n_elems, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_shape_count(extent, tensor->rank, &n_elems, err))
+        return err->status;
     chunk->data_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
     return add_file(out, chunk_name(out, chunk, extent, err), chunk->data_bytes, &chunk->file, err);
 }
 
 static dcpk_status zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     for (size_t t = 0; t < out->n_tensors; t++)
         if (dcpk_zarr_dtype_name(out->tensors[t].dtype) == NULL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': zarr has no dtype for %s",
                              out->tensors[t].keys[0], dcpk_dtype_name(out->tensors[t].dtype));
-    for (size_t i = 0; i < out->n_objects && st == DCPK_OK; i++)
-        st = place_object(out, &out->objects[i], err);
-    for (size_t i = 0; i < out->n_chunks && st == DCPK_OK; i++)
-        st = place_chunk(out, &out->chunks[i], err);
-    return st;
+    for (size_t i = 0; i < out->n_objects; i++)
+        if (place_object(out, &out->objects[i], err))
+            return err->status;
+    for (size_t i = 0; i < out->n_chunks; i++)
+        if (place_chunk(out, &out->chunks[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* A chunk file is the data and nothing else. */
@@ -463,16 +465,14 @@ static dcpk_status put_array(struct dcpk_folder *folder, const struct dcpk_out_t
                              struct dcpk_error *err)
 {
     struct dcpk_bytes name = {.data = NULL}, text = {.data = NULL};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     dcpk_bytes_printf(&name, "%s/.zarray", tensor->keys[0]);
     dcpk_bytes_u8(&name, 0);
     put_json(tensor, &text);
-    st = dcpk_bytes_status(&name, err);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(&text, err);
-    if (st == DCPK_OK)
-        st = dcpk_folder_put(folder, (const char *)name.data, text.data, text.n_bytes, err);
+    if (dcpk_bytes_status(&name, err) || dcpk_bytes_status(&text, err) ||
+        dcpk_folder_put(folder, (const char *)name.data, text.data, text.n_bytes, err))
+        st = err->status;
     dcpk_bytes_release(&name);
     dcpk_bytes_release(&text);
     return st;
