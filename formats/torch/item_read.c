@@ -61,8 +61,8 @@ static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "a persistent id that is not ('storage', class, key, location, numel)");
     v = dcpk_arena_alloc(arena, sizeof *v, err);
-    object = v == NULL ? NULL : dcpk_arena_alloc(arena, sizeof *object, err);
-    if (object == NULL)
+    object = dcpk_arena_alloc(arena, sizeof *object, err);
+    if (v == NULL || object == NULL)
         return err->status;
     *object = (struct dcpk_value_object){.module = "", .name = dcpk_storage_mark, .args = pid};
     v->kind = DCPK_V_OBJECT;
@@ -150,17 +150,16 @@ static dcpk_status read_shape(const struct dcpk_value *size, const struct dcpk_v
 static dcpk_status check_bounds(struct dcpk_rebuilt *r, struct dcpk_error *err)
 {
     int64_t last = r->offset_elems, n_elems, reach;
-    dcpk_status st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_shape_count(r->shape, r->rank, &n_elems, err))
+        return err->status;
     if (n_elems == 0)
         memset(r->stride_elems, 0, sizeof r->stride_elems);
     for (int i = 0; i < r->rank; i++)
         if (n_elems > 0 && (!dcpk_mul_i64(r->shape[i] - 1, r->stride_elems[i], &reach) ||
                             !dcpk_add_i64(last, reach, &last)))
             return dcpk_fail(err, DCPK_ERANGE, "axis %d of a tensor strides past 2^63", i);
-    if (last > r->storage_elems - (n_elems > 0 ? 1 : 0))
+    if (last > r->storage_elems - (n_elems > 0))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "element %" PRId64 " of a tensor lies outside its storage of %" PRId64
                          " elements",
@@ -208,20 +207,18 @@ static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
                              struct dcpk_rebuilt *r, struct dcpk_error *err)
 {
     const struct dcpk_value *args = call->args;
-    dcpk_status st;
 
     memset(r, 0, sizeof *r);
-    st = read_storage(dcpk_value_at(args, 0), r, err);
-    if (st == DCPK_OK && is_v3)
-        st = read_dtype(dcpk_value_at(args, 6), r, err);
-    if (st == DCPK_OK && r->dtype == DCPK_DTYPE_NONE)
-        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
-    if (st == DCPK_OK &&
-        (!dcpk_value_as_int(dcpk_value_at(args, 1), &r->offset_elems) || r->offset_elems < 0))
-        st = dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage offset");
-    if (st == DCPK_OK)
-        st = read_shape(dcpk_value_at(args, 2), dcpk_value_at(args, 3), r, err);
-    return st == DCPK_OK ? check_bounds(r, err) : st;
+    if (read_storage(dcpk_value_at(args, 0), r, err) ||
+        (is_v3 && read_dtype(dcpk_value_at(args, 6), r, err)))
+        return err->status;
+    if (r->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
+    if (!dcpk_value_as_int(dcpk_value_at(args, 1), &r->offset_elems) || r->offset_elems < 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "a tensor without a storage offset");
+    if (read_shape(dcpk_value_at(args, 2), dcpk_value_at(args, 3), r, err))
+        return err->status;
+    return check_bounds(r, err);
 }
 
 /* Calls of torch._utils; a _rebuild_parameter may be around them. */
@@ -270,7 +267,6 @@ static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *
 {
     const struct dcpk_zip_member *order = dcpk_zip_find(zip, "byteorder");
     const uint8_t *data;
-    dcpk_status st;
 
     if (dcpk_zip_find(zip, "constants.pkl") != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -280,9 +276,8 @@ static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *
                          "an archive without a version record: not torch.save's");
     if (order == NULL)
         return DCPK_OK;
-    st = dcpk_zip_borrow(zip, order, MAX_SMALL_BYTES, &data, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_zip_borrow(zip, order, MAX_SMALL_BYTES, &data, err))
+        return err->status;
     if (order->n_bytes == 3 && memcmp(data, "big", 3) == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "a big-endian item");
     if (order->n_bytes != 6 || memcmp(data, "little", 6) != 0)
@@ -295,12 +290,12 @@ static dcpk_status find_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
                                const struct dcpk_zip_member **member, const uint8_t **data,
                                struct dcpk_error *err)
 {
-    dcpk_status st = check_small_records(zip, err);
-
+    if (check_small_records(zip, err))
+        return err->status;
     *member = dcpk_zip_find(zip, "data.pkl");
-    if (st == DCPK_OK && *member == NULL)
-        st = dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
-    return st == DCPK_OK ? dcpk_zip_borrow(zip, *member, limit_bytes, data, err) : st;
+    if (*member == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "an archive without a data.pkl: not torch.save's");
+    return dcpk_zip_borrow(zip, *member, limit_bytes, data, err);
 }
 
 dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
@@ -310,16 +305,16 @@ dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
     struct dcpk_pickle_options options = {.persistent = take_storage, .context = n_storages};
     const struct dcpk_zip_member *member;
     const uint8_t *data;
-    dcpk_status st = find_pickle(zip, limit_bytes, &member, &data, err);
 
     *n_storages = 0;
-    if (st != DCPK_OK)
-        return st;
+    if (find_pickle(zip, limit_bytes, &member, &data, err))
+        return err->status;
     options.base_bytes = zip->base_bytes + member->data_offset_bytes;
-    st = dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err);
-    if (st != DCPK_OK)
+    if (dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err)) {
         dcpk_context(err, "data.pkl");
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 static size_t count_storages(const struct dcpk_zip *zip)
@@ -339,17 +334,16 @@ static dcpk_status rebuild(struct dcpk_zip *zip, struct dcpk_arena *arena, struc
     size_t n_storages;
     bool is_tensor;
     char text[256];
-    dcpk_status st =
-        dcpk_item_read_pickle(zip, MAX_TENSOR_PICKLE_BYTES, arena, &value, &n_storages, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_rebuilt_read(value, &is_tensor, r, err);
-    if (st == DCPK_OK && !is_tensor)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
-                       describe(value, text, sizeof text));
-    if (st == DCPK_OK && n_storages != 1)
-        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages", n_storages);
-    return st;
+    if (dcpk_item_read_pickle(zip, MAX_TENSOR_PICKLE_BYTES, arena, &value, &n_storages, err) ||
+        dcpk_rebuilt_read(value, &is_tensor, r, err))
+        return err->status;
+    if (!is_tensor)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
+                         describe(value, text, sizeof text));
+    if (n_storages != 1)
+        return dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages", n_storages);
+    return DCPK_OK;
 }
 
 /* A contiguous tensor, alone in storage "0". */
@@ -378,14 +372,20 @@ static dcpk_status rebuild_expected(struct dcpk_zip *zip, const struct dcpk_item
     struct dcpk_bytes pickle = {.data = NULL};
     const struct dcpk_zip_member *member;
     const uint8_t *data;
-    dcpk_status st = find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = dcpk_item_put_pickle(expected, &pickle, err);
-    *is_it = st == DCPK_OK && member->n_bytes == pickle.n_bytes &&
-             memcmp(data, pickle.data, pickle.n_bytes) == 0;
+    *is_it = false;
+    if (find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err) ||
+        dcpk_item_put_pickle(expected, &pickle, err)) {
+        st = err->status;
+        goto out;
+    }
+    *is_it = member->n_bytes == pickle.n_bytes && memcmp(data, pickle.data, pickle.n_bytes) == 0;
+    if (*is_it)
+        st = describe_plain(expected, r, err);
+out:
     dcpk_bytes_release(&pickle);
-    return *is_it ? describe_plain(expected, r, err) : st;
+    return st;
 }
 
 /* The one tensor of an open archive. */
@@ -396,17 +396,15 @@ static dcpk_status read_only_tensor(struct dcpk_zip *zip, const struct dcpk_item
     const struct dcpk_zip_member *member;
     struct dcpk_rebuilt r;
     bool is_it = false;
-    dcpk_status st = expected == NULL ? DCPK_OK : rebuild_expected(zip, expected, &is_it, &r, err);
 
-    if (st == DCPK_OK && !is_it)
-        st = rebuild(zip, arena, &r, err);
-    if (st == DCPK_OK && count_storages(zip) != 1)
-        st = dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages",
-                       count_storages(zip));
-    if (st == DCPK_OK)
-        st = dcpk_rebuilt_find_storage(zip, &r, &member, err);
-    if (st != DCPK_OK)
-        return st;
+    if ((expected != NULL && rebuild_expected(zip, expected, &is_it, &r, err)) ||
+        (!is_it && rebuild(zip, arena, &r, err)))
+        return err->status;
+    if (count_storages(zip) != 1)
+        return dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages",
+                         count_storages(zip));
+    if (dcpk_rebuilt_find_storage(zip, &r, &member, err))
+        return err->status;
     *tensor = (struct dcpk_item_tensor){
         .dtype = r.dtype,
         .rank = r.rank,
@@ -427,17 +425,17 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_zip zip;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (arena == NULL)
         return err->status;
-    st = dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err);
-    if (st == DCPK_OK)
-        st = read_only_tensor(&zip, expected, arena, tensor, err);
-    dcpk_zip_release(&zip);
-    dcpk_arena_free(arena);
-    if (st != DCPK_OK)
+    if (dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err) ||
+        read_only_tensor(&zip, expected, arena, tensor, err)) {
+        st = err->status;
         dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
                      dcpk_source_name(range->source));
+    }
+    dcpk_zip_release(&zip);
+    dcpk_arena_free(arena);
     return st;
 }

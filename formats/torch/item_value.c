@@ -30,14 +30,15 @@ static void gather(const struct dcpk_rebuilt *r, const uint8_t *storage, uint8_t
 {
     const size_t elem = dcpk_dtype_bytes(r->dtype);
     const int last = r->rank - 1;
+    const int64_t n_last = last < 0 ? 1 : r->shape[last],
+                  step = last < 0 ? 0 : r->stride_elems[last];
     int64_t index[DCPK_MAX_RANK] = {0};
     int64_t at = r->offset_elems;
     int axis;
 
     do {
-        for (int64_t i = 0; i < (last < 0 ? 1 : r->shape[last]); i++, out += elem)
-            memcpy(out, storage + (size_t)(at + (last < 0 ? 0 : i * r->stride_elems[last])) * elem,
-                   elem);
+        for (int64_t i = 0; i < n_last; i++, out += elem)
+            memcpy(out, storage + (size_t)(at + i * step) * elem, elem);
         for (axis = last - 1; axis >= 0; axis--) {
             at += r->stride_elems[axis];
             if (++index[axis] < r->shape[axis])
@@ -86,27 +87,25 @@ static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
     struct dcpk_value_tensor *t;
     int64_t n_elems, *shape;
     uint64_t n_bytes;
-    dcpk_status st = dcpk_rebuilt_find_storage(f->zip, r, &member, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_shape_count(r->shape, r->rank, &n_elems, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_rebuilt_find_storage(f->zip, r, &member, err) ||
+        dcpk_shape_count(r->shape, r->rank, &n_elems, err))
+        return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(r->dtype), &n_bytes))
         return dcpk_fail(err, DCPK_ERANGE, "a tensor of %" PRId64 " elements", n_elems);
     t = dcpk_arena_alloc(f->arena, sizeof *t, err);
-    shape = t == NULL ? NULL : dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
-    if (shape == NULL)
+    shape = dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
+    if (t == NULL || shape == NULL)
         return err->status;
     memcpy(shape, r->shape, (size_t)r->rank * sizeof *shape);
     *t = (struct dcpk_value_tensor){
         .dtype = r->dtype, .rank = r->rank, .shape = shape, .n_bytes = n_bytes};
-    if (f->zip->whole != NULL)
-        st = copy_elements(f, r, n_elems, member, t, err);
-    else
+    if (f->zip->whole == NULL)
         point_at_elements(f, r, member, t);
+    else if (copy_elements(f, r, n_elems, member, t, err))
+        return err->status;
     *out = t;
-    return st;
+    return DCPK_OK;
 }
 
 /* Nodes still to be looked at, and those that were: nodes may be shared. */
@@ -119,43 +118,36 @@ struct walk {
 
 static dcpk_status push(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (v == NULL || (v->kind < DCPK_V_TUPLE || v->kind == DCPK_V_GLOBAL))
         return DCPK_OK;
-    st = dcpk_grow(&w->stack, &w->capacity, w->n, sizeof *w->stack, err);
-    if (st == DCPK_OK)
-        w->stack[w->n++] = v;
-    return st;
+    if (dcpk_grow(&w->stack, &w->capacity, w->n, sizeof *w->stack, err))
+        return err->status;
+    w->stack[w->n++] = v;
+    return DCPK_OK;
 }
 
 static dcpk_status push_pairs(struct walk *w, const struct dcpk_value_pair *pairs, size_t n,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        st = push(w, pairs[i].key, err);
-        if (st == DCPK_OK)
-            st = push(w, pairs[i].value, err);
+    for (size_t i = 0; i < n; i++) {
+        if (push(w, pairs[i].key, err) || push(w, pairs[i].value, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status push_items(struct walk *w, const struct dcpk_value *const *items, size_t n,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = push(w, items[i], err);
-    return st;
+    for (size_t i = 0; i < n; i++)
+        if (push(w, items[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
 {
     const struct dcpk_value_object *object;
-    dcpk_status st;
 
     if (v->kind == DCPK_V_TUPLE || v->kind == DCPK_V_LIST || v->kind == DCPK_V_SET)
         return push_items(w, v->as.items, v->n, err);
@@ -164,12 +156,10 @@ static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, str
     if (v->kind != DCPK_V_OBJECT)
         return DCPK_OK;
     object = v->as.object;
-    st = push(w, object->args, err);
-    if (st == DCPK_OK)
-        st = push(w, object->state, err);
-    if (st == DCPK_OK)
-        st = push_items(w, object->items, object->n_items, err);
-    return st == DCPK_OK ? push_pairs(w, object->pairs, object->n_pairs, err) : st;
+    if (push(w, object->args, err) || push(w, object->state, err) ||
+        push_items(w, object->items, object->n_items, err))
+        return err->status;
+    return push_pairs(w, object->pairs, object->n_pairs, err);
 }
 
 /* Was v met before? */
@@ -193,13 +183,13 @@ static dcpk_status visit(struct walk *w, struct filling *f, const struct dcpk_va
     struct dcpk_value *node;
     struct dcpk_rebuilt r;
     bool was_seen, is_tensor;
-    dcpk_status st = mark_seen(w, v, &was_seen, err);
 
-    if (st != DCPK_OK || was_seen)
-        return st;
-    st = dcpk_rebuilt_read(v, &is_tensor, &r, err);
-    if (st != DCPK_OK)
-        return st;
+    if (mark_seen(w, v, &was_seen, err))
+        return err->status;
+    if (was_seen)
+        return DCPK_OK;
+    if (dcpk_rebuilt_read(v, &is_tensor, &r, err))
+        return err->status;
     if (!is_tensor) {
         if (v->kind == DCPK_V_OBJECT && v->as.object->name == dcpk_storage_mark)
             return dcpk_fail(
@@ -208,9 +198,8 @@ static dcpk_status visit(struct walk *w, struct filling *f, const struct dcpk_va
                 "subclass)");
         return push_children(w, v, err);
     }
-    st = fill_tensor(f, &r, &tensor, err);
-    if (st != DCPK_OK)
-        return st;
+    if (fill_tensor(f, &r, &tensor, err))
+        return err->status;
     /* The pickle reader made this node in our arena for this call; nobody else has seen it yet. */
     node = (struct dcpk_value *)(uintptr_t)v;
     node->kind = DCPK_V_TENSOR;
@@ -224,10 +213,18 @@ static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root
                                 struct dcpk_error *err)
 {
     struct walk w = {.arena = dcpk_arena_new(0, err)};
-    dcpk_status st = w.arena == NULL ? err->status : push(&w, root, err);
+    dcpk_status st = DCPK_OK;
 
-    while (st == DCPK_OK && w.n > 0)
+    if (w.arena == NULL || push(&w, root, err)) {
+        st = err->status;
+        goto out;
+    }
+    while (w.n > 0) {
         st = visit(&w, f, w.stack[--w.n], err);
+        if (st != DCPK_OK)
+            goto out;
+    }
+out:
     dcpk_map_release(&w.seen);
     dcpk_free(w.stack);
     dcpk_arena_free(w.arena);
@@ -237,21 +234,22 @@ static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root
 static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
 {
     const uint8_t *unused;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++)
-        st = dcpk_zip_borrow(zip, &zip->members[i], zip->n_bytes, &unused, err);
-    return st;
+    for (size_t i = 0; i < zip->n_members; i++)
+        if (dcpk_zip_borrow(zip, &zip->members[i], zip->n_bytes, &unused, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
                             struct dcpk_error *err)
 {
     struct dcpk_zip zip;
-    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = check_crcs(&zip, err);
+    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) ||
+        check_crcs(&zip, err))
+        st = err->status;
     dcpk_zip_release(&zip);
     return st;
 }
@@ -262,19 +260,18 @@ static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
 {
     const struct dcpk_value *v;
     size_t n_storages;
-    dcpk_status st = dcpk_item_read_pickle(f->zip, limit_bytes, f->arena, &v, &n_storages, err);
 
-    if (st == DCPK_OK && n_storages > 0)
-        st = fill_tensors(f, v, err);
-    if (st == DCPK_OK && n_storages > 0 &&
-        dcpk_value_unfolded(v) > dcpk_unfold_limit(f->zip->n_bytes))
-        st = dcpk_fail(err, DCPK_ERANGE,
-                       "its tensors are shared so often that they unfold to more than %d times its "
-                       "bytes",
-                       DCPK_UNFOLD_A_BYTE * 8);
-    if (st == DCPK_OK)
-        *value = v;
-    return st;
+    if (dcpk_item_read_pickle(f->zip, limit_bytes, f->arena, &v, &n_storages, err) ||
+        (n_storages > 0 && fill_tensors(f, v, err)))
+        return err->status;
+    if (n_storages > 0 && dcpk_value_unfolded(v) > dcpk_unfold_limit(f->zip->n_bytes))
+        return dcpk_fail(
+            err, DCPK_ERANGE,
+            "its tensors are shared so often that they unfold to more than %d times its "
+            "bytes",
+            DCPK_UNFOLD_A_BYTE * 8);
+    *value = v;
+    return DCPK_OK;
 }
 
 /* The value of an archive in memory. */
@@ -285,12 +282,11 @@ static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base
     struct dcpk_zip zip;
     struct filling f = {
         .zip = &zip, .arena = arena, .budget_bytes = MAX_EXPANSION * (uint64_t)n_bytes};
-    dcpk_status st = dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = check_crcs(&zip, err);
-    if (st == DCPK_OK)
-        st = build_value(&f, n_bytes, value, err);
+    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) ||
+        check_crcs(&zip, err) || build_value(&f, n_bytes, value, err))
+        st = err->status;
     dcpk_zip_release(&zip);
     return st;
 }
@@ -305,7 +301,7 @@ static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *e
 static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     struct dcpk_zip zip;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     if (range->n_bytes <= UNSEEN_BYTES)
         return DCPK_OK;
@@ -314,36 +310,62 @@ static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_e
     return st;
 }
 
-dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
-                                 const struct dcpk_value **value, struct dcpk_error *err)
+/* Are the bytes there, few enough to be loaded, and an archive at first sight? */
+static dcpk_status check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
     const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
-    uint8_t *data = NULL;
-    dcpk_status st = DCPK_OK;
 
     if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
-        st =
-            dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")",
-                      n_bytes, file_bytes);
-    else if (n_bytes > limit_bytes)
-        st = dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes,
-                       limit_bytes);
-    if (st == DCPK_OK)
-        st = look_first(range, err);
-    if (st != DCPK_OK)
-        goto out;
-    data = dcpk_alloc((size_t)n_bytes, err);
-    st = data == NULL
-             ? err->status
-             : dcpk_source_read(range->source, range->offset_bytes, data, (size_t)n_bytes, err);
-    if (st == DCPK_OK)
-        st = read_whole(data, (size_t)n_bytes, range->offset_bytes, arena, value, err);
-out:
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "%" PRIu64 " bytes pass the end of the file (%" PRIu64 ")", n_bytes,
+                         file_bytes);
+    if (n_bytes > limit_bytes)
+        return dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes; the limit is %" PRIu64, n_bytes,
+                         limit_bytes);
+    return look_first(range, err);
+}
+
+static dcpk_status load_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const size_t n_bytes = (size_t)range->n_bytes;
+    uint8_t *data = dcpk_alloc(n_bytes, err);
+    dcpk_status st = DCPK_OK;
+
+    if (data == NULL)
+        return err->status;
+    if (dcpk_source_read(range->source, range->offset_bytes, data, n_bytes, err) ||
+        read_whole(data, n_bytes, range->offset_bytes, arena, value, err))
+        st = err->status;
     dcpk_free(data);
-    if (st != DCPK_OK)
-        tell_range(range, err);
     return st;
+}
+
+dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
+                                 const struct dcpk_value **value, struct dcpk_error *err)
+{
+    if (check_range(range, err) || load_value(range, arena, value, err)) {
+        tell_range(range, err);
+        return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status read_dict(struct dcpk_store *store, const char *name, struct dcpk_arena *arena,
+                             const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_item_range range;
+    struct dcpk_source *source;
+
+    if (dcpk_store_find(store, name, &source, err))
+        return err->status;
+    range = dcpk_item_whole(source);
+    if (dcpk_item_read_value(&range, arena, value, err))
+        return err->status;
+    if ((*value)->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
@@ -351,26 +373,15 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
                                   struct dcpk_error *err)
 {
     const struct dcpk_value *v = NULL;
-    struct dcpk_item_range range;
-    struct dcpk_source *source;
     enum dcpk_path_kind kind;
-    dcpk_status st = dcpk_store_look(store, name, &kind, err);
 
-    if (st != DCPK_OK || kind == DCPK_PATH_NOTHING)
-        goto out;
-    st = dcpk_store_find(store, name, &source, err);
-    if (st != DCPK_OK)
-        goto out;
-    range = dcpk_item_whole(source);
-    st = dcpk_item_read_value(&range, arena, &v, err);
-    if (st == DCPK_OK && v->kind != DCPK_V_DICT)
-        st = dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
-out:
-    if (st == DCPK_OK)
-        *value = v;
-    else
+    if (dcpk_store_look(store, name, &kind, err) ||
+        (kind != DCPK_PATH_NOTHING && read_dict(store, name, arena, &v, err))) {
         dcpk_context(err, "reading '%s'", name);
-    return st;
+        return err->status;
+    }
+    *value = v;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
@@ -378,10 +389,11 @@ dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct d
 {
     struct dcpk_zip zip;
     struct filling f = {.zip = &zip, .arena = arena};
-    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err);
+    if (dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err) ||
+        build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err))
+        st = err->status;
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
         tell_range(range, err);
@@ -395,21 +407,20 @@ dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *
     const struct dcpk_value *value = NULL;
     const char *module, *name;
     bool found = false;
-    dcpk_status st = dcpk_item_read_outline(&range, arena, &value, err);
 
     *fault = NULL;
-    if (st == DCPK_OK)
-        st = dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err);
-    if (st == DCPK_OK && !found)
-        return DCPK_OK;
-    if (st != DCPK_OK && !dcpk_status_is_content(st))
-        return st;
-    if (found)
+    if (dcpk_item_read_outline(&range, arena, &value, err) ||
+        dcpk_value_find_unknown(value, dcpk_pickle_is_known, &found, &module, &name, err)) {
+        if (!dcpk_status_is_content(err->status))
+            return err->status;
+        *fault = dcpk_arena_strdup(arena, err->text, err);
+    } else if (found) {
         *fault = dcpk_arena_printf(arena, err,
                                    "holds '%s.%s', which Python would import or call on loading",
                                    module, name);
-    else
-        *fault = dcpk_arena_strdup(arena, err->text, err);
+    } else {
+        return DCPK_OK;
+    }
     if (*fault == NULL)
         return err->status;
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -422,13 +433,18 @@ dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take
     struct dcpk_zip zip;
     dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
 
-    for (size_t i = 0; st == DCPK_OK && i < zip.n_members; i++) {
+    if (st != DCPK_OK)
+        goto out;
+    for (size_t i = 0; i < zip.n_members; i++) {
         const struct dcpk_zip_member *member = &zip.members[i];
         const struct dcpk_record record = {range->offset_bytes + member->data_offset_bytes,
                                            member->n_bytes, member->crc32};
 
         st = take(context, &record, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+out:
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
         tell_range(range, err);

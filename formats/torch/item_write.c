@@ -102,6 +102,21 @@ struct tensor_form {
     uint64_t n_bytes;
 };
 
+/* What a pickle calls a storage: a class of torch where there is one of the dtype. */
+struct storage_names {
+    bool is_untyped;
+    const char *rebuild, *module, *name;
+};
+static struct storage_names name_storage(enum dcpk_dtype dtype)
+{
+    const char *name = dcpk_storage_class_name(dtype);
+
+    if (name == NULL)
+        return (struct storage_names){true, "_rebuild_tensor_v3", "torch.storage",
+                                      "UntypedStorage"};
+    return (struct storage_names){false, "_rebuild_tensor_v2", "torch", name};
+}
+
 /* numel of the persistent id: elements, or bytes of an UntypedStorage. */
 static int64_t storage_numel(const struct tensor_form *form)
 {
@@ -110,17 +125,16 @@ static int64_t storage_numel(const struct tensor_form *form)
 
 static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *form)
 {
-    const char *storage = dcpk_storage_class_name(form->dtype);
+    const struct storage_names names = name_storage(form->dtype);
     struct tensor_pickle pickle = {.bytes = out}, *p = &pickle;
     int64_t strides[DCPK_MAX_RANK];
 
     contiguous_strides(form->shape, form->rank, strides);
     dcpk_bytes_put(p->bytes, "\x80\x02", 2);
-    put_global(p, "torch._utils", storage != NULL ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    put_global(p, "torch._utils", names.rebuild);
     dcpk_bytes_put(p->bytes, "((", 2);
     put_text(p, "storage");
-    put_global(p, storage != NULL ? "torch" : "torch.storage",
-               storage != NULL ? storage : "UntypedStorage");
+    put_global(p, names.module, names.name);
     put_text(p, "0");
     put_text(p, "cpu");
     put_int(p->bytes, storage_numel(form));
@@ -134,7 +148,7 @@ static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *
     put_global(p, "collections", "OrderedDict");
     dcpk_bytes_put(p->bytes, ")R", 2);
     put_memo(p);
-    if (storage == NULL)
+    if (names.is_untyped)
         put_global(p, "torch", dcpk_dtype_name(form->dtype));
     dcpk_bytes_u8(p->bytes, DCPK_OP_TUPLE);
     put_memo(p);
@@ -147,22 +161,19 @@ static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *
 static dcpk_status add_leading(struct dcpk_zip_writer *zip, const struct dcpk_bytes *pickle,
                                struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_bytes_status(pickle, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_zip_writer_add(zip, "data.pkl", pickle->data, pickle->n_bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_zip_writer_add(zip, ".format_version", "1", 1, err);
-    if (st == DCPK_OK)
-        st = dcpk_zip_writer_add(zip, ".storage_alignment", "64", 2, err);
-    return st == DCPK_OK ? dcpk_zip_writer_add(zip, "byteorder", "little", 6, err) : st;
+    if (dcpk_bytes_status(pickle, err) ||
+        dcpk_zip_writer_add(zip, "data.pkl", pickle->data, pickle->n_bytes, err) ||
+        dcpk_zip_writer_add(zip, ".format_version", "1", 1, err) ||
+        dcpk_zip_writer_add(zip, ".storage_alignment", "64", 2, err))
+        return err->status;
+    return dcpk_zip_writer_add(zip, "byteorder", "little", 6, err);
 }
 
 static dcpk_status add_trailing(struct dcpk_zip_writer *zip, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_zip_writer_add(zip, "version", "3\n", 2, err);
-
-    return st == DCPK_OK ? dcpk_zip_writer_finish(zip, err) : st;
+    if (dcpk_zip_writer_add(zip, "version", "3\n", 2, err))
+        return err->status;
+    return dcpk_zip_writer_finish(zip, err);
 }
 
 /* All bytes of a tensor's item but its data, which belongs at split_bytes of `out`. */
@@ -171,16 +182,15 @@ static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
 {
     struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     (void)dcpk_bytes_reserve(out, AROUND_BYTES); /* a failure shows at the first append */
     dcpk_zip_writer_init(&zip, out, "archive");
     put_tensor_pickle(&pickle, form);
-    st = add_leading(&zip, &pickle, err);
-    if (st == DCPK_OK)
-        st = dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err);
-    if (st == DCPK_OK)
-        st = add_trailing(&zip, err);
+    if (add_leading(&zip, &pickle, err) ||
+        dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err) ||
+        add_trailing(&zip, err))
+        st = err->status;
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&pickle);
     return st;
@@ -191,10 +201,9 @@ static dcpk_status describe(const struct dcpk_item_form *form, struct tensor_for
 {
     int64_t n_elems;
     uint64_t n_bytes;
-    dcpk_status st = dcpk_shape_count(form->shape, form->rank, &n_elems, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_shape_count(form->shape, form->rank, &n_elems, err))
+        return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(form->dtype), &n_bytes) ||
         n_bytes > INT64_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%" PRId64 " elements of %s pass 2^63 bytes", n_elems,
@@ -207,10 +216,9 @@ dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_
                                  struct dcpk_error *err)
 {
     struct tensor_form sized;
-    const dcpk_status st = describe(form, &sized, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (describe(form, &sized, err))
+        return err->status;
     put_tensor_pickle(out, &sized);
     return dcpk_bytes_status(out, err);
 }
@@ -221,14 +229,16 @@ dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_ite
     struct dcpk_bytes around = {.data = NULL};
     struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = describe(form, &sized, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = put_around(&sized, 0, &around, &split_bytes, err);
-    if (st == DCPK_OK)
-        *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
-                                          .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
-                                          .data_bytes = sized.n_bytes};
+    if (describe(form, &sized, err) || put_around(&sized, 0, &around, &split_bytes, err)) {
+        st = err->status;
+        goto out;
+    }
+    *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
+                                      .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
+                                      .data_bytes = sized.n_bytes};
+out:
     dcpk_bytes_release(&around);
     return st;
 }
@@ -239,14 +249,15 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
     struct dcpk_bytes around = {.data = NULL};
     struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = describe(form, &sized, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK)
-        st = put_around(&sized, crc32, &around, &split_bytes, err);
-    if (st == DCPK_OK) {
-        memcpy(lead, around.data, split_bytes);
-        memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
+    if (describe(form, &sized, err) || put_around(&sized, crc32, &around, &split_bytes, err)) {
+        st = err->status;
+        goto out;
     }
+    memcpy(lead, around.data, split_bytes);
+    memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
+out:
     dcpk_bytes_release(&around);
     return st;
 }
@@ -275,28 +286,24 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
                                     const struct dcpk_value_tensor *tensor, struct dcpk_error *err)
 {
     struct storages *storages = context;
-    const char *storage = dcpk_storage_class_name(tensor->dtype);
+    const struct storage_names names = name_storage(tensor->dtype);
     int64_t strides[DCPK_MAX_RANK];
     struct tensor_form form;
     char key[24];
-    dcpk_status st =
-        describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
-                       sizeof(struct dcpk_value_tensor *), err);
-    if (st != DCPK_OK)
-        return st;
+    if (describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form,
+                 err) ||
+        dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
+                  sizeof(struct dcpk_value_tensor *), err))
+        return err->status;
     snprintf(key, sizeof key, "%zu", storages->n);
     storages->tensors[storages->n++] = tensor;
     contiguous_strides(form.shape, form.rank, strides);
-    dcpk_pickle_put_global(w, "torch._utils",
-                           storage != NULL ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    dcpk_pickle_put_global(w, "torch._utils", names.rebuild);
     dcpk_pickle_put_op(w, DCPK_OP_MARK);
     dcpk_pickle_put_op(w, DCPK_OP_MARK);
     put_string(w, "storage");
-    dcpk_pickle_put_global(w, storage != NULL ? "torch" : "torch.storage",
-                           storage != NULL ? storage : "UntypedStorage");
+    dcpk_pickle_put_global(w, names.module, names.name);
     put_string(w, key);
     put_string(w, "cpu");
     dcpk_pickle_put_int(w, storage_numel(&form));
@@ -309,7 +316,7 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
     dcpk_pickle_put_global(w, "collections", "OrderedDict");
     dcpk_pickle_put_op(w, DCPK_OP_EMPTY_TUPLE);
     dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
-    if (storage == NULL)
+    if (names.is_untyped)
         dcpk_pickle_put_global(w, "torch", dcpk_dtype_name(form.dtype));
     dcpk_pickle_put_op(w, DCPK_OP_TUPLE);
     dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
@@ -323,19 +330,23 @@ dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix,
     struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
     char name[32];
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     dcpk_zip_writer_init(&zip, out, prefix);
-    st = dcpk_pickle_write(value, protocol, put_inner_tensor, &storages, &pickle, err);
-    if (st == DCPK_OK)
-        st = add_leading(&zip, &pickle, err);
-    for (size_t i = 0; i < storages.n && st == DCPK_OK; i++) {
+    if (dcpk_pickle_write(value, protocol, put_inner_tensor, &storages, &pickle, err) ||
+        add_leading(&zip, &pickle, err)) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < storages.n; i++) {
         snprintf(name, sizeof name, "data/%zu", i);
         st = dcpk_zip_writer_add(&zip, name, storages.tensors[i]->data,
                                  (size_t)storages.tensors[i]->n_bytes, err);
+        if (st != DCPK_OK)
+            goto out;
     }
-    if (st == DCPK_OK)
-        st = add_trailing(&zip, err);
+    st = add_trailing(&zip, err);
+out:
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&pickle);
     dcpk_free(storages.tensors);
@@ -352,10 +363,12 @@ dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
     if (name == NULL)
         return err->status;
     st = dcpk_item_encode(value, prefix, out->pickle_protocol, &bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_output_put_beside(out, name, bytes.data, bytes.n_bytes, err);
-    else
+    if (st != DCPK_OK) {
         dcpk_context(err, "encoding '%s'", name);
+        goto out;
+    }
+    st = dcpk_output_put_beside(out, name, bytes.data, bytes.n_bytes, err);
+out:
     dcpk_bytes_release(&bytes);
     return st;
 }

@@ -7,6 +7,7 @@
 #include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/map.h"
+#include "lib/base/order.h"
 
 const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
 {
@@ -39,9 +40,9 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
         b->collect_bytes = limits->collect_bytes == 0 ? COLLECT_BYTES : limits->collect_bytes;
         b->collect_at_bytes = b->collect_bytes;
         b->arena = dcpk_arena_new(0, err);
-        b->next_arena = b->arena == NULL ? NULL : dcpk_arena_new(0, err);
-        b->texts = b->next_arena == NULL ? NULL : dcpk_arena_new(0, err);
-        if (b->texts == NULL)
+        b->next_arena = dcpk_arena_new(0, err);
+        b->texts = dcpk_arena_new(0, err);
+        if (b->arena == NULL || b->next_arena == NULL || b->texts == NULL)
             return err->status;
     }
     b->base_bytes = options->base_bytes;
@@ -65,10 +66,13 @@ void dcpk_builder_release(struct dcpk_builder *b)
 void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
                         struct dcpk_error *err)
 {
-    const bool is_text = kind == DCPK_V_STR && b->keeps_text && b->texts != NULL;
-    struct dcpk_arena *arena = is_text ? b->texts : kind == DCPK_V_GLOBAL ? b->names : b->arena;
+    struct dcpk_arena *arena = b->arena;
     struct dcpk_value *v;
 
+    if (kind == DCPK_V_STR && b->keeps_text && b->texts != NULL)
+        arena = b->texts;
+    else if (kind == DCPK_V_GLOBAL)
+        arena = b->names;
     if (b->n_nodes >= b->max_nodes) {
         dcpk_fail(err, DCPK_ERANGE, "more than the limit of %" PRIu64 " values", b->max_nodes);
         return NULL;
@@ -160,10 +164,22 @@ struct dcpk_value *dcpk_builder_float(struct dcpk_builder *b, double f, struct d
     return v;
 }
 
+/* Length of a UTF-8 sequence by its first byte; 0: none begins so. */
+static size_t utf8_length(uint8_t first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc2)
+        return 0;
+    if (first < 0xe0)
+        return 2;
+    return first < 0xf0 ? 3 : 4;
+}
+
 /* Length of the UTF-8 sequence at p (n >= 1 bytes left), 0 when there is none. Surrogates pass. */
 static size_t utf8_sequence(const uint8_t *p, size_t n)
 {
-    const size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    const size_t len = utf8_length(p[0]);
 
     if (len == 0 || len > n || p[0] > 0xf4)
         return 0;
@@ -226,8 +242,10 @@ struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text
                   (unsigned)text[fault], fault);
         return NULL;
     }
-    node = is_kept ? dcpk_builder_make(b, DCPK_V_STR, sizeof *node, err)
-                   : make_bytes(b, DCPK_V_STR, sizeof *node, text, n, err);
+    if (is_kept)
+        node = dcpk_builder_make(b, DCPK_V_STR, sizeof *node, err);
+    else
+        node = make_bytes(b, DCPK_V_STR, sizeof *node, text, n, err);
     if (node == NULL)
         return NULL;
     if (is_kept) {
@@ -247,8 +265,9 @@ struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *dat
 struct dcpk_value *dcpk_builder_old_str(struct dcpk_builder *b, const uint8_t *data, size_t n,
                                         struct dcpk_error *err)
 {
-    return utf8_fault(data, n) == n ? dcpk_builder_text(b, data, n, err)
-                                    : dcpk_builder_bytes(b, data, n, err);
+    if (utf8_fault(data, n) == n)
+        return dcpk_builder_text(b, data, n, err);
+    return dcpk_builder_bytes(b, data, n, err);
 }
 
 /* Python 2's names, which protocols 0 to 2 use. Source: CPython 3.11 Lib/_compat_pickle.py; name
@@ -277,7 +296,7 @@ static bool spells(struct span s, const char *word)
 
 static void modernise(struct span *module, struct span *name)
 {
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(renamed); i++) {
         if (!spells(*module, renamed[i].module) ||
             (renamed[i].name != NULL && !spells(*name, renamed[i].name)))
             continue;
@@ -387,7 +406,7 @@ static void *grow(struct dcpk_builder *b, const void *old, size_t n, size_t n_mo
                   size_t item_bytes, size_t *capacity, struct dcpk_error *err)
 {
     const size_t need = n + n_more; /* both are counts of pointers in memory */
-    const size_t room = need > 2 * *capacity ? need : 2 * *capacity;
+    const size_t room = dcpk_max_size(need, 2 * *capacity);
     void *array;
 
     if (need <= *capacity)
@@ -454,7 +473,6 @@ dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
 {
     struct dcpk_growing_object *o;
     size_t capacity;
-    dcpk_status st;
 
     if (dcpk_node_check_target(to, DCPK_V_LIST, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
@@ -463,9 +481,10 @@ dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
                          items, n, err);
     o = dcpk_node_object(to);
     capacity = o->item_capacity;
-    st = put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err);
-    o->item_capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
-    return st;
+    if (put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err))
+        return err->status;
+    o->item_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to,
@@ -486,7 +505,6 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
 {
     struct dcpk_growing_object *o;
     size_t capacity;
-    dcpk_status st;
 
     if (n % 2 != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "%zu values are no pairs of keys and values", n);
@@ -497,7 +515,8 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
                          items, n, err);
     o = dcpk_node_object(to);
     capacity = o->pair_capacity;
-    st = put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err);
-    o->pair_capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
-    return st;
+    if (put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err))
+        return err->status;
+    o->pair_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
+    return DCPK_OK;
 }

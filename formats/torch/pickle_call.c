@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/torch/pickle_priv.h"
+#include "lib/base/order.h"
 
 #define MAX_SIZE_RANK                                                                              \
     64 /* torch.Size with more axes stays an object: its items are checked on every call */
@@ -25,7 +26,7 @@ static const struct {
 
 void dcpk_builder_classify(struct dcpk_global_node *g)
 {
-    for (size_t i = 0; i < sizeof plain_calls / sizeof *plain_calls; i++)
+    for (size_t i = 0; i < DCPK_COUNT(plain_calls); i++)
         if (strcmp(g->v.as.global.module, plain_calls[i].module) == 0 &&
             strcmp(g->v.as.global.name, plain_calls[i].name) == 0)
             g->call = plain_calls[i].call;
@@ -63,7 +64,9 @@ static struct dcpk_value *make_nameless(struct dcpk_builder *b, struct dcpk_valu
 
     if (b->strange == NULL)
         b->strange = &nameless;
-    return pair == NULL ? NULL : make_object(b, &nameless.v, pair, is_reduce, err);
+    if (pair == NULL)
+        return NULL;
+    return make_object(b, &nameless.v, pair, is_reduce, err);
 }
 
 static dcpk_status check_args(const struct dcpk_value *callable, const struct dcpk_value *args,
@@ -82,8 +85,9 @@ struct dcpk_value *dcpk_builder_new(struct dcpk_builder *b, struct dcpk_value *c
 {
     if (check_args(cls, args, err) != DCPK_OK)
         return NULL;
-    return cls->kind == DCPK_V_GLOBAL ? make_object(b, cls, args, false, err)
-                                      : make_nameless(b, cls, args, false, err);
+    if (cls->kind == DCPK_V_GLOBAL)
+        return make_object(b, cls, args, false, err);
+    return make_nameless(b, cls, args, false, err);
 }
 
 struct dcpk_value *dcpk_builder_new_ex(struct dcpk_builder *b, struct dcpk_value *cls,
@@ -103,30 +107,40 @@ struct dcpk_value *dcpk_builder_new_ex(struct dcpk_builder *b, struct dcpk_value
     if (keywords->n == 0)
         return dcpk_builder_new(b, cls, args, err);
     tuple = dcpk_builder_fixed(b, DCPK_V_TUPLE, all, 3, err);
-    function =
-        tuple == NULL ? NULL : dcpk_builder_global(b, "copyreg", 7, "__newobj_ex__", 13, err);
-    return function == NULL ? NULL : make_object(b, function, tuple, true, err);
+    if (tuple == NULL)
+        return NULL;
+    function = dcpk_builder_global(b, "copyreg", 7, "__newobj_ex__", 13, err);
+    if (function == NULL)
+        return NULL;
+    return make_object(b, function, tuple, true, err);
 }
 
 struct dcpk_value *dcpk_builder_bytearray(struct dcpk_builder *b, const uint8_t *data, size_t n,
                                           struct dcpk_error *err)
 {
     struct dcpk_value *bytes = dcpk_builder_bytes(b, data, n, err);
-    struct dcpk_value *args =
-        bytes == NULL ? NULL : dcpk_builder_fixed(b, DCPK_V_TUPLE, &bytes, 1, err);
-    struct dcpk_value *cls =
-        args == NULL ? NULL : dcpk_builder_global(b, "builtins", 8, "bytearray", 9, err);
+    struct dcpk_value *args, *cls;
 
-    return cls == NULL ? NULL : make_object(b, cls, args, true, err);
+    if (bytes == NULL)
+        return NULL;
+    args = dcpk_builder_fixed(b, DCPK_V_TUPLE, &bytes, 1, err);
+    if (args == NULL)
+        return NULL;
+    cls = dcpk_builder_global(b, "builtins", 8, "bytearray", 9, err);
+    if (cls == NULL)
+        return NULL;
+    return make_object(b, cls, args, true, err);
 }
 
 /* torch.Size((1, 2)) is the tuple itself. */
 static struct dcpk_value *call_size(const struct dcpk_value *args)
 {
-    struct dcpk_value *size = args->n == 1 ? dcpk_node_mutable(args->as.items[0]) : NULL;
+    struct dcpk_value *size;
 
-    if (size == NULL || size->kind != DCPK_V_TUPLE || dcpk_node_is_foreign(size) ||
-        size->n > MAX_SIZE_RANK)
+    if (args->n != 1)
+        return NULL;
+    size = dcpk_node_mutable(args->as.items[0]);
+    if (size->kind != DCPK_V_TUPLE || dcpk_node_is_foreign(size) || size->n > MAX_SIZE_RANK)
         return NULL;
     for (size_t i = 0; i < size->n; i++)
         if (size->as.items[i]->kind != DCPK_V_INT)
@@ -150,8 +164,10 @@ static struct dcpk_value *call_set(struct dcpk_builder *b, const struct dcpk_val
     if (set == NULL)
         return NULL;
     set->capacity = DCPK_NODE_FIXED;
-    set->node.v.n = list == NULL ? 0 : list->n;
-    set->node.v.as.items = list == NULL ? NULL : list->as.items;
+    if (list != NULL) {
+        set->node.v.n = list->n;
+        set->node.v.as.items = list->as.items;
+    }
     return &set->node.v;
 }
 
@@ -233,7 +249,9 @@ static struct dcpk_value *plain_result(struct dcpk_builder *b, enum dcpk_call ca
     case DCPK_CALL_GETATTR:
         return call_getattr(b, args, err);
     case DCPK_CALL_BYTES:
-        return args->n == 0 ? dcpk_builder_bytes(b, NULL, 0, err) : NULL;
+        if (args->n != 0)
+            return NULL;
+        return dcpk_builder_bytes(b, NULL, 0, err);
     case DCPK_CALL_ORDERED_DICT:
         if (args->n == 0)
             v = dcpk_builder_empty(b, DCPK_V_DICT, err);
@@ -268,17 +286,21 @@ static dcpk_status ordered_to_object(struct dcpk_builder *b, struct dcpk_value *
                                      struct dcpk_error *err)
 {
     struct dcpk_value *cls = dcpk_builder_global(b, "collections", 11, "OrderedDict", 11, err);
-    struct dcpk_value *args =
-        cls == NULL ? NULL : dcpk_builder_fixed(b, DCPK_V_TUPLE, NULL, 0, err);
-    struct dcpk_value *made = args == NULL ? NULL : make_object(b, cls, args, true, err);
     struct dcpk_growing_object *content;
+    struct dcpk_value *args, *made;
 
+    if (cls == NULL)
+        return err->status;
+    args = dcpk_builder_fixed(b, DCPK_V_TUPLE, NULL, 0, err);
+    if (args == NULL)
+        return err->status;
+    made = make_object(b, cls, args, true, err);
     if (made == NULL)
         return err->status;
     content = dcpk_node_object(made);
     content->object.pairs = dict->as.pairs;
     content->object.n_pairs = dict->n;
-    content->pair_capacity = dict->n < UINT32_MAX ? (uint32_t)dict->n : UINT32_MAX;
+    content->pair_capacity = (uint32_t)dcpk_min_size(dict->n, UINT32_MAX);
     dict->kind = DCPK_V_OBJECT;
     dict->n = 0;
     dict->as.object = made->as.object;
@@ -290,10 +312,9 @@ dcpk_status dcpk_builder_set_state(struct dcpk_builder *b, struct dcpk_value *to
 {
     struct dcpk_value_object *object;
 
-    if (to->kind == DCPK_V_DICT && (dcpk_node_of(to)->flags & DCPK_NODE_ORDERED) != 0 &&
-        ordered_to_object(b, to, err) != DCPK_OK)
-        return err->status;
-    if (dcpk_node_check_target(to, DCPK_V_OBJECT, DCPK_V_OBJECT, err) != DCPK_OK)
+    if ((to->kind == DCPK_V_DICT && (dcpk_node_of(to)->flags & DCPK_NODE_ORDERED) != 0 &&
+         ordered_to_object(b, to, err)) ||
+        dcpk_node_check_target(to, DCPK_V_OBJECT, DCPK_V_OBJECT, err))
         return err->status;
     object = &dcpk_node_object(to)->object;
     if (object->state != NULL)

@@ -7,6 +7,7 @@
 #include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/map.h"
+#include "lib/base/order.h"
 
 #define GRAY       UINT16_MAX
 #define SCAN_PAIRS 8 /* dicts up to here are searched for double keys pair by pair */
@@ -75,31 +76,56 @@ static bool same_key(const struct dcpk_value *a, const struct dcpk_value *b)
     return a->kind == DCPK_V_STR && a->n == b->n && memcmp(a->as.str, b->as.str, a->n) == 0;
 }
 
+/* Is a key there twice? Few pairs are compared with each other. */
+static dcpk_status scan_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_value_pair *pairs = dict->v.as.pairs;
+
+    for (size_t i = 1; i < dict->v.n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (same_key(pairs[i].key, pairs[k].key))
+                return double_key(b, dict, pairs[i].key, err);
+    return DCPK_OK;
+}
+
+static dcpk_status map_key(struct dcpk_map *texts, struct dcpk_map *ints,
+                           const struct dcpk_value *key, bool *existed, struct dcpk_error *err)
+{
+    uint64_t found;
+
+    *existed = false;
+    if (key->kind == DCPK_V_STR)
+        return dcpk_map_put(texts, key->as.str, key->n, 0, existed, &found, err);
+    if (key->kind == DCPK_V_INT)
+        return dcpk_map_put(ints, (const char *)&key->as.i, sizeof key->as.i, 0, existed, &found,
+                            err);
+    return DCPK_OK;
+}
+
 /* Python lets the last of two equal keys win, a look-up here finds the first: such a dict is not
  * read. */
 static dcpk_status check_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
                               struct dcpk_error *err)
 {
-    const struct dcpk_value_pair *pairs = dict->v.as.pairs;
     struct dcpk_map texts = {0}, ints = {0};
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 1; dict->v.n <= SCAN_PAIRS && i < dict->v.n; i++)
-        for (size_t k = 0; k < i; k++)
-            if (same_key(pairs[i].key, pairs[k].key))
-                return double_key(b, dict, pairs[i].key, err);
-    for (size_t i = 0; dict->v.n > SCAN_PAIRS && st == DCPK_OK && i < dict->v.n; i++) {
-        const struct dcpk_value *key = pairs[i].key;
-        bool existed = false;
-        uint64_t found;
-        if (key->kind == DCPK_V_STR)
-            st = dcpk_map_put(&texts, key->as.str, key->n, i, &existed, &found, err);
-        else if (key->kind == DCPK_V_INT)
-            st = dcpk_map_put(&ints, (const char *)&key->as.i, sizeof key->as.i, i, &existed,
-                              &found, err);
-        if (st == DCPK_OK && existed)
+    if (dict->v.n <= SCAN_PAIRS)
+        return scan_keys(b, dict, err);
+    for (size_t i = 0; i < dict->v.n; i++) {
+        const struct dcpk_value *key = dict->v.as.pairs[i].key;
+        bool existed;
+
+        st = map_key(&texts, &ints, key, &existed, err);
+        if (st != DCPK_OK)
+            goto out;
+        if (existed) {
             st = double_key(b, dict, key, err);
+            goto out;
+        }
     }
+out:
     dcpk_map_release(&texts);
     dcpk_map_release(&ints);
     return st;
@@ -119,7 +145,9 @@ static dcpk_status raise_height(const struct dcpk_builder *b, struct dcpk_check_
 {
     if (height > frame->below)
         frame->below = height;
-    return frame->below < b->max_depth ? DCPK_OK : too_deep(b, frame->node, err);
+    if (frame->below < b->max_depth)
+        return DCPK_OK;
+    return too_deep(b, frame->node, err);
 }
 
 /* The walk has met nodes of so much unfolded size, below the container `node`. */
@@ -152,7 +180,7 @@ static void measure_flat(struct dcpk_node *node)
 
     for (size_t i = 0; i < node->v.n; i++)
         unfolded += dcpk_value_unfolded_node(node->v.as.items[i]);
-    node->unfolded = unfolded < UINT32_MAX ? (uint32_t)unfolded : UINT32_MAX;
+    node->unfolded = (uint32_t)dcpk_min_u64(unfolded, UINT32_MAX);
     node->height = 1;
 }
 
@@ -210,7 +238,6 @@ dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *
                                struct dcpk_error *err)
 {
     struct dcpk_check c = {.build = b};
-    dcpk_status st;
 
     if (!dcpk_node_is_container(v) || dcpk_node_of(v)->height != 0)
         return DCPK_OK;
@@ -219,13 +246,16 @@ dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *
     c.frames = b->frames;
     if (c.frames == NULL)
         return err->status;
-    st = enter(&c, dcpk_node_of(v), err);
-    while (st == DCPK_OK && c.n_frames > 0) {
+    if (enter(&c, dcpk_node_of(v), err))
+        return err->status;
+    while (c.n_frames > 0) {
         const struct dcpk_check_frame *top = &c.frames[c.n_frames - 1];
-        if (top->next < n_children(&top->node->v))
-            st = visit(&c, err);
-        else
-            st = leave(&c, err);
+        if (top->next < n_children(&top->node->v)) {
+            if (visit(&c, err))
+                return err->status;
+        } else if (leave(&c, err)) {
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }

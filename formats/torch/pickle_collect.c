@@ -108,11 +108,10 @@ static dcpk_status move(struct moving *m, const struct dcpk_value **slot, struct
 static dcpk_status move_items(struct moving *m, const struct dcpk_value **items, size_t n,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = move(m, &items[i], err);
-    return st;
+    for (size_t i = 0; i < n; i++)
+        if (move(m, &items[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* A copy of n pointers at *array, moved; *array points there then. */
@@ -138,19 +137,15 @@ static dcpk_status move_content(struct moving *m, struct dcpk_growing_object *co
 {
     struct dcpk_value_object *o = &content->object;
     const void *items = o->items, *pairs = o->pairs;
-    dcpk_status st = move(m, &o->args, err);
 
-    if (st == DCPK_OK)
-        st = move(m, &o->state, err);
-    if (st == DCPK_OK)
-        st = move_array(m, &items, o->n_items, err);
-    if (st == DCPK_OK)
-        st = move_array(m, &pairs, 2 * o->n_pairs, err);
+    if (move(m, &o->args, err) || move(m, &o->state, err) ||
+        move_array(m, &items, o->n_items, err) || move_array(m, &pairs, 2 * o->n_pairs, err))
+        return err->status;
     o->items = items;
     o->pairs = pairs;
     content->item_capacity = (uint32_t)o->n_items;
     content->pair_capacity = (uint32_t)o->n_pairs;
-    return st;
+    return DCPK_OK;
 }
 
 /* The children of a moved container. */
@@ -158,34 +153,34 @@ static dcpk_status move_children(struct moving *m, struct dcpk_value *v, struct 
 {
     struct dcpk_growing_node *node = (struct dcpk_growing_node *)v;
     const void *array = v->as.items;
-    dcpk_status st;
 
     if (v->kind == DCPK_V_OBJECT)
         return move_content(m, dcpk_node_object(v), err);
     if (v->kind == DCPK_V_TUPLE)
         return move_items(m, (const struct dcpk_value **)(uintptr_t)v->as.items, v->n, err);
-    st = move_array(m, &array, v->kind == DCPK_V_DICT ? 2 * v->n : v->n, err);
+    if (move_array(m, &array, v->kind == DCPK_V_DICT ? 2 * v->n : v->n, err))
+        return err->status;
     v->as.items = array;
     if (node->capacity != DCPK_NODE_FIXED)
         node->capacity = v->n;
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status move_all(struct moving *m, const struct dcpk_roots *roots,
                             struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < roots->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < roots->n; i++) {
         struct dcpk_value **value = &roots->values[roots->which == NULL ? i : roots->which[i]];
         const struct dcpk_value *root = *value;
 
-        st = move(m, &root, err);
+        if (move(m, &root, err))
+            return err->status;
         *value = dcpk_node_mutable(root);
     }
-    while (m->n_open > 0 && st == DCPK_OK)
-        st = move_children(m, m->open[--m->n_open], err);
-    return st;
+    while (m->n_open > 0)
+        if (move_children(m, m->open[--m->n_open], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status move_roots(struct dcpk_builder *b, struct moving *m,
@@ -196,8 +191,12 @@ static dcpk_status move_roots(struct dcpk_builder *b, struct moving *m,
 
     b->none = b->no = b->yes = b->empty_tuple = NULL;
     memset(b->recent_ints, 0, sizeof b->recent_ints);
-    for (size_t i = 0; i < n_roots && st == DCPK_OK; i++)
+    for (size_t i = 0; i < n_roots; i++) {
         st = move_all(m, &roots[i], err);
+        if (st != DCPK_OK)
+            goto out;
+    }
+out:
     dcpk_free(m->open);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define WINDOW_BYTES ((size_t)256 * 1024) /* larger when one text or number is */
 
@@ -39,8 +40,7 @@ dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struc
     struct dcpk_cursor *c = &in->cursor;
     const uint64_t at = dcpk_pickle_input_at(in), left = in->n_bytes - at;
     const size_t kept = c->n_bytes - c->at_bytes;
-    size_t room = n < WINDOW_BYTES ? WINDOW_BYTES : n;
-    dcpk_status st;
+    size_t room = dcpk_max_size(n, WINDOW_BYTES);
 
     if (kept >= n || kept == left)
         return DCPK_OK;
@@ -58,8 +58,8 @@ dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struc
     } else {
         memmove(in->window, c->data + c->at_bytes, kept);
     }
-    st = dcpk_source_read(in->source, at + kept, in->window + kept, room - kept, err);
-    if (st == DCPK_OK)
-        dcpk_cursor_init(c, in->window, room, in->base_bytes + at);
-    return st;
+    if (dcpk_source_read(in->source, at + kept, in->window + kept, room - kept, err))
+        return err->status;
+    dcpk_cursor_init(c, in->window, room, in->base_bytes + at);
+    return DCPK_OK;
 }

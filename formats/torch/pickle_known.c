@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/torch/pickle.h"
+#include "lib/base/order.h"
 
 struct known {
     const char *module, *name;
@@ -138,5 +139,5 @@ bool dcpk_pickle_is_known(const char *module, const char *name)
 {
     const struct known key = {module, name};
 
-    return bsearch(&key, known, sizeof known / sizeof *known, sizeof *known, compare) != NULL;
+    return bsearch(&key, known, DCPK_COUNT(known), sizeof *known, compare) != NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /*
  * CPython memoizes nearly every value and asks for few of them again: a set of the numbers that are
@@ -31,7 +32,7 @@ static unsigned count_bits(uint64_t x)
 static dcpk_status set_bit(struct dcpk_bits *bits, uint64_t i, struct dcpk_error *err)
 {
     const size_t need = (size_t)(i / WORD_BITS) + 1;
-    const size_t n = need > 2 * bits->n_words ? need : 2 * bits->n_words;
+    const size_t n = dcpk_max_size(need, 2 * bits->n_words);
     uint64_t *words;
 
     if (need > bits->n_words) {
@@ -63,7 +64,9 @@ void dcpk_memo_release(struct dcpk_memo *memo)
 
 dcpk_status dcpk_memo_ask(struct dcpk_memo *memo, uint64_t number, struct dcpk_error *err)
 {
-    return number < memo->max_number ? set_bit(&memo->asked, number, err) : DCPK_OK;
+    if (number >= memo->max_number)
+        return DCPK_OK;
+    return set_bit(&memo->asked, number, err);
 }
 
 bool dcpk_memo_is_asked(const struct dcpk_memo *memo, uint64_t number)
@@ -120,7 +123,7 @@ dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_b
 
     if (number >= here || number >= memo->max_entries)
         return dcpk_fail(err, DCPK_ERANGE, "memo number %" PRIu64 " passes the limit of %" PRIu64,
-                         number, memo->max_entries < here ? memo->max_entries : here);
+                         number, dcpk_min_u64(memo->max_entries, here));
     if (!has_bit(&memo->set, number))
         memo->n_set++;
     if (kept != NULL)

@@ -74,10 +74,16 @@ static dcpk_status pop_many(struct dcpk_pickle_machine *m, unsigned arg, struct 
 /* A little-endian number of 1, 2, 4 or 8 bytes. */
 static uint64_t load_number(const uint8_t *p, unsigned n_bytes)
 {
-    return n_bytes == 1   ? *p
-           : n_bytes == 2 ? dcpk_load_u16le(p)
-           : n_bytes == 4 ? dcpk_load_u32le(p)
-                          : dcpk_load_u64le(p);
+    switch (n_bytes) {
+    case 1:
+        return *p;
+    case 2:
+        return dcpk_load_u16le(p);
+    case 4:
+        return dcpk_load_u32le(p);
+    default:
+        return dcpk_load_u64le(p);
+    }
 }
 
 static dcpk_status read_number(struct dcpk_pickle_machine *m, unsigned n_bytes, uint64_t *out,
@@ -169,7 +175,9 @@ static dcpk_status op_get(struct dcpk_pickle_machine *m, uint64_t number, unsign
     struct dcpk_value *v = NULL;
 
     (void)n_bytes;
-    return dcpk_memo_get(&m->memo, number, &v, err) == DCPK_OK ? push(m, v, err) : err->status;
+    if (dcpk_memo_get(&m->memo, number, &v, err))
+        return err->status;
+    return push(m, v, err);
 }
 
 /* ---- opcodes that take the number in their row ---- */
@@ -204,7 +212,9 @@ static dcpk_status op_pop(struct dcpk_pickle_machine *m, unsigned arg, struct dc
 
 static dcpk_status op_dup(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
 {
-    return need(m, arg, err) == DCPK_OK ? push(m, peek(m, 0), err) : err->status;
+    if (need(m, arg, err) != DCPK_OK)
+        return err->status;
+    return push(m, peek(m, 0), err);
 }
 
 static dcpk_status op_none(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
@@ -266,20 +276,20 @@ static dcpk_status offer(struct dcpk_pickle_machine *m, struct dcpk_value *to,
     const struct dcpk_pickle_consumer *c = m->options->consumer;
     struct dcpk_pickle_batch batch = {.key = wanted_key(m, to), .container = to, .n = *n};
     size_t n_taken = 0;
-    dcpk_status st = DCPK_OK;
 
     if (batch.key == NULL || (to->kind == DCPK_V_DICT && *n % 2 != 0) ||
         dcpk_node_of(to)->height != 0)
         return DCPK_OK;
     batch.items = (const struct dcpk_value *const *)*items;
-    for (size_t i = 0; i < *n && st == DCPK_OK; i++)
-        st = dcpk_builder_check(&m->build, batch.items[i], err);
-    if (st == DCPK_OK)
-        st = c->take(c->context, &batch, &dcpk_node_of(to)->run, &n_taken, err);
+    for (size_t i = 0; i < *n; i++)
+        if (dcpk_builder_check(&m->build, batch.items[i], err))
+            return err->status;
+    if (c->take(c->context, &batch, &dcpk_node_of(to)->run, &n_taken, err))
+        return err->status;
     assert(n_taken <= *n);
     *items += n_taken;
     *n -= n_taken;
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status op_append(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
@@ -392,9 +402,10 @@ static dcpk_status check_pid(const struct dcpk_value *pid, struct dcpk_error *er
 
     for (size_t i = 0; is_flat && i < pid->n; i++)
         is_flat = !dcpk_node_is_container(pid->as.items[i]);
-    return is_flat ? DCPK_OK
-                   : dcpk_fail(err, DCPK_EUNSUPPORTED, "persistent id is a %s, not a flat tuple",
-                               dcpk_builder_kind_name(pid->kind));
+    if (!is_flat)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "persistent id is a %s, not a flat tuple",
+                         dcpk_builder_kind_name(pid->kind));
+    return DCPK_OK;
 }
 
 static dcpk_status op_persistent(struct dcpk_pickle_machine *m, unsigned arg,
@@ -541,10 +552,11 @@ dcpk_status dcpk_pickle_step(struct dcpk_pickle_machine *m, uint8_t opcode, stru
 
     if (op->run != NULL)
         return op->run(m, op->arg, err);
-    if (op->number != NULL)
-        return read_number(m, op->arg, &number, err) == DCPK_OK
-                   ? op->number(m, number, op->arg, err)
-                   : err->status;
+    if (op->number != NULL) {
+        if (read_number(m, op->arg, &number, err))
+            return err->status;
+        return op->number(m, number, op->arg, err);
+    }
     if (op->make != NULL)
         return make_value(m, op, err);
     if (op->refused != NULL)
@@ -575,17 +587,17 @@ dcpk_status dcpk_pickle_skip(struct dcpk_pickle_machine *m, uint8_t opcode, stru
 dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {
     struct dcpk_cursor *c = &m->in.cursor;
-    dcpk_status st = DCPK_OK;
 
-    while (st == DCPK_OK && c->n_bytes - c->at_bytes > sizeof(uint64_t)) {
+    while (c->n_bytes - c->at_bytes > sizeof(uint64_t)) {
         const uint8_t *p = c->data + c->at_bytes;
         const struct op *op = &ops[*p];
 
-        if (op->number == op_get)
-            st = dcpk_memo_ask(&m->memo, load_number(p + 1, op->arg), err);
-        else if (op->number == NULL && (op->run == NULL || op->run == op_global))
+        if (op->number == op_get) {
+            if (dcpk_memo_ask(&m->memo, load_number(p + 1, op->arg), err))
+                return err->status;
+        } else if (op->number == NULL && (op->run == NULL || op->run == op_global))
             break;
         c->at_bytes += 1 + (op->number == NULL ? 0 : op->arg);
     }
-    return st;
+    return DCPK_OK;
 }

@@ -36,55 +36,63 @@ static inline dcpk_status next_opcode(struct dcpk_pickle_machine *m, uint8_t *op
     return DCPK_OK;
 }
 
+/* The numbers that the pickle gets from its memo, up to its end or to where it cannot be read. */
+static dcpk_status skim(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    uint8_t opcode = 0;
+
+    while (opcode != DCPK_OP_STOP)
+        if (dcpk_pickle_skip_plain(m, err) || next_opcode(m, &opcode, err) ||
+            dcpk_pickle_skip(m, opcode, err))
+            return err->status;
+    return DCPK_OK;
+}
+
 /* The first pass: which memo entries are asked for. It ends at STOP, or at a fault that the second
  * pass meets again and reports. */
 static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {
-    uint8_t opcode = 0;
-    dcpk_status st = DCPK_OK;
-
-    while (st == DCPK_OK && opcode != DCPK_OP_STOP) {
-        st = dcpk_pickle_skip_plain(m, err);
-        if (st == DCPK_OK)
-            st = next_opcode(m, &opcode, err);
-        if (st == DCPK_OK)
-            st = dcpk_pickle_skip(m, opcode, err);
-    }
-    if (st != DCPK_OK && st != DCPK_EFORMAT)
-        return st;
+    if (skim(m, err) && err->status != DCPK_EFORMAT)
+        return err->status;
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     dcpk_pickle_input_rewind(&m->in);
     return dcpk_memo_settle(&m->memo, err);
 }
 
+static dcpk_status collect(struct dcpk_pickle_machine *m, struct dcpk_error *err)
+{
+    const struct dcpk_roots roots[] = {
+        {.values = m->stack, .n = m->n_stack},
+        {.values = m->memo.values, .n = m->memo.n_moving, .which = m->memo.moving}};
+
+    return dcpk_builder_collect(&m->build, roots, 2, err);
+}
+
+static dcpk_status name_opcode(const struct dcpk_pickle_machine *m, uint8_t opcode,
+                               struct dcpk_error *err)
+{
+    dcpk_context(err, "pickle opcode 0x%02x at byte %" PRIu64, opcode,
+                 m->in.base_bytes + m->build.at_bytes);
+    return err->status;
+}
+
 static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {
     uint8_t opcode = 0;
-    dcpk_status st = DCPK_OK;
 
-    while (st == DCPK_OK) {
-        if (dcpk_builder_is_full(&m->build)) {
-            const struct dcpk_roots roots[] = {
-                {.values = m->stack, .n = m->n_stack},
-                {.values = m->memo.values, .n = m->memo.n_moving, .which = m->memo.moving}};
-
-            st = dcpk_builder_collect(&m->build, roots, 2, err);
-            if (st != DCPK_OK)
-                break;
-        }
-        st = next_opcode(m, &opcode, err);
-        if (st != DCPK_OK)
-            return st;
+    for (;;) {
+        if (dcpk_builder_is_full(&m->build) && collect(m, err))
+            return name_opcode(m, opcode, err);
+        if (next_opcode(m, &opcode, err))
+            return err->status;
         if (opcode == DCPK_OP_STOP)
             break;
-        st = dcpk_pickle_step(m, opcode, err);
+        if (dcpk_pickle_step(m, opcode, err))
+            return name_opcode(m, opcode, err);
     }
-    if (st == DCPK_OK)
-        st = stop(m, err);
-    if (st != DCPK_OK)
-        dcpk_context(err, "pickle opcode 0x%02x at byte %" PRIu64, opcode,
-                     m->in.base_bytes + m->build.at_bytes);
-    return st;
+    if (stop(m, err))
+        return name_opcode(m, opcode, err);
+    return DCPK_OK;
 }
 
 static struct dcpk_pickle_name name_of(const struct dcpk_global_node *g)
@@ -98,23 +106,24 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
 {
     const uint64_t n_bytes = m->in.n_bytes, max_memo = m->options->limits.max_memo;
     struct dcpk_roots root = {.n = 1};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     dcpk_memo_init(&m->memo, max_memo == 0 ? n_bytes : max_memo, n_bytes);
-    st = dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes, err);
-    if (st == DCPK_OK)
-        st = find_gets(m, err);
-    if (st == DCPK_OK) /* never NULL from here on */
-        st = dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err);
-    if (st == DCPK_OK)
-        st = run(m, err);
+    if (dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes, err) ||
+        find_gets(m, err) || dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err) ||
+        run(m, err)) {
+        st = err->status;
+        goto out;
+    }
     root.values = m->stack;
-    if (st == DCPK_OK && m->build.arena != arena)
-        st = dcpk_builder_move(&m->build, arena, &root, 1, err);
-    if (st == DCPK_OK)
-        *value = m->stack[0];
-    if (st == DCPK_OK && m->options->strange != NULL)
+    if (m->build.arena != arena && dcpk_builder_move(&m->build, arena, &root, 1, err)) {
+        st = err->status;
+        goto out;
+    }
+    *value = m->stack[0];
+    if (m->options->strange != NULL)
         *m->options->strange = name_of(m->build.strange);
+out:
     dcpk_builder_release(&m->build);
     dcpk_memo_release(&m->memo);
     dcpk_pickle_input_release(&m->in);

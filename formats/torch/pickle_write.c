@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/map.h"
+#include "lib/base/order.h"
 
 #define MAX_DEPTH       1000 /* the reader stops at 200; guards the C stack against hand-made trees */
 #define MAX_SHARED_TEXT 65536 /* longer text is not looked up by content */
@@ -202,7 +203,7 @@ static bool is_python2_builtin(const char *name, size_t name_bytes)
 {
     static const char *const names[] = {"xrange", "reduce", "unicode", "unichr", "long"};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
         if (strlen(names[i]) == name_bytes && memcmp(names[i], name, name_bytes) == 0)
             return true;
     return false;
@@ -332,37 +333,34 @@ static dcpk_status put_items(struct dcpk_pickle_writer *w, const struct dcpk_val
                              size_t n, uint8_t single_op, uint8_t op, int depth,
                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t at = 0; st == DCPK_OK && at < n; at += BATCH) {
-        const size_t end = n - at < BATCH ? n : at + BATCH;
+    for (size_t at = 0; at < n; at += BATCH) {
+        const size_t end = dcpk_min_size(n, at + BATCH);
         const bool is_single = single_op != 0 && end - at == 1;
+
         if (!is_single)
             dcpk_pickle_put_op(w, DCPK_OP_MARK);
-        for (size_t i = at; st == DCPK_OK && i < end; i++)
-            st = put_value(w, items[i], depth, err);
+        for (size_t i = at; i < end; i++)
+            if (put_value(w, items[i], depth, err))
+                return err->status;
         dcpk_pickle_put_op(w, is_single ? single_op : op);
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status put_pairs(struct dcpk_pickle_writer *w, const struct dcpk_value_pair *pairs,
                              size_t n, int depth, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    for (size_t at = 0; at < n; at += BATCH) {
+        const size_t end = dcpk_min_size(n, at + BATCH);
 
-    for (size_t at = 0; st == DCPK_OK && at < n; at += BATCH) {
-        const size_t end = n - at < BATCH ? n : at + BATCH;
         if (end - at > 1)
             dcpk_pickle_put_op(w, DCPK_OP_MARK);
-        for (size_t i = at; st == DCPK_OK && i < end; i++) {
-            st = put_value(w, pairs[i].key, depth, err);
-            if (st == DCPK_OK)
-                st = put_value(w, pairs[i].value, depth, err);
-        }
+        for (size_t i = at; i < end; i++)
+            if (put_value(w, pairs[i].key, depth, err) || put_value(w, pairs[i].value, depth, err))
+                return err->status;
         dcpk_pickle_put_op(w, end - at > 1 ? DCPK_OP_SETITEMS : DCPK_OP_SETITEM);
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status put_tuple(struct dcpk_pickle_writer *w, const struct dcpk_value *v, int depth,
@@ -370,25 +368,23 @@ static dcpk_status put_tuple(struct dcpk_pickle_writer *w, const struct dcpk_val
 {
     static const uint8_t ops[] = {DCPK_OP_EMPTY_TUPLE, DCPK_OP_TUPLE1, DCPK_OP_TUPLE2,
                                   DCPK_OP_TUPLE3, DCPK_OP_TUPLE};
-    const size_t form = v->n < 4 ? v->n : 4;
-    dcpk_status st = DCPK_OK;
+    const size_t form = dcpk_min_size(v->n, 4);
 
     if (form == 4)
         dcpk_pickle_put_op(w, DCPK_OP_MARK);
-    for (size_t i = 0; st == DCPK_OK && i < v->n; i++)
-        st = put_value(w, v->as.items[i], depth, err);
+    for (size_t i = 0; i < v->n; i++)
+        if (put_value(w, v->as.items[i], depth, err))
+            return err->status;
     dcpk_pickle_put_op(w, ops[form]);
     if (form > 0)
         remember_node(w, v);
-    return st;
+    return DCPK_OK;
 }
 
 /* Protocol 2: set([...]). */
 static dcpk_status put_set(struct dcpk_pickle_writer *w, const struct dcpk_value *v, int depth,
                            struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (w->protocol >= 4) {
         dcpk_pickle_put_op(w, OP_EMPTY_SET);
         remember_node(w, v);
@@ -396,52 +392,53 @@ static dcpk_status put_set(struct dcpk_pickle_writer *w, const struct dcpk_value
     }
     put_shared_global(w, "builtins", "set");
     dcpk_pickle_put_op(w, DCPK_OP_EMPTY_LIST);
-    st = put_items(w, v->as.items, v->n, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err);
+    if (put_items(w, v->as.items, v->n, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err))
+        return err->status;
     dcpk_pickle_put_op(w, DCPK_OP_TUPLE1);
     dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
     remember_node(w, v);
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status put_object(struct dcpk_pickle_writer *w, const struct dcpk_value *v, int depth,
                               struct dcpk_error *err)
 {
     const struct dcpk_value_object *o = v->as.object;
-    dcpk_status st = DCPK_OK;
 
-    if (o->module[0] == '\0') { /* see value.h: the callable is args[0] */
+    if (o->module[0] == '\0') {
+        /* see value.h: the callable is args[0] */
         assert(o->args->n == 2);
-        st = put_value(w, o->args->as.items[0], depth, err);
-        if (st == DCPK_OK)
-            st = put_value(w, o->args->as.items[1], depth, err);
+        if (put_value(w, o->args->as.items[0], depth, err) ||
+            put_value(w, o->args->as.items[1], depth, err))
+            return err->status;
     } else {
         put_shared_global(w, o->module, o->name);
-        st = put_value(w, o->args, depth, err);
+        if (put_value(w, o->args, depth, err))
+            return err->status;
     }
     dcpk_pickle_put_op(w, o->is_reduce ? DCPK_OP_REDUCE : DCPK_OP_NEWOBJ);
     remember_node(w, v);
-    if (st == DCPK_OK)
-        st = put_items(w, o->items, o->n_items, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err);
-    if (st == DCPK_OK)
-        st = put_pairs(w, o->pairs, o->n_pairs, depth, err);
-    if (st == DCPK_OK && o->state != NULL) {
-        st = put_value(w, o->state, depth, err);
+    if (put_items(w, o->items, o->n_items, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err) ||
+        put_pairs(w, o->pairs, o->n_pairs, depth, err))
+        return err->status;
+    if (o->state != NULL) {
+        if (put_value(w, o->state, depth, err))
+            return err->status;
         dcpk_pickle_put_op(w, DCPK_OP_BUILD);
     }
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status put_tensor(struct dcpk_pickle_writer *w, const struct dcpk_value *v,
                               struct dcpk_error *err)
 {
-    dcpk_status st;
-
     if (w->tensor == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "a %s tensor has no place in this pickle",
                          dcpk_dtype_name(v->as.tensor->dtype));
-    st = w->tensor(w->context, w, v->as.tensor, err);
+    if (w->tensor(w->context, w, v->as.tensor, err))
+        return err->status;
     remember_node(w, v);
-    return st;
+    return DCPK_OK;
 }
 
 /* Text is shared by content; what else is long or has an identity is written once. */
@@ -535,9 +532,11 @@ dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol,
     w->tensor = tensor;
     w->context = context;
     st = put_value(w, value, 0, err);
+    if (st != DCPK_OK)
+        goto out;
     dcpk_pickle_put_op(w, DCPK_OP_STOP);
-    if (st == DCPK_OK)
-        st = dcpk_bytes_status(out, err);
+    st = dcpk_bytes_status(out, err);
+out:
     dcpk_pickle_writer_free(w);
     if (st != DCPK_OK) {
         out->n_bytes = start;

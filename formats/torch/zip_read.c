@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/cursor.h"
+#include "lib/base/order.h"
 
 /*
  * From the end: end record (last 22 bytes), before it the zip64 locator and end record when there
@@ -43,7 +44,6 @@ static dcpk_status borrow(struct dcpk_zip *zip, uint64_t at, uint64_t n, const u
                           struct dcpk_error *err)
 {
     uint8_t *grown;
-    dcpk_status st;
 
     if (n > zip->n_bytes || at > zip->n_bytes - n)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -69,10 +69,10 @@ static dcpk_status borrow(struct dcpk_zip *zip, uint64_t at, uint64_t n, const u
         zip->scratch = grown;
         zip->scratch_bytes = (size_t)n;
     }
-    st = read_range(zip, at, zip->scratch, (size_t)n, err);
-    if (st == DCPK_OK)
-        *out = zip->scratch;
-    return st;
+    if (read_range(zip, at, zip->scratch, (size_t)n, err))
+        return err->status;
+    *out = zip->scratch;
+    return DCPK_OK;
 }
 
 /* The zip64 end record, which torch always writes: it must agree with the classic one. */
@@ -86,7 +86,6 @@ static dcpk_status read_end64(struct dcpk_zip *zip, const uint8_t *locator, stru
     const uint64_t located_at = dcpk_load_u64le(locator + 8);
     struct directory wide;
     const uint8_t *p;
-    dcpk_status st;
 
     if (is_short || located_at != at || dcpk_load_u32le(locator + 4) != 0 ||
         dcpk_load_u32le(locator + 16) > 1)
@@ -94,9 +93,8 @@ static dcpk_status read_end64(struct dcpk_zip *zip, const uint8_t *locator, stru
                          "zip: the zip64 locator points at byte %" PRIu64
                          ", not at the record right before it",
                          located_at);
-    st = borrow(zip, at, DCPK_ZIP_END64_BYTES, &p, err);
-    if (st != DCPK_OK)
-        return st;
+    if (borrow(zip, at, DCPK_ZIP_END64_BYTES, &p, err))
+        return err->status;
     if (dcpk_load_u32le(p) != DCPK_ZIP_END64_MARK || dcpk_load_u64le(p + 4) != 44 ||
         dcpk_load_u32le(p + 16) != 0 || dcpk_load_u32le(p + 20) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "zip: no zip64 end record at byte %" PRIu64, at);
@@ -118,13 +116,11 @@ static dcpk_status read_end(struct dcpk_zip *zip, struct directory *dir, struct 
     const uint64_t locator_at = DCPK_ZIP_END_BYTES + DCPK_ZIP_LOCATOR_BYTES;
     uint64_t end_bytes = zip->n_bytes - DCPK_ZIP_END_BYTES, directory_end;
     const uint8_t *p;
-    dcpk_status st;
 
     if (zip->n_bytes < DCPK_ZIP_END_BYTES)
         return dcpk_fail(err, DCPK_EFORMAT, "zip: %" PRIu64 " bytes are no archive", zip->n_bytes);
-    st = borrow(zip, end_bytes, DCPK_ZIP_END_BYTES, &p, err);
-    if (st != DCPK_OK)
-        return st;
+    if (borrow(zip, end_bytes, DCPK_ZIP_END_BYTES, &p, err))
+        return err->status;
     if (dcpk_load_u32le(p) != DCPK_ZIP_END_MARK || dcpk_load_u16le(p + 20) != 0)
         return dcpk_fail(
             err, DCPK_EFORMAT,
@@ -135,13 +131,11 @@ static dcpk_status read_end(struct dcpk_zip *zip, struct directory *dir, struct 
     dir->n_bytes = dcpk_load_u32le(p + 12);
     dir->offset_bytes = dcpk_load_u32le(p + 16);
     if (zip->n_bytes >= locator_at) {
-        st = borrow(zip, zip->n_bytes - locator_at, DCPK_ZIP_LOCATOR_BYTES, &p, err);
-        if (st != DCPK_OK)
-            return st;
+        if (borrow(zip, zip->n_bytes - locator_at, DCPK_ZIP_LOCATOR_BYTES, &p, err))
+            return err->status;
         if (dcpk_load_u32le(p) == DCPK_ZIP_LOCATOR_MARK) {
-            st = read_end64(zip, p, dir, err);
-            if (st != DCPK_OK)
-                return st;
+            if (read_end64(zip, p, dir, err))
+                return err->status;
             end_bytes -= DCPK_ZIP_LOCATOR_BYTES + DCPK_ZIP_END64_BYTES;
         }
     }
@@ -171,31 +165,46 @@ static dcpk_status borrow_directory(struct dcpk_zip *zip, const struct directory
     return read_range(zip, dir->offset_bytes, zip->directory, (size_t)dir->n_bytes, err);
 }
 
+/* The zip64 field of an extra area; empty where there is none. */
+static dcpk_status find_wide(const uint8_t *extra, size_t n_bytes, struct dcpk_cursor *wide,
+                             struct dcpk_error *err)
+{
+    struct dcpk_cursor c;
+    const uint8_t *field = NULL;
+    uint16_t id = 0, n = 0;
+
+    dcpk_cursor_init(&c, extra, n_bytes, 0);
+    while (id != 1 && c.at_bytes < c.n_bytes)
+        if (dcpk_cursor_u16(&c, &id, err) || dcpk_cursor_u16(&c, &n, err) ||
+            dcpk_cursor_bytes(&c, n, &field, err))
+            return err->status;
+    dcpk_cursor_init(wide, field, id == 1 ? n : 0, 0);
+    return DCPK_OK;
+}
+
+static dcpk_status read_wide(const uint8_t *extra, size_t n_bytes, uint64_t *const *numbers,
+                             struct dcpk_error *err)
+{
+    struct dcpk_cursor wide;
+
+    if (find_wide(extra, n_bytes, &wide, err))
+        return err->status;
+    for (size_t i = 0; i < 3; i++)
+        if (*numbers[i] == SATURATED32 && dcpk_cursor_u64(&wide, numbers[i], err))
+            return err->status;
+    return DCPK_OK;
+}
+
 /* The saturated ones of three numbers, in this order, from the zip64 field of a central entry's
  * extra bytes. */
 static dcpk_status widen(const uint8_t *extra, size_t n_bytes, uint64_t *const *numbers,
                          struct dcpk_error *err)
 {
-    struct dcpk_cursor c;
-    const uint8_t *field = NULL;
-    uint16_t id = 0, n = 0;
-    dcpk_status st = DCPK_OK;
-
-    dcpk_cursor_init(&c, extra, n_bytes, 0);
-    while (st == DCPK_OK && id != 1 && c.at_bytes < c.n_bytes) {
-        st = dcpk_cursor_u16(&c, &id, err);
-        if (st == DCPK_OK)
-            st = dcpk_cursor_u16(&c, &n, err);
-        if (st == DCPK_OK)
-            st = dcpk_cursor_bytes(&c, n, &field, err);
-    }
-    dcpk_cursor_init(&c, field, id == 1 && st == DCPK_OK ? n : 0, 0);
-    for (size_t i = 0; i < 3 && st == DCPK_OK; i++)
-        if (*numbers[i] == SATURATED32)
-            st = dcpk_cursor_u64(&c, numbers[i], err);
-    if (st != DCPK_OK)
+    if (read_wide(extra, n_bytes, numbers, err)) {
         dcpk_context(err, "zip64 field");
-    return st;
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* What a central entry says, but for its name. */
@@ -227,16 +236,14 @@ static dcpk_status read_central(struct dcpk_cursor *c, struct dcpk_zip_member *m
 {
     const uint8_t *p, *name, *extra;
     uint64_t stored_bytes;
-    dcpk_status st = dcpk_cursor_bytes(c, DCPK_ZIP_CENTRAL_BYTES, &p, err);
 
-    if (st == DCPK_OK && dcpk_load_u32le(p) != DCPK_ZIP_CENTRAL_MARK)
-        st = dcpk_fail(err, DCPK_EFORMAT, "no directory entry where one must be");
-    if (st == DCPK_OK)
-        st = dcpk_cursor_bytes(c, dcpk_load_u16le(p + 28), &name, err);
-    if (st == DCPK_OK)
-        st = dcpk_cursor_bytes(c, dcpk_load_u16le(p + 30), &extra, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_cursor_bytes(c, DCPK_ZIP_CENTRAL_BYTES, &p, err))
+        return err->status;
+    if (dcpk_load_u32le(p) != DCPK_ZIP_CENTRAL_MARK)
+        return dcpk_fail(err, DCPK_EFORMAT, "no directory entry where one must be");
+    if (dcpk_cursor_bytes(c, dcpk_load_u16le(p + 28), &name, err) ||
+        dcpk_cursor_bytes(c, dcpk_load_u16le(p + 30), &extra, err))
+        return err->status;
     m->name = (const char *)name;
     m->name_bytes = dcpk_load_u16le(p + 28);
     m->flags = dcpk_load_u16le(p + 8);
@@ -244,9 +251,10 @@ static dcpk_status read_central(struct dcpk_cursor *c, struct dcpk_zip_member *m
     stored_bytes = dcpk_load_u32le(p + 20);
     m->n_bytes = dcpk_load_u32le(p + 24);
     m->header_offset_bytes = dcpk_load_u32le(p + 42);
-    st = widen(extra, dcpk_load_u16le(p + 30),
-               (uint64_t *const[]){&m->n_bytes, &stored_bytes, &m->header_offset_bytes}, err);
-    return st == DCPK_OK ? check_central(p, m->n_bytes, stored_bytes, err) : st;
+    if (widen(extra, dcpk_load_u16le(p + 30),
+              (uint64_t *const[]){&m->n_bytes, &stored_bytes, &m->header_offset_bytes}, err))
+        return err->status;
+    return check_central(p, m->n_bytes, stored_bytes, err);
 }
 
 /* Sizes and CRC in a local header count only without a data descriptor. */
@@ -265,11 +273,9 @@ static dcpk_status read_local(struct dcpk_zip *zip, struct dcpk_zip_member *m,
                               struct dcpk_error *err)
 {
     const uint8_t *p;
-    dcpk_status st =
-        borrow(zip, m->header_offset_bytes, DCPK_ZIP_LOCAL_BYTES + m->name_bytes, &p, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (borrow(zip, m->header_offset_bytes, DCPK_ZIP_LOCAL_BYTES + m->name_bytes, &p, err))
+        return err->status;
     if (dcpk_load_u32le(p) != DCPK_ZIP_LOCAL_MARK || dcpk_load_u16le(p + 6) != m->flags ||
         dcpk_load_u16le(p + 8) != 0 || dcpk_load_u16le(p + 26) != m->name_bytes ||
         memcmp(p + DCPK_ZIP_LOCAL_BYTES, m->name, m->name_bytes) != 0 || !local_sizes_agree(p, m))
@@ -288,22 +294,23 @@ static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_
     const uint64_t at = m->data_offset_bytes + m->n_bytes;
     bool agrees = false;
     const uint8_t *p;
-    dcpk_status st;
 
-    if (n_bytes == 0 && m->n_bytes == 0) /* torch writes none for an empty record */
+    if (n_bytes == 0 && m->n_bytes == 0) {
+        /* torch writes none for an empty record */
         return DCPK_OK;
+    }
     if (n_bytes == NARROW_DESCRIPTOR || n_bytes == WIDE_DESCRIPTOR) {
-        st = borrow(zip, at, n_bytes, &p, err);
-        if (st != DCPK_OK)
-            return st;
+        if (borrow(zip, at, n_bytes, &p, err))
+            return err->status;
         agrees =
             dcpk_load_u32le(p) == DCPK_ZIP_DESCRIPTOR_MARK && dcpk_load_u32le(p + 4) == m->crc32;
-        if (n_bytes == WIDE_DESCRIPTOR)
+        if (n_bytes == WIDE_DESCRIPTOR) {
             agrees = agrees && dcpk_load_u64le(p + 8) == m->n_bytes &&
                      dcpk_load_u64le(p + 16) == m->n_bytes;
-        else
+        } else {
             agrees = agrees && dcpk_load_u32le(p + 8) == m->n_bytes &&
                      dcpk_load_u32le(p + 12) == m->n_bytes;
+        }
     }
     if (!agrees)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -338,16 +345,13 @@ static dcpk_status check_range(struct dcpk_zip *zip, size_t i, uint64_t next_byt
 /* Records follow each other from byte 0 to `end_bytes`, the directory. */
 static dcpk_status check_ranges(struct dcpk_zip *zip, uint64_t end_bytes, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (zip->members[0].header_offset_bytes != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "zip: the first record starts at byte %" PRIu64,
                          zip->members[0].header_offset_bytes);
-    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++)
-        st = check_range(
-            zip, i, i + 1 < zip->n_members ? zip->members[i + 1].header_offset_bytes : end_bytes,
-            err);
-    return st;
+    for (size_t i = 0; i + 1 < zip->n_members; i++)
+        if (check_range(zip, i, zip->members[i + 1].header_offset_bytes, err))
+            return err->status;
+    return check_range(zip, zip->n_members - 1, end_bytes, err);
 }
 
 /* Take "<prefix>/" off every name; one prefix, no name twice. */
@@ -355,10 +359,11 @@ static dcpk_status strip_prefix(struct dcpk_zip *zip, struct dcpk_error *err)
 {
     const char *first = zip->members[0].name;
     const char *slash = memchr(first, '/', zip->members[0].name_bytes);
-    const size_t n_prefix = slash == NULL ? 0 : (size_t)(slash - first) + 1;
+    size_t n_prefix;
 
-    if (n_prefix == 0)
+    if (slash == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "zip: record names have no 'archive/' in front");
+    n_prefix = (size_t)(slash - first) + 1;
     for (size_t i = 0; i < zip->n_members; i++) {
         struct dcpk_zip_member *m = &zip->members[i];
         bool existed;
@@ -366,7 +371,7 @@ static dcpk_status strip_prefix(struct dcpk_zip *zip, struct dcpk_error *err)
 
         if (m->name_bytes <= n_prefix || memcmp(m->name, first, n_prefix) != 0)
             return dcpk_fail(err, DCPK_EFORMAT, "zip: record %zu is not in the folder '%.*s'", i,
-                             n_prefix > 64 ? 64 : (int)n_prefix, first);
+                             (int)dcpk_min_size(n_prefix, 64), first);
         m->name += n_prefix;
         m->name_bytes -= n_prefix;
         if (dcpk_map_put(&zip->by_name, m->name, m->name_bytes, i, &existed, &other, err) !=
@@ -384,40 +389,39 @@ static dcpk_status read_directory(struct dcpk_zip *zip, size_t max_members, stru
     struct dcpk_cursor c;
     struct directory dir = {0, 0, 0};
     const uint8_t *data;
-    dcpk_status st = read_end(zip, &dir, err);
 
-    if (st == DCPK_OK && (dir.n_members == 0 || dir.n_members > max_members))
-        st = dcpk_fail(err, DCPK_ERANGE, "zip: %" PRIu64 " records; 1 to %zu can be", dir.n_members,
-                       max_members);
-    if (st == DCPK_OK)
-        st = borrow_directory(zip, &dir, &data, err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_end(zip, &dir, err))
+        return err->status;
+    if (dir.n_members == 0 || dir.n_members > max_members)
+        return dcpk_fail(err, DCPK_ERANGE, "zip: %" PRIu64 " records; 1 to %zu can be",
+                         dir.n_members, max_members);
+    if (borrow_directory(zip, &dir, &data, err))
+        return err->status;
     zip->members = dcpk_alloc_array((size_t)dir.n_members, sizeof *zip->members, err);
     if (zip->members == NULL)
         return err->status;
     zip->n_members = (size_t)dir.n_members;
     dcpk_cursor_init(&c, data, (size_t)dir.n_bytes, zip->base_bytes + dir.offset_bytes);
-    for (size_t i = 0; i < zip->n_members && st == DCPK_OK; i++) {
-        st = read_central(&c, &zip->members[i], err);
-        if (st != DCPK_OK)
+    for (size_t i = 0; i < zip->n_members; i++) {
+        if (read_central(&c, &zip->members[i], err)) {
             dcpk_context(err, "zip: directory entry %zu", i);
-        else
-            st = read_local(zip, &zip->members[i], err);
+            return err->status;
+        }
+        if (read_local(zip, &zip->members[i], err))
+            return err->status;
     }
-    if (st == DCPK_OK && c.at_bytes != c.n_bytes)
-        st = dcpk_fail(err, DCPK_EFORMAT, "zip: %zu bytes behind the last directory entry",
-                       c.n_bytes - c.at_bytes);
-    if (st == DCPK_OK)
-        st = check_ranges(zip, dir.offset_bytes, err);
-    return st == DCPK_OK ? strip_prefix(zip, err) : st;
+    if (c.at_bytes != c.n_bytes)
+        return dcpk_fail(err, DCPK_EFORMAT, "zip: %zu bytes behind the last directory entry",
+                         c.n_bytes - c.at_bytes);
+    if (check_ranges(zip, dir.offset_bytes, err))
+        return err->status;
+    return strip_prefix(zip, err);
 }
 
 dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_item_range *range,
                           size_t max_members, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
-    dcpk_status st;
 
     memset(zip, 0, offsetof(struct dcpk_zip, head));
     zip->source = range->source;
@@ -429,17 +433,17 @@ dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_item_range *ra
                          "%" PRIu64 " bytes at byte %" PRIu64 " pass the end of the file (%" PRIu64
                          " bytes)",
                          n_bytes, range->offset_bytes, file_bytes);
-    zip->head_bytes = n_bytes < sizeof zip->head ? (size_t)n_bytes : sizeof zip->head;
-    st = read_range(zip, 0, zip->head, zip->head_bytes, err);
-    if (st != DCPK_OK)
-        return st;
+    zip->head_bytes = (size_t)dcpk_min_u64(n_bytes, sizeof zip->head);
+    if (read_range(zip, 0, zip->head, zip->head_bytes, err))
+        return err->status;
     /* A small item is all in the head: its tail is a part of it. */
-    zip->tail_bytes = n_bytes < sizeof zip->tail ? (size_t)n_bytes : sizeof zip->tail;
-    if (n_bytes <= sizeof zip->head)
+    zip->tail_bytes = (size_t)dcpk_min_u64(n_bytes, sizeof zip->tail);
+    if (n_bytes <= sizeof zip->head) {
         memcpy(zip->tail, zip->head + (n_bytes - zip->tail_bytes), zip->tail_bytes);
-    else
-        st = read_range(zip, n_bytes - zip->tail_bytes, zip->tail, zip->tail_bytes, err);
-    return st == DCPK_OK ? read_directory(zip, max_members, err) : st;
+    } else if (read_range(zip, n_bytes - zip->tail_bytes, zip->tail, zip->tail_bytes, err)) {
+        return err->status;
+    }
+    return read_directory(zip, max_members, err);
 }
 
 dcpk_status dcpk_zip_open_memory(struct dcpk_zip *zip, const uint8_t *data, size_t n_bytes,
@@ -470,17 +474,15 @@ const struct dcpk_zip_member *dcpk_zip_find(const struct dcpk_zip *zip, const ch
 dcpk_status dcpk_zip_borrow(struct dcpk_zip *zip, const struct dcpk_zip_member *member,
                             uint64_t limit_bytes, const uint8_t **data, struct dcpk_error *err)
 {
-    const int n_shown = member->name_bytes > 64 ? 64 : (int)member->name_bytes;
+    const int n_shown = (int)dcpk_min_size(member->name_bytes, 64);
     uint32_t crc32;
-    dcpk_status st;
 
     if (member->n_bytes > limit_bytes)
         return dcpk_fail(err, DCPK_ERANGE,
                          "record '%.*s' has %" PRIu64 " bytes; the limit is %" PRIu64, n_shown,
                          member->name, member->n_bytes, limit_bytes);
-    st = borrow(zip, member->data_offset_bytes, member->n_bytes, data, err);
-    if (st != DCPK_OK)
-        return st;
+    if (borrow(zip, member->data_offset_bytes, member->n_bytes, data, err))
+        return err->status;
     crc32 = libdeflate_crc32(0, *data, (size_t)member->n_bytes);
     if (crc32 != member->crc32)
         return dcpk_fail(err, DCPK_EFORMAT,

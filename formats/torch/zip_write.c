@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /*
  * Source of every rule: caffe2/serialize/inline_container.cc and third_party/miniz-3.0.2/miniz.c of
@@ -43,13 +44,19 @@ static bool is_wide(const struct dcpk_zip_record *r)
 
 static uint32_t narrow(uint64_t v)
 {
-    return v >= SATURATED32 ? SATURATED32 : (uint32_t)v;
+    return (uint32_t)dcpk_min_u64(v, SATURATED32);
 }
 
 static uint16_t wide_field_bytes(const struct dcpk_zip_record *r)
 {
-    return (uint16_t)((r->n_bytes >= SATURATED32 ? 16 : 0) +
-                      (r->header_offset_bytes >= SATURATED32 ? 8 : 0));
+    return (uint16_t)(16 * (r->n_bytes >= SATURATED32) +
+                      8 * (r->header_offset_bytes >= SATURATED32));
+}
+
+/* With its own header. */
+static unsigned wide_bytes(const struct dcpk_zip_record *r)
+{
+    return is_wide(r) ? 4u + wide_field_bytes(r) : 0;
 }
 
 /* The zip64 field. stored_bytes: 0 in a local header, which torch writes before it counts them. */
@@ -70,7 +77,9 @@ static void put_wide_field(struct dcpk_bytes *out, const struct dcpk_zip_record 
 
 static uint16_t flags_of(const struct dcpk_zip_record *r)
 {
-    return r->n_bytes == 0 ? DCPK_ZIP_FLAG_UTF8 : DCPK_ZIP_FLAG_UTF8 | DCPK_ZIP_FLAG_DESCRIPTOR;
+    if (r->n_bytes == 0)
+        return DCPK_ZIP_FLAG_UTF8;
+    return DCPK_ZIP_FLAG_UTF8 | DCPK_ZIP_FLAG_DESCRIPTOR;
 }
 
 /* Local header, name, zip64 field and the padding that brings the data to a multiple of 64. */
@@ -78,7 +87,7 @@ static void put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *
 {
     struct dcpk_bytes *out = w->out;
     const size_t n_name = strlen(w->prefix) + 1 + strlen(r->name);
-    const unsigned n_wide = is_wide(r) ? 4u + wide_field_bytes(r) : 0;
+    const unsigned n_wide = wide_bytes(r);
     const uint64_t unpadded = r->header_offset_bytes + DCPK_ZIP_LOCAL_BYTES + n_name + n_wide + 4;
     const unsigned n_padding = (unsigned)(-unpadded % DCPK_ZIP_ALIGNMENT);
     uint8_t *padding;
@@ -222,7 +231,7 @@ static void put_central(struct dcpk_zip_writer *w, const struct dcpk_zip_record 
     dcpk_bytes_u32(out, narrow(r->n_bytes));
     dcpk_bytes_u32(out, narrow(r->n_bytes));
     dcpk_bytes_u16(out, (uint16_t)(strlen(w->prefix) + 1 + strlen(r->name)));
-    dcpk_bytes_u16(out, (uint16_t)(is_wide(r) ? 4u + wide_field_bytes(r) : 0));
+    dcpk_bytes_u16(out, (uint16_t)wide_bytes(r));
     dcpk_bytes_zeros(out, 10); /* comment, part, attributes */
     dcpk_bytes_u32(out, narrow(r->header_offset_bytes));
     dcpk_bytes_text(out, w->prefix);
@@ -235,8 +244,7 @@ static void put_ends(struct dcpk_zip_writer *w, uint64_t directory_at, uint64_t 
 {
     struct dcpk_bytes *out = w->out;
     const uint64_t end64_at = directory_at + directory_bytes;
-    const uint16_t n_narrow =
-        w->n_records >= UINT16_MAX ? (uint16_t)UINT16_MAX : (uint16_t)w->n_records;
+    const uint16_t n_narrow = (uint16_t)dcpk_min_size(w->n_records, UINT16_MAX);
 
     dcpk_bytes_u32(out, DCPK_ZIP_END64_MARK);
     dcpk_bytes_u64(out, DCPK_ZIP_END64_BYTES - 12);
@@ -262,11 +270,11 @@ static void put_ends(struct dcpk_zip_writer *w, uint64_t directory_at, uint64_t 
 
 dcpk_status dcpk_zip_writer_finish(struct dcpk_zip_writer *w, struct dcpk_error *err)
 {
-    dcpk_status st = add_serialization_id(w, err);
-    const uint64_t directory_at = position(w);
+    uint64_t directory_at;
 
-    if (st != DCPK_OK)
-        return st;
+    if (add_serialization_id(w, err))
+        return err->status;
+    directory_at = position(w);
     for (size_t i = 0; i < w->n_records; i++)
         put_central(w, &w->records[i]);
     put_ends(w, directory_at, position(w) - directory_at);
