@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron_write_priv.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/portable.h"
 
@@ -30,7 +31,9 @@ static void put_pair(struct builder *b, const char *name, const struct dcpk_valu
 /* The dict, NULL when memory was out on the way. */
 static const struct dcpk_value *finish(struct builder *b)
 {
-    return b->err->status != DCPK_OK ? NULL : dcpk_value_dict(b->arena, b->pairs, b->n, b->err);
+    if (b->err->status != DCPK_OK)
+        return NULL;
+    return dcpk_value_dict(b->arena, b->pairs, b->n, b->err);
 }
 
 /* --- parameter groups --- */
@@ -50,7 +53,7 @@ static bool same_or_absent(const struct dcpk_value *a, const struct dcpk_value *
 
 static bool same_identity(const struct dcpk_value *a, const struct dcpk_value *b)
 {
-    for (size_t i = 0; i < sizeof identity / sizeof identity[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(identity); i++)
         if (!same_or_absent(dcpk_value_get(a, identity[i]), dcpk_value_get(b, identity[i])))
             return false;
     return true;
@@ -74,8 +77,10 @@ struct optimizers {
  */
 static bool has_expert_optimizer(const struct dcpk_model *model, const struct dcpk_output *out)
 {
-    const int64_t ep = out->target.mesh.ep > 0 ? out->target.mesh.ep : model->layout.ep;
+    int64_t ep = model->layout.ep;
 
+    if (out->target.mesh.ep > 0)
+        ep = out->target.mesh.ep;
     for (size_t i = 0; i < model->n_groups && ep <= 0; i++)
         if (is_expert(model->groups[i]))
             return true;
@@ -154,23 +159,22 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
 {
     const bool split = has_expert_optimizer(model, out);
     bool(*used)[2] = dcpk_arena_array(out->arena, model->n_groups, sizeof *used, err);
-    dcpk_status st = used == NULL ? err->status : DCPK_OK;
 
-    for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+    for (int e = 0; e < 2; e++) {
         o->groups[e] = dcpk_arena_array(out->arena, model->n_groups, sizeof *o->groups[e], err);
-        st = o->groups[e] == NULL ? err->status : DCPK_OK;
+        if (used == NULL || o->groups[e] == NULL)
+            return err->status;
     }
-    if (st != DCPK_OK)
-        return st;
     find_uses(model, slots, split, used);
     for (size_t g = 0; g < model->n_groups; g++)
-        for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+        for (int e = 0; e < 2; e++) {
             const bool unused = !used[g][0] && !used[g][1];
 
-            if (used[g][e] || (unused && e == (split && is_expert(model->groups[g]))))
-                st = add_group(o, out, model->groups[g], e == 1, err);
+            if ((used[g][e] || (unused && e == (split && is_expert(model->groups[g])))) &&
+                add_group(o, out, model->groups[g], e == 1, err))
+                return err->status;
         }
-    return st;
+    return DCPK_OK;
 }
 
 /*
@@ -229,20 +233,22 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
 {
     struct dcpk_value_pair pairs[2];
     struct optimizers o = {.n = {0}};
-    dcpk_status st = split_groups(model, out, slots, &o, err);
 
-    for (int e = 0; e < 2 && st == DCPK_OK; e++) {
+    if (split_groups(model, out, slots, &o, err))
+        return err->status;
+    for (int e = 0; e < 2; e++) {
         pairs[e].key = dcpk_value_int(out->arena, e, err);
         pairs[e].value = one_optimizer(model, out->arena, o.groups[e], o.n[e], err);
         if (pairs[e].key == NULL || pairs[e].value == NULL)
             return err->status;
     }
-    if (st != DCPK_OK)
-        return st;
     for (size_t i = 0; i < model->n_params; i++)
         if (model->params[i].expert >= 0)
             out->load_needs |= o.n[1] > 0 ? DCPK_LOAD_WITH_EP : DCPK_LOAD_WITHOUT_EP;
-    *optimizer = o.n[1] == 0 ? pairs[0].value : dcpk_value_dict(out->arena, pairs, 2, err);
+    if (o.n[1] == 0)
+        *optimizer = pairs[0].value;
+    else
+        *optimizer = dcpk_value_dict(out->arena, pairs, 2, err);
     return *optimizer == NULL ? err->status : DCPK_OK;
 }
 
@@ -297,8 +303,8 @@ static const struct dcpk_value *add_further(const struct dcpk_model *model, stru
                                             const struct builder *b, struct dcpk_error *err)
 {
     const struct dcpk_value *more = model->further;
-    struct dcpk_value_pair *pairs =
-        dcpk_arena_array(out->arena, b->n + (more == NULL ? 0 : more->n), sizeof *pairs, err);
+    const size_t n_more = more == NULL ? 0 : more->n;
+    struct dcpk_value_pair *pairs = dcpk_arena_array(out->arena, b->n + n_more, sizeof *pairs, err);
     size_t n = b->n;
 
     if (pairs == NULL)
@@ -321,20 +327,20 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
                                       const struct dcpk_value **common, struct dcpk_error *err)
 {
     struct builder b = {.arena = out->arena, .err = err};
-    const struct dcpk_value *args, *optimizer = NULL;
-    dcpk_status st = make_args(model, out, is_rng_whole, &args, err);
+    const struct dcpk_value *args, *optimizer = NULL, *version = model->version;
 
-    if (st == DCPK_OK && model->iteration == NULL)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "the source has no iteration: Megatron does not load a checkpoint without "
-                       "it");
-    if (st == DCPK_OK && model->has_optimizer)
-        st = make_optimizer(model, out, slots, &optimizer, err);
-    if (st != DCPK_OK)
-        return st;
+    if (make_args(model, out, is_rng_whole, &args, err))
+        return err->status;
+    if (model->iteration == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "the source has no iteration: Megatron does not load a checkpoint without "
+                         "it");
+    if (model->has_optimizer && make_optimizer(model, out, slots, &optimizer, err))
+        return err->status;
+    if (version == NULL)
+        version = dcpk_value_float(out->arena, 3.0, err);
     put_pair(&b, "args", args);
-    put_pair(&b, "checkpoint_version",
-             model->version != NULL ? model->version : dcpk_value_float(out->arena, 3.0, err));
+    put_pair(&b, "checkpoint_version", version);
     put_pair(&b, "iteration", model->iteration);
     put_pair(&b, "optimizer", optimizer);
     put_pair(&b, "opt_param_scheduler", model->scheduler);

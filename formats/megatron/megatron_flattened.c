@@ -32,7 +32,6 @@ static dcpk_status find_block(const struct dcpk_tensor *stored, const int64_t *s
     char a[256], b[256];
     bool is_even = stored->rank == rank + 1;
     int64_t n_elems;
-    dcpk_status st;
 
     memset(block, 0, sizeof *block);
     block->rank = rank;
@@ -40,12 +39,13 @@ static dcpk_status find_block(const struct dcpk_tensor *stored, const int64_t *s
         const int64_t n_blocks = stored->shape[axis];
 
         is_even = n_blocks > 0 && shape[axis] % n_blocks == 0;
-        block->extent[axis] = is_even ? shape[axis] / n_blocks : 0;
+        block->extent[axis] = 0;
+        if (is_even)
+            block->extent[axis] = shape[axis] / n_blocks;
     }
     if (is_even) {
-        st = dcpk_box_count(block, &n_elems, err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_box_count(block, &n_elems, err))
+            return err->status;
         is_even = n_elems == stored->shape[rank];
     }
     if (!is_even)
@@ -105,16 +105,15 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
         .key = stored.key, .dtype = stored.dtype, .rank = rank, .shape = shape};
     struct dcpk_box block;
     uint32_t index = 0;
-    dcpk_status st = find_block(&stored, shape, rank, &block, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_add_view(ckpt, &made, &index, err);
-    for (size_t i = 0; i < stored.n_chunks && st == DCPK_OK; i++)
-        st = add_chunk(ckpt, stored.first_chunk + i, rank, &block, err);
-    if (st == DCPK_OK)
-        st = check_cover(ckpt, &ckpt->tensors[index], err);
-    if (st != DCPK_OK)
-        return st;
+    if (find_block(&stored, shape, rank, &block, err) ||
+        dcpk_checkpoint_add_view(ckpt, &made, &index, err))
+        return err->status;
+    for (size_t i = 0; i < stored.n_chunks; i++)
+        if (add_chunk(ckpt, stored.first_chunk + i, rank, &block, err))
+            return err->status;
+    if (check_cover(ckpt, &ckpt->tensors[index], err))
+        return err->status;
     *view = index;
     return DCPK_OK;
 }
@@ -160,7 +159,9 @@ static enum order expert_order(const struct dcpk_model *model, const struct dcpk
         if (shape[n - 1] != shape[n - 2])
             return TRANSPOSED;
     }
-    cut = dcpk_starts_with(experts, EXPERTS "linear_fc1.") ? n - 2 : n - 1;
+    cut = n - 1;
+    if (dcpk_starts_with(experts, EXPERTS "linear_fc1."))
+        cut = n - 2;
     if (stored->shape[cut] > 1)
         return IN_ORDER;
     if (stored->shape[2 * n - 3 - cut] > 1 || wants_grouped_mlp(model))
@@ -185,7 +186,8 @@ dcpk_status dcpk_megatron_unflatten(struct dcpk_model *model, uint32_t source,
             "order: load with core 0.15 and save with --dist-ckpt-optim-fully-reshardable");
     if (order == NOT_KNOWN)
         model->needs_proof = true;
-    return dcpk_megatron_add_flattened(model->ckpt, source,
-                                       has_shape ? stored->model_shape : weight->shape,
-                                       has_shape ? stored->model_rank : weight->rank, view, err);
+    if (has_shape)
+        return dcpk_megatron_add_flattened(model->ckpt, source, stored->model_shape,
+                                           stored->model_rank, view, err);
+    return dcpk_megatron_add_flattened(model->ckpt, source, weight->shape, weight->rank, view, err);
 }

@@ -42,11 +42,11 @@ static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, in
 {
     const int64_t at[] = {member / slot->n_experts, member % slot->n_experts};
     const int n_axes = dcpk_slot_axes(slot);
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < tensor->n_pieces; i++) {
         const struct dcpk_piece *piece = &tensor->pieces[i];
         struct dcpk_box from, inner, to = {.rank = out->rank};
+        const struct dcpk_box *source;
 
         if (n_axes == 0) {
             pieces[out->n_pieces++] = *piece;
@@ -54,17 +54,17 @@ static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, in
         }
         dcpk_piece_from(piece, &from);
         dcpk_piece_to(piece, &inner);
+        source = piece->src == DCPK_PIECE_FILL ? NULL : &from;
         for (int a = 0; a < n_axes; a++) {
             to.offset[a] = at[slot->has_layers ? a : 1];
             to.extent[a] = 1;
         }
         memcpy(to.offset + n_axes, inner.offset, (size_t)inner.rank * sizeof *to.offset);
         memcpy(to.extent + n_axes, inner.extent, (size_t)inner.rank * sizeof *to.extent);
-        st =
-            dcpk_piece_make(w->out->arena, piece->src, piece->src == DCPK_PIECE_FILL ? NULL : &from,
-                            &to, &pieces[out->n_pieces++], err);
+        if (dcpk_piece_make(w->out->arena, piece->src, source, &to, &pieces[out->n_pieces++], err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The stacked shape; the members have been found to be of one shape. */
@@ -98,14 +98,12 @@ static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
     const struct dcpk_layout *mesh = &w->out->target.mesh;
     const struct dcpk_stacked_shape stored = {out->shape, out->rank, dcpk_slot_axes(slot)};
     struct dcpk_span_list list;
-    dcpk_status st;
 
     if (mesh->tp == 0)
         return DCPK_OK;
-    st = dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], &stored, w->out->arena,
-                             &list, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_megatron_spans(mesh, &w->model->params[slot->members[0]], &stored, w->out->arena,
+                            &list, err))
+        return err->status;
     out->spans = list.spans;
     out->n_spans = list.n;
     return DCPK_OK;
@@ -119,21 +117,21 @@ static dcpk_status add_stacked(struct writer *w, const struct dcpk_slot *slot,
     const int64_t n_members = slot->n_layers * slot->n_experts;
     struct dcpk_piece *pieces;
     size_t n_pieces = 0;
-    dcpk_status st = stack_shape(w, slot, &members[0], out, err);
 
+    if (stack_shape(w, slot, &members[0], out, err))
+        return err->status;
     for (int64_t m = 0; m < n_members; m++)
         n_pieces += members[m].n_pieces;
-    if (st != DCPK_OK)
-        return st;
     pieces = dcpk_arena_array(w->out->arena, n_pieces, sizeof *pieces, err);
     if (pieces == NULL)
         return err->status;
-    for (int64_t m = 0; m < n_members && st == DCPK_OK; m++)
-        st = put_member(w, slot, m, &members[m], out, pieces, err);
+    for (int64_t m = 0; m < n_members; m++)
+        if (put_member(w, slot, m, &members[m], out, pieces, err))
+            return err->status;
     out->pieces = pieces;
-    if (st == DCPK_OK)
-        st = cut_tensor(w, slot, out, err);
-    return st == DCPK_OK ? dcpk_output_add_tensor(w->out, out, err) : st;
+    if (cut_tensor(w, slot, out, err))
+        return err->status;
+    return dcpk_output_add_tensor(w->out, out, err);
 }
 
 /* "<key>.<name>" for every key. */
@@ -254,21 +252,20 @@ static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enu
     struct dcpk_out_tensor out = {.dtype = DCPK_F32};
     const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
     const char *prefix = dcpk_arena_printf(w->out->arena, err, "optimizer.state.%s.", state);
+    const char *other = role == DCPK_STATE ? state : NULL;
     bool have = false;
-    dcpk_status st =
-        keys == NULL || prefix == NULL
-            ? err->status
-            : pick_all(w, slot, role, role == DCPK_STATE ? state : NULL, tensors, &have, err);
 
-    if (st != DCPK_OK || !have)
-        return st;
+    if (keys == NULL || prefix == NULL || pick_all(w, slot, role, other, tensors, &have, err))
+        return err->status;
+    if (!have)
+        return DCPK_OK;
     out.dtype = w->model->tensors[tensors[0]].dtype;
     /* First: zarr writes one name. */
-    if (role == DCPK_MASTER && !dcpk_megatron_is_distributed(w->model))
-        st = add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err);
-    if (st == DCPK_OK)
-        st = add_keys(w, slot, prefix, &out, keys, err);
-    return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
+    if ((role == DCPK_MASTER && !dcpk_megatron_is_distributed(w->model) &&
+         add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err)) ||
+        add_keys(w, slot, prefix, &out, keys, err))
+        return err->status;
+    return add_tensor(w, slot, tensors, &out, err);
 }
 
 /* What the stored weight is made of: the model's own, else its master, rounded. */
@@ -288,8 +285,9 @@ static dcpk_status pick_weights(struct writer *w, const struct dcpk_slot *slot, 
         }
         if (tensors[m] == DCPK_NO_TENSOR)
             return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
-        d = p->tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR ? w->model_dtype
-                                                     : w->model->tensors[tensors[m]].dtype;
+        d = w->model->tensors[tensors[m]].dtype;
+        if (p->tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
+            d = w->model_dtype;
         if (*dtype != DCPK_DTYPE_NONE && d != *dtype)
             return dcpk_fail(err, DCPK_EMISMATCH, "'%s': layers or experts are of %s and of %s",
                              slot->keys[0], dcpk_dtype_name(*dtype), dcpk_dtype_name(d));
@@ -318,17 +316,15 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     struct dcpk_out_tensor out = {.n_keys = 0};
     const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
     bool is_master, is_own;
-    dcpk_status st =
-        keys == NULL ? err->status : pick_weights(w, slot, tensors, &out.dtype, &is_master, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (keys == NULL || pick_weights(w, slot, tensors, &out.dtype, &is_master, err))
+        return err->status;
     is_own = is_own_master(w, slot, out.dtype, is_master);
     *needs_master = w->model->has_optimizer && !is_own;
-    st = add_keys(w, slot, "", &out, keys, err);
-    if (st == DCPK_OK && is_own)
-        st = add_keys(w, slot, "optimizer.state.param.", &out, keys, err);
-    return st == DCPK_OK ? add_tensor(w, slot, tensors, &out, err) : st;
+    if (add_keys(w, slot, "", &out, keys, err) ||
+        (is_own && add_keys(w, slot, "optimizer.state.param.", &out, keys, err)))
+        return err->status;
+    return add_tensor(w, slot, tensors, &out, err);
 }
 
 /* Without the optimizer a master beside its weight is left out: say so, once a source tensor; a
@@ -364,20 +360,24 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
     const struct dcpk_model *m = w->model;
     const uint32_t param = slot->members[0];
     bool needs_master = false;
-    dcpk_status st =
-        tensors == NULL ? err->status : add_weight(w, slot, tensors, &needs_master, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st == DCPK_OK && needs_master)
-        st = add_state(w, slot, DCPK_MASTER, "param", tensors, err);
-    if (st == DCPK_OK && m->has_optimizer)
-        st = add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err);
-    if (st == DCPK_OK && m->has_optimizer)
-        st = add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err);
-    for (uint32_t t = m->params[param].tensor[DCPK_STATE];
-         st == DCPK_OK && m->has_optimizer && t != DCPK_NO_TENSOR; t = m->tensors[t].next_state)
+    if (tensors == NULL || add_weight(w, slot, tensors, &needs_master, err) ||
+        (needs_master && add_state(w, slot, DCPK_MASTER, "param", tensors, err)) ||
+        (m->has_optimizer && add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
+        (m->has_optimizer && add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
+        st = err->status;
+        goto out;
+    }
+    for (uint32_t t = m->params[param].tensor[DCPK_STATE]; m->has_optimizer && t != DCPK_NO_TENSOR;
+         t = m->tensors[t].next_state) {
         st = add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
-    if (st == DCPK_OK && !m->has_optimizer)
+        if (st != DCPK_OK)
+            goto out;
+    }
+    if (!m->has_optimizer)
         tell_unwritten(w, slot);
+out:
     dcpk_free(tensors);
     return st;
 }
@@ -389,22 +389,27 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     struct writer w = {.model = model, .out = out};
     struct dcpk_slots slots = {.list = NULL};
     bool is_known, is_rng_whole = false;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     w.model_dtype = model_dtype(model, &is_known);
     w.is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
-    st = w.is_told == NULL ? err->status : dcpk_slots_find(model, out, &slots, err);
-    if (st == DCPK_OK && !is_known)
+    if (w.is_told == NULL || dcpk_slots_find(model, out, &slots, err)) {
+        st = err->status;
+        goto out;
+    }
+    if (!is_known)
         dcpk_output_event(out, DCPK_EVENT_NOTE, "params_dtype",
                           "args do not say the model's dtype: weights are rounded to bfloat16");
-    for (size_t i = 0; i < slots.n && st == DCPK_OK; i++)
+    for (size_t i = 0; i < slots.n; i++) {
         st = add_slot(&w, &slots.list[i], err);
-    if (st == DCPK_OK)
-        st = dcpk_megatron_put_extras(model, out, &slots, err);
-    if (st == DCPK_OK)
-        st = dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err);
-    if (st == DCPK_OK)
-        st = dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err);
+        if (st != DCPK_OK)
+            goto out;
+    }
+    if (dcpk_megatron_put_extras(model, out, &slots, err) ||
+        dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err) ||
+        dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err))
+        st = err->status;
+out:
     dcpk_slots_release(&slots);
     return st;
 }

@@ -7,6 +7,7 @@
 
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_write_priv.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /*
@@ -21,8 +22,11 @@ static bool has_extra_state(const char *module)
     static const char *const without[] = {"word_embeddings", "position_embeddings", "router"};
     const char *name = strrchr(module, '.');
 
-    name = name == NULL ? module : name + 1;
-    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+    if (name == NULL)
+        name = module;
+    else
+        name++;
+    for (size_t i = 0; i < DCPK_COUNT(without); i++)
         if (strcmp(name, without[i]) == 0)
             return false;
     return true;
@@ -43,21 +47,21 @@ static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
 {
     const struct dcpk_value *none = dcpk_value_none();
     const struct dcpk_value *list = dcpk_value_seq(x->out->arena, DCPK_V_LIST, &none, 1, err);
-    dcpk_status st =
-        list == NULL ? err->status : dcpk_output_add_payload(x->out, list, NULL, &x->none, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (list == NULL || dcpk_output_add_payload(x->out, list, NULL, &x->none, err))
+        return err->status;
     x->is_carried = dcpk_arena_array(x->out->arena, x->model->n_extras, sizeof *x->is_carried, err);
-    st = x->is_carried == NULL ? err->status : DCPK_OK;
-    for (size_t i = 0; i < x->model->n_extras && st == DCPK_OK; i++) {
+    if (x->is_carried == NULL)
+        return err->status;
+    for (size_t i = 0; i < x->model->n_extras; i++) {
         const char *name = x->model->extras[i].name;
         bool existed;
         uint64_t found;
 
-        st = dcpk_map_put(&x->sources, name, strlen(name), i, &existed, &found, err);
+        if (dcpk_map_put(&x->sources, name, strlen(name), i, &existed, &found, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The payload of a value, one for all names of its item. */
@@ -108,23 +112,25 @@ static dcpk_status put_one_extra(struct extra_state *x, const char *module,
     struct dcpk_stacking s;
     uint32_t payload = x->none;
     uint64_t found;
-    dcpk_status st = dcpk_stacking_find(module, DCPK_MAX_STACKED, &s, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_stacking_find(module, DCPK_MAX_STACKED, &s, err))
+        return err->status;
     if (dcpk_slot_axes(slot) == DCPK_MAX_STACKED)
         key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
                                 module, layer, expert, slot->n_layers, slot->n_experts);
-    else /* one axis, or none: shard_0_1 */
-        key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 "_%" PRId64, module,
-                                slot->has_layers ? layer : expert,
-                                slot->has_layers ? slot->n_layers : slot->n_experts);
+    else if (slot->has_layers)
+        key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 "_%" PRId64, module, layer,
+                                slot->n_layers);
+    else /* experts, or none: shard_0_1 */
+        key = dcpk_arena_printf(arena, err, "%s/shard_%" PRId64 "_%" PRId64, module, expert,
+                                slot->n_experts);
     name = dcpk_stacking_name(arena, module, &s, layer, expert, err);
     if (key == NULL || name == NULL)
         return err->status;
-    if (dcpk_map_get(&x->sources, name, strlen(name), &found))
-        st = carry_extra(x, (size_t)found, &payload, err);
-    return st == DCPK_OK ? dcpk_output_add_object(x->out, key, payload, err) : st;
+    if (dcpk_map_get(&x->sources, name, strlen(name), &found) &&
+        carry_extra(x, (size_t)found, &payload, err))
+        return err->status;
+    return dcpk_output_add_object(x->out, key, payload, err);
 }
 
 static dcpk_status put_extra_state(struct extra_state *x, const char *module,
@@ -133,16 +139,16 @@ static dcpk_status put_extra_state(struct extra_state *x, const char *module,
     const char *name = dcpk_arena_printf(x->out->arena, err, "%s._extra_state", module);
     uint64_t found;
     bool existed;
-    dcpk_status st = name == NULL
-                         ? err->status
-                         : dcpk_map_put(&x->done, name, strlen(name), 0, &existed, &found, err);
 
-    if (st != DCPK_OK || existed)
-        return st;
-    for (int64_t l = 0; l < slot->n_layers && st == DCPK_OK; l++)
-        for (int64_t e = 0; e < slot->n_experts && st == DCPK_OK; e++)
-            st = put_one_extra(x, name, slot, l, e, err);
-    return st;
+    if (name == NULL || dcpk_map_put(&x->done, name, strlen(name), 0, &existed, &found, err))
+        return err->status;
+    if (existed)
+        return DCPK_OK;
+    for (int64_t l = 0; l < slot->n_layers; l++)
+        for (int64_t e = 0; e < slot->n_experts; e++)
+            if (put_one_extra(x, name, slot, l, e, err))
+                return err->status;
+    return DCPK_OK;
 }
 
 /* The slot's module, and the attention kernel beside a projection, which has no weight. */
@@ -151,7 +157,6 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
 {
     static const char projection[] = "attention.linear_proj";
     const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
-    dcpk_status st;
 
     /* A norm that is named as a part of the linear layer behind it is no module, and in a layer of
      * experts local modules have no such layer. */
@@ -162,12 +167,15 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
         return err->status;
     if (!has_extra_state(module))
         return DCPK_OK;
-    st = put_extra_state(x, module, slot, err);
-    if (st != DCPK_OK || !dcpk_ends_with(module, projection))
-        return st;
+    if (put_extra_state(x, module, slot, err))
+        return err->status;
+    if (!dcpk_ends_with(module, projection))
+        return DCPK_OK;
     module = dcpk_arena_printf(x->out->arena, err, "%.*score_attention",
                                (int)(strlen(module) - strlen("linear_proj")), module);
-    return module == NULL ? err->status : put_extra_state(x, module, slot, err);
+    if (module == NULL)
+        return err->status;
+    return put_extra_state(x, module, slot, err);
 }
 
 /* States of modules that the model has not: none that Megatron writes. */
@@ -188,12 +196,18 @@ dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk
         .model = model, .out = out, .loaded = {.arena = out->arena}, .made = {.arena = out->arena}};
     dcpk_status st = begin_extra(&x, err);
 
-    for (size_t i = 0; i < slots->n && st == DCPK_OK; i++)
+    if (st != DCPK_OK)
+        goto out;
+    for (size_t i = 0; i < slots->n; i++) {
         st = put_slot_extra(&x, &slots->list[i], err);
-    if (st == DCPK_OK) /* also where it shares the embedding's weight */
-        st = put_extra_state(&x, "output_layer", &single, err);
-    if (st == DCPK_OK)
-        tell_left(&x);
+        if (st != DCPK_OK)
+            goto out;
+    }
+    st = put_extra_state(&x, "output_layer", &single, err);
+    if (st != DCPK_OK)
+        goto out;
+    tell_left(&x);
+out:
     dcpk_by_place_release(&x.loaded);
     dcpk_by_place_release(&x.made);
     dcpk_map_release(&x.done);

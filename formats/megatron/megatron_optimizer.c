@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron_state.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* What keys show, behind an optional "chained_N."; the first that occurs counts. */
@@ -21,7 +22,7 @@ static const struct {
     {"optimizer.state.", "", false, false, "model-shaped"},
     {"optimizer.", "", false, false, "unknown"},
 };
-#define N_SIGNS (sizeof signs / sizeof *signs)
+#define N_SIGNS (DCPK_COUNT(signs))
 
 /* The first sign that `key` shows, N_SIGNS for none. */
 static size_t sign_of(const char *key, bool is_flattened)
@@ -40,19 +41,14 @@ static size_t find_sign(const struct dcpk_checkpoint *ckpt)
 
     for (size_t t = 0; t < ckpt->n_tensors && best > 0; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
-        const size_t sign = dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL
-                                ? N_SIGNS
-                                : sign_of(tensor->key, dcpk_megatron_is_flattened(ckpt, tensor));
 
-        best = sign < best ? sign : best;
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
+            continue;
+        best = dcpk_min_size(best, sign_of(tensor->key, dcpk_megatron_is_flattened(ckpt, tensor)));
     }
-    for (size_t i = 0; i < ckpt->n_objects && best > 0; i++) {
-        const size_t sign = dcpk_checkpoint_object_left_out(ckpt, i) != NULL
-                                ? N_SIGNS
-                                : sign_of(ckpt->objects[i].key, false);
-
-        best = sign < best ? sign : best;
-    }
+    for (size_t i = 0; i < ckpt->n_objects && best > 0; i++)
+        if (dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
+            best = dcpk_min_size(best, sign_of(ckpt->objects[i].key, false));
     return best;
 }
 

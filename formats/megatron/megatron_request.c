@@ -7,10 +7,10 @@
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_request_priv.h"
 #include "formats/megatron/megatron_slots.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
-#define N_OF(table) (sizeof(table) / sizeof(table)[0])
-#define MAX_RANK    (DCPK_MAX_STACKED + DCPK_EXPECTED_RANK)
+#define MAX_RANK (DCPK_MAX_STACKED + DCPK_EXPECTED_RANK)
 
 /* A walk over the model's parameters. */
 struct asking {
@@ -116,27 +116,28 @@ static dcpk_status take(struct asking *a, enum dcpk_purpose purpose, uint32_t lo
                         const struct spelling *s, const int64_t *shape, int rank,
                         struct dcpk_error *err)
 {
-    const struct dcpk_request request = {
+    struct dcpk_request request = {
         .purpose = purpose,
         .loaders = loaders & a->loading->loaders,
         .key = (const char *)a->key.data,
         .key_bytes = a->key.n_bytes,
-        .other = s->other == NULL ? NULL : (const char *)a->other.data,
         .other_bytes = a->other.n_bytes,
         .is_tensor = true,
         .may_differ = (s->param->flags & DCPK_EXPECTED_VOCAB) != 0,
-        /*
-         * Flattened state is cut as its run was (formats/torch_dist/FORMAT.md 5.2): blocks of any
-         * shape.
-         */
-        .rank = purpose != DCPK_FOR_WEIGHTS && a->optimizer.kind == DCPK_OPTIMIZER_FLATTENED ? -1
-                                                                                             : rank,
+        .rank = rank,
         .shape = shape,
     };
 
-    if (dcpk_bytes_status(&a->key, err) != DCPK_OK || dcpk_bytes_status(&a->other, err) != DCPK_OK)
+    if (s->other != NULL)
+        request.other = (const char *)a->other.data;
+    /* Flattened state is cut as its run was (formats/torch_dist/FORMAT.md 5.2): any blocks. */
+    if (purpose != DCPK_FOR_WEIGHTS && a->optimizer.kind == DCPK_OPTIMIZER_FLATTENED)
+        request.rank = -1;
+    if (dcpk_bytes_status(&a->key, err) || dcpk_bytes_status(&a->other, err))
         return err->status;
-    return request.loaders == 0 ? DCPK_OK : a->loading->take(a->loading->context, &request, err);
+    if (request.loaders == 0)
+        return DCPK_OK;
+    return a->loading->take(a->loading->context, &request, err);
 }
 
 /* Masters and moments by what the optimizer is; NULL behind the last. */
@@ -171,20 +172,22 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
                                int rank, struct dcpk_error *err)
 {
     const bool is_trained = (s->param->flags & DCPK_EXPECTED_BUFFER) == 0;
-    dcpk_status st;
 
     a->key.n_bytes = 0;
     put_name(a, s);
-    st = take(a, DCPK_FOR_WEIGHTS, s->loaders, s, shape, rank, err);
-    for (const char *const *state = states_of(a); is_trained && *state != NULL && st == DCPK_OK;
-         state++) {
+    if (take(a, DCPK_FOR_WEIGHTS, s->loaders, s, shape, rank, err))
+        return err->status;
+    for (const char *const *state = states_of(a); is_trained && *state != NULL; state++) {
+        const bool is_master = dcpk_ends_with(*state, "param");
+        const enum dcpk_purpose purpose = is_master ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS;
+
         a->key.n_bytes = 0;
         put_state(a, s->param, *state);
         put_name(a, s);
-        st = take(a, dcpk_ends_with(*state, "param") ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS,
-                  s->loaders & a->optimizer.loaders, s, shape, rank, err);
+        if (take(a, purpose, s->loaders & a->optimizer.loaders, s, shape, rank, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* One parameter under one name: stacked axes before its own, parts of rows in keys of their own. */
@@ -222,7 +225,7 @@ static const char *stored_name(const char *te)
 /* The local key of a parameter inside a layer; head "": the same as Transformer Engine's. */
 static void find_local(const struct asking *a, const char *te, struct spelling *s)
 {
-    for (size_t i = 0; i < N_OF(loose_norms); i++) {
+    for (size_t i = 0; i < DCPK_COUNT(loose_norms); i++) {
         const struct loose_norm *norm = &loose_norms[i];
 
         if (!dcpk_starts_with(te, norm->te) || (norm->of_hybrid && !a->loading->model->is_hybrid))
@@ -243,20 +246,30 @@ static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param 
         a->layer->section != DCPK_EMBEDDING && !a->layer->is_wrapper && !is_expert(p);
     struct spelling s = {.param = p, .head = "", .tail = te, .loaders = DCPK_ALL_LOADERS};
     struct spelling local = s;
-    dcpk_status st;
 
     if (in_layer)
         find_local(a, te, &local);
     if (*local.head == '\0')
         return ask_spelled(a, &s, err);
     s.loaders = dcpk_loaders_with_impl(DCPK_LOADER_TE);
-    st = (a->loading->loaders & s.loaders) != 0 ? ask_spelled(a, &s, err) : DCPK_OK;
+    if ((a->loading->loaders & s.loaders) != 0 && ask_spelled(a, &s, err))
+        return err->status;
     local.loaders = dcpk_loaders_with_impl(DCPK_LOADER_LOCAL);
-    return st == DCPK_OK && (a->loading->loaders & local.loaders) != 0 ? ask_spelled(a, &local, err)
-                                                                       : st;
+    if ((a->loading->loaders & local.loaders) == 0)
+        return DCPK_OK;
+    return ask_spelled(a, &local, err);
 }
 
 /* --- extra states --- */
+
+static void put_numbers(struct dcpk_bytes *key, const int64_t *numbers, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (i > 0)
+            dcpk_bytes_text(key, ".");
+        dcpk_key_number(key, numbers[i]);
+    }
+}
 
 /* One object a layer and expert: "<module>._extra_state/shard_<layer>.<expert>_<layers>.<experts>".
  */
@@ -264,15 +277,12 @@ static dcpk_status ask_shard(struct asking *a, uint32_t loaders, const int64_t *
                              const int64_t *of, int n_axes, struct dcpk_error *err)
 {
     dcpk_bytes_text(&a->key, "._extra_state/shard_");
-    if (n_axes == 0)
+    if (n_axes == 0) {
         dcpk_bytes_text(&a->key, "0_1");
-    for (int i = 0; i < n_axes; i++) {
-        dcpk_bytes_text(&a->key, i == 0 ? "" : ".");
-        dcpk_key_number(&a->key, at[i]);
-    }
-    for (int i = 0; i < n_axes; i++) {
-        dcpk_bytes_text(&a->key, i == 0 ? "_" : ".");
-        dcpk_key_number(&a->key, of[i]);
+    } else {
+        put_numbers(&a->key, at, n_axes);
+        dcpk_bytes_text(&a->key, "_");
+        put_numbers(&a->key, of, n_axes);
     }
     return dcpk_request_object(a->loading, DCPK_FOR_EXTRA, loaders, &a->key, err);
 }
@@ -285,10 +295,11 @@ static uint32_t asking_extra(const struct asking *a, const struct dcpk_expected_
 
     if ((module->flags & DCPK_EXPECTED_TE_ONLY) != 0)
         loaders = dcpk_loaders_with_impl(DCPK_LOADER_TE);
-    if ((module->flags & DCPK_EXPECTED_OLD_MTP) != 0)
-        loaders &= a->layer->section == DCPK_MTP_LAYERS
-                       ? dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_16)
-                       : 0;
+    if ((module->flags & DCPK_EXPECTED_OLD_MTP) != 0) {
+        if (a->layer->section != DCPK_MTP_LAYERS)
+            return 0;
+        loaders &= dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_16);
+    }
     if (dcpk_value_is_true(a->loading->attrs, "ckpt_drop_redundant_extra_state"))
         loaders &= ~(dcpk_loaders_with_impl(DCPK_LOADER_TE) &
                      dcpk_loaders_of(DCPK_MAIN_2026_08_22, DCPK_MAIN));
@@ -300,23 +311,24 @@ static dcpk_status ask_extra(struct asking *a, const struct dcpk_expected_module
 {
     const struct dcpk_expected *m = a->loading->model;
     const bool of_experts = (module->flags & DCPK_EXPECTED_EXPERT) != 0, stacked = is_stacked(a);
-    const int64_t of[] = {stacked ? m->n_decoder_layers : m->n_experts, m->n_experts};
     const int64_t n_layers = stacked ? m->n_decoder_layers : 1;
     const int64_t n_experts = of_experts ? m->n_experts : 1;
+    const int64_t of[] = {n_layers, n_experts};
     const uint32_t loaders = asking_extra(a, module);
-    dcpk_status st = DCPK_OK;
 
     for (int64_t l = 0; l < n_layers; l++)
-        for (int64_t e = 0; e < n_experts && st == DCPK_OK; e++) {
-            const int64_t at[] = {stacked ? l : e, e};
+        for (int64_t e = 0; e < n_experts; e++) {
+            const int64_t at[] = {l, e};
 
             a->key.n_bytes = 0;
             put_head(a);
-            dcpk_bytes_text(&a->key, of_experts ? "mlp.experts.experts." : "");
+            if (of_experts)
+                dcpk_bytes_text(&a->key, "mlp.experts.experts.");
             dcpk_bytes_text(&a->key, module->te);
-            st = ask_shard(a, loaders, at, of, (stacked ? 1 : 0) + (of_experts ? 1 : 0), err);
+            if (ask_shard(a, loaders, at + !stacked, of + !stacked, stacked + of_experts, err))
+                return err->status;
         }
-    return st;
+    return DCPK_OK;
 }
 
 /* --- all of it --- */
@@ -331,22 +343,39 @@ static bool find_stacked(const struct dcpk_loading *loading)
 
 static unsigned find_kinds(const struct dcpk_expected *m)
 {
-    const unsigned kinds = (m->is_mla ? (unsigned)DCPK_SLOTS_MLA : 0U) |
-                           (m->is_hybrid ? (unsigned)DCPK_SLOTS_HYBRID : 0U);
+    unsigned kinds = 0;
 
+    if (m->is_mla)
+        kinds |= DCPK_SLOTS_MLA;
+    if (m->is_hybrid)
+        kinds |= DCPK_SLOTS_HYBRID;
     return kinds == 0 ? DCPK_SLOTS_DECODER : kinds;
 }
 
 static dcpk_status ask_layer(struct asking *a, struct dcpk_error *err)
 {
     const struct dcpk_expected_kind *kind = a->layer->kind;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < kind->n_params && st == DCPK_OK; i++)
-        st = ask_param(a, &kind->params[i], err);
-    for (size_t i = 0; i < kind->n_modules && st == DCPK_OK; i++)
-        st = ask_extra(a, &kind->modules[i], err);
-    return st;
+    for (size_t i = 0; i < kind->n_params; i++)
+        if (ask_param(a, &kind->params[i], err))
+            return err->status;
+    for (size_t i = 0; i < kind->n_modules; i++)
+        if (ask_extra(a, &kind->modules[i], err))
+            return err->status;
+    return DCPK_OK;
+}
+
+/* The parameters of all layers, of stacked ones once. */
+static dcpk_status ask_layers(struct asking *a, struct dcpk_error *err)
+{
+    const struct dcpk_expected *m = a->loading->model;
+
+    for (size_t i = 0; i < m->n_layers; i++) {
+        a->layer = &m->layers[i];
+        if ((!is_stacked(a) || a->layer->number == 0) && ask_layer(a, err))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcpk_error *err)
@@ -354,22 +383,20 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
     const struct dcpk_expected *m = loading->model;
     struct asking a = {
         .loading = loading, .is_stacked = find_stacked(loading), .kinds = find_kinds(m)};
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
     dcpk_optimizer_asked_find(loading, &a.optimizer);
-    for (size_t i = 0; i < m->n_layers && st == DCPK_OK; i++) {
-        a.layer = &m->layers[i];
-        if (!is_stacked(&a) || a.layer->number == 0)
-            st = ask_layer(&a, err);
-    }
+    st = ask_layers(&a, err);
     dcpk_bytes_release(&a.key);
     dcpk_bytes_release(&a.other);
-    if (st == DCPK_OK && m->is_mla_fused)
-        st = dcpk_request_fault(loading, DCPK_FOR_WEIGHTS,
-                                dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN),
-                                "args.mla_down_proj_fusion",
-                                "is set: no table has the names that loaders ask for of the fused "
-                                "projection",
-                                err);
-    return st == DCPK_OK ? dcpk_megatron_request_state(loading, &a.optimizer, err) : st;
+    if (st != DCPK_OK)
+        return st;
+    if (m->is_mla_fused &&
+        dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN),
+                           "args.mla_down_proj_fusion",
+                           "is set: no table has the names that loaders ask for of the fused "
+                           "projection",
+                           err))
+        return err->status;
+    return dcpk_megatron_request_state(loading, &a.optimizer, err);
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/megatron/megatron_request_priv.h"
+#include "lib/base/order.h"
 
-#define N_OF(table)    (sizeof(table) / sizeof(table)[0])
 #define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)
 
 #define IS_NOT_THERE "is not in the common state"
@@ -18,14 +18,9 @@ static dcpk_status fault_at(const struct dcpk_loading *loading, enum dcpk_purpos
 {
     const char *key = dcpk_arena_printf(loading->arena, err, "%s.%s", owner, field);
 
-    return key == NULL
-               ? err->status
-               : dcpk_request_fault(loading, purpose, DCPK_ALL_LOADERS, key, IS_NOT_THERE, err);
-}
-
-static int64_t at_least_one(int64_t n)
-{
-    return n > 0 ? n : 1;
+    if (key == NULL)
+        return err->status;
+    return dcpk_request_fault(loading, purpose, DCPK_ALL_LOADERS, key, IS_NOT_THERE, err);
 }
 
 /* --- the optimizer --- */
@@ -59,9 +54,9 @@ static const char *sharding_type(const struct dcpk_loading *loading)
 
     if (name != NULL)
         return name;
-    return dcpk_value_is_true(loading->attrs, "ckpt_fully_parallel_save")
-               ? "fully_sharded_model_space"
-               : "dp_zero_gather_scatter";
+    if (dcpk_value_is_true(loading->attrs, "ckpt_fully_parallel_save"))
+        return "fully_sharded_model_space";
+    return "dp_zero_gather_scatter";
 }
 
 /*
@@ -88,7 +83,7 @@ void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
     asked->kind = is_sharded ? DCPK_OPTIMIZER_UNREADABLE : DCPK_OPTIMIZER_WHOLE;
     if (is_sharded)
         asked->type = sharding_type(loading);
-    for (size_t i = 0; i < N_OF(types) && is_sharded; i++)
+    for (size_t i = 0; i < DCPK_COUNT(types) && is_sharded; i++)
         if (strcmp(asked->type, types[i].name) == 0) {
             asked->kind = types[i].kind;
             asked->loaders = dcpk_loaders_of(DCPK_CORE_0_15, types[i].last);
@@ -123,7 +118,7 @@ static const char *lacking_identity(const struct dcpk_value *groups)
                                             {"is_decoupled_lr", "is_decoupled_lr"}};
 
     for (size_t g = 0; g < groups->n; g++)
-        for (size_t i = 0; i < N_OF(fields); i++)
+        for (size_t i = 0; i < DCPK_COUNT(fields); i++)
             if (dcpk_value_get(dcpk_value_at(groups, g), fields[i][0]) == NULL &&
                 dcpk_value_get(dcpk_value_at(groups, g), fields[i][1]) == NULL)
                 return fields[i][0];
@@ -140,29 +135,30 @@ static dcpk_status ask_groups(const struct dcpk_loading *loading, const struct d
     const struct dcpk_value *inner = dcpk_value_get(one, "optimizer");
     const struct dcpk_value *groups = dcpk_value_get(inner != NULL ? inner : one, "param_groups");
     const bool has_plain = !expert || dcpk_value_is_true(loading->attrs, "add_bias_linear");
-    dcpk_status st = DCPK_OK;
+    const char *missing = "optimizer.optimizer.param_groups";
+    const char *no_decayed = "has no group with weight decay (wd_mult 1)";
 
+    if (expert) {
+        missing = "optimizer.1.optimizer.param_groups";
+        no_decayed = "has no group of experts with weight decay";
+    }
     if (groups == NULL || groups->n == 0)
-        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
-                                  expert ? "optimizer.1.optimizer.param_groups"
-                                         : "optimizer.optimizer.param_groups",
-                                  IS_NOT_THERE, err);
-    if (is_distributed(loading) && dcpk_value_get(one, "param_state_sharding_type") == NULL)
-        st = fault_at(loading, DCPK_FOR_GROUPS, "optimizer", "param_state_sharding_type", err);
-    if (st == DCPK_OK && lacking_identity(groups) != NULL)
-        st = fault_at(loading, DCPK_FOR_GROUPS, "optimizer.optimizer.param_groups",
-                      lacking_identity(groups), err);
-    if (st == DCPK_OK && !has_group(groups, 1, expert))
-        st = dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
-                                "optimizer.optimizer.param_groups",
-                                expert ? "has no group of experts with weight decay"
-                                       : "has no group with weight decay (wd_mult 1)",
-                                err);
-    if (st == DCPK_OK && has_plain && !has_group(groups, 0, expert))
-        st = dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
-                                "optimizer.optimizer.param_groups",
-                                "has no group without weight decay (wd_mult 0)", err);
-    return st;
+        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, missing, IS_NOT_THERE,
+                                  err);
+    if ((is_distributed(loading) && dcpk_value_get(one, "param_state_sharding_type") == NULL &&
+         fault_at(loading, DCPK_FOR_GROUPS, "optimizer", "param_state_sharding_type", err)) ||
+        (lacking_identity(groups) != NULL &&
+         fault_at(loading, DCPK_FOR_GROUPS, "optimizer.optimizer.param_groups",
+                  lacking_identity(groups), err)) ||
+        (!has_group(groups, 1, expert) &&
+         dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
+                            "optimizer.optimizer.param_groups", no_decayed, err)) ||
+        (has_plain && !has_group(groups, 0, expert) &&
+         dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS,
+                            "optimizer.optimizer.param_groups",
+                            "has no group without weight decay (wd_mult 0)", err)))
+        return err->status;
+    return DCPK_OK;
 }
 
 /*
@@ -174,7 +170,6 @@ static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is
 {
     const struct dcpk_value *optimizer = dcpk_value_get(loading->common, "optimizer");
     const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
-    dcpk_status st = DCPK_OK;
 
     if (optimizer == NULL)
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
@@ -190,10 +185,12 @@ static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is
                                   "the common state has one optimizer, the run with expert "
                                   "parallelism has two",
                                   err);
-    st = ask_groups(loading, first != NULL ? first : optimizer, false, err);
-    if (st == DCPK_OK && is_split)
-        st = ask_groups(loading, dcpk_value_get_int(optimizer, 1), true, err);
-    return st;
+    if (first == NULL)
+        first = optimizer;
+    if (ask_groups(loading, first, false, err) ||
+        (is_split && ask_groups(loading, dcpk_value_get_int(optimizer, 1), true, err)))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* --- buckets --- */
@@ -203,9 +200,8 @@ static dcpk_status ask_bucket(const struct dcpk_loading *loading, const char *bu
                               int64_t n_elems, struct dcpk_error *err)
 {
     static const char *const states[] = {"param", "exp_avg", "exp_avg_sq"};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(states) && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(states); i++) {
         const char *key = dcpk_arena_printf(loading->arena, err, "%s.%s", bucket, states[i]);
         struct dcpk_request request = {.purpose = i == 0 ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS,
                                        .loaders = loading->loaders,
@@ -217,9 +213,10 @@ static dcpk_status ask_bucket(const struct dcpk_loading *loading, const char *bu
         if (key == NULL)
             return err->status;
         request.key_bytes = strlen(key);
-        st = loading->take(loading->context, &request, err);
+        if (loading->take(loading->context, &request, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The name of a torch dtype as Python writes it. */
@@ -231,31 +228,38 @@ static const char *dtype_text(struct dcpk_arena *arena, const struct dcpk_value 
     return dcpk_arena_printf(arena, err, "%s.%s", v->as.global.module, v->as.global.name);
 }
 
+/* The buckets of one dtype of a buffer. */
+static dcpk_status ask_dtype(const struct dcpk_loading *loading, const char *group, size_t buffer,
+                             const struct dcpk_value_pair *dtype, struct dcpk_error *err)
+{
+    const char *of = dtype_text(loading->arena, dcpk_value_at(dtype->key, 0), err);
+    const char *grad = dtype_text(loading->arena, dcpk_value_at(dtype->key, 1), err);
+
+    if (of == NULL || grad == NULL)
+        return err->status;
+    for (size_t b = 0; b < dtype->value->n; b++) {
+        const char *bucket =
+            dcpk_arena_printf(loading->arena, err, "%s.gbuf_idx_%zu.dtype_(%s, %s).bucket_idx_%zu",
+                              group, buffer, of, grad, b);
+        int64_t n_elems = 0;
+
+        dcpk_value_as_int(dcpk_value_at(dtype->value, b), &n_elems);
+        if (bucket == NULL || ask_bucket(loading, bucket, n_elems, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
 /* One buffer: {(parameter dtype, gradient dtype): [elements of each bucket]}. */
 static dcpk_status ask_buffer(const struct dcpk_loading *loading, const char *group, size_t buffer,
                               const struct dcpk_value *by_dtype, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t d = 0; by_dtype != NULL && by_dtype->kind == DCPK_V_DICT && d < by_dtype->n; d++) {
-        const struct dcpk_value *key = by_dtype->as.pairs[d].key;
-        const struct dcpk_value *list = by_dtype->as.pairs[d].value;
-        const char *of = dtype_text(loading->arena, dcpk_value_at(key, 0), err);
-        const char *grad = dtype_text(loading->arena, dcpk_value_at(key, 1), err);
-
-        for (size_t b = 0; of != NULL && grad != NULL && b < list->n && st == DCPK_OK; b++) {
-            const char *bucket = dcpk_arena_printf(loading->arena, err,
-                                                   "%s.gbuf_idx_%zu.dtype_(%s, %s).bucket_idx_%zu",
-                                                   group, buffer, of, grad, b);
-            int64_t n_elems = 0;
-
-            dcpk_value_as_int(dcpk_value_at(list, b), &n_elems);
-            st = bucket == NULL ? err->status : ask_bucket(loading, bucket, n_elems, err);
-        }
-        if (of == NULL || grad == NULL || st != DCPK_OK)
+    if (by_dtype == NULL || by_dtype->kind != DCPK_V_DICT)
+        return DCPK_OK;
+    for (size_t d = 0; d < by_dtype->n; d++)
+        if (ask_dtype(loading, group, buffer, &by_dtype->as.pairs[d], err))
             return err->status;
-    }
-    return st;
+    return DCPK_OK;
 }
 
 /*
@@ -268,46 +272,48 @@ static dcpk_status ask_group(const struct dcpk_loading *loading, const char *gro
     static const char *const objects[] = {"optimizer", "per_bucket_numel",
                                           "per_bucket_numel_unpadded"};
     const struct dcpk_value *numel = NULL, *buffers;
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(objects) && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(objects); i++) {
         const char *key =
             dcpk_arena_printf(loading->arena, err, "%s.%s/shard_0_1", group, objects[i]);
 
         if (key == NULL)
             return err->status;
-        st = dcpk_request_object_named(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, key, err);
-        if (st == DCPK_OK)
-            st = loading->value(loading->context, key, &numel, err);
+        if (dcpk_request_object_named(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, key, err) ||
+            loading->value(loading->context, key, &numel, err))
+            return err->status;
     }
     buffers = numel != NULL && numel->kind == DCPK_V_LIST ? dcpk_value_at(numel, 0) : NULL;
-    for (size_t b = 0; buffers != NULL && b < buffers->n && st == DCPK_OK; b++)
-        st = ask_buffer(loading, group, b, dcpk_value_at(buffers, b), err);
-    return st;
+    for (size_t b = 0; buffers != NULL && b < buffers->n; b++)
+        if (ask_buffer(loading, group, b, dcpk_value_at(buffers, b), err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status ask_ranks(const struct dcpk_loading *loading,
                              const struct dcpk_optimizer_asked *asked, int64_t n_ranks,
                              const char *prefix, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (int64_t r = 0; r < n_ranks && st == DCPK_OK; r++) {
+    for (int64_t r = 0; r < n_ranks; r++) {
         const char *group = dcpk_arena_printf(
             loading->arena, err, "%soptimizer.distributed.dp_group_idx_%" PRId64, prefix, r);
-        const char *gathered = group == NULL ? NULL
-                                             : dcpk_arena_printf(loading->arena, err,
-                                                                 "%s.param_state/shard_0_1", group);
+        const char *gathered;
+
+        if (group == NULL)
+            return err->status;
+        gathered = dcpk_arena_printf(loading->arena, err, "%s.param_state/shard_0_1", group);
 
         if (gathered == NULL)
             return err->status;
-        if (asked->kind == DCPK_OPTIMIZER_BUCKETS)
-            st = ask_group(loading, group, err);
-        else
-            st = dcpk_request_object_named(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, gathered,
-                                           err);
+        if (asked->kind == DCPK_OPTIMIZER_BUCKETS) {
+            if (ask_group(loading, group, err))
+                return err->status;
+        } else if (dcpk_request_object_named(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, gathered,
+                                             err)) {
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Layouts tied to ranks: the tensor and pipeline ranks have to be those that saved. */
@@ -315,18 +321,19 @@ static dcpk_status ask_tied(const struct dcpk_loading *loading,
                             const struct dcpk_optimizer_asked *asked, struct dcpk_error *err)
 {
     const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
-    const int64_t tp = at_least_one(mesh->tp), pp = at_least_one(mesh->pp);
-    dcpk_status st;
+    const int64_t tp = dcpk_max_i64(mesh->tp, 1), pp = dcpk_max_i64(mesh->pp, 1);
+    const char *dense = asked->has_prefix ? "chained_0." : "";
 
-    if (tp != at_least_one(saved->tp) || pp != at_least_one(saved->pp))
+    if (tp != dcpk_max_i64(saved->tp, 1) || pp != dcpk_max_i64(saved->pp, 1))
         return dcpk_request_fault(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, asked->type,
                                   "this layout of the optimizer loads with the tensor and pipeline "
                                   "parallel sizes alone that it was saved with",
                                   err);
-    st = ask_ranks(loading, asked, tp * pp, asked->has_prefix ? "chained_0." : "", err);
-    if (st == DCPK_OK && asked->is_split)
-        st = ask_ranks(loading, asked, pp * at_least_one(mesh->ep), "chained_1.", err);
-    return st;
+    if (ask_ranks(loading, asked, tp * pp, dense, err) ||
+        (asked->is_split &&
+         ask_ranks(loading, asked, pp * dcpk_max_i64(mesh->ep, 1), "chained_1.", err)))
+        return err->status;
+    return DCPK_OK;
 }
 
 /*
@@ -381,14 +388,14 @@ static dcpk_status ask_optimizer(const struct dcpk_loading *loading,
 static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loaders,
                                 int64_t n_data, struct dcpk_error *err)
 {
-    const int64_t pp = at_least_one(loading->mesh.pp), tp = at_least_one(loading->mesh.tp);
+    const int64_t pp = dcpk_max_i64(loading->mesh.pp, 1), tp = dcpk_max_i64(loading->mesh.tp, 1);
     const bool has_data = n_data > 0;
     struct dcpk_bytes key = {.data = NULL};
     dcpk_status st = DCPK_OK;
 
     if (!has_data)
         n_data = 1;
-    for (int64_t i = 0; i < pp * tp * n_data && st == DCPK_OK; i++) {
+    for (int64_t i = 0; i < pp * tp * n_data; i++) {
         key.n_bytes = 0;
         dcpk_bytes_printf(&key, "rng_state/shard_%" PRId64 ".%" PRId64, i / n_data / tp,
                           i / n_data % tp);
@@ -398,7 +405,10 @@ static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loa
         if (has_data)
             dcpk_bytes_printf(&key, ".%" PRId64, n_data);
         st = dcpk_request_object(loading, DCPK_FOR_RNG, loaders, &key, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+out:
     dcpk_bytes_release(&key);
     return st;
 }
@@ -410,21 +420,21 @@ static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loa
 static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
-    const int64_t n_data = at_least_one(mesh->dp) * at_least_one(mesh->cp);
+    const int64_t n_data = dcpk_max_i64(mesh->dp, 1) * dcpk_max_i64(mesh->cp, 1);
     uint32_t three = SINCE(DCPK_MAIN);
-    dcpk_status st;
 
     if (!dcpk_loading_wants(loading, DCPK_FOR_RNG) ||
         dcpk_value_is_true(loading->attrs, "no_save_rng") ||
-        at_least_one(mesh->tp) != at_least_one(saved->tp) ||
-        at_least_one(mesh->pp) != at_least_one(saved->pp))
+        dcpk_max_i64(mesh->tp, 1) != dcpk_max_i64(saved->tp, 1) ||
+        dcpk_max_i64(mesh->pp, 1) != dcpk_max_i64(saved->pp, 1))
         return DCPK_OK;
     if (mesh->ep > 1)
         three |= dcpk_loaders_of(DCPK_CORE_0_16, DCPK_CORE_0_16);
-    st = ask_rng_form(loading, DCPK_ALL_LOADERS & ~three, 0, err);
-    return st == DCPK_OK && (loading->loaders & three) != 0
-               ? ask_rng_form(loading, three, n_data, err)
-               : st;
+    if (ask_rng_form(loading, DCPK_ALL_LOADERS & ~three, 0, err))
+        return err->status;
+    if (!((loading->loaders & three) != 0))
+        return DCPK_OK;
+    return ask_rng_form(loading, three, n_data, err);
 }
 
 /* Is a fault pending that a rank is to find again? Its state is then an enum's number above 0. */
@@ -448,12 +458,15 @@ static dcpk_status ask_rerun(const struct dcpk_loading *loading, struct dcpk_err
     struct dcpk_bytes key = {.data = NULL};
     dcpk_status st = DCPK_OK;
 
-    for (int64_t r = 0; same && has_rerun(loading) && r < saved->world && st == DCPK_OK; r++) {
+    for (int64_t r = 0; same && has_rerun(loading) && r < saved->world; r++) {
         key.n_bytes = 0;
         dcpk_bytes_printf(&key, "rerun_state_machine_state/shard_%" PRId64 "_%" PRId64, r,
                           saved->world);
         st = dcpk_request_object(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, &key, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+out:
     dcpk_bytes_release(&key);
     return st;
 }
@@ -469,30 +482,30 @@ static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk
         "min_lr", "end_wd",          "wd_incr_style", "wd_incr_steps",
     };
     const struct dcpk_value *scheduler = dcpk_value_get(loading->common, "opt_param_scheduler");
-    dcpk_status st = DCPK_OK;
 
     if (!dcpk_loading_wants(loading, DCPK_FOR_SCHEDULER))
         return DCPK_OK;
     if (scheduler == NULL)
         return dcpk_request_fault(loading, DCPK_FOR_SCHEDULER, DCPK_ALL_LOADERS,
                                   "opt_param_scheduler", IS_NOT_THERE, err);
-    for (size_t i = 0; i < N_OF(fields) && st == DCPK_OK; i++)
-        if (dcpk_value_get(scheduler, fields[i]) == NULL)
-            st = fault_at(loading, DCPK_FOR_SCHEDULER, "opt_param_scheduler", fields[i], err);
-    return st;
+    for (size_t i = 0; i < DCPK_COUNT(fields); i++)
+        if (dcpk_value_get(scheduler, fields[i]) == NULL &&
+            fault_at(loading, DCPK_FOR_SCHEDULER, "opt_param_scheduler", fields[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* What a resume stops without, in the common state (formats/torch_dist/FORMAT.md 7). */
 static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "checkpoint_version", "iteration"};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < N_OF(names) && st == DCPK_OK; i++)
-        if (dcpk_value_get(loading->common, names[i]) == NULL)
-            st = dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names[i],
-                                    IS_NOT_THERE, err);
-    return st == DCPK_OK ? ask_scheduler(loading, err) : st;
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (dcpk_value_get(loading->common, names[i]) == NULL &&
+            dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, names[i], IS_NOT_THERE,
+                               err))
+            return err->status;
+    return ask_scheduler(loading, err);
 }
 
 dcpk_status dcpk_megatron_request_state(const struct dcpk_loading *loading,

@@ -7,6 +7,7 @@
 
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/rng_states.h"
 
@@ -45,7 +46,7 @@ bool dcpk_megatron_rng_split(const char *key, struct dcpk_rng *rank)
     for (int a = 0; a < n_sizes; a++)
         if (at[a] >= of[a])
             return false;
-    *rank = (struct dcpk_rng){.pp = at[0], .tp = at[1], .n_dp = n > 2 ? 1 : 0};
+    *rank = (struct dcpk_rng){.pp = at[0], .tp = at[1], .n_dp = n > 2};
     for (int a = 2; a < n; a++) { /* row-major */
         if (!dcpk_mul_i64(rank->n_dp, of[a], &rank->n_dp))
             return false;
@@ -61,29 +62,31 @@ dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_o
     struct dcpk_rng rng;
     const char *fault;
     bool existed = false;
-    dcpk_status st;
 
     if (!dcpk_megatron_rng_split(object->key, &rng)) {
         dcpk_model_drop(model, object->key,
                         "not of the form rng_state/shard_<pp>.<tp>[.<dp>]_<PP>.<TP>[.<DP>]");
         return DCPK_OK;
     }
-    st = dcpk_model_load(model, object, &value, err);
-    if (st != DCPK_OK || value == NULL)
-        return st;
+    if (dcpk_model_load(model, object, &value, err))
+        return err->status;
+    if (value == NULL)
+        return DCPK_OK;
     rng.states = value->kind == DCPK_V_LIST && value->n == 1 ? dcpk_value_at(value, 0) : NULL;
-    if (rng.states == NULL || rng.states->kind != DCPK_V_LIST)
+    if (rng.states == NULL || rng.states->kind != DCPK_V_LIST) {
         fault = "RNG states are a list of one list, this is none";
-    else
+    } else {
         fault = dcpk_rng_states_fault(rng.states);
+    }
     if (fault != NULL) {
         dcpk_model_drop(model, object->key, fault);
         return DCPK_OK;
     }
-    st = dcpk_model_add_rng(model, &rng, &existed, err);
+    if (dcpk_model_add_rng(model, &rng, &existed, err))
+        return err->status;
     if (existed)
         dcpk_model_drop(model, object->key, "another object has the RNG states of that rank");
-    return st;
+    return DCPK_OK;
 }
 
 /* --- writing --- */
@@ -94,24 +97,19 @@ struct grid {
     int64_t n_dp; /* data- and context-parallel ranks; 0: not known */
 };
 
-static int64_t at_least(int64_t size, int64_t least)
-{
-    return size > least ? size : least;
-}
-
 /* args may lack sizes, and the source may have ranks beyond them. */
 static struct grid find_grid(const struct dcpk_model *model)
 {
     const struct dcpk_layout *layout = &model->layout;
-    struct grid g = {.pp = at_least(layout->pp, 1), .tp = at_least(layout->tp, 1)};
+    struct grid g = {.pp = dcpk_max_i64(layout->pp, 1), .tp = dcpk_max_i64(layout->tp, 1)};
 
-    if (!dcpk_mul_i64(layout->dp, at_least(layout->cp, 1), &g.n_dp))
+    if (!dcpk_mul_i64(layout->dp, dcpk_max_i64(layout->cp, 1), &g.n_dp))
         g.n_dp = 0;
     for (size_t i = 0; i < model->n_rng; i++) {
-        g.pp = at_least(g.pp, model->rng[i].pp + 1);
-        g.tp = at_least(g.tp, model->rng[i].tp + 1);
+        g.pp = dcpk_max_i64(g.pp, model->rng[i].pp + 1);
+        g.tp = dcpk_max_i64(g.tp, model->rng[i].tp + 1);
         if (layout->dp == 0)
-            g.n_dp = at_least(g.n_dp, model->rng[i].n_dp);
+            g.n_dp = dcpk_max_i64(g.n_dp, model->rng[i].n_dp);
     }
     return g;
 }
@@ -143,13 +141,11 @@ static dcpk_status find_payload(struct putting *p, size_t i, uint32_t *payload,
                                 struct dcpk_error *err)
 {
     const struct dcpk_value *list;
-    dcpk_status st;
 
     if (p->payloads[i] == 0) {
         list = dcpk_value_seq(p->out->arena, DCPK_V_LIST, &p->model->rng[i].states, 1, err);
-        st = list == NULL ? err->status : dcpk_output_add_payload(p->out, list, NULL, payload, err);
-        if (st != DCPK_OK)
-            return st;
+        if (list == NULL || dcpk_output_add_payload(p->out, list, NULL, payload, err))
+            return err->status;
         p->payloads[i] = *payload + 1;
     }
     *payload = p->payloads[i] - 1;
@@ -177,21 +173,23 @@ static dcpk_status put_rank(struct putting *p, const struct dcpk_rng *rank, stru
     const struct dcpk_rng *rng = dcpk_model_rng(p->model, rank);
     const char *key = make_key(p, rank, err);
     uint32_t payload;
-    dcpk_status st =
-        key == NULL ? err->status : find_payload(p, (size_t)(rng - p->model->rng), &payload, err);
 
-    return st == DCPK_OK ? dcpk_output_add_object(p->out, key, payload, err) : st;
+    if (key == NULL || find_payload(p, (size_t)(rng - p->model->rng), &payload, err))
+        return err->status;
+    return dcpk_output_add_object(p->out, key, payload, err);
 }
 
 /* The objects of one (pp, tp), which has states. */
 static dcpk_status put_model_rank(struct putting *p, int64_t pp, int64_t tp, struct dcpk_error *err)
 {
     const int64_t n_dp = p->grid.n_dp;
-    dcpk_status st = put_rank(p, &(struct dcpk_rng){.pp = pp, .tp = tp}, err);
 
-    for (int64_t dp = 0; dp < n_dp && st == DCPK_OK; dp++)
-        st = put_rank(p, &(struct dcpk_rng){.pp = pp, .tp = tp, .dp = dp, .n_dp = n_dp}, err);
-    return st;
+    if (put_rank(p, &(struct dcpk_rng){.pp = pp, .tp = tp}, err))
+        return err->status;
+    for (int64_t dp = 0; dp < n_dp; dp++)
+        if (put_rank(p, &(struct dcpk_rng){.pp = pp, .tp = tp, .dp = dp, .n_dp = n_dp}, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* States that are not written, by the key that they would have, and why. */
@@ -222,8 +220,8 @@ static bool has_every_rank(const struct putting *p)
 dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_output *out,
                                   int n_axes, bool *is_whole, struct dcpk_error *err)
 {
+    const char *why = "another rank has no RNG state, and a run loads those of all or none";
     struct putting p = {.model = model, .out = out, .grid = find_grid(model)};
-    dcpk_status st;
 
     *is_whole = has_every_rank(&p);
     if (n_axes < DCPK_MEGATRON_RNG_BY_EVERY_RANK)
@@ -236,14 +234,14 @@ dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_ou
                           MAX_KEYS);
     }
     p.payloads = dcpk_arena_array(out->arena, model->n_rng, sizeof *p.payloads, err);
-    st = p.payloads == NULL ? err->status : DCPK_OK;
-    for (size_t i = 0; i < model->n_rng && *is_whole && st == DCPK_OK; i++)
-        if (is_first(model, i))
-            st = put_model_rank(&p, model->rng[i].pp, model->rng[i].tp, err);
-    if (st == DCPK_OK)
-        tell_left(&p, *is_whole
-                          ? "RNG state of a data-parallel rank that the target does not have or "
-                            "does not tell apart: it gets that of the first"
-                          : "another rank has no RNG state, and a run loads those of all or none");
-    return st;
+    if (p.payloads == NULL)
+        return err->status;
+    for (size_t i = 0; i < model->n_rng && *is_whole; i++)
+        if (is_first(model, i) && put_model_rank(&p, model->rng[i].pp, model->rng[i].tp, err))
+            return err->status;
+    if (*is_whole)
+        why = "RNG state of a data-parallel rank that the target does not have or does not tell "
+              "apart: it gets that of the first";
+    tell_left(&p, why);
+    return DCPK_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "formats/megatron/megatron_slots.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define LAYERS  "layers."
@@ -91,7 +92,7 @@ static const struct local_key {
 
 const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail)
 {
-    for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(local_keys); i++)
         if ((local_keys[i].kinds & kinds) != 0 && dcpk_starts_with(rest, local_keys[i].te)) {
             *tail = rest + strlen(local_keys[i].te);
             return local_keys[i].local;
@@ -104,16 +105,20 @@ static const char *local_rest(const struct finding *f, const char *rest, struct 
 {
     const char *tail, *head = dcpk_slots_local(f->kinds, rest, &tail);
 
-    return tail == rest ? rest : dcpk_arena_printf(f->out->arena, err, "%s%s", head, tail);
+    if (tail == rest)
+        return rest;
+    return dcpk_arena_printf(f->out->arena, err, "%s%s", head, tail);
 }
 
 /* Bytes of a name that lead to the layer inside multi-token prediction; 0: it is none. */
 static size_t find_mtp_layer(const char *name)
 {
     static const char inner[] = ".transformer_layer.";
-    const char *p = dcpk_starts_with(name, "mtp.") ? strstr(name, inner) : NULL;
+    const char *p = strstr(name, inner);
 
-    return p == NULL ? 0 : (size_t)(p - name) + strlen(inner);
+    if (p == NULL || !dcpk_starts_with(name, "mtp."))
+        return 0;
+    return (size_t)(p - name) + strlen(inner);
 }
 
 /* Has any layer such a module? */
@@ -127,10 +132,12 @@ static bool has_module(const struct dcpk_model *model, const char *module)
 
 static unsigned find_kinds(const struct dcpk_model *model)
 {
-    const unsigned kinds =
-        (has_module(model, ".self_attention.linear_kv_up_proj.") ? DCPK_SLOTS_MLA : 0U) |
-        (has_module(model, ".mixer.") ? DCPK_SLOTS_HYBRID : 0U);
+    unsigned kinds = 0;
 
+    if (has_module(model, ".self_attention.linear_kv_up_proj."))
+        kinds |= DCPK_SLOTS_MLA;
+    if (has_module(model, ".mixer."))
+        kinds |= DCPK_SLOTS_HYBRID;
     return kinds == 0 ? DCPK_SLOTS_DECODER : kinds;
 }
 
@@ -158,9 +165,9 @@ static const char *module_conv(struct dcpk_arena *arena, const char *rest, struc
 {
     static const char conv[] = "mixer.conv1d_";
 
-    return !dcpk_starts_with(rest, conv)
-               ? rest
-               : dcpk_arena_printf(arena, err, "mixer.conv1d.%s", rest + strlen(conv));
+    if (!dcpk_starts_with(rest, conv))
+        return rest;
+    return dcpk_arena_printf(arena, err, "mixer.conv1d.%s", rest + strlen(conv));
 }
 
 /* Both spellings of a key: one of them, or both as aliases, as the target wants. */
@@ -211,7 +218,9 @@ static dcpk_status place_param(const struct finding *f, const char *name, bool s
     te = stack_expert(arena, rest, &place->expert, err);
     if (te != NULL)
         te = module_conv(arena, te, err);
-    return te == NULL ? err->status : spell(f, head, te, place, err);
+    if (te == NULL)
+        return err->status;
+    return spell(f, head, te, place, err);
 }
 
 /* A stacked layer or expert makes its axis that long at least. */
@@ -231,14 +240,11 @@ static dcpk_status join_slot(struct finding *f, struct dcpk_slots *slots, struct
     struct dcpk_slot *slot;
     uint64_t found = slots->n;
     bool existed;
-    dcpk_status st =
-        dcpk_grow(&slots->list, &f->slots_capacity, slots->n, sizeof *slots->list, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_map_put(&f->slot_by_key, place->keys[0], strlen(place->keys[0]), slots->n,
-                          &existed, &found, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&slots->list, &f->slots_capacity, slots->n, sizeof *slots->list, err) ||
+        dcpk_map_put(&f->slot_by_key, place->keys[0], strlen(place->keys[0]), slots->n, &existed,
+                     &found, err))
+        return err->status;
     if (!existed) {
         found = slots->n++;
         slots->list[found] =
@@ -271,8 +277,8 @@ static dcpk_status fill_members(const struct finding *f, struct dcpk_slots *slot
     for (uint32_t p = 0; p < f->model->n_params; p++) {
         const struct place *place = &f->places[p];
         struct dcpk_slot *slot = &slots->list[place->slot];
-        const int64_t layer = place->layer > 0 ? place->layer : 0;
-        const int64_t expert = place->expert > 0 ? place->expert : 0;
+        const int64_t layer = dcpk_max_i64(place->layer, 0);
+        const int64_t expert = dcpk_max_i64(place->expert, 0);
 
         if (slot->members != NULL)
             slot->members[layer * slot->n_experts + expert] = p;
@@ -388,18 +394,15 @@ static dcpk_status slots_split(const struct finding *f, struct dcpk_slots *slots
 static dcpk_status find_with(struct finding *f, bool stacked, struct dcpk_slots *slots,
                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     dcpk_map_release(&f->slot_by_key);
     memset(&f->slot_by_key, 0, sizeof f->slot_by_key);
     slots->n = 0;
     slots->is_stacked = stacked;
-    for (size_t p = 0; p < f->model->n_params && st == DCPK_OK; p++) {
-        st = place_param(f, f->model->params[p].name, stacked, &f->places[p], err);
-        if (st == DCPK_OK)
-            st = join_slot(f, slots, &f->places[p], err);
-    }
-    return st == DCPK_OK ? fill_members(f, slots, err) : st;
+    for (size_t p = 0; p < f->model->n_params; p++)
+        if (place_param(f, f->model->params[p].name, stacked, &f->places[p], err) ||
+            join_slot(f, slots, &f->places[p], err))
+            return err->status;
+    return fill_members(f, slots, err);
 }
 
 /* Does an int above 1 or a list stand there? */
@@ -436,7 +439,7 @@ static bool is_homogeneous(const struct dcpk_model *model)
     if (has_module(model, ".mixer.") || is_frequency(attrs, "moe_layer_freq") ||
         is_frequency(attrs, "linear_attention_freq"))
         return false;
-    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(switches); i++)
         if (is_given(attrs, switches[i]))
             return false;
     return true;
@@ -453,17 +456,19 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
 {
     const bool is_stacked = is_homogeneous(model) && !keeps_layers_apart(model);
     struct finding f = {.model = model, .out = out, .kinds = find_kinds(model)};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};
     f.places = dcpk_alloc_array(model->n_params, sizeof *f.places, err);
-    st = f.places == NULL ? err->status : find_with(&f, is_stacked, slots, err);
-    if (st == DCPK_OK && slots->is_stacked && !layers_are_alike(model, slots))
-        st = find_with(&f, false, slots, err);
-    if (st == DCPK_OK)
-        st = check_slots(model, slots, err);
-    if (st == DCPK_OK)
-        st = slots_split(&f, slots, err);
+    if (f.places == NULL || find_with(&f, is_stacked, slots, err)) {
+        st = err->status;
+        goto out;
+    }
+    if ((slots->is_stacked && !layers_are_alike(model, slots) &&
+         find_with(&f, false, slots, err)) ||
+        check_slots(model, slots, err) || slots_split(&f, slots, err))
+        st = err->status;
+out:
     dcpk_map_release(&f.slot_by_key);
     dcpk_free(f.places);
     return st;

@@ -37,7 +37,7 @@ struct dcpk_slots {
 
 static inline int dcpk_slot_axes(const struct dcpk_slot *slot)
 {
-    return (slot->has_layers ? 1 : 0) + (slot->has_experts ? 1 : 0);
+    return slot->has_layers + slot->has_experts;
 }
 
 /*

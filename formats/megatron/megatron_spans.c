@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#include "lib/base/order.h"
 #include "lib/tensor/placement.h"
 
 /*
@@ -16,20 +17,30 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
                                 int64_t *n_blocks, struct dcpk_error *err)
 {
     const int n_lead = stored->n_lead;
-    const int64_t of_params = mesh->tp > 0 ? mesh->tp : 1, n_parts = dcpk_parts_count(param);
-    const int64_t tp = param->expert >= 0 && mesh->etp > 0 ? mesh->etp : of_params;
+    const int64_t n_parts = dcpk_parts_count(param);
+    int64_t tp = dcpk_max_i64(mesh->tp, 1), n_elems = 1;
 
+    if (param->expert >= 0 && mesh->etp > 0)
+        tp = mesh->etp;
     if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_MESH,
                              "no rule says how tensor parallelism cuts '%s'", param->name);
-    *axis = n_parts > 1 ? n_lead : param->tp_axis < 0 ? -1 : n_lead + param->tp_axis;
-    *n_blocks = *axis < 0 ? 1 : n_parts * tp;
-    if (*axis >= stored->rank || (*axis >= 0 && stored->shape[*axis] % *n_blocks != 0))
+    *axis = -1;
+    *n_blocks = 1;
+    if (n_parts > 1)
+        *axis = n_lead;
+    else if (param->tp_axis >= 0)
+        *axis = n_lead + param->tp_axis;
+    if (*axis < 0)
+        return DCPK_OK;
+    *n_blocks = n_parts * tp;
+    if (*axis < stored->rank)
+        n_elems = stored->shape[*axis];
+    if (*axis >= stored->rank || n_elems % *n_blocks != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "'%s': %" PRId64 " %s do not divide into %" PRId64
                          " blocks of tensor parallelism",
-                         param->name, *axis >= stored->rank ? 1 : stored->shape[*axis],
-                         *axis == n_lead ? "rows" : "columns", *n_blocks);
+                         param->name, n_elems, *axis == n_lead ? "rows" : "columns", *n_blocks);
     return DCPK_OK;
 }
 
@@ -42,14 +53,13 @@ dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcp
     struct dcpk_placement placement[DCPK_MAX_MESH];
     int64_t n_blocks;
     int axis;
-    dcpk_status st = count_blocks(mesh, param, stored, &axis, &n_blocks, err);
 
+    if (count_blocks(mesh, param, stored, &axis, &n_blocks, err))
+        return err->status;
     assert(n_lead < DCPK_MAX_MESH && n_lead <= stored->rank);
-    if (st != DCPK_OK)
-        return st;
     for (int a = 0; a < n_lead; a++) {
         cuts.name[a] = "stacked";
-        cuts.size[a] = stored->shape[a] > 0 ? stored->shape[a] : 1;
+        cuts.size[a] = dcpk_max_i64(stored->shape[a], 1);
         placement[a] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = a};
     }
     if (axis >= 0) {

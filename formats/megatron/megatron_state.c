@@ -57,7 +57,9 @@ static const struct dcpk_value *with_step(struct dcpk_arena *arena, const struct
         return NULL;
     memcpy(pairs, group->as.pairs, group->n * sizeof *pairs);
     pairs[group->n] = (struct dcpk_value_pair){dcpk_value_str(arena, "step", err), step};
-    return pairs[group->n].key == NULL ? NULL : dcpk_value_dict(arena, pairs, group->n + 1, err);
+    if (pairs[group->n].key == NULL)
+        return NULL;
+    return dcpk_value_dict(arena, pairs, group->n + 1, err);
 }
 
 void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler)
@@ -101,10 +103,8 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
                                      struct dcpk_error *err)
 {
     const struct dcpk_value *inner = dcpk_value_get(optimizer, "optimizer");
-    const struct dcpk_value *of =
-        inner != NULL ? inner : optimizer; /* fp32: not in a further dict */
+    const struct dcpk_value *of = inner != NULL ? inner : optimizer; /* fp32: no further dict */
     const struct dcpk_value *list = dcpk_value_get(of, "param_groups");
-    dcpk_status st;
 
     if (dcpk_value_get(optimizer, "param_state") != NULL)
         dcpk_model_omit(model, "optimizer.param_state",
@@ -112,11 +112,10 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         return DCPK_OK;
-    st = tell_unknown(model, optimizer, err);
-    if (st == DCPK_OK)
-        st = read_common_step(model, of, err);
-    if (st != DCPK_OK || list == NULL)
-        return st;
+    if (tell_unknown(model, optimizer, err) || read_common_step(model, of, err))
+        return err->status;
+    if (list == NULL)
+        return DCPK_OK;
     if (list->kind != DCPK_V_LIST)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the parameter groups of the common state are no list, and without them "
@@ -139,13 +138,16 @@ static dcpk_status read_groups(struct dcpk_model *model, const struct dcpk_value
                                struct dcpk_error *err)
 {
     const struct dcpk_value *chained;
-    dcpk_status st = DCPK_OK;
 
-    if (dcpk_value_get_int(optimizer, 0) == NULL)
-        return optimizer == NULL ? DCPK_OK : dcpk_megatron_add_groups(model, optimizer, err);
-    for (int64_t i = 0; st == DCPK_OK && (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
-        st = dcpk_megatron_add_groups(model, chained, err);
-    return st;
+    if (dcpk_value_get_int(optimizer, 0) == NULL) {
+        if (optimizer == NULL)
+            return DCPK_OK;
+        return dcpk_megatron_add_groups(model, optimizer, err);
+    }
+    for (int64_t i = 0; (chained = dcpk_value_get_int(optimizer, i)) != NULL; i++)
+        if (dcpk_megatron_add_groups(model, chained, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static void read_layout(struct dcpk_model *model)
@@ -216,17 +218,19 @@ static dcpk_status read_further(struct dcpk_model *model, const struct dcpk_valu
     for (size_t i = 0; i < common->n; i++)
         if (!is_one_of(common->as.pairs[i].key, known))
             pairs[n++] = common->as.pairs[i];
-    model->further = n == 0 ? NULL : dcpk_value_dict(model->arena, pairs, n, err);
+    if (n == 0)
+        model->further = NULL;
+    else
+        model->further = dcpk_value_dict(model->arena, pairs, n, err);
     return err->status;
 }
 
 dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *common;
-    dcpk_status st = dcpk_checkpoint_load_common(model->ckpt, model->arena, &common, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_checkpoint_load_common(model->ckpt, model->arena, &common, err))
+        return err->status;
     if (common == NULL)
         return dcpk_fail(
             err, DCPK_EFORMAT,
@@ -247,6 +251,7 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
     if (model->content != NULL)
         dcpk_model_omit(model, "content_metadata",
                         "describes the source's layout; the output is described anew");
-    st = read_further(model, common, err);
-    return st == DCPK_OK ? read_groups(model, dcpk_value_get(common, "optimizer"), err) : st;
+    if (read_further(model, common, err))
+        return err->status;
+    return read_groups(model, dcpk_value_get(common, "optimizer"), err);
 }

@@ -89,8 +89,7 @@ static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_found_p
                              struct dcpk_model_tensor tensor, struct dcpk_error *err)
 {
     const struct dcpk_sources sources = {found->tensor, found->n, lead, s->n_axes};
-    const char *live =
-        dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1 ? 1 : 0], err);
+    const char *live = dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1], err);
 
     if (live == NULL || dcpk_rows_read(model, &sources, &tensor, err) ||
         dcpk_model_param(model, live, &tensor.param, err))
@@ -147,32 +146,30 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
     const struct dcpk_tensor *found = dcpk_checkpoint_tensor(ckpt, key->param);
     const bool is_step = text_is(key->state, key->state_bytes, "step");
     struct dcpk_tensor weight;
-    dcpk_status st = DCPK_OK;
 
     if (found == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is no weight '%s'", key->param);
     weight = *found; /* a view may move the table */
     *source = stored;
-    if (dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[stored]))
-        st = dcpk_megatron_unflatten(model, stored, &weight, source, err);
-    if (st == DCPK_OK && !is_step)
-        st = check_state_shape(&ckpt->tensors[*source], &weight, err);
-    return st;
+    if ((dcpk_megatron_is_flattened(ckpt, &ckpt->tensors[stored]) &&
+         dcpk_megatron_unflatten(model, stored, &weight, source, err)) ||
+        (!is_step && check_state_shape(&ckpt->tensors[*source], &weight, err)))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* All stored tensors of a state in their model's shape. */
 static dcpk_status find_states(struct dcpk_model *model, struct dcpk_found_parts *sources,
                                struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < sources->n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < sources->n; i++) {
         struct dcpk_megatron_key key;
 
         dcpk_megatron_split_key(model->ckpt->tensors[sources->tensor[i]].key, &key);
-        st = find_state(model, sources->tensor[i], &key, &sources->tensor[i], err);
+        if (find_state(model, sources->tensor[i], &key, &sources->tensor[i], err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /*
@@ -257,7 +254,6 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     const struct dcpk_part_key whole = {.prefix = "", .name = key, .tail = ""};
     struct dcpk_found_parts sources;
     bool is_second;
-    dcpk_status st;
 
     if (strstr(key, "._extra_state") != NULL) {
         dcpk_model_omit(model, key, "extra state kept as a tensor, which no release asks for");
@@ -269,18 +265,20 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
             dcpk_model_omit(model, key, dcpk_reason_weights_only);
         return DCPK_OK;
     }
-    st = find_second_name(model, source, &is_second, err);
-    if (st == DCPK_OK && is_second)
+    if (find_second_name(model, source, &is_second, err))
+        return err->status;
+    if (is_second) {
         dcpk_model_carry(model, key);
-    if (st != DCPK_OK || is_second)
-        return st;
+        return DCPK_OK;
+    }
     if (dcpk_parts_find(model, source, &whole, &sources, err))
         return err->status;
     if (sources.n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "a part of a projection whose parts are not those of Mamba or Gated "
                          "DeltaNet, or not all there");
-    if (sources.tensor[0] != source) { /* it comes with the first one */
+    if (sources.tensor[0] != source) {
+        /* it comes with the first one */
         sources.tensor[0] = source;
         sources.n = 0;
     }
@@ -292,7 +290,9 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "an optimizer tensor of a form that this version does not know");
-    return sources.n == 0 ? DCPK_OK : add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
+    if (sources.n == 0)
+        return DCPK_OK;
+    return add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
 }
 
 /*
@@ -303,16 +303,16 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct d
                                         struct dcpk_error *err)
 {
     const struct dcpk_value *value;
-    dcpk_status st;
 
     if (strstr(object->key, ".grad_scaler/") != NULL) {
-        st = dcpk_model_load(model, object, &value, err);
-        if (st == DCPK_OK && value != NULL && dcpk_value_at(value, 0) == NULL)
+        if (dcpk_model_load(model, object, &value, err))
+            return err->status;
+        if (value != NULL && dcpk_value_at(value, 0) == NULL)
             dcpk_model_drop(model, object->key,
                             "a loss scaler is a list of one value, this is none");
-        if (st == DCPK_OK && value != NULL)
+        if (value != NULL)
             dcpk_megatron_add_scaler(model, dcpk_value_at(value, 0));
-        return st;
+        return DCPK_OK;
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         dcpk_model_omit(model, object->key, dcpk_reason_weights_only);
@@ -352,7 +352,10 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
         return DCPK_OK;
     }
     name = dcpk_arena_strndup(model->arena, object->key, (size_t)(shard - object->key), err);
-    st = name == NULL ? err->status : dcpk_stacking_find(name, rank, &s, err);
+    if (name == NULL)
+        st = err->status;
+    else
+        st = dcpk_stacking_find(name, rank, &s, err);
     if (dcpk_status_is_content(st)) {
         dcpk_model_drop(model, object->key, err->text);
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -361,7 +364,9 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
     if (st != DCPK_OK)
         return st;
     extra.name = dcpk_stacking_name(model->arena, name, &s, at[0], at[s.n_axes > 1], err);
-    return extra.name == NULL ? err->status : dcpk_model_add_extra(model, &extra, err);
+    if (extra.name == NULL)
+        return err->status;
+    return dcpk_model_add_extra(model, &extra, err);
 }
 
 static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object *object,
@@ -387,23 +392,25 @@ static dcpk_status map_object(struct dcpk_model *model, const struct dcpk_object
 dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                    struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_megatron_read_common(model, err);
-
-    for (uint32_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
+    if (dcpk_megatron_read_common(model, err))
+        return err->status;
+    for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        st = map_tensor(model, t, err);
-        if (st != DCPK_OK)
+        if (map_tensor(model, t, err)) {
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
+            return err->status;
+        }
     }
-    if (st == DCPK_OK && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
-        st = dcpk_megatron_decode_buckets(model, err);
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_megatron_decode_buckets(model, err))
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
         if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
-        st = map_object(model, &ckpt->objects[i], err);
-        if (st != DCPK_OK)
+        if (map_object(model, &ckpt->objects[i], err)) {
             dcpk_context(err, "'%s'", ckpt->objects[i].key);
+            return err->status;
+        }
     }
-    return st;
+    return DCPK_OK;
 }

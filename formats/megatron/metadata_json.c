@@ -45,10 +45,9 @@ dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wa
                                         struct dcpk_error *err)
 {
     struct dcpk_megatron_backend backend;
-    dcpk_status st = dcpk_megatron_read_backend(store, &backend, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_megatron_read_backend(store, &backend, err))
+        return err->status;
     if (strcmp(backend.name, wanted) != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%s' says sharded_backend \"%s\", this reader reads \"%s\"",

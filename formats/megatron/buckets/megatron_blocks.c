@@ -61,10 +61,8 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
     bool is_gated;
 
     for (size_t c = stored->first_chunk; c < stored->first_chunk + stored->n_chunks; c++) {
-        const dcpk_status st = see_chunk(stored, n_lead, ckpt->chunks[c].span, &seen, err);
-
-        if (st != DCPK_OK)
-            return st;
+        if (see_chunk(stored, n_lead, ckpt->chunks[c].span, &seen, err))
+            return err->status;
     }
     if (seen.axis >= 0 && !is_cut_everywhere(ckpt, stored, &seen))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -85,7 +83,7 @@ dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dc
                          stored->key, seen.n_blocks, tp);
     blocks->axis = seen.axis - n_lead;
     blocks->n_ranks = tp;
-    blocks->n_parts = is_gated ? 2 : 1;
+    blocks->n_parts = 1 + is_gated;
     blocks->part[0].n_rows = blocks->part[1].n_rows = stored->shape[seen.axis] / blocks->n_parts;
     blocks->part[1].row = blocks->part[0].n_rows;
     return DCPK_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 
@@ -98,20 +99,15 @@ bool dcpk_bucket_is_key(const char *key)
     return dcpk_bucket_take_group(key, &unused, &unused) > 0;
 }
 
-static int compare_numbers(int64_t a, int64_t b)
-{
-    return a < b ? -1 : a > b;
-}
-
 static int compare_buckets(const struct bucket_key *a, const struct bucket_key *b)
 {
-    int order = compare_numbers(a->chained, b->chained);
-
-    if (order == 0)
-        order = compare_numbers(a->group, b->group);
-    if (order == 0)
-        order = compare_numbers(a->buffer, b->buffer);
-    return order != 0 ? order : compare_numbers(a->number, b->number);
+    if (a->chained != b->chained)
+        return DCPK_THREE_WAY(a->chained, b->chained);
+    if (a->group != b->group)
+        return DCPK_THREE_WAY(a->group, b->group);
+    if (a->buffer != b->buffer)
+        return DCPK_THREE_WAY(a->buffer, b->buffer);
+    return DCPK_THREE_WAY(a->number, b->number);
 }
 
 static int compare_entries(const void *left, const void *right)
@@ -119,7 +115,7 @@ static int compare_entries(const void *left, const void *right)
     const struct entry *a = left, *b = right;
     const int order = compare_buckets(&a->key, &b->key);
 
-    return order != 0 ? order : compare_numbers(a->tensor, b->tensor);
+    return order != 0 ? order : DCPK_THREE_WAY(a->tensor, b->tensor);
 }
 
 /* The entries of all buckets, sorted; owned by the caller. */
@@ -130,13 +126,11 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
 
     for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         const char *key = ckpt->tensors[t].key;
-        dcpk_status st;
 
         if (!dcpk_bucket_is_key(key) || dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        st = dcpk_grow(entries, &capacity, *n, sizeof **entries, err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_grow(entries, &capacity, *n, sizeof **entries, err))
+            return err->status;
         (*entries)[*n].tensor = t;
         if (!parse_key(key, &(*entries)[*n].key))
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no key of a bucket that is known",
@@ -161,7 +155,7 @@ static int compare_cuts(const void *left, const void *right)
 {
     const struct cut *a = left, *b = right;
 
-    return compare_numbers(a->first, b->first);
+    return DCPK_THREE_WAY(a->first, b->first);
 }
 
 /*
@@ -180,7 +174,9 @@ static dcpk_status find_cut(const struct dcpk_checkpoint *ckpt, const struct dcp
     if (last > 0 && extent[0] != 1)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has a chunk of %" PRId64 " ranks' slices at once",
                          tensor->key, extent[0]);
-    cut->first = offset[last] + (last > 0 ? offset[0] * tensor->shape[last] : 0);
+    cut->first = offset[last];
+    if (last > 0)
+        cut->first += offset[0] * tensor->shape[last];
     cut->chunk = chunk;
     return DCPK_OK;
 }
@@ -190,16 +186,24 @@ static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct 
                                int64_t *firsts, size_t *chunks, struct dcpk_error *err)
 {
     struct cut *cuts = dcpk_alloc_array(tensor->n_chunks, sizeof *cuts, err);
-    dcpk_status st = cuts == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++)
+    if (cuts == NULL) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
         st = find_cut(ckpt, tensor, tensor->first_chunk + i, &cuts[i], err);
-    if (st == DCPK_OK && tensor->n_chunks > 0)
+        if (st != DCPK_OK)
+            goto out;
+    }
+    if (tensor->n_chunks > 0)
         qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
-    for (size_t i = 0; i < tensor->n_chunks && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
         firsts[i] = cuts[i].first;
         chunks[i] = cuts[i].chunk;
     }
+out:
     dcpk_free(cuts);
     return st;
 }
@@ -253,16 +257,12 @@ static dcpk_status add_tensor(const struct dcpk_checkpoint *ckpt, struct dcpk_bu
     const struct dcpk_tensor *tensor = &ckpt->tensors[entry->tensor];
     int64_t *cuts = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *cuts, err), n_elems;
     size_t *chunks = dcpk_arena_array(ckpt->arena, tensor->n_chunks, sizeof *chunks, err), state;
-    dcpk_status st = cuts == NULL || chunks == NULL
-                         ? err->status
-                         : dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_bucket_find_state(list, entry->key.state, &state, err);
-    if (st == DCPK_OK)
-        st = sort_chunks(ckpt, tensor, cuts, chunks, err);
-    if (st != DCPK_OK)
-        return st;
+    if (cuts == NULL || chunks == NULL ||
+        dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err) ||
+        dcpk_bucket_find_state(list, entry->key.state, &state, err) ||
+        sort_chunks(ckpt, tensor, cuts, chunks, err))
+        return err->status;
     if (bucket->key == NULL) {
         bucket->key = tensor->key;
         bucket->n_stored_elems = n_elems;
@@ -298,7 +298,7 @@ dcpk_status dcpk_bucket_check_dtype(const char *name, size_t n_bytes, enum dcpk_
             err, DCPK_EUNSUPPORTED,
             "buckets of %.*s parameters are not decoded (FP8 weights: their rounded masters "
             "prove nothing)",
-            (int)(n_bytes < 64 ? n_bytes : 64), name);
+            (int)dcpk_min_size(n_bytes, 64), name);
     return DCPK_OK;
 }
 
@@ -306,12 +306,11 @@ static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry 
                          unsigned flags, struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     const struct bucket_key *last = NULL;
-    dcpk_status st = DCPK_OK;
 
     list->buckets = dcpk_arena_array(ckpt->arena, n, sizeof *list->buckets, err);
     if (list->buckets == NULL)
         return err->status;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct bucket_key *key = &entries[i].key;
         const bool same_buffer = last != NULL && last->chained == key->chained &&
                                  last->group == key->group && last->buffer == key->buffer;
@@ -327,18 +326,18 @@ static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry 
                                            .group = key->group,
                                            .buffer = key->buffer,
                                            .number = key->number};
-            st = dcpk_bucket_check_dtype(key->dtype, key->dtype_bytes, &bucket->param_dtype, err);
+            if (dcpk_bucket_check_dtype(key->dtype, key->dtype_bytes, &bucket->param_dtype, err))
+                return err->status;
         } else {
             bucket = &list->buckets[list->n - 1];
         }
         list->has_expert_optimizer = list->has_expert_optimizer || bucket->is_expert;
-        if (st == DCPK_OK)
-            st = check_tensor(&ckpt->tensors[entries[i].tensor], key, flags, err);
-        if (st == DCPK_OK)
-            st = add_tensor(ckpt, list, bucket, &entries[i], err);
+        if (check_tensor(&ckpt->tensors[entries[i].tensor], key, flags, err) ||
+            add_tensor(ckpt, list, bucket, &entries[i], err))
+            return err->status;
         last = key;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The list of one group's record: [[{(dtype, dtype): [numel, ...]}, ...]], over buffers. */
@@ -349,7 +348,6 @@ static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_
     struct bucket_key parts;
     const char *p = bucket_key, *key;
     const struct dcpk_object *object;
-    dcpk_status st;
 
     if (!take_group(&p, &parts))
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no key of a bucket", bucket_key);
@@ -361,10 +359,10 @@ static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_
     if (object == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "there is no item '%s': sizes of buckets are not recorded", key);
-    st = dcpk_checkpoint_load_object(ckpt, object, ckpt->arena, record, err);
-    if (st == DCPK_OK)
-        *record = dcpk_value_at(*record, 0);
-    return st;
+    if (dcpk_checkpoint_load_object(ckpt, object, ckpt->arena, record, err))
+        return err->status;
+    *record = dcpk_value_at(*record, 0);
+    return DCPK_OK;
 }
 
 /* The recorded number of a bucket, -1 when there is none. */
@@ -416,17 +414,14 @@ static dcpk_status check_records(struct dcpk_checkpoint *ckpt, unsigned flags,
         struct dcpk_bucket *b = &list->buckets[i];
         const struct dcpk_bucket *before = i > 0 ? b - 1 : NULL,
                                  *next = i + 1 < list->n ? b + 1 : NULL;
-        dcpk_status st = DCPK_OK;
 
         if (before == NULL || before->is_expert != b->is_expert || before->group != b->group) {
-            st = load_record(ckpt, b->key, "per_bucket_numel", &padded, err);
-            if (st == DCPK_OK)
-                st = load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err);
+            if (load_record(ckpt, b->key, "per_bucket_numel", &padded, err) ||
+                load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err))
+                return err->status;
         }
-        if (st == DCPK_OK)
-            st = check_sizes(padded, unpadded, flags, b, err);
-        if (st != DCPK_OK)
-            return st;
+        if (check_sizes(padded, unpadded, flags, b, err))
+            return err->status;
         if ((next == NULL || next->number == 0) && !is_last_recorded(unpadded, b))
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%s': bucket %" PRId64 " is recorded, but not stored", b->key,
@@ -452,14 +447,13 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
     size_t n = 0;
     dcpk_status st = find_entries(ckpt, &entries, &n, err);
 
+    if (st != DCPK_OK)
+        goto out;
     *list = (struct dcpk_bucket_list){0};
-    if (st == DCPK_OK && n > 0) {
-        st = build(ckpt, entries, n, flags, list, err);
-        if (st == DCPK_OK)
-            st = dcpk_bucket_check_states(list, err);
-        if (st == DCPK_OK)
-            st = check_records(ckpt, flags, list, err);
-    }
+    if (n > 0 && (build(ckpt, entries, n, flags, list, err) ||
+                  dcpk_bucket_check_states(list, err) || check_records(ckpt, flags, list, err)))
+        st = err->status;
+out:
     dcpk_free(entries);
     return st;
 }

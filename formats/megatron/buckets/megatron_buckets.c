@@ -10,6 +10,7 @@
 #include "formats/megatron/buckets/megatron_replay.h"
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */
 static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
@@ -39,19 +40,21 @@ static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch 
                              const struct dcpk_box *block, struct dcpk_error *err)
 {
     const struct dcpk_bucket *bucket = from->bucket;
-    dcpk_status st = DCPK_OK;
     int64_t done = 0;
 
-    for (size_t c = find_chunk(bucket, from->first); done < n && st == DCPK_OK; c++) {
+    for (size_t c = find_chunk(bucket, from->first); done < n; c++) {
         const int64_t at = from->first + done;
-        const int64_t end = c + 1 < bucket->n_cuts ? bucket->cuts[c + 1] : bucket->n_stored_elems;
-        const int64_t here = end - at < n - done ? end - at : n - done;
+        int64_t end = bucket->n_stored_elems, here;
 
-        st = dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
-                                     at - bucket->cuts[c], err);
+        if (c + 1 < bucket->n_cuts)
+            end = bucket->cuts[c + 1];
+        here = dcpk_min_i64(end - at, n - done);
+        if (dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
+                                    at - bucket->cuts[c], err))
+            return err->status;
         done += here;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* It begins with what rank r has of the last view added. view: the shape of that. */
@@ -59,19 +62,16 @@ static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tens
                             const struct dcpk_blocks *blocks, int64_t r, struct stretch from,
                             struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (int part = 0; part < blocks->n_parts && st == DCPK_OK; part++) {
+    for (int part = 0; part < blocks->n_parts; part++) {
         struct dcpk_box block;
         int64_t n = 0;
 
         dcpk_blocks_box(blocks, view->shape, view->rank, r, part, &block);
-        st = dcpk_box_count(&block, &n, err);
-        if (st == DCPK_OK)
-            st = add_block(ckpt, &from, n, &block, err);
+        if (dcpk_box_count(&block, &n, err) || add_block(ckpt, &from, n, &block, err))
+            return err->status;
         from.first += n;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Add a view of one state of a parameter: every rank's blocks, wherever they lie. */
@@ -86,7 +86,6 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
     int64_t *shape =
         dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
     struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};
-    dcpk_status st;
 
     view.dtype = model->ckpt->tensors[list->buckets[places[0].bucket].tensor[state]].dtype;
     view.key = dcpk_arena_printf(model->ckpt->arena, err, "optimizer.distributed (%s of %s)",
@@ -95,12 +94,14 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
         return err->status;
     /* The view outlives the model: its shape must too. */
     memcpy(shape, weight->shape, (size_t)view.rank * sizeof *shape);
-    st = dcpk_checkpoint_add_view(model->ckpt, &view, index, err);
-    for (int64_t r = 0; r < slot->blocks->n_ranks && st == DCPK_OK; r++)
-        st = add_rank(model->ckpt, &view, slot->blocks, r,
-                      (struct stretch){&list->buckets[places[r].bucket], state, places[r].first},
-                      err);
-    return st;
+    if (dcpk_checkpoint_add_view(model->ckpt, &view, index, err))
+        return err->status;
+    for (int64_t r = 0; r < slot->blocks->n_ranks; r++)
+        if (add_rank(model->ckpt, &view, slot->blocks, r,
+                     (struct stretch){&list->buckets[places[r].bucket], state, places[r].first},
+                     err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Add one state of a parameter to the model. */
@@ -114,34 +115,33 @@ static dcpk_status add_state(struct dcpk_model *model, const struct dcpk_bucket_
     struct dcpk_model_tensor tensor = {.param = param, .role = dcpk_megatron_role(&key)};
     struct dcpk_box whole;
     uint32_t view;
-    dcpk_status st =
-        piece == NULL ? err->status : add_view(model, list, replay, s, state, &view, err);
 
-    if (st != DCPK_OK)
-        return st;
-    tensor.state = tensor.role == DCPK_STATE ? list->states[state] : NULL;
+    if (piece == NULL || add_view(model, list, replay, s, state, &view, err))
+        return err->status;
+    if (tensor.role == DCPK_STATE)
+        tensor.state = list->states[state];
     tensor.dtype = model->ckpt->tensors[view].dtype;
     tensor.rank = model->ckpt->tensors[view].rank;
     tensor.shape = model->ckpt->tensors[view].shape;
     dcpk_box_whole(tensor.shape, tensor.rank, &whole);
-    st = dcpk_piece_make(model->arena, view, &whole, &whole, piece, err);
+    if (dcpk_piece_make(model->arena, view, &whole, &whole, piece, err))
+        return err->status;
     tensor.pieces = piece;
     tensor.n_pieces = 1;
-    return st == DCPK_OK ? dcpk_model_add(model, &tensor, err) : st;
+    return dcpk_model_add(model, &tensor, err);
 }
 
 static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                               const struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t s = 0; s < replay->n_slots && st == DCPK_OK; s++) {
+    for (size_t s = 0; s < replay->n_slots; s++) {
         if (replay->slots[s].is_copy)
             continue;
-        for (size_t state = 0; state < list->n_states && st == DCPK_OK; state++)
-            st = add_state(model, list, replay, s, state, err);
+        for (size_t state = 0; state < list->n_states; state++)
+            if (add_state(model, list, replay, s, state, err))
+                return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* What other buckets hold too: of parameters that tensor parallelism does not cut, and of a tied
@@ -178,7 +178,6 @@ static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket
         dcpk_arena_printf(model->arena, err, "%.*s.optimizer/shard_0_1", (int)n, bucket->key);
     const struct dcpk_object *object;
     const struct dcpk_value *value;
-    dcpk_status st;
 
     if (key == NULL)
         return err->status;
@@ -186,29 +185,47 @@ static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket
     if (object == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is no item '%s': parameter groups are missing",
                          key);
-    st = dcpk_model_need(model, object, &value, err);
-    return st == DCPK_OK ? dcpk_megatron_add_groups(model, dcpk_value_at(value, 0), err) : st;
+    if (dcpk_model_need(model, object, &value, err))
+        return err->status;
+    return dcpk_megatron_add_groups(model, dcpk_value_at(value, 0), err);
 }
 
 /* Dense, then expert. */
 static dcpk_status add_all_groups(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                   struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < list->n && st == DCPK_OK; i++)
-        if (i == 0 || list->buckets[i].is_expert != list->buckets[i - 1].is_expert)
-            st = add_groups(model, &list->buckets[i], err);
-    return st;
+    for (size_t i = 0; i < list->n; i++)
+        if ((i == 0 || list->buckets[i].is_expert != list->buckets[i - 1].is_expert) &&
+            add_groups(model, &list->buckets[i], err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* The buckets that the checkpoint has, in tensors or gathered in objects. */
 static dcpk_status read_list(struct dcpk_model *model, unsigned flags,
                              struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_bucket_list_read(model->ckpt, flags, list, err);
+    if (dcpk_bucket_list_read(model->ckpt, flags, list, err))
+        return err->status;
+    if (list->n != 0)
+        return DCPK_OK;
+    return dcpk_gathered_list_read(model->ckpt, list, err);
+}
 
-    return st == DCPK_OK && list->n == 0 ? dcpk_gathered_list_read(model->ckpt, list, err) : st;
+/* Everything behind a list of buckets: whose they are, states and groups into the model. */
+static dcpk_status decode_list(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                               bool is_old, struct dcpk_error *err)
+{
+    const struct dcpk_replay_rules *rules = is_old ? NULL : &dcpk_replay_rules[0];
+    struct dcpk_replay replay;
+
+    if (dcpk_replay_run(model, list, rules, &replay, err) ||
+        add_states(model, list, &replay, err) || drop_copies(model, list, &replay, err) ||
+        add_all_groups(model, list, err))
+        return err->status;
+    model->has_optimizer = true;
+    model->needs_proof = true;
+    return DCPK_OK;
 }
 
 static const char resave[] = "; without decoding: load with the same Megatron and save with "
@@ -218,26 +235,13 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
 {
     const bool is_old = strcmp(model->optimizer_layout, "dp_reshardable") != 0;
     struct dcpk_bucket_list list;
-    struct dcpk_replay replay;
-    dcpk_status st = read_list(model, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err);
 
-    if (st == DCPK_OK && list.n == 0)
-        return DCPK_OK;
-    if (st == DCPK_OK)
-        st = dcpk_replay_run(model, &list, is_old ? NULL : &dcpk_replay_rules[0], &replay, err);
-    if (st == DCPK_OK)
-        st = add_states(model, &list, &replay, err);
-    if (st == DCPK_OK)
-        st = drop_copies(model, &list, &replay, err);
-    if (st == DCPK_OK)
-        st = add_all_groups(model, &list, err);
-    if (st != DCPK_OK) {
+    if (read_list(model, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err) ||
+        (list.n > 0 && decode_list(model, &list, is_old, err))) {
         dcpk_context(err, "decoding the optimizer's buckets (%s%s)", model->optimizer_layout,
                      is_old ? "" : resave);
         err->fixes |= DCPK_FIX_WEIGHTS_ONLY;
-        return st;
+        return err->status;
     }
-    model->has_optimizer = true;
-    model->needs_proof = true;
     return DCPK_OK;
 }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define MAX_SIZE   (INT64_C(1) << 20) /* of any parallel size or count: products fit 64 bits */
@@ -62,12 +63,12 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
         {"moe_extended_tp", "experts cut over tensor and expert parallel ranks alike"},
     };
 
-    for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(unset); i++)
         if (is_set(attrs, unset[i].name))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "args.%s is set: buckets of a run with %s are not decoded",
                              unset[i].name, unset[i].what);
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(off); i++)
         if (dcpk_value_is_true(attrs, off[i].name))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "args.%s is true: buckets of a run with %s are not decoded",
@@ -82,12 +83,10 @@ static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *
 {
     int64_t world, instances;
     const int64_t dense = cut->tp * cut->pp, expert = cut->etp * cut->ep * cut->pp;
-    dcpk_status st = read_size(attrs, "world_size", 1, -1, &world, err);
 
-    if (st == DCPK_OK)
-        st = read_size(attrs, "num_distributed_optimizer_instances", 1, 1, &instances, err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_size(attrs, "world_size", 1, -1, &world, err) ||
+        read_size(attrs, "num_distributed_optimizer_instances", 1, 1, &instances, err))
+        return err->status;
     if (world % dense != 0 || world / dense % instances != 0 ||
         (cut->n_experts > 0 && (world % expert != 0 || world / expert % instances != 0)))
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -96,7 +95,9 @@ static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *
                          " parallel sizes and %" PRId64 " optimizer instances",
                          world, cut->tp, cut->pp, cut->ep, cut->etp, instances);
     cut->n_slices = world / dense / instances;
-    cut->n_expert_slices = cut->n_experts > 0 ? world / expert / instances : 1;
+    cut->n_expert_slices = 1;
+    if (cut->n_experts > 0)
+        cut->n_expert_slices = world / expert / instances;
     return DCPK_OK;
 }
 
@@ -109,10 +110,11 @@ static dcpk_status read_bucketing(const struct dcpk_value *attrs, struct dcpk_cu
 {
     const int64_t least = 40000000, for_each_rank = 1000000;
     int64_t world;
-    dcpk_status st = read_size(attrs, "world_size", 1, -1, &world, err);
 
-    if (st != DCPK_OK || !dcpk_value_is_true(attrs, "overlap_grad_reduce"))
-        return st;
+    if (read_size(attrs, "world_size", 1, -1, &world, err))
+        return err->status;
+    if (!dcpk_value_is_true(attrs, "overlap_grad_reduce"))
+        return DCPK_OK;
     cut->bucketing.n_elems = world / (cut->tp * cut->pp) * for_each_rank;
     if (cut->bucketing.n_elems < least)
         cut->bucketing.n_elems = least;
@@ -129,20 +131,20 @@ static dcpk_status read_bucketing(const struct dcpk_value *attrs, struct dcpk_cu
 static dcpk_status read_experts(const struct dcpk_value *attrs, struct dcpk_cut *cut,
                                 struct dcpk_error *err)
 {
-    dcpk_status st = read_size(attrs, "num_experts", 0, 0, &cut->n_experts, err);
-
+    if (read_size(attrs, "num_experts", 0, 0, &cut->n_experts, err))
+        return err->status;
     cut->ep = 1;
     cut->etp = cut->tp;
-    if (st != DCPK_OK || cut->n_experts == 0)
-        return st;
-    st = read_size(attrs, "expert_model_parallel_size", 1, 1, &cut->ep, err);
-    if (st == DCPK_OK)
-        st = read_size(attrs, "expert_tensor_parallel_size", 1, cut->tp, &cut->etp, err);
-    if (st == DCPK_OK && cut->n_experts % cut->ep != 0)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "args: %" PRId64 " experts on %" PRId64 " expert-parallel ranks",
-                       cut->n_experts, cut->ep);
-    return st;
+    if (cut->n_experts == 0)
+        return DCPK_OK;
+    if (read_size(attrs, "expert_model_parallel_size", 1, 1, &cut->ep, err) ||
+        read_size(attrs, "expert_tensor_parallel_size", 1, cut->tp, &cut->etp, err))
+        return err->status;
+    if (cut->n_experts % cut->ep != 0)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args: %" PRId64 " experts on %" PRId64 " expert-parallel ranks",
+                         cut->n_experts, cut->ep);
+    return DCPK_OK;
 }
 
 /* --- layers on model chunks --- */
@@ -193,13 +195,13 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
         dcpk_value_is_true(attrs, "account_for_embedding_in_pipeline_split");
     const bool counts_loss = dcpk_value_is_true(attrs, "account_for_loss_in_pipeline_split");
     struct even even = {cut->n_layers + counts_embedding + counts_loss, cut->pp, cut->vpp, -1, -1};
-    dcpk_status st = DCPK_OK;
 
-    if (is_set(attrs, "decoder_first_pipeline_num_layers"))
-        st = read_size(attrs, "decoder_first_pipeline_num_layers", 0, 0, &even.first, err);
-    if (st == DCPK_OK && is_set(attrs, "decoder_last_pipeline_num_layers"))
-        st = read_size(attrs, "decoder_last_pipeline_num_layers", 0, 0, &even.last, err);
-    for (size_t c = 0; c < chunks->n && st == DCPK_OK; c++) {
+    if ((is_set(attrs, "decoder_first_pipeline_num_layers") &&
+         read_size(attrs, "decoder_first_pipeline_num_layers", 0, 0, &even.first, err)) ||
+        (is_set(attrs, "decoder_last_pipeline_num_layers") &&
+         read_size(attrs, "decoder_last_pipeline_num_layers", 0, 0, &even.last, err)))
+        return err->status;
+    for (size_t c = 0; c < chunks->n; c++) {
         chunks->layers[c] = layers_per_chunk(&even, (int64_t)c % cut->pp) -
                             (counts_embedding && c == 0) - (counts_loss && c == chunks->n - 1);
         if (chunks->layers[c] < 0)
@@ -208,7 +210,7 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
                              " pipeline stages of %" PRId64 " chunks",
                              cut->n_layers, cut->pp, cut->vpp);
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The text at *p as a repeated part, "x*3" or with `groups` "(xy)*3", or as one character; *p then
@@ -216,10 +218,14 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
 static int64_t take_part(const char **p, bool groups, size_t *n_part)
 {
     const char *close = groups && **p == '(' ? strchr(*p, ')') : NULL;
-    const char *behind = close != NULL ? close + 1 : *p + 1;
+    const char *behind = *p + 1;
     int64_t times = -1;
 
-    *n_part = close != NULL ? (size_t)(close - *p) - 1 : 1;
+    *n_part = 1;
+    if (close != NULL) {
+        behind = close + 1;
+        *n_part = (size_t)(close - *p) - 1;
+    }
     if (*behind == '*' && *n_part > 0 && (close != NULL || !groups)) {
         behind++;
         times = dcpk_take_number(&behind);
@@ -245,7 +251,9 @@ static size_t unroll(const char *text, bool groups, char *to)
         int64_t times = take_part(&text, groups, &n_part);
 
         part += times >= 0 && groups; /* behind the parenthesis */
-        for (times = times < 0 ? 1 : times; times > 0 && n <= MAX_LAYOUT; times--) {
+        if (times < 0)
+            times = 1;
+        for (; times > 0 && n <= MAX_LAYOUT; times--) {
             if (to != NULL)
                 memcpy(to + n, part, n_part);
             n += n_part;
@@ -319,7 +327,9 @@ static dcpk_status fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena
 
     if (layout != NULL) {
         layout = unroll_all(arena, layout, err);
-        return layout == NULL ? err->status : fill_from_text(layout, "t", cut, chunks, err);
+        if (layout == NULL)
+            return err->status;
+        return fill_from_text(layout, "t", cut, chunks, err);
     }
     if (is_set(attrs, "pipeline_model_parallel_layout"))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -336,7 +346,6 @@ static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena
 {
     struct chunks chunks = {.n = (size_t)(cut->pp * cut->vpp)};
     int64_t end = 0;
-    dcpk_status st;
 
     chunks.layers = dcpk_arena_array(arena, chunks.n, sizeof *chunks.layers, err);
     if (chunks.layers == NULL)
@@ -344,8 +353,9 @@ static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena
     memset(chunks.layers, 0, chunks.n * sizeof *chunks.layers);
     cut->has_mtp = is_set(attrs, "mtp_num_layers");
     cut->norm_chunk = cut->mtp_chunk = (int64_t)chunks.n - 1;
-    st = fill_chunks(attrs, arena, cut, &chunks, err);
-    for (size_t c = 0; c < chunks.n && st == DCPK_OK; c++) {
+    if (fill_chunks(attrs, arena, cut, &chunks, err))
+        return err->status;
+    for (size_t c = 0; c < chunks.n; c++) {
         /* With multi-token prediction the norm is where the decoder ends
          * (MC/transformer/transformer_block.py@0.19.0 has_final_layernorm_in_this_stage). */
         if (chunks.layers[c] > 0 && cut->has_mtp)
@@ -353,25 +363,21 @@ static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena
         end += chunks.layers[c];
         chunks.layers[c] = end;
     }
-    if (st == DCPK_OK && end != cut->n_layers)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "args: %" PRId64 " layers, the pipeline's stages hold %" PRId64,
-                       cut->n_layers, end);
+    if (end != cut->n_layers)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args: %" PRId64 " layers, the pipeline's stages hold %" PRId64,
+                         cut->n_layers, end);
     cut->layer_ends = chunks.layers;
-    return st;
+    return DCPK_OK;
 }
 
 static dcpk_status read_pipeline(const struct dcpk_value *attrs, struct dcpk_arena *arena,
                                  struct dcpk_cut *cut, struct dcpk_error *err)
 {
-    dcpk_status st = read_size(attrs, "pipeline_model_parallel_size", 1, -1, &cut->pp, err);
-
-    if (st == DCPK_OK)
-        st = read_size(attrs, "virtual_pipeline_model_parallel_size", 1, 1, &cut->vpp, err);
-    if (st == DCPK_OK)
-        st = read_size(attrs, "num_layers", 1, -1, &cut->n_layers, err);
-    if (st != DCPK_OK)
-        return st;
+    if (read_size(attrs, "pipeline_model_parallel_size", 1, -1, &cut->pp, err) ||
+        read_size(attrs, "virtual_pipeline_model_parallel_size", 1, 1, &cut->vpp, err) ||
+        read_size(attrs, "num_layers", 1, -1, &cut->n_layers, err))
+        return err->status;
     if (cut->pp * cut->vpp > MAX_CHUNKS)
         return dcpk_fail(err, DCPK_ERANGE,
                          "args: %" PRId64 " pipeline stages of %" PRId64 " chunks", cut->pp,
@@ -386,7 +392,9 @@ static unsigned read_spec(const struct dcpk_value *attrs)
 
     if (impl != NULL && strcmp(impl, "local") == 0)
         return 0;
-    return DCPK_SPEC_TE | (dcpk_value_is_true(attrs, "moe_grouped_gemm") ? DCPK_SPEC_GROUPED : 0);
+    if (dcpk_value_is_true(attrs, "moe_grouped_gemm"))
+        return DCPK_SPEC_TE | DCPK_SPEC_GROUPED;
+    return DCPK_SPEC_TE;
 }
 
 dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
@@ -394,24 +402,15 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
     struct dcpk_cut c = {0};
-    dcpk_status st;
 
     if (attrs == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "there are no args: without them the layout of the buckets is not known");
-    st = check_supported(attrs, err);
-    if (st == DCPK_OK)
-        st = read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err);
-    if (st == DCPK_OK)
-        st = read_pipeline(attrs, arena, &c, err);
-    if (st == DCPK_OK)
-        st = read_experts(attrs, &c, err);
-    if (st == DCPK_OK)
-        st = read_slices(attrs, &c, err);
-    if (st == DCPK_OK)
-        st = read_bucketing(attrs, &c, err);
-    if (st != DCPK_OK)
-        return st;
+    if (check_supported(attrs, err) ||
+        read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err) ||
+        read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err) ||
+        read_slices(attrs, &c, err) || read_bucketing(attrs, &c, err))
+        return err->status;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
     c.spec = read_spec(attrs);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 
 /*
@@ -51,8 +52,8 @@ static int compare_entries(const void *left, const void *right)
     const struct entry *a = left, *b = right;
 
     if (a->chained != b->chained)
-        return a->chained < b->chained ? -1 : 1;
-    return a->group < b->group ? -1 : a->group > b->group;
+        return DCPK_THREE_WAY(a->chained, b->chained);
+    return DCPK_THREE_WAY(a->group, b->group);
 }
 
 static bool is_gathered(const struct dcpk_object *object, int64_t *chained, int64_t *group)
@@ -70,7 +71,6 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
 
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         struct entry e = {.object = &ckpt->objects[i]};
-        dcpk_status st;
 
         if (!is_gathered(e.object, &e.chained, &e.group) ||
             dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
@@ -79,9 +79,8 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "'%s': more than two optimizers (dense and expert parameters)",
                              e.object->key);
-        st = dcpk_grow(entries, &capacity, *n, sizeof **entries, err);
-        if (st != DCPK_OK)
-            return st;
+        if (dcpk_grow(entries, &capacity, *n, sizeof **entries, err))
+            return err->status;
         (*entries)[(*n)++] = e;
     }
     if (*n > 0)
@@ -95,7 +94,6 @@ static dcpk_status take_bucket(struct reading *r, size_t number, struct dcpk_buc
 {
     struct dcpk_bucket_list *list = r->list;
     static const int64_t start[] = {0};
-    dcpk_status st;
 
     if (number < list->n - r->first) {
         *bucket = &list->buckets[r->first + number];
@@ -103,9 +101,8 @@ static dcpk_status take_bucket(struct reading *r, size_t number, struct dcpk_buc
     }
     if (list->n >= MAX_BUCKETS)
         return dcpk_fail(err, DCPK_ERANGE, "more than %zu buckets", MAX_BUCKETS);
-    st = dcpk_grow(&list->buckets, &r->capacity, list->n, sizeof *list->buckets, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_grow(&list->buckets, &r->capacity, list->n, sizeof *list->buckets, err))
+        return err->status;
     *bucket = &list->buckets[list->n++];
     **bucket = r->base;
     (*bucket)->number = (int64_t)number;
@@ -119,13 +116,14 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
                               const struct dcpk_value *v, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = r->ckpt->arena;
-    const struct dcpk_value_tensor *t = v != NULL && v->kind == DCPK_V_TENSOR ? v->as.tensor : NULL;
+    const struct dcpk_value_tensor *t = NULL;
     struct dcpk_tensor inner = {.rank = 1};
     struct dcpk_place place = r->object->place;
     struct dcpk_bucket *bucket;
     size_t s, *chunk;
-    dcpk_status st;
 
+    if (v != NULL && v->kind == DCPK_V_TENSOR)
+        t = v->as.tensor;
     if (t == NULL || t->rank != 1 || t->shape[0] < 1 || t->dtype != DCPK_F32 || !t->is_row_major)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' of bucket %zu is no float32 tensor in one run",
                          state, number);
@@ -143,14 +141,11 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
     inner.shape = t->shape;
     place.offset_bytes = t->first_bytes;
     place.n_bytes = t->n_bytes;
-    st = dcpk_bucket_find_state(r->list, state, &s, err);
-    if (st == DCPK_OK)
-        st = take_bucket(r, number, &bucket, err);
-    if (st == DCPK_OK)
-        st = dcpk_checkpoint_add_inner(r->ckpt, &inner, &place, &bucket->tensor[s], chunk, err);
-    if (st != DCPK_OK)
-        return st;
-    bucket->key = bucket->key == NULL ? inner.key : bucket->key;
+    if (dcpk_bucket_find_state(r->list, state, &s, err) || take_bucket(r, number, &bucket, err) ||
+        dcpk_checkpoint_add_inner(r->ckpt, &inner, &place, &bucket->tensor[s], chunk, err))
+        return err->status;
+    if (bucket->key == NULL)
+        bucket->key = inner.key;
     bucket->chunks[s] = chunk;
     return DCPK_OK;
 }
@@ -159,15 +154,14 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
 static dcpk_status add_state(struct reading *r, const char *state, const struct dcpk_value *v,
                              struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     if (r->base.form == DCPK_COALESCED)
         return add_tensor(r, 0, state, v, err);
     if (v->kind != DCPK_V_LIST)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list of tensors", state);
-    for (size_t i = 0; i < v->n && st == DCPK_OK; i++)
-        st = add_tensor(r, i, state, dcpk_value_at(v, i), err);
-    return st;
+    for (size_t i = 0; i < v->n; i++)
+        if (add_tensor(r, i, state, dcpk_value_at(v, i), err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* The number that is recorded for a bucket of the buffer; -1: none. */
@@ -230,21 +224,22 @@ static dcpk_status read_buffer(struct reading *r, const struct dcpk_value *v,
 {
     const struct dcpk_value *states =
         v->kind == DCPK_V_DICT && v->n == 1 ? v->as.pairs[0].value : NULL;
-    dcpk_status st;
 
     if (states == NULL || states->kind != DCPK_V_DICT)
         return dcpk_fail(err, DCPK_EFORMAT, "it is no dict of one dict");
     r->first = r->list->n;
-    st = read_dtype(v->as.pairs[0].key, &r->base.param_dtype, err);
-    for (size_t i = 0; i < states->n && st == DCPK_OK; i++) {
+    if (read_dtype(v->as.pairs[0].key, &r->base.param_dtype, err))
+        return err->status;
+    for (size_t i = 0; i < states->n; i++) {
         const char *name = dcpk_value_as_str(states->as.pairs[i].key);
 
-        if (name == NULL)
-            st = dcpk_fail(err, DCPK_EFORMAT, "a key in it is no text");
-        else if (strcmp(name, N_UNPADDED) != 0)
-            st = add_state(r, name, states->as.pairs[i].value, err);
+        if (name == NULL) {
+            return dcpk_fail(err, DCPK_EFORMAT, "a key in it is no text");
+        } else if (strcmp(name, N_UNPADDED) != 0)
+            if (add_state(r, name, states->as.pairs[i].value, err))
+                return err->status;
     }
-    return st == DCPK_OK ? check_buffer(r, states, err) : st;
+    return check_buffer(r, states, err);
 }
 
 /* How the state is stored; DCPK_EUNSUPPORTED: in no way that a release is known to have. */
@@ -269,64 +264,79 @@ static dcpk_status read_group(struct reading *r, struct dcpk_error *err)
 {
     const struct dcpk_value *item = NULL, *state;
     int64_t n_buffers = 0, n_others = 0;
-    dcpk_status st = dcpk_checkpoint_outline_item(r->ckpt, r->object, r->ckpt->arena, &item, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_checkpoint_outline_item(r->ckpt, r->object, r->ckpt->arena, &item, err))
+        return err->status;
     state = dcpk_value_at(item, 0);
     if (state == NULL || state->kind != DCPK_V_DICT)
         return dcpk_fail(err, DCPK_EFORMAT, "it is no list of one dict");
-    st = read_form(r, state, err);
-    for (const struct dcpk_value *v;
-         st == DCPK_OK && (v = dcpk_value_get_int(state, n_buffers)) != NULL; n_buffers++) {
+    if (read_form(r, state, err))
+        return err->status;
+    for (const struct dcpk_value *v; (v = dcpk_value_get_int(state, n_buffers)) != NULL;
+         n_buffers++) {
         r->base.buffer = n_buffers;
-        st = read_buffer(r, v, err);
-        if (st != DCPK_OK)
+        if (read_buffer(r, v, err)) {
             dcpk_context(err, "buffer %" PRId64, n_buffers);
+            return err->status;
+        }
     }
     for (size_t i = 0; i < state->n; i++)
         n_others += dcpk_value_as_str(state->as.pairs[i].key) != NULL;
     /* A rank without experts still has their optimizer: no buffer then. */
-    if (st == DCPK_OK && (size_t)(n_buffers + n_others) != state->n)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "%zu keys, of them %" PRId64 " texts and %" PRId64
-                       " numbers of buffers, from 0 on",
-                       state->n, n_others, n_buffers);
-    return st;
+    if ((size_t)(n_buffers + n_others) != state->n)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "%zu keys, of them %" PRId64 " texts and %" PRId64
+                         " numbers of buffers, from 0 on",
+                         state->n, n_others, n_buffers);
+    return DCPK_OK;
+}
+
+/* The buckets of all entries, in the list's own memory until they are kept. */
+static dcpk_status read_entries(struct reading *r, const struct entry *entries, size_t n,
+                                struct dcpk_error *err)
+{
+    struct dcpk_bucket_list *list = r->list;
+
+    for (size_t i = 0; i < n; i++) {
+        r->base =
+            (struct dcpk_bucket){.is_expert = entries[i].chained == 1, .group = entries[i].group};
+        r->object = entries[i].object;
+        r->left_bytes = r->object->place.n_bytes;
+        list->has_expert_optimizer = list->has_expert_optimizer || r->base.is_expert;
+        if (read_group(r, err)) {
+            dcpk_context(err, "'%s'", r->object->key);
+            return err->status;
+        }
+    }
+    if (n > 0 && list->n == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s': neither it nor its like has a buffer",
+                         entries[0].object->key);
+    return dcpk_bucket_check_states(list, err);
 }
 
 dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
                                     struct dcpk_error *err)
 {
     struct reading r = {.ckpt = ckpt, .list = list};
-    struct dcpk_bucket *kept;
+    struct dcpk_bucket *kept = NULL;
     struct entry *entries = NULL;
     size_t n = 0;
-    dcpk_status st = find_entries(ckpt, &entries, &n, err);
+    dcpk_status st = DCPK_OK;
 
     *list = (struct dcpk_bucket_list){.is_gathered = true};
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
-        r.base =
-            (struct dcpk_bucket){.is_expert = entries[i].chained == 1, .group = entries[i].group};
-        r.object = entries[i].object;
-        r.left_bytes = r.object->place.n_bytes;
-        list->has_expert_optimizer = list->has_expert_optimizer || r.base.is_expert;
-        st = read_group(&r, err);
-        if (st != DCPK_OK)
-            dcpk_context(err, "'%s'", r.object->key);
-    }
-    if (st == DCPK_OK && n > 0 && list->n == 0)
-        st = dcpk_fail(err, DCPK_EFORMAT, "'%s': neither it nor its like has a buffer",
-                       entries[0].object->key);
-    if (st == DCPK_OK)
-        st = dcpk_bucket_check_states(list, err);
-    kept = st != DCPK_OK || list->n == 0
-               ? NULL
-               : dcpk_arena_array(ckpt->arena, list->n, sizeof *kept, err);
-    if (kept != NULL)
-        memcpy(kept, list->buckets, list->n * sizeof *kept);
-    else if (st == DCPK_OK && list->n > 0)
+    if (find_entries(ckpt, &entries, &n, err) || read_entries(&r, entries, n, err)) {
         st = err->status;
+        goto out;
+    }
+    if (list->n == 0)
+        goto out;
+    kept = dcpk_arena_array(ckpt->arena, list->n, sizeof *kept, err);
+    if (kept == NULL) {
+        st = err->status;
+        goto out;
+    }
+    memcpy(kept, list->buckets, list->n * sizeof *kept);
+out:
     dcpk_free(list->buckets);
     list->buckets = kept;
     dcpk_free(entries);

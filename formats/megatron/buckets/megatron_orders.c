@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/order.h"
+
 #define MAX_BUCKETINGS 3
 
 static int compare_slots(const void *left, const void *right)
@@ -15,7 +17,7 @@ static int compare_slots(const void *left, const void *right)
 
     if (order != 0)
         return order;
-    return a->param < b->param ? -1 : a->param > b->param;
+    return DCPK_THREE_WAY(a->param, b->param);
 }
 
 static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
@@ -23,9 +25,10 @@ static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
 {
     for (size_t s = 0; s < replay->n_slots; s++) {
         struct dcpk_replay_slot *slot = &replay->slots[s];
-        const char *name =
-            slot->is_output ? "output_layer.weight" : model->params[slot->param].name;
+        const char *name = model->params[slot->param].name;
 
+        if (slot->is_output)
+            name = "output_layer.weight";
         if (!dcpk_registered_find(name, spec, &slot->reg))
             return dcpk_fail(
                 err, DCPK_EUNSUPPORTED,
@@ -58,6 +61,17 @@ static size_t list_bucketings(const struct dcpk_model *model, const struct dcpk_
     return n;
 }
 
+/* One bucketing on the slots as they are ordered. */
+static dcpk_status try_bucketing(const struct dcpk_model *model,
+                                 const struct dcpk_bucket_list *list, struct dcpk_replay *replay,
+                                 struct dcpk_error *err)
+{
+    if (dcpk_replay_fill(model, list, replay, err) ||
+        (list->is_gathered && dcpk_replay_sample(model, list, replay, err)))
+        return err->status;
+    return DCPK_OK;
+}
+
 /* One order of registration: sort the slots and place them. What is wrong with the first size of
  * buckets is what is told when none fits. */
 static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
@@ -66,16 +80,16 @@ static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_b
     const struct dcpk_bucketing told = replay->cut.bucketing;
     struct dcpk_bucketing bucketings[MAX_BUCKETINGS];
     const size_t n = list_bucketings(model, list, &replay->cut, bucketings);
-    dcpk_status st = order_slots(model, spec, replay, err);
-    const bool is_ordered = st == DCPK_OK;
+    dcpk_status st;
 
-    for (size_t i = 0; i < n && is_ordered && (i == 0 || st == DCPK_EMISMATCH); i++) {
+    if (order_slots(model, spec, replay, err))
+        return err->status;
+    st = DCPK_EMISMATCH;
+    for (size_t i = 0; i < n && st == DCPK_EMISMATCH; i++) {
         struct dcpk_error tried = DCPK_ERROR_INIT;
 
         replay->cut.bucketing = bucketings[i];
-        st = dcpk_replay_fill(model, list, replay, &tried);
-        if (st == DCPK_OK && list->is_gathered)
-            st = dcpk_replay_sample(model, list, replay, &tried);
+        st = try_bucketing(model, list, replay, &tried);
         if (i == 0 || st != DCPK_EMISMATCH)
             *err = tried;
     }
@@ -105,7 +119,8 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
     unsigned bits = 0;
 
     for (unsigned bit = DCPK_SPEC_TE; bit <= DCPK_SPEC_CONV_MODULE; bit *= 2)
-        bits |= makes_a_difference(model, replay, bit) ? bit : 0;
+        if (makes_a_difference(model, replay, bit))
+            bits |= bit;
     for (unsigned other = 1; other <= bits && st == DCPK_EMISMATCH; other++) {
         struct dcpk_error ignored = DCPK_ERROR_INIT;
         const unsigned spec = told ^ other;
@@ -175,21 +190,18 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
                             struct dcpk_error *err)
 {
-    dcpk_status st;
-
     *replay = (struct dcpk_replay){0};
-    st = dcpk_cut_read(model->args, model->arena, &replay->cut, err);
-    if (st == DCPK_OK)
-        st = dcpk_replay_collect(model, replay, err);
-    if (st != DCPK_OK)
-        return st;
-    replay->n_ranks = replay->cut.tp > replay->cut.etp ? replay->cut.tp : replay->cut.etp;
+    if (dcpk_cut_read(model->args, model->arena, &replay->cut, err) ||
+        dcpk_replay_collect(model, replay, err))
+        return err->status;
+    replay->n_ranks = dcpk_max_i64(replay->cut.tp, replay->cut.etp);
     replay->places = dcpk_arena_array(model->arena, replay->n_slots * (size_t)replay->n_ranks,
                                       sizeof *replay->places, err);
     if (replay->places == NULL)
         return err->status;
     replay->has_slices_only = has_slices_only(list, &replay->cut);
     replay->rules = rules;
-    return rules != NULL ? try_orders(model, list, replay, err)
-                         : try_releases(model, list, replay, err);
+    if (rules != NULL)
+        return try_orders(model, list, replay, err);
+    return try_releases(model, list, replay, err);
 }

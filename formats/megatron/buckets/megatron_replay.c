@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/order.h"
 
 #define NO_BUCKET  SIZE_MAX
 #define MAX_COPIES 16 /* of embeddings, in later chunks */
@@ -21,22 +22,23 @@ static dcpk_status find_blocks(const struct dcpk_checkpoint *ckpt,
                                const struct dcpk_model_tensor *weight, int64_t tp,
                                struct dcpk_blocks *blocks, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t i = 0; i < weight->n_pieces && st == DCPK_OK; i++) {
+    for (size_t i = 0; i < weight->n_pieces; i++) {
         const struct dcpk_piece *piece = &weight->pieces[i];
         struct dcpk_blocks part;
 
         if (piece->src >= ckpt->n_tensors || piece->src_rank < weight->rank)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no slice of a stored tensor");
-        st = dcpk_blocks_find(ckpt, &ckpt->tensors[piece->src], piece->src_rank - weight->rank, tp,
-                              &part, err);
-        if (st == DCPK_OK && i > 0)
-            st = dcpk_blocks_append(blocks, &part, err);
-        else
+        if (dcpk_blocks_find(ckpt, &ckpt->tensors[piece->src], piece->src_rank - weight->rank, tp,
+                             &part, err))
+            return err->status;
+        if (i > 0) {
+            if (dcpk_blocks_append(blocks, &part, err))
+                return err->status;
+        } else {
             *blocks = part;
+        }
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* The same, found once for all layers and experts of a stored tensor. */
@@ -45,14 +47,14 @@ static dcpk_status find_stored_blocks(struct dcpk_model *model, struct dcpk_bloc
                                       struct dcpk_replay_slot *slot, struct dcpk_error *err)
 {
     struct dcpk_blocks **stored = &of_tensor[weight->pieces->src];
-    dcpk_status st = DCPK_OK;
 
     if (*stored == NULL) {
         *stored = dcpk_arena_alloc(model->arena, sizeof **stored, err);
-        st = *stored == NULL ? err->status : find_blocks(model->ckpt, weight, tp, *stored, err);
+        if (*stored == NULL || find_blocks(model->ckpt, weight, tp, *stored, err))
+            return err->status;
     }
     slot->blocks = *stored;
-    return st;
+    return DCPK_OK;
 }
 
 /* The chunk that holds a parameter, and how much of it one rank has. */
@@ -63,15 +65,13 @@ static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cu
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
     const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
-    dcpk_status st = dcpk_cut_find(cut, &slot->reg, &slot->chunk, err);
 
+    if (dcpk_cut_find(cut, &slot->reg, &slot->chunk, err))
+        return err->status;
     slot->dtype = weight->dtype;
-    if (st == DCPK_OK)
-        st = find_stored_blocks(model, of_tensor, weight, tp, slot, err);
-    if (st == DCPK_OK)
-        st = dcpk_shape_count(weight->shape, weight->rank, &slot->n_elems, err);
-    if (st != DCPK_OK)
-        return st;
+    if (find_stored_blocks(model, of_tensor, weight, tp, slot, err) ||
+        dcpk_shape_count(weight->shape, weight->rank, &slot->n_elems, err))
+        return err->status;
     slot->n_elems /= slot->blocks->n_ranks;
     slot->has_own_bucket =
         (cut->is_tied || cut->has_mtp) && cut->pp > 1 && strcmp(param->name, shared_weight) == 0;
@@ -104,36 +104,48 @@ static void add_copies(const struct dcpk_cut *cut, struct dcpk_replay *replay)
     }
 }
 
+/* The next slot: of a parameter with a weight, unless it is a buffer. */
+static dcpk_status collect_slot(struct dcpk_model *model, struct dcpk_replay *replay, uint32_t p,
+                                struct dcpk_blocks **of_tensor, struct dcpk_error *err)
+{
+    struct dcpk_replay_slot *slot = &replay->slots[replay->n_slots];
+
+    *slot = (struct dcpk_replay_slot){.param = p};
+    if (!dcpk_registered_find(model->params[p].name, replay->cut.spec, &slot->reg))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the place of this parameter in the order of registration is not known");
+    if (slot->reg.is_buffer)
+        return DCPK_OK;
+    if (fill_slot(model, &replay->cut, of_tensor, slot, err))
+        return err->status;
+    replay->n_slots++;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
                                 struct dcpk_error *err)
 {
     struct dcpk_blocks **of_tensor =
         dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
-    dcpk_status st = of_tensor == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
     replay->slots =
         dcpk_arena_array(model->arena, model->n_params + MAX_COPIES, sizeof *replay->slots, err);
-    if (replay->slots == NULL)
+    if (of_tensor == NULL || replay->slots == NULL) {
         st = err->status;
-    for (uint32_t p = 0; p < model->n_params && st == DCPK_OK; p++) {
-        struct dcpk_replay_slot *slot = &replay->slots[replay->n_slots];
-
+        goto out;
+    }
+    for (uint32_t p = 0; p < model->n_params; p++) {
         if (model->params[p].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
             continue;
-        *slot = (struct dcpk_replay_slot){.param = p};
-        if (!dcpk_registered_find(model->params[p].name, replay->cut.spec, &slot->reg))
-            st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                           "the place of this parameter in the order of registration is not known");
-        else if (slot->reg.is_buffer)
-            continue;
-        else
-            st = fill_slot(model, &replay->cut, of_tensor, slot, err);
-        if (st != DCPK_OK)
+        st = collect_slot(model, replay, p, of_tensor, err);
+        if (st != DCPK_OK) {
             dcpk_context(err, "parameter '%s'", model->params[p].name);
-        replay->n_slots++;
+            goto out;
+        }
     }
-    if (st == DCPK_OK)
-        add_copies(&replay->cut, replay);
+    add_copies(&replay->cut, replay);
+out:
     dcpk_free(of_tensor);
     return st;
 }
@@ -199,7 +211,7 @@ static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *
     if (b->replay->has_slices_only)
         return DCPK_OK;
     for (;;) {
-        int64_t want = next_slice < bucket->n_stored_elems ? next_slice : bucket->n_stored_elems;
+        int64_t want = dcpk_min_i64(next_slice, bucket->n_stored_elems);
 
         while (m < b->n_marks && b->marks[m] < want)
             want = b->marks[m];
@@ -222,7 +234,6 @@ static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *
 static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
 {
     const struct dcpk_bucket *bucket = &b->list->buckets[b->bucket];
-    dcpk_status st = DCPK_OK;
 
     if (bucket->form == DCPK_COALESCED) {
         b->base += b->at;
@@ -234,12 +245,12 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
                          "'%s' has %" PRId64
                          " elements, the parameters laid into it end at %" PRId64,
                          bucket->key, bucket->n_elems, b->at);
-    if (bucket->form == DCPK_SLICED)
-        st = check_cuts(b, bucket, err);
+    if (bucket->form == DCPK_SLICED && check_cuts(b, bucket, err))
+        return err->status;
     b->bucket++;
     b->at = 0;
     b->n_marks = 0;
-    return st;
+    return DCPK_OK;
 }
 
 /*
@@ -260,8 +271,9 @@ static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
 /* Is the bucket as large as it was, its last parameter ending at b->at? */
 static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
 {
-    return bucket->form == DCPK_COALESCED ? b->full_elems > 0 && b->at >= b->full_elems
-                                          : b->at == bucket->n_elems;
+    if (bucket->form == DCPK_COALESCED)
+        return b->full_elems > 0 && b->at >= b->full_elems;
+    return b->at == bucket->n_elems;
 }
 
 /* Lay one parameter behind the others. */
@@ -270,14 +282,11 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
     const struct dcpk_replay_slot *slot = &b->replay->slots[s];
     const char *name = b->model->params[slot->param].name;
     const struct dcpk_bucket *bucket;
-    dcpk_status st = DCPK_OK;
     int64_t end;
 
     b->at = dcpk_replay_round_up(b->at, b->replay->rules->start_alignment);
-    if (slot->has_own_bucket && b->at > 0)
-        st = close_before_shared(b, err);
-    if (st != DCPK_OK)
-        return st;
+    if (slot->has_own_bucket && b->at > 0 && close_before_shared(b, err))
+        return err->status;
     if (b->bucket == b->end_bucket)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no bucket is left for parameter '%s'",
                          b->list->buckets[b->bucket - 1].key, name);
@@ -294,17 +303,20 @@ static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
         b->marks[b->n_marks++] = end;
     }
     b->at = end;
-    return is_full(b, bucket) || slot->has_own_bucket ? close_bucket(b, err) : DCPK_OK;
+    if (is_full(b, bucket) || slot->has_own_bucket)
+        return close_bucket(b, err);
+    return DCPK_OK;
 }
 
 /* The buckets of the buffer hold what was laid into them, and no more. */
 static dcpk_status finish_buffer(struct buffer *b, struct dcpk_error *err)
 {
     const struct dcpk_bucket *bucket;
-    dcpk_status st = b->at > 0 ? close_bucket(b, err) : DCPK_OK;
 
-    if (st != DCPK_OK || b->bucket == b->end_bucket)
-        return st;
+    if (b->at > 0 && close_bucket(b, err))
+        return err->status;
+    if (b->bucket == b->end_bucket)
+        return DCPK_OK;
     bucket = &b->list->buckets[b->bucket];
     if (bucket->form != DCPK_COALESCED)
         return dcpk_fail(err, DCPK_EMISMATCH, "'%s': no parameter is left for this bucket",
@@ -320,12 +332,10 @@ static dcpk_status finish_buffer(struct buffer *b, struct dcpk_error *err)
 /* Fill the buffer with its parameters, the last registered first. */
 static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    for (size_t s = b->replay->n_slots; s-- > 0 && st == DCPK_OK;)
-        if (holds(b, &b->replay->slots[s]))
-            st = place(b, s, err);
-    return st == DCPK_OK ? finish_buffer(b, err) : st;
+    for (size_t s = b->replay->n_slots; s-- > 0;)
+        if (holds(b, &b->replay->slots[s]) && place(b, s, err))
+            return err->status;
+    return finish_buffer(b, err);
 }
 
 /* --- one rank's buffers --- */
@@ -399,7 +409,7 @@ static int64_t find_full(const struct buffer *b)
         const struct dcpk_replay_slot *slot = &b->replay->slots[s];
 
         if (slot->chunk % cut->pp == 0) /* on the first stage; each rank has as many experts */
-            n_elems += slot->reg.expert < 0 ? slot->n_elems * cut->ep : slot->n_elems;
+            n_elems += slot->n_elems * (slot->reg.expert < 0 ? cut->ep : 1);
     }
     return n_elems / cut->ep / cut->bucketing.n_buckets;
 }
@@ -407,21 +417,23 @@ static int64_t find_full(const struct buffer *b)
 static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct dcpk_error *err)
 {
     int64_t chunks[DCPK_N_DTYPES] = {0};
-    dcpk_status st = find_rank(&b->list->buckets[first], &b->replay->cut, b, err);
 
-    for (size_t i = first; i < end && st == DCPK_OK; i = b->end_bucket) {
+    if (find_rank(&b->list->buckets[first], &b->replay->cut, b, err))
+        return err->status;
+    for (size_t i = first; i < end; i = b->end_bucket) {
         const struct dcpk_bucket *bucket = &b->list->buckets[i];
 
         b->bucket = i;
         b->end_bucket = buffer_end(b->list, i);
         b->at = b->base = 0;
         b->n_marks = 0;
-        st = next_chunk(b, bucket, &chunks[bucket->param_dtype], err);
+        if (next_chunk(b, bucket, &chunks[bucket->param_dtype], err))
+            return err->status;
         b->full_elems = find_full(b);
-        if (st == DCPK_OK)
-            st = fill_buffer(b, err);
+        if (fill_buffer(b, err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
 
 /* Every rank's part of every parameter must have its place. */
@@ -442,12 +454,14 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
 {
     const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
     int64_t *marks = dcpk_alloc_array(2 * replay->n_slots + 1, sizeof *marks, err);
-    dcpk_status st = marks == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
     size_t end;
 
+    if (marks == NULL)
+        return err->status;
     for (size_t i = 0; i < n_places; i++)
         replay->places[i] = (struct dcpk_replay_place){NO_BUCKET, 0};
-    for (size_t first = 0; first < list->n && st == DCPK_OK; first = end) {
+    for (size_t first = 0; first < list->n; first = end) {
         const struct dcpk_bucket *head = &list->buckets[first];
         struct buffer b = {.model = model, .list = list, .replay = replay, .marks = marks};
 
@@ -456,7 +470,11 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
                 list->buckets[end].is_expert != head->is_expert)
                 break;
         st = fill_group(&b, first, end, err);
+        if (st != DCPK_OK)
+            goto out;
     }
+    st = check_places(model, replay, err);
+out:
     dcpk_free(marks);
-    return st == DCPK_OK ? check_places(model, replay, err) : st;
+    return st;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/tensor/elem.h"
 
 #define SAMPLE_ELEMS 16   /* of a parameter */
@@ -28,10 +29,9 @@ static dcpk_status read_run(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
     const int last = tensor->rank - 1;
     struct dcpk_extent where = {0};
     uint64_t from;
-    dcpk_status st = dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_checkpoint_locate(ckpt, chunk, NULL, &where, err))
+        return err->status;
     run->dtype = tensor->dtype;
     if (elem > 8 || where.is_zero || where.decoded_bytes > 0)
         run->n = 0;
@@ -41,13 +41,13 @@ static dcpk_status read_run(struct dcpk_checkpoint *ckpt, const struct dcpk_chun
     if (last >= 0) {
         const int64_t left = chunk->span[last] + chunk->span[tensor->rank + last] - at[last];
 
-        run->n = run->n > left ? left : run->n;
+        run->n = dcpk_min_i64(run->n, left);
         if (run->n > 1 && where.stride_bytes[last] != (int64_t)elem)
             run->n = 1;
     }
-    return run->n == 0
-               ? DCPK_OK
-               : dcpk_source_read(where.source, from, run->bytes, (size_t)run->n * elem, err);
+    if (run->n == 0)
+        return DCPK_OK;
+    return dcpk_source_read(where.source, from, run->bytes, (size_t)run->n * elem, err);
 }
 
 static bool holds_index(const struct dcpk_chunk *chunk, int rank, const int64_t *at)
@@ -70,11 +70,11 @@ static dcpk_status read_weight(const struct dcpk_model *model, const struct dcpk
 
     run->n = 0;
     dcpk_blocks_box(slot->blocks, weight->shape, weight->rank, r, 0, &region);
-    for (int a = 0; a < weight->rank; a++)
-        region.extent[a] =
-            a < weight->rank - 1 || region.extent[a] < 1
-                ? 1
-                : (region.extent[a] < SAMPLE_ELEMS ? region.extent[a] : SAMPLE_ELEMS);
+    for (int a = 0; a < weight->rank; a++) {
+        const int64_t most = a < weight->rank - 1 ? 1 : SAMPLE_ELEMS;
+
+        region.extent[a] = dcpk_max_i64(dcpk_min_i64(region.extent[a], most), 1);
+    }
     for (size_t i = 0; i < weight->n_pieces; i++) {
         const struct dcpk_piece *piece = &weight->pieces[i];
 
@@ -103,7 +103,7 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_rep
                            int64_t r, const struct run *weight, const struct run *master,
                            struct dcpk_error *err)
 {
-    const int64_t n = weight->n < master->n ? weight->n : master->n;
+    const int64_t n = dcpk_min_i64(weight->n, master->n);
 
     for (int64_t i = 0; i < n; i++) {
         const struct dcpk_elem w = dcpk_elem_load(weight->dtype,
@@ -127,13 +127,12 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_rep
 static dcpk_status sample(const struct dcpk_model *model, const struct dcpk_replay_slot *slot,
                           int64_t r, size_t chunk, int64_t first, struct dcpk_error *err)
 {
-    struct run weight = {.n = 0},
-               master = {.n = slot->n_elems < SAMPLE_ELEMS ? slot->n_elems : SAMPLE_ELEMS};
-    dcpk_status st = read_weight(model, slot, r, &weight, err);
+    struct run weight = {.n = 0}, master = {.n = dcpk_min_i64(slot->n_elems, SAMPLE_ELEMS)};
 
-    if (st == DCPK_OK && weight.n > 0)
-        st = read_run(model->ckpt, &model->ckpt->chunks[chunk], &first, &master, err);
-    return st == DCPK_OK ? compare(model, slot, r, &weight, &master, err) : st;
+    if (read_weight(model, slot, r, &weight, err) ||
+        (weight.n > 0 && read_run(model->ckpt, &model->ckpt->chunks[chunk], &first, &master, err)))
+        return err->status;
+    return compare(model, slot, r, &weight, &master, err);
 }
 
 dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
@@ -142,20 +141,20 @@ dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk
     const size_t n_ranks = (size_t)replay->n_ranks;
     const size_t step = replay->n_slots * n_ranks / MAX_SAMPLES + 1;
     size_t master = 0;
-    dcpk_status st = DCPK_OK;
 
     while (master < list->n_states && strcmp(list->states[master], "param") != 0)
         master++;
     if (master == list->n_states)
         return dcpk_fail(err, DCPK_EFORMAT, "the buckets have no 'param', the fp32 masters");
-    for (size_t i = 0; i < replay->n_slots * n_ranks && st == DCPK_OK; i += step) {
+    for (size_t i = 0; i < replay->n_slots * n_ranks; i += step) {
         const struct dcpk_replay_slot *slot = &replay->slots[i / n_ranks];
         const struct dcpk_replay_place *place = &replay->places[i];
         const int64_t r = (int64_t)(i % n_ranks);
 
-        if (r < slot->blocks->n_ranks)
-            st = sample(model, slot, r, list->buckets[place->bucket].chunks[master][0],
-                        place->first, err);
+        if (r < slot->blocks->n_ranks &&
+            sample(model, slot, r, list->buckets[place->bucket].chunks[master][0], place->first,
+                   err))
+            return err->status;
     }
-    return st;
+    return DCPK_OK;
 }
