@@ -57,6 +57,21 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
     return DCPK_OK;
 }
 
+dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
+                                 struct dcpk_error *err, const char *fmt, ...)
+{
+    char buffer[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(buffer, sizeof buffer, fmt, ap);
+    va_end(ap);
+    *text = dcpk_arena_strdup(c->report->arena, buffer, err);
+    if (*text == NULL)
+        return err->status;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
                                   struct dcpk_error *err, const char *fmt, ...)
 {
@@ -86,23 +101,17 @@ static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/*
- * Can A do without rows of the vocabulary that B has? They must be of no token. Where this is not
- * known, the shapes stay.
- */
-static dcpk_status check_cut(struct dcpk_comparing *c, const int64_t rows[2], int64_t n_tokens,
-                             bool *can_cut, struct dcpk_error *err)
-{
-    static const char name[] = "rows of the vocabulary";
+static const char vocab_name[] = "rows of the vocabulary";
 
-    *can_cut = n_tokens > 0 && n_tokens <= rows[DCPK_A];
-    if (*can_cut)
-        return DCPK_OK;
+/* A lacks rows of the vocabulary that are of tokens, or may be: the shapes stay. */
+static dcpk_status refuse_cut(struct dcpk_comparing *c, const int64_t rows[2], int64_t n_tokens,
+                              struct dcpk_error *err)
+{
     if (n_tokens > 0)
-        return dcpk_comparing_refuse(c, name, err,
+        return dcpk_comparing_refuse(c, vocab_name, err,
                                      "the vocabulary has %" PRId64 " rows for %" PRId64 " tokens",
                                      rows[DCPK_A], n_tokens);
-    return dcpk_comparing_refuse(c, name, err,
+    return dcpk_comparing_refuse(c, vocab_name, err,
                                  "%" PRId64 " of %" PRId64
                                  " rows of the vocabulary are missing, and neither the source nor "
                                  "the caller says how many are of tokens",
@@ -113,15 +122,12 @@ static dcpk_status add_vocab(struct dcpk_comparing *c, const int64_t rows[2],
                              struct dcpk_error *err)
 {
     struct dcpk_compare_report *report = c->report;
-    struct dcpk_difference d = {.kind = DCPK_SHAPE_DIFFERS, .name = "rows of the vocabulary"};
+    struct dcpk_difference d = {.kind = DCPK_SHAPE_DIFFERS, .name = vocab_name};
 
     report->vocab_rows[DCPK_A] = rows[DCPK_A];
     report->vocab_rows[DCPK_B] = rows[DCPK_B];
-    d.a = dcpk_arena_printf(report->arena, err, "%" PRId64, rows[DCPK_A]);
-    if (d.a == NULL)
-        return err->status;
-    d.b = dcpk_arena_printf(report->arena, err, "%" PRId64, rows[DCPK_B]);
-    if (d.b == NULL)
+    if (dcpk_comparing_print(c, &d.a, err, "%" PRId64, rows[DCPK_A]) ||
+        dcpk_comparing_print(c, &d.b, err, "%" PRId64, rows[DCPK_B]))
         return err->status;
     return dcpk_comparing_add(c, &report->layout, &d, err);
 }
@@ -146,25 +152,21 @@ static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_error *err)
                              dcpk_rules_vocab_rows(c->side[DCPK_B].model)};
     const enum dcpk_side shorter = (enum dcpk_side)(rows[DCPK_B] < rows[DCPK_A]);
     enum dcpk_side resized = DCPK_B;
-    bool can_cut = true;
     int64_t n_tokens;
+    bool can_cut;
 
     if (count_tokens(c, &n_tokens, err))
         return err->status;
     if (rows[DCPK_A] == rows[DCPK_B] || rows[shorter] == 0)
         return DCPK_OK;
-    if (!c->policy->cuts_padding) {
-        if (shorter == DCPK_A && check_cut(c, rows, n_tokens, &can_cut, err))
-            return err->status;
+    can_cut = n_tokens > 0 && n_tokens <= rows[shorter];
+    if (!c->policy->cuts_padding && shorter == DCPK_A && !can_cut)
+        return refuse_cut(c, rows, n_tokens, err);
+    /* Tokens alone; else the shorter one gets zeros, which the longer one then must have. */
+    if (c->policy->cuts_padding)
+        resized = can_cut ? dcpk_other_side(shorter) : shorter;
+    if (!c->policy->cuts_padding || !can_cut)
         n_tokens = 0;
-    } else if (n_tokens > 0 && n_tokens <= rows[shorter]) {
-        resized = dcpk_other_side(shorter);
-    } else { /* the shorter one gets zeros, which the longer one then must have */
-        resized = shorter;
-        n_tokens = 0;
-    }
-    if (!can_cut)
-        return DCPK_OK;
     if (dcpk_rules_vocab_resize(c->side[resized].model, rows[!resized], n_tokens, err))
         return err->status;
     return add_vocab(c, rows, err);
@@ -295,10 +297,8 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
     st = compare_sides(&c, err);
     dcpk_by_place_release(&c.compared);
     dcpk_free(c.pairs.list);
-    for (int s = 0; s < 2; s++) {
-        dcpk_free(c.side[s].masters.list);
+    for (int s = 0; s < 2; s++)
         dcpk_model_free(c.side[s].model);
-    }
     if (st != DCPK_OK)
         dcpk_context(err, "comparing '%s' with '%s'", dcpk_store_path(a->store),
                      dcpk_store_path(b->store));

@@ -149,18 +149,15 @@ struct dcpk_compare_report {
 /*
  * Compare A with B.
  *
- * SAME: every parameter by its canonical name, its value (fp32 master, else weight), its weight
- * where both have one beside the master, its moments and other states, its parameter group; args
- * attribute by attribute, scheduler, iteration, checkpoint_version, flops, RNG states; strict: then
+ * SAME: every parameter by its canonical name, with all its tensors and its group; args attribute
+ * by attribute, scheduler, iteration, checkpoint_version, flops, RNG states; strict: then
  * everything else, by key. Fields of a group that an optimizer fills in with a default are as if
  * they were there, unless strict. A plain dcp folder on either side, or as_stored: tensors and
  * objects by key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are.
  *
- * FAITHFUL: is A a faithful conversion of B? Every parameter of B is in A and the other way round;
- * its value and every optimizer state are equal bit for bit; no stored tensor of either is unknown
- * to the rules; rounded masters equal the weights beside them; iteration, scheduler, parameter
- * groups and those args that A carries are equal. A checkpoint that has no optimizer state where
- * the other has is a difference, unless weights_only.
+ * FAITHFUL: is A a faithful conversion of B? All of B's parameters and A's, of the training state
+ * what A carries and a conversion keeps. A checkpoint that has no optimizer state where the other
+ * has is a difference, unless weights_only.
  *
  * report: filled also when the answer is no; release with dcpk_compare_release, also after a
  * failure. Collective inside the work where the options have ranks. Errors: those of reading;

@@ -55,8 +55,8 @@ static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tenso
 typedef dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
                                 const struct dcpk_compare *result, struct dcpk_error *err);
 
-static dcpk_status take_elements(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
-                                 const struct dcpk_compare *result, struct dcpk_error *err)
+static dcpk_status add_elements(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
+                                const struct dcpk_compare *result, struct dcpk_error *err)
 {
     const struct dcpk_view *const view[2] = {&pair->view[DCPK_A], &pair->view[DCPK_B]};
     struct dcpk_part_result *part =
@@ -81,8 +81,8 @@ static dcpk_status take_elements(struct dcpk_comparing *c, const struct dcpk_ten
     return dcpk_comparing_add_tensor(c, list, &d, view, err);
 }
 
-static dcpk_status take_masters(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
-                                const struct dcpk_compare *result, struct dcpk_error *err)
+static dcpk_status refuse_masters(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
+                                  const struct dcpk_compare *result, struct dcpk_error *err)
 {
     if (result->equal)
         return DCPK_OK;
@@ -116,39 +116,40 @@ static dcpk_status compare_list(struct dcpk_comparing *c, const struct dcpk_tens
     return st;
 }
 
+/* The rounded masters of a side must be its weights: that is what training would continue from. */
+static dcpk_status compare_own_masters(struct dcpk_comparing *c, enum dcpk_side s,
+                                       const char *side_name, struct dcpk_error *err)
+{
+    const struct dcpk_compared *side = &c->side[s];
+    struct dcpk_tensor_pairs pairs = {0};
+    dcpk_status st = dcpk_pairs_add_masters(&pairs, side->model, false, side_name, err);
+
+    if (st == DCPK_OK)
+        st = compare_list(c, &pairs, side, side, refuse_masters, err);
+    c->report->n_masters += pairs.n;
+    dcpk_free(pairs.list);
+    return st;
+}
+
 static dcpk_status compare_lists(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
 
+    c->report->n_tensors = c->pairs.n;
     if (dcpk_exec_new(a->ckpt, &c->options->env, &a->exec, err) ||
         dcpk_exec_new(b->ckpt, &c->options->env, &b->exec, err) ||
-        compare_list(c, &c->pairs, a, b, take_elements, err))
-        return err->status;
-    c->report->n_tensors = c->pairs.n;
-    if (!c->policy->is_bitwise)
-        return dcpk_comparing_places(c, err);
-    return DCPK_OK;
-}
-
-static dcpk_status compare_masters(struct dcpk_comparing *c, struct dcpk_error *err)
-{
-    struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
-
-    if (!c->policy->checks_masters)
-        return DCPK_OK;
-    c->report->n_masters = a->masters.n + b->masters.n;
-    if (compare_list(c, &b->masters, b, b, take_masters, err) ||
-        compare_list(c, &a->masters, a, a, take_masters, err))
+        compare_list(c, &c->pairs, a, b, add_elements, err) ||
+        (!c->policy->is_bitwise && dcpk_comparing_places(c, err)) ||
+        (c->policy->checks_masters && (compare_own_masters(c, DCPK_B, "source", err) ||
+                                       compare_own_masters(c, DCPK_A, "checkpoint", err))))
         return err->status;
     return DCPK_OK;
 }
 
 dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    dcpk_status st = compare_lists(c, err);
+    const dcpk_status st = compare_lists(c, err);
 
-    if (st == DCPK_OK)
-        st = compare_masters(c, err);
     for (int s = DCPK_B; s >= DCPK_A; s--) {
         dcpk_exec_free(c->side[s].exec);
         c->side[s].exec = NULL;

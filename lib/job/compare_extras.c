@@ -19,9 +19,9 @@ static dcpk_status find_extras(struct dcpk_map *map, const struct dcpk_model *mo
     return DCPK_OK;
 }
 
-static dcpk_status compare_loaded(struct dcpk_comparing *c, const char *name,
-                                  const struct dcpk_object *const of[2], struct dcpk_arena *arena,
-                                  struct dcpk_error *err)
+static dcpk_status compare_loaded_extras(struct dcpk_comparing *c, const char *name,
+                                         const struct dcpk_object *const of[2],
+                                         struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const struct dcpk_value *values[2] = {NULL, NULL};
 
@@ -30,7 +30,7 @@ static dcpk_status compare_loaded(struct dcpk_comparing *c, const char *name,
             return err->status;
     if (dcpk_value_at(values[DCPK_B], 0) == NULL) /* not a list: dropped between formats */
         values[DCPK_B] = values[DCPK_A];
-    return dcpk_comparing_value(c, name, values, DCPK_COUNTS, NULL, err);
+    return dcpk_comparing_value(c, DCPK_OF_STATE, name, NULL, values, err);
 }
 
 /*
@@ -54,7 +54,7 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)
         return err->status;
-    st = compare_loaded(c, name, of, arena, err);
+    st = compare_loaded_extras(c, name, of, arena, err);
     dcpk_arena_free(arena);
     if (dcpk_status_is_content(st)) {
         *err = (struct dcpk_error)DCPK_ERROR_INIT;

@@ -137,59 +137,59 @@ static dcpk_status list_beside(struct dcpk_comparing *c, struct beside *found,
 
 /* ---- bytes ---- */
 
-/* The first byte that differs, or the length of the shorter one: of two equal files both. */
-static dcpk_status find_first(struct dcpk_source *const of[2], uint64_t *first,
-                              struct dcpk_error *err)
+static dcpk_status compare_part(const struct dcpk_range range[2], uint64_t at, size_t n,
+                                uint8_t *buffer, size_t *first, struct dcpk_error *err)
 {
-    const uint64_t n_both = dcpk_min_u64(dcpk_source_bytes(of[0]), dcpk_source_bytes(of[1]));
+    for (int s = 0; s < 2; s++)
+        if (dcpk_source_read(range[s].file, range[s].offset_bytes + at,
+                             buffer + (size_t)s * PART_BYTES, n, err))
+            return err->status;
+    for (*first = 0; *first < n && buffer[*first] == buffer[PART_BYTES + *first]; ++*first)
+        ;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_ranges_compare(const struct dcpk_range range[2],
+                                const struct dcpk_progress *progress, uint64_t *first,
+                                struct dcpk_error *err)
+{
+    const uint64_t n_both = dcpk_min_u64(range[0].n_bytes, range[1].n_bytes);
     uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
+    size_t n = 0, n_same = 0;
     dcpk_status st = DCPK_OK;
-    bool same = true;
-    uint64_t at = 0;
 
     if (buffer == NULL)
         return err->status;
-    while (at < n_both && same && st == DCPK_OK) {
-        const size_t n = (size_t)dcpk_min_u64(n_both - at, PART_BYTES);
-        size_t i = 0;
-
-        st = dcpk_source_read(of[0], at, buffer, n, err);
-        if (st == DCPK_OK)
-            st = dcpk_source_read(of[1], at, buffer + PART_BYTES, n, err);
-        while (st == DCPK_OK && i < n && buffer[i] == buffer[PART_BYTES + i])
-            i++;
-        same = i == n;
-        at += i;
+    for (*first = 0; *first < n_both && n_same == n && st == DCPK_OK; *first += n_same) {
+        n = (size_t)dcpk_min_u64(n_both - *first, PART_BYTES);
+        if (progress->update != NULL && !progress->update(progress->context, *first, n_both))
+            st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+        else
+            st = compare_part(range, *first, n, buffer, &n_same, err);
     }
     dcpk_free(buffer);
-    if (st == DCPK_OK)
-        *first = at;
     return st;
 }
 
 static dcpk_status compare_file(struct dcpk_comparing *c, const char *name, struct dcpk_error *err)
 {
     struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
-    struct dcpk_arena *arena = c->report->arena;
-    struct dcpk_source *of[2];
-    uint64_t n_bytes[2], first;
+    struct dcpk_range range[2] = {{0}, {0}};
+    uint64_t first;
 
     for (int s = 0; s < 2; s++) {
-        if (dcpk_store_find(c->side[s].ckpt->store, name, &of[s], err))
+        if (dcpk_store_find(c->side[s].ckpt->store, name, &range[s].file, err))
             return err->status;
-        n_bytes[s] = dcpk_source_bytes(of[s]);
+        range[s].n_bytes = dcpk_source_bytes(range[s].file);
     }
-    if (find_first(of, &first, err))
+    if (dcpk_ranges_compare(range, &c->options->env.progress, &first, err))
         return err->status;
-    if (first == n_bytes[DCPK_A] && first == n_bytes[DCPK_B])
+    if (first == range[DCPK_A].n_bytes && first == range[DCPK_B].n_bytes)
         return DCPK_OK;
-    d.a = dcpk_arena_printf(arena, err, "a file of %" PRIu64 " bytes", n_bytes[DCPK_A]);
-    if (d.a == NULL)
-        return err->status;
-    d.b =
-        dcpk_arena_printf(arena, err, "a file of %" PRIu64 " that differs from byte %" PRIu64 " on",
-                          n_bytes[DCPK_B], first);
-    if (d.b == NULL)
+    if (dcpk_comparing_print(c, &d.a, err, "a file of %" PRIu64 " bytes", range[DCPK_A].n_bytes) ||
+        dcpk_comparing_print(c, &d.b, err,
+                             "a file of %" PRIu64 " that differs from byte %" PRIu64 " on",
+                             range[DCPK_B].n_bytes, first))
         return err->status;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }

@@ -26,17 +26,6 @@ dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_err
     return DCPK_OK;
 }
 
-/* `step` may be an int in one and a float in the other. NULL equals nothing. */
-static bool is_equal_field(const struct dcpk_value *a, const struct dcpk_value *b)
-{
-    double u, v;
-
-    if (a == NULL || b == NULL)
-        return false;
-    return dcpk_value_equal(a, b) ||
-           (dcpk_value_as_float(a, &u) && dcpk_value_as_float(b, &v) && u == v);
-}
-
 static bool is_in_group(const uint32_t group[2], int side)
 {
     return group[side] != DCPK_NO_GROUP;
@@ -60,7 +49,7 @@ static dcpk_status add_single_group(struct dcpk_comparing *c, const char *name,
 static dcpk_status compare_group_pair(struct dcpk_comparing *c, const uint32_t group[2],
                                       struct dcpk_map *seen, struct dcpk_error *err)
 {
-    struct dcpk_dicts dicts = {.weigh = c->policy->field, .equal = is_equal_field};
+    struct dcpk_dicts fields = {.subject = DCPK_OF_FIELD};
     const char *pair = dcpk_arena_printf(c->report->arena, err, "%" PRIu32 "/%" PRIu32,
                                          group[DCPK_A], group[DCPK_B]);
     char name[64];
@@ -72,10 +61,10 @@ static dcpk_status compare_group_pair(struct dcpk_comparing *c, const uint32_t g
     if (existed)
         return DCPK_OK;
     snprintf(name, sizeof name, "param_groups[%" PRIu32 "]", group[DCPK_A]);
-    dicts.prefix = name;
+    fields.name = name;
     for (int s = 0; s < 2; s++)
-        dicts.of[s] = c->side[s].model->groups[group[s]];
-    return dcpk_comparing_dicts(c, &dicts, err);
+        fields.of[s] = c->side[s].model->groups[group[s]];
+    return dcpk_comparing_dicts(c, &fields, err);
 }
 
 /* The groups of every parameter that both have. */
@@ -125,7 +114,7 @@ static dcpk_status compare_group_set(struct dcpk_comparing *c, enum dcpk_side fr
         c->report->n_values++;
         values[from] = mine->groups[g];
         if (!has_group(other, mine->groups[g]) &&
-            dcpk_comparing_value(c, name, values, c->policy->field(c, "", values), NULL, err))
+            dcpk_comparing_value(c, DCPK_OF_FIELD, name, NULL, values, err))
             return err->status;
     }
     return DCPK_OK;
@@ -164,8 +153,7 @@ static const char *find_different_field(const struct dcpk_comparing *c, const ui
         if (field == NULL)
             continue;
         values[DCPK_A] = dcpk_value_get(a, field);
-        if (c->policy->field(c, field, values) == DCPK_COUNTS &&
-            !is_equal_field(values[DCPK_A], values[DCPK_B]))
+        if (dcpk_comparing_differs(c, DCPK_OF_FIELD, field, values))
             return field;
     }
     return NULL;

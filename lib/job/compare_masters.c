@@ -5,11 +5,8 @@
 #include "lib/base/alloc.h"
 #include "lib/job/compare_priv.h"
 
-typedef bool wants_param(const struct dcpk_model *model, const struct dcpk_param *param);
-
-static bool has_both(const struct dcpk_model *model, const struct dcpk_param *param)
+static bool has_both(const struct dcpk_param *param)
 {
-    (void)model;
     return param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
            param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
 }
@@ -18,19 +15,18 @@ static bool has_both(const struct dcpk_model *model, const struct dcpk_param *pa
  * may have a bucket of its own. */
 static bool is_sample(const struct dcpk_model *model, const struct dcpk_param *param)
 {
-    return has_both(model, param) &&
-           (model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 || param->place == 0 ||
-            (param->expert == 0 && param->tp_axis == 1));
+    return model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 || param->place == 0 ||
+           (param->expert == 0 && param->tp_axis == 1);
 }
 
-static dcpk_status collect_pairs(const struct dcpk_model *model, wants_param *wants,
-                                 struct dcpk_tensor_pairs *pairs, struct dcpk_error *err)
+dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
+                                   bool only_samples, const char *part, struct dcpk_error *err)
 {
     for (size_t p = 0; p < model->n_params; p++) {
         const struct dcpk_param *param = &model->params[p];
-        struct dcpk_tensor_pair pair = {.name = param->name};
+        struct dcpk_tensor_pair pair = {.name = param->name, .part = part};
 
-        if (!wants(model, param))
+        if (!has_both(param) || (only_samples && !is_sample(model, param)))
             continue;
         pair.view[0] = dcpk_model_view(&model->tensors[param->tensor[DCPK_WEIGHT]]);
         pair.view[1] = dcpk_model_view(&model->tensors[param->tensor[DCPK_MASTER]]);
@@ -50,44 +46,41 @@ struct misfits {
     struct dcpk_compare how;
 };
 
-static void find_misfits(const struct dcpk_tensor_pairs *pairs, const struct dcpk_compare *results,
-                         struct misfits *found)
+static dcpk_status find_misfits(const struct dcpk_tensor_pairs *pairs,
+                                const struct dcpk_model *model, const struct dcpk_env *env,
+                                struct misfits *found, struct dcpk_error *err)
 {
+    struct dcpk_compare *results = dcpk_alloc_array(pairs->n, sizeof *results, err);
+    struct dcpk_pairs_options how = {0};
+    dcpk_status st;
+
+    if (results == NULL)
+        return err->status;
+    st = dcpk_exec_new(model->ckpt, env, &how.left, err);
+    how.right = how.left;
+    if (st == DCPK_OK)
+        st = dcpk_pairs_compare(pairs, &how, results, NULL, err);
+    dcpk_exec_free(how.left);
     found->n_compared = pairs->n;
-    for (size_t i = 0; i < pairs->n; i++)
+    for (size_t i = 0; i < pairs->n && st == DCPK_OK; i++)
         if (!results[i].equal && found->n_different++ == 0) {
             found->first = pairs->list[i].name;
             found->how = results[i];
         }
+    dcpk_free(results);
+    return st;
 }
 
-static dcpk_status compare_masters(const struct dcpk_model *model, wants_param *wants,
-                                   const struct dcpk_env *env, struct misfits *found,
-                                   struct dcpk_error *err)
+static dcpk_status check_masters(const struct dcpk_model *model, bool only_samples,
+                                 const struct dcpk_env *env, struct misfits *found,
+                                 struct dcpk_error *err)
 {
     struct dcpk_tensor_pairs pairs = {0};
-    struct dcpk_pairs_options how = {0};
-    struct dcpk_compare *results = NULL;
-    dcpk_status st = collect_pairs(model, wants, &pairs, err);
+    dcpk_status st = dcpk_pairs_add_masters(&pairs, model, only_samples, NULL, err);
 
     *found = (struct misfits){0};
-    if (st != DCPK_OK || pairs.n == 0)
-        goto out;
-    results = dcpk_alloc_array(pairs.n, sizeof *results, err);
-    if (results == NULL) {
-        st = err->status;
-        goto out;
-    }
-    st = dcpk_exec_new(model->ckpt, env, &how.left, err);
-    if (st != DCPK_OK)
-        goto out;
-    how.right = how.left;
-    st = dcpk_pairs_compare(&pairs, &how, results, NULL, err);
-    if (st == DCPK_OK)
-        find_misfits(&pairs, results, found);
-out:
-    dcpk_exec_free(how.left);
-    dcpk_free(results);
+    if (st == DCPK_OK && pairs.n > 0)
+        st = find_misfits(&pairs, model, env, found, err);
     dcpk_free(pairs.list);
     return st;
 }
@@ -96,7 +89,7 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
                                struct dcpk_error *err)
 {
     struct misfits found;
-    dcpk_status st = compare_masters(model, has_both, env, &found, err);
+    dcpk_status st = check_masters(model, false, env, &found, err);
 
     if (st == DCPK_OK && found.n_compared == 0)
         st = dcpk_fail(err, DCPK_EMISMATCH,
@@ -121,7 +114,7 @@ dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcp
 {
     struct misfits found;
 
-    if (compare_masters(model, is_sample, env, &found, err))
+    if (check_masters(model, true, env, &found, err))
         return err->status;
     if (found.n_different > 0)
         dcpk_checkpoint_note(

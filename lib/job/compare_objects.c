@@ -12,7 +12,6 @@
 /* Objects past this are compared as stored first: reading them twice costs less than building their
  * values. */
 #define LARGE_BYTES ((uint64_t)16 << 20)
-#define PART_BYTES  ((size_t)1 << 20) /* read at once of each */
 
 /* A's key where it has the object. */
 static const char *key_of(const struct dcpk_object *const of[2])
@@ -20,8 +19,9 @@ static const char *key_of(const struct dcpk_object *const of[2])
     return of[of[DCPK_A] == NULL]->key;
 }
 
-static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
-                                  struct dcpk_error *err)
+static dcpk_status compare_loaded_objects(struct dcpk_comparing *c,
+                                          const struct dcpk_object *const of[2],
+                                          struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     const struct dcpk_value *values[2] = {NULL, NULL};
@@ -33,56 +33,27 @@ static dcpk_status compare_loaded(struct dcpk_comparing *c, const struct dcpk_ob
         if (of[s] != NULL)
             st = dcpk_checkpoint_load_object(c->side[s].ckpt, of[s], arena, &values[s], err);
     if (st == DCPK_OK)
-        st = dcpk_comparing_value(c, key_of(of), values, DCPK_COUNTS, NULL, err);
+        st = dcpk_comparing_value(c, DCPK_OF_STORED, key_of(of), NULL, values, err);
     dcpk_arena_free(arena);
     return st;
-}
-
-static dcpk_status read_part(const struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                             uint64_t at, uint8_t *out, size_t n, struct dcpk_error *err)
-{
-    return dcpk_source_read(ckpt->files[object->place.file], object->place.offset_bytes + at, out,
-                            n, err);
-}
-
-static dcpk_status compare_part(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
-                                uint64_t at, uint8_t *buffer, bool *same, struct dcpk_error *err)
-{
-    const struct dcpk_progress *progress = &c->options->env.progress;
-    const uint64_t n_bytes = of[DCPK_A]->place.n_bytes;
-    const size_t n = (size_t)dcpk_min_u64(n_bytes - at, PART_BYTES);
-
-    if (progress->update != NULL && !progress->update(progress->context, at, n_bytes))
-        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-    for (int s = 0; s < 2; s++)
-        if (read_part(c->side[s].ckpt, of[s], at, buffer + (size_t)s * PART_BYTES, n, err))
-            return err->status;
-    *same = memcmp(buffer, buffer + PART_BYTES, n) == 0;
-    return DCPK_OK;
 }
 
 /* Are two large objects the same bytes as stored? Of as many bytes each. */
 static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
                                  bool *same, struct dcpk_error *err)
 {
-    uint8_t *buffer = dcpk_alloc(2 * PART_BYTES, err);
-    dcpk_status st = DCPK_OK;
+    struct dcpk_range range[2];
+    uint64_t first;
 
-    if (buffer == NULL) {
-        st = err->status;
-        goto out;
-    }
-    *same = true;
-    for (uint64_t at = 0; at < of[DCPK_A]->place.n_bytes && *same; at += PART_BYTES) {
-        st = compare_part(c, of, at, buffer, same, err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-out:
-    dcpk_free(buffer);
-    if (st != DCPK_OK)
+    for (int s = 0; s < 2; s++)
+        range[s] = (struct dcpk_range){c->side[s].ckpt->files[of[s]->place.file],
+                                       of[s]->place.offset_bytes, of[s]->place.n_bytes};
+    if (dcpk_ranges_compare(range, &c->options->env.progress, &first, err)) {
         dcpk_context(err, "object '%s'", of[DCPK_A]->key);
-    return st;
+        return err->status;
+    }
+    *same = first == range[DCPK_A].n_bytes;
+    return DCPK_OK;
 }
 
 /* *text: what one side has of an object that is too large to be read into memory; NULL: nothing. */
@@ -91,11 +62,8 @@ static dcpk_status put_large(struct dcpk_comparing *c, const struct dcpk_object 
 {
     if (object == NULL)
         return DCPK_OK;
-    *text = dcpk_arena_printf(c->report->arena, err, "an object stored in %" PRIu64 " bytes",
-                              object->place.n_bytes);
-    if (*text == NULL)
-        return err->status;
-    return DCPK_OK;
+    return dcpk_comparing_print(c, text, err, "an object stored in %" PRIu64 " bytes",
+                                object->place.n_bytes);
 }
 
 /* Objects of which one is too large to look into and that are not the same bytes: whether they have
@@ -107,16 +75,13 @@ static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object 
 
     if (put_large(c, of[DCPK_A], &d.a, err) || put_large(c, of[DCPK_B], &d.b, err))
         return err->status;
-    if (d.a == NULL || d.b == NULL) {
+    if (d.a == NULL || d.b == NULL)
         d.kind = dcpk_only_in((enum dcpk_side)(d.a == NULL));
-    } else {
-        d.b = dcpk_arena_printf(c->report->arena, err,
-                                "%s, not the same ones: past %" PRIu64
-                                " their values are not looked into",
-                                d.b, DCPK_MOST_LOADED_BYTES);
-        if (d.b == NULL)
-            return err->status;
-    }
+    else if (dcpk_comparing_print(c, &d.b, err,
+                                  "%s, not the same ones: past %" PRIu64
+                                  " their values are not looked into",
+                                  d.b, DCPK_MOST_LOADED_BYTES))
+        return err->status;
     c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
@@ -135,8 +100,9 @@ static bool can_be_same_bytes(const struct dcpk_comparing *c, const struct dcpk_
 }
 
 /* By their bytes where these are many; memory of their values is kept for one at a time. */
-static dcpk_status compare_items(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
-                                 struct dcpk_error *err)
+static dcpk_status compare_stored_items(struct dcpk_comparing *c,
+                                        const struct dcpk_object *const of[2],
+                                        struct dcpk_error *err)
 {
     bool same = false;
 
@@ -148,7 +114,7 @@ static dcpk_status compare_items(struct dcpk_comparing *c, const struct dcpk_obj
     }
     if (is_past(of[DCPK_A], DCPK_MOST_LOADED_BYTES) || is_past(of[DCPK_B], DCPK_MOST_LOADED_BYTES))
         return add_large(c, of, err);
-    return compare_loaded(c, of, err);
+    return compare_loaded_objects(c, of, err);
 }
 
 /* What the comparison of two items has added to the report: it is that of all keys they have. */
@@ -188,7 +154,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
             place[s] = &of[s]->place;
     if (dcpk_by_place_get(&c->compared, place[DCPK_A], place[DCPK_B], &found))
         return add_again(c, key, (const struct item_result *)(uintptr_t)found, err);
-    if (compare_items(c, of, err))
+    if (compare_stored_items(c, of, err))
         return err->status;
     result = dcpk_arena_alloc(c->report->arena, sizeof *result, err);
     if (result == NULL)
@@ -200,7 +166,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
 
 static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    struct dcpk_dicts common = {.prefix = "common"};
+    struct dcpk_dicts common = {.name = "common", .subject = DCPK_OF_STORED};
     struct dcpk_arena *arena;
     dcpk_status st = DCPK_OK;
 

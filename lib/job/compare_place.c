@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_place.c - where two tensors are furthest apart, under the stored key, and in what order
- * that is told. */
+/* compare_place.c - finds where two tensors are furthest apart, under the stored key, and sorts by
+ * it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -95,8 +95,8 @@ static void format_elem(const struct dcpk_elem *e, int digits, char text[VALUE_B
 }
 
 /* Three digits, or as many more as it takes to see that they differ. */
-static dcpk_status put_values(struct dcpk_comparing *c, const struct dcpk_elem elem[2],
-                              struct dcpk_difference *d, struct dcpk_error *err)
+static dcpk_status put_elems(struct dcpk_comparing *c, const struct dcpk_elem elem[2],
+                             struct dcpk_difference *d, struct dcpk_error *err)
 {
     char left[VALUE_BYTES], right[VALUE_BYTES];
     int digits = 3;
@@ -105,18 +105,15 @@ static dcpk_status put_values(struct dcpk_comparing *c, const struct dcpk_elem e
         format_elem(&elem[DCPK_A], digits, left);
         format_elem(&elem[DCPK_B], digits, right);
     } while (strcmp(left, right) == 0 && ++digits <= MOST_DIGITS);
-    d->place.a = dcpk_arena_strdup(c->report->arena, left, err);
-    if (d->place.a == NULL)
-        return err->status;
-    d->place.b = dcpk_arena_strdup(c->report->arena, right, err);
-    if (d->place.b == NULL)
+    if (dcpk_comparing_print(c, &d->place.a, err, "%s", left) ||
+        dcpk_comparing_print(c, &d->place.b, err, "%s", right))
         return err->status;
     return DCPK_OK;
 }
 
 /* The stored tensor of A that the element is of, and its place there. Fills are stored nowhere. */
-static dcpk_status put_key(struct dcpk_comparing *c, const struct dcpk_box *box,
-                           struct dcpk_difference *d, struct dcpk_error *err)
+static dcpk_status put_stored_key(struct dcpk_comparing *c, const struct dcpk_box *box,
+                                  struct dcpk_difference *d, struct dcpk_error *err)
 {
     const struct dcpk_view *view = &d->views[DCPK_A];
     struct dcpk_box from = *box, to;
@@ -131,15 +128,12 @@ static dcpk_status put_key(struct dcpk_comparing *c, const struct dcpk_box *box,
         d->place.key = c->side[DCPK_A].ckpt->tensors[piece->src].key;
         break;
     }
-    d->place.index = dcpk_arena_strdup(
-        c->report->arena, dcpk_shape_format(from.offset, from.rank, text, sizeof text), err);
-    if (d->place.index == NULL)
-        return err->status;
-    return DCPK_OK;
+    return dcpk_comparing_print(c, &d->place.index, err, "%s",
+                                dcpk_shape_format(from.offset, from.rank, text, sizeof text));
 }
 
-static dcpk_status find_place(struct dcpk_comparing *c, struct dcpk_difference *d,
-                              struct dcpk_error *err)
+static dcpk_status find_furthest(struct dcpk_comparing *c, struct dcpk_difference *d,
+                                 struct dcpk_error *err)
 {
     int64_t at = d->measured.worst;
     struct dcpk_elem elem[2];
@@ -153,7 +147,7 @@ static dcpk_status find_place(struct dcpk_comparing *c, struct dcpk_difference *
     for (int s = 0; s < 2; s++)
         if (read_elem(c->side[s].exec, &d->views[s], &box, &elem[s], err))
             return err->status;
-    if (put_values(c, elem, d, err) || put_key(c, &box, d, err))
+    if (put_elems(c, elem, d, err) || put_stored_key(c, &box, d, err))
         return err->status;
     return DCPK_OK;
 }
@@ -202,7 +196,7 @@ dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *e
 
     for (size_t l = 0; l < DCPK_COUNT(lists); l++) {
         for (struct dcpk_difference *d = lists[l]->first; d != NULL; d = d->next)
-            if (d->kind == DCPK_ELEMENTS_DIFFER && find_place(c, d, err))
+            if (d->kind == DCPK_ELEMENTS_DIFFER && find_furthest(c, d, err))
                 return err->status;
         if (lists[l]->n > 1 && sort_list(lists[l], err))
             return err->status;

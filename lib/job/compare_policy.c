@@ -39,37 +39,6 @@ static bool is_format_field(const char *field)
 
 /* ---- are they the same ---- */
 
-static enum dcpk_weight same_single(const struct dcpk_comparing *c, const char *key,
-                                    const struct dcpk_value *const values[2])
-{
-    (void)c;
-    (void)key;
-    (void)values;
-    return DCPK_COUNTS;
-}
-
-/* What only one of two formats has a place for. */
-static enum dcpk_weight same_in_format(const struct dcpk_comparing *c, const char *key,
-                                       const struct dcpk_value *const values[2])
-{
-    (void)key;
-    (void)values;
-    return c->same_format ? DCPK_COUNTS : DCPK_MAY_LACK;
-}
-
-static const struct dcpk_value *value_of_either(const struct dcpk_value *const values[2])
-{
-    return values[values[DCPK_A] == NULL];
-}
-
-static enum dcpk_weight same_further(const struct dcpk_comparing *c, const char *key,
-                                     const struct dcpk_value *const values[2])
-{
-    if (!dcpk_value_is_portable(value_of_either(values)))
-        return DCPK_MAY_LACK;
-    return same_in_format(c, key, values);
-}
-
 /* Does the value name a class that is neither Namespace nor a dtype? */
 static bool names_class(const struct dcpk_value *v)
 {
@@ -79,15 +48,11 @@ static bool names_class(const struct dcpk_value *v)
 }
 
 /* Attributes that name a class are left out by a conversion. */
-static enum dcpk_weight same_arg(const struct dcpk_comparing *c, const char *key,
-                                 const struct dcpk_value *const values[2])
+static enum dcpk_weight weigh_same_arg(const char *name, const struct dcpk_value *value)
 {
-    const struct dcpk_value *value = value_of_either(values);
-
-    (void)c;
-    if (dcpk_rules_is_layout_arg(key))
+    if (dcpk_rules_is_layout_arg(name))
         return DCPK_IS_LAYOUT;
-    if (is_content_arg(key) || is_format_arg(key))
+    if (is_content_arg(name) || is_format_arg(name))
         return DCPK_MAY_DIFFER;
     if (value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_SET)
         for (size_t i = 0; i < value->n; i++)
@@ -96,80 +61,42 @@ static enum dcpk_weight same_arg(const struct dcpk_comparing *c, const char *key
     return names_class(value) ? DCPK_MAY_LACK : DCPK_COUNTS;
 }
 
-static enum dcpk_weight same_field(const struct dcpk_comparing *c, const char *key,
-                                   const struct dcpk_value *const values[2])
+static enum dcpk_weight weigh_same(const struct dcpk_comparing *c, enum dcpk_subject subject,
+                                   const char *key, const struct dcpk_value *const values[2])
 {
-    if (is_format_field(key) && !c->same_format)
-        return DCPK_MAY_DIFFER;
-    if (is_format_field(key) &&
-        c->side[DCPK_A].model->layout.ep != c->side[DCPK_B].model->layout.ep)
+    /* What only one of two formats has a place for. RNG states: fsdp_dtensor has those of the first
+     * pipeline stage only. */
+    const enum dcpk_weight in_format = c->same_format ? DCPK_COUNTS : DCPK_MAY_LACK;
+    const struct dcpk_value *value = values[values[DCPK_A] == NULL];
+
+    switch (subject) {
+    case DCPK_OF_STORED:
+    case DCPK_OF_STATE:
+        return DCPK_COUNTS;
+    case DCPK_OF_COMMON:
+        return dcpk_value_is_portable(value) ? in_format : DCPK_MAY_LACK;
+    case DCPK_OF_ARGS:
+        return weigh_same_arg(key, value);
+    case DCPK_OF_FIELD:
+        if (key == NULL || !is_format_field(key))
+            return in_format;
+        if (!c->same_format)
+            return DCPK_MAY_DIFFER;
+        if (c->side[DCPK_A].model->layout.ep != c->side[DCPK_B].model->layout.ep)
+            return DCPK_IS_LAYOUT;
+        return DCPK_COUNTS;
+    case DCPK_OF_NO_RANK:
         return DCPK_IS_LAYOUT;
-    return same_in_format(c, key, values);
-}
-
-/*
- * RNG states belong to ranks, and fsdp_dtensor has those of the first pipeline stage only; releases
- * have them for each data-parallel rank, or one for all. What stands for a rank without being its
- * own is compared where it is equal, or for the first rank.
- */
-static enum dcpk_weight same_rng(const struct dcpk_comparing *c, const struct dcpk_rng *rng,
-                                 const struct dcpk_rng **found)
-{
-    const struct dcpk_layout *a = &c->side[DCPK_A].model->layout;
-    const struct dcpk_layout *b = &c->side[DCPK_B].model->layout;
-
-    if (*found != NULL && rng->dp != 0 &&
-        ((*found)->dp != rng->dp || (*found)->n_dp != rng->n_dp) &&
-        !dcpk_value_equal((*found)->states, rng->states))
-        *found = NULL;
-    if (*found == NULL && (a->tp != b->tp || a->pp != b->pp || rng->dp > 0))
-        return DCPK_IS_LAYOUT;
-    return same_in_format(c, NULL, NULL);
-}
-
-static void same_rng_name(const struct dcpk_rng *rng, char *name, size_t n_bytes)
-{
-    const int n =
-        snprintf(name, n_bytes, "rng_state[pp %" PRId64 ", tp %" PRId64, rng->pp, rng->tp);
-
-    if (rng->n_dp > 0)
-        snprintf(name + n, n_bytes - (size_t)n, ", dp %" PRId64 "]", rng->dp);
-    else
-        snprintf(name + n, n_bytes - (size_t)n, "]");
+    case DCPK_OF_SCALER:
+    case DCPK_OF_RNG:
+        break;
+    }
+    return in_format;
 }
 
 /* ---- is A a faithful conversion of B ---- */
 
-/* A conversion may add what its target needs, and drops nothing of this. */
-static enum dcpk_weight faithful_single(const struct dcpk_comparing *c, const char *key,
-                                        const struct dcpk_value *const values[2])
-{
-    (void)c;
-    (void)key;
-    return values[DCPK_B] == NULL ? DCPK_MAY_LACK : DCPK_COUNTS;
-}
-
-/* What only a common state has, which content_metadata shows: fsdp_dtensor has none. */
-static enum dcpk_weight faithful_scaler(const struct dcpk_comparing *c, const char *key,
-                                        const struct dcpk_value *const values[2])
-{
-    const struct dcpk_model *a = c->side[DCPK_A].model;
-
-    if (a->content == NULL || !a->has_optimizer)
-        return DCPK_MAY_LACK;
-    return faithful_single(c, key, values);
-}
-
-static enum dcpk_weight faithful_further(const struct dcpk_comparing *c, const char *key,
-                                         const struct dcpk_value *const values[2])
-{
-    if (c->side[DCPK_A].model->content == NULL || values[DCPK_B] == NULL ||
-        !dcpk_value_is_portable(values[DCPK_B]))
-        return DCPK_MAY_LACK;
-    return faithful_single(c, key, values);
-}
-
-/* An attribute that names the target's format. */
+/* Does the attribute name the target's format? */
 static bool is_set_format(const struct dcpk_comparing *c, const struct dcpk_value *value)
 {
     const char *format = dcpk_value_as_str(value);
@@ -202,47 +129,57 @@ static bool is_set_arg(const struct dcpk_comparing *c, const char *name,
     return is_content_arg(name) && dcpk_value_as_bool(value, &on) && on;
 }
 
-/* Every attribute that A carries must be B's; which ones were left out the conversion reports. */
-static enum dcpk_weight faithful_arg(const struct dcpk_comparing *c, const char *key,
-                                     const struct dcpk_value *const values[2])
+/* May a conversion have dropped what B has? */
+static bool may_drop(const struct dcpk_model *a, enum dcpk_subject subject,
+                     const struct dcpk_value *value)
 {
-    if (values[DCPK_A] == NULL)
-        return DCPK_MAY_LACK;
-    return is_set_arg(c, key, values[DCPK_A]) ? DCPK_MAY_DIFFER : DCPK_COUNTS;
+    switch (subject) {
+    case DCPK_OF_COMMON: /* content_metadata shows a common state: fsdp_dtensor has none */
+        return a->content == NULL || !dcpk_value_is_portable(value);
+    case DCPK_OF_SCALER:
+        return a->content == NULL || !a->has_optimizer;
+    case DCPK_OF_ARGS: /* the conversion reports which */
+    case DCPK_OF_RNG:
+    case DCPK_OF_NO_RANK:
+        return true;
+    case DCPK_OF_STORED:
+    case DCPK_OF_STATE:
+    case DCPK_OF_FIELD:
+        break;
+    }
+    return false;
 }
 
-static enum dcpk_weight faithful_field(const struct dcpk_comparing *c, const char *key,
-                                       const struct dcpk_value *const values[2])
+static enum dcpk_weight weigh_faithful(const struct dcpk_comparing *c, enum dcpk_subject subject,
+                                       const char *key, const struct dcpk_value *const values[2])
 {
-    if (strcmp(key, "params") == 0 || is_format_field(key))
+    if (subject == DCPK_OF_ARGS && values[DCPK_A] != NULL)
+        return is_set_arg(c, key, values[DCPK_A]) ? DCPK_MAY_DIFFER : DCPK_COUNTS;
+    if (subject == DCPK_OF_FIELD && (strcmp(key, "params") == 0 || is_format_field(key)))
         return DCPK_MAY_DIFFER;
-    return faithful_single(c, key, values);
+    if (values[DCPK_B] == NULL) /* a conversion may add what its target needs */
+        return subject == DCPK_OF_STORED ? DCPK_COUNTS : DCPK_MAY_LACK;
+    return may_drop(c->side[DCPK_A].model, subject, values[DCPK_B]) ? DCPK_MAY_LACK : DCPK_COUNTS;
 }
 
-/* Every RNG state of A must be the one that stands for its rank in B. */
-static enum dcpk_weight faithful_rng(const struct dcpk_comparing *c, const struct dcpk_rng *rng,
-                                     const struct dcpk_rng **found)
+static const char common_name[] = "common.";
+
+/* The name of a value in a sentence. */
+static const char *name_value(const struct dcpk_difference *d)
 {
-    (void)c;
-    (void)rng;
-    (void)found;
-    return DCPK_MAY_LACK;
+    if (dcpk_starts_with(d->name, common_name))
+        return d->name + strlen(common_name);
+    return d->name;
 }
 
-static void faithful_rng_name(const struct dcpk_rng *rng, char *name, size_t n_bytes)
-{
-    snprintf(name, n_bytes, "the RNG state of (pp, tp, dp) (%" PRId64 ", %" PRId64 ", %" PRId64 ")",
-             rng->pp, rng->tp, rng->dp);
-}
-
-/* What one side lacks, in words: A is "the checkpoint", B "the source". */
+/* What one side lacks, in words. */
 static const char *word_lacking(struct dcpk_arena *arena, const struct dcpk_difference *d,
-                                const char *side, struct dcpk_error *err)
+                                struct dcpk_error *err)
 {
-    const char *quote = d->is_value ? "" : "'", *what = "is missing";
+    const bool is_in_a = d->kind == DCPK_ONLY_IN_A;
+    const char *side = is_in_a ? "checkpoint" : "source";
+    const char *lack = is_in_a ? "is not in the source" : "is missing";
 
-    if (d->kind == DCPK_ONLY_IN_A)
-        what = "is not in the source";
     if (d->part != NULL && strcmp(d->part, "parameter group") == 0)
         return dcpk_arena_printf(arena, err, "'%s': has a parameter group only in the %s", d->name,
                                  side);
@@ -251,17 +188,19 @@ static const char *word_lacking(struct dcpk_arena *arena, const struct dcpk_diff
                                  side);
     if (strcmp(d->name, "args") == 0)
         return dcpk_arena_printf(arena, err, "args are only in the %s", side);
-    return dcpk_arena_printf(arena, err, "%s%s%s %s", quote, d->name, quote, what);
+    if (d->is_value)
+        return dcpk_arena_printf(arena, err, "%s %s", name_value(d), lack);
+    return dcpk_arena_printf(arena, err, "'%s' %s", d->name, lack);
 }
 
-static const char *faithful_word(struct dcpk_arena *arena, const struct dcpk_difference *d,
+/* A is "the checkpoint", B "the source". */
+static const char *word_faithful(struct dcpk_arena *arena, const struct dcpk_difference *d,
                                  struct dcpk_error *err)
 {
     switch (d->kind) {
     case DCPK_ONLY_IN_A:
-        return word_lacking(arena, d, "checkpoint", err);
     case DCPK_ONLY_IN_B:
-        return word_lacking(arena, d, "source", err);
+        return word_lacking(arena, d, err);
     case DCPK_SHAPE_DIFFERS:
     case DCPK_DTYPE_DIFFERS:
         return dcpk_arena_printf(arena, err, "'%s': the %s is %s, in the source %s", d->name,
@@ -275,47 +214,29 @@ static const char *faithful_word(struct dcpk_arena *arena, const struct dcpk_dif
     case DCPK_N_DIFFERENCES:
         break;
     }
-    return dcpk_arena_printf(arena, err, "%s differs", d->name);
+    return dcpk_arena_printf(arena, err, "%s differs", name_value(d));
 }
 
 /* ---- the table ---- */
 
 static const struct dcpk_policy policies[] = {
-    [DCPK_COMPARE_SAME] =
-        {
-            .first = DCPK_A,
-            .cuts_padding = true,
-            .keeps_tolerated = true,
-            .most_kept = UINT64_MAX,
-            .further_prefix = "common",
-            .single = same_single,
-            .scaler = same_in_format,
-            .further = same_further,
-            .arg = same_arg,
-            .field = same_field,
-            .rng = same_rng,
-            .name_rng = same_rng_name,
-        },
-    [DCPK_COMPARE_FAITHFUL] =
-        {
-            .first = DCPK_B,
-            .needs_models = true,
-            .pairs_values = true,
-            .checks_masters = true,
-            .is_bitwise = true,
-            .groups_by_param = true,
-            .whole_scheduler = true,
-            .converts_extras = true,
-            .most_kept = DCPK_MOST_KEPT,
-            .single = faithful_single,
-            .scaler = faithful_scaler,
-            .further = faithful_further,
-            .arg = faithful_arg,
-            .field = faithful_field,
-            .rng = faithful_rng,
-            .name_rng = faithful_rng_name,
-            .word = faithful_word,
-        },
+    [DCPK_COMPARE_SAME] = {.first = DCPK_A,
+                           .cuts_padding = true,
+                           .keeps_tolerated = true,
+                           .most_kept = UINT64_MAX,
+                           .weigh = weigh_same},
+    [DCPK_COMPARE_FAITHFUL] = {.first = DCPK_B,
+                               .needs_models = true,
+                               .pairs_values = true,
+                               .checks_masters = true,
+                               .is_bitwise = true,
+                               .groups_by_param = true,
+                               .whole_scheduler = true,
+                               .converts_extras = true,
+                               .shares_rng = true,
+                               .most_kept = DCPK_MOST_KEPT,
+                               .weigh = weigh_faithful,
+                               .word = word_faithful},
 };
 
 const struct dcpk_policy *dcpk_policy_of(enum dcpk_compare_policy policy)

@@ -27,12 +27,20 @@ enum dcpk_weight {
     DCPK_IS_LAYOUT,
 };
 
-struct dcpk_comparing;
-struct dcpk_rng;
-/* key: of the entry, without its prefix; values: of A and B, not both NULL. */
-typedef enum dcpk_weight dcpk_weigh(const struct dcpk_comparing *c, const char *key,
-                                    const struct dcpk_value *const values[2]);
+/* What a value is. */
+enum dcpk_subject {
+    DCPK_OF_STORED,  /* an object, an entry of one: as stored */
+    DCPK_OF_STATE,   /* iteration, version, flops, scheduler, extra states */
+    DCPK_OF_SCALER,  /* the loss scale of fp16 */
+    DCPK_OF_COMMON,  /* an entry of the common state that Megatron does not make */
+    DCPK_OF_ARGS,    /* an attribute */
+    DCPK_OF_FIELD,   /* of a parameter group; or a group, without a key */
+    DCPK_OF_RNG,     /* states of a rank */
+    DCPK_OF_NO_RANK, /* the same, of a rank that the other side does not have */
+};
 
+/* How a comparison goes; compare.h has the two that there are. */
+struct dcpk_comparing;
 struct dcpk_policy {
     enum dcpk_side first; /* whose order the differences follow */
     bool needs_models;    /* that know every tensor: nothing is compared as stored */
@@ -42,19 +50,13 @@ struct dcpk_policy {
     bool cuts_padding;    /* of the vocabulary, of either side; else B gets as many rows as A */
     bool groups_by_param; /* a difference for each member of a group; else for each field */
     bool whole_scheduler; /* one value; else entry by entry */
-    bool converts_extras; /* extra states that a format has no place for are lost; else objects */
+    bool converts_extras; /* extra states may get lost; else they are objects */
+    bool shares_rng; /* whatever stands for a rank is compared; else its own, or an equal one */
     bool keeps_tolerated;
-    uint64_t most_kept;         /* differences */
-    const char *further_prefix; /* of entries of the common state; NULL: none */
-    dcpk_weigh *single;         /* iteration, version, flops, scheduler, extra states */
-    dcpk_weigh *scaler;         /* the loss scale of fp16 */
-    dcpk_weigh *further;        /* entries of the common state that Megatron does not make */
-    dcpk_weigh *arg, *field;    /* of args, of a parameter group */
-    /* found: the states that stand for `rng` on the other side, NULL: none. Sets it to NULL where
-     * they are not to be compared. */
-    enum dcpk_weight (*rng)(const struct dcpk_comparing *c, const struct dcpk_rng *rng,
-                            const struct dcpk_rng **found);
-    void (*name_rng)(const struct dcpk_rng *rng, char *name, size_t n_bytes);
+    uint64_t most_kept; /* differences */
+    /* key: of an entry, without the dict's name; values: not both NULL. */
+    enum dcpk_weight (*weigh)(const struct dcpk_comparing *c, enum dcpk_subject subject,
+                              const char *key, const struct dcpk_value *const values[2]);
     /* A difference in words, in the arena; NULL: the policy has none. */
     const char *(*word)(struct dcpk_arena *arena, const struct dcpk_difference *d,
                         struct dcpk_error *err);
@@ -74,10 +76,9 @@ struct dcpk_tensor_pairs {
 /* One of the two checkpoints. */
 struct dcpk_compared {
     struct dcpk_checkpoint *ckpt;
-    struct dcpk_model *model;         /* NULL as stored */
-    struct dcpk_exec *exec;           /* while elements are compared */
-    bool has_groups;                  /* its parameters have their groups */
-    struct dcpk_tensor_pairs masters; /* weights, and their masters */
+    struct dcpk_model *model; /* NULL as stored */
+    struct dcpk_exec *exec;   /* while elements are compared */
+    bool has_groups;          /* its parameters have their groups */
 };
 
 struct dcpk_comparing {
@@ -98,6 +99,10 @@ struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk
 /* Append a copy of `d`: name and part are copied, a and b must live in the report's arena. */
 dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
                                const struct dcpk_difference *d, struct dcpk_error *err);
+/* *text: in the report's arena (cut past 1 KiB). */
+dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
+                                 struct dcpk_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* A difference of DCPK_NOT_FAITHFUL, in words (cut past 1 KiB). */
 dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
                                   struct dcpk_error *err, const char *fmt, ...)
@@ -124,6 +129,10 @@ struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
 
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);
+/* The weights of a model, and their masters (compare_masters.c). part: of each pair. Errors:
+ * DCPK_EMISMATCH where the two are not of one shape. */
+dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
+                                   bool only_samples, const char *part, struct dcpk_error *err);
 struct dcpk_pairs_options {
     struct dcpk_exec *left, *right; /* read view[0] and view[1] of each pair; may be the same */
     bool is_measured;               /* by dcpk_exec_measure; else dcpk_exec_compare */
@@ -140,18 +149,18 @@ dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *e
 
 /* ---- values (compare_values.c) ---- */
 
-/* Compare two values now. `equal`: NULL: dcpk_value_equal. */
-typedef bool dcpk_values_equal(const struct dcpk_value *a, const struct dcpk_value *b);
-dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
-                                 const struct dcpk_value *const values[2], enum dcpk_weight weight,
-                                 dcpk_values_equal *equal, struct dcpk_error *err);
-/* The entries of two dicts by name: `prefix.key`, or `key` where prefix is NULL. weigh: NULL: all
- * count. */
+/* Compare two values now. key: for the policy. */
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
+                                 const char *name, const char *key,
+                                 const struct dcpk_value *const values[2], struct dcpk_error *err);
+/* The same without a record: would it be a difference? */
+bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject subject,
+                            const char *key, const struct dcpk_value *const values[2]);
+/* The entries of two dicts, as "name.key". */
 struct dcpk_dicts {
-    const char *prefix;
+    const char *name;
+    enum dcpk_subject subject; /* of the entries */
     const struct dcpk_value *of[2];
-    dcpk_weigh *weigh;
-    dcpk_values_equal *equal;
 };
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
                                  struct dcpk_error *err);
@@ -185,6 +194,14 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
 dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, struct dcpk_error *err);
 /* Files beside the tensors and objects. */
+struct dcpk_range {
+    struct dcpk_source *file;
+    uint64_t offset_bytes, n_bytes;
+};
+/* *first: the first byte that differs, or the length of the shorter one: of two equal ones both. */
+dcpk_status dcpk_ranges_compare(const struct dcpk_range range[2],
+                                const struct dcpk_progress *progress, uint64_t *first,
+                                struct dcpk_error *err);
 dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err);
 
 #endif

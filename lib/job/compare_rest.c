@@ -259,7 +259,7 @@ static dcpk_status compare_left_value(struct dcpk_comparing *c, enum dcpk_side f
     if (from == DCPK_B && values[DCPK_A] != NULL)
         return DCPK_OK;
     if (values[from] != NULL)
-        return dcpk_comparing_value(c, name, values, DCPK_COUNTS, NULL, err);
+        return dcpk_comparing_value(c, DCPK_OF_STORED, name, NULL, values, err);
     c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_state.c - compares the training state of two models: args, scheduler, RNG states. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "lib/job/compare_priv.h"
 
-/* A value of the state that a policy weighs by itself. */
-static dcpk_status compare_single(struct dcpk_comparing *c, const char *name,
-                                  const struct dcpk_value *a, const struct dcpk_value *b,
-                                  dcpk_weigh *weigh, struct dcpk_error *err)
+static dcpk_status compare_single(struct dcpk_comparing *c, enum dcpk_subject subject,
+                                  const char *name, const struct dcpk_value *a,
+                                  const struct dcpk_value *b, struct dcpk_error *err)
 {
-    const struct dcpk_value *const values[2] = {a, b};
+    const struct dcpk_value *const of[2] = {a, b};
 
-    return dcpk_comparing_value(c, name, values, weigh(c, name, values), NULL, err);
+    return dcpk_comparing_value(c, subject, name, NULL, of, err);
 }
 
 static dcpk_status compare_scheduler(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
-    const struct dcpk_dicts entries = {.prefix = "opt_param_scheduler",
-                                       .of = {a->scheduler, b->scheduler}};
+    const struct dcpk_dicts entries = {
+        "opt_param_scheduler",
+        DCPK_OF_STATE,
+        {c->side[DCPK_A].model->scheduler, c->side[DCPK_B].model->scheduler}};
 
     if (c->policy->whole_scheduler)
-        return compare_single(c, entries.prefix, a->scheduler, b->scheduler, c->policy->single,
-                              err);
+        return dcpk_comparing_value(c, entries.subject, entries.name, NULL, entries.of, err);
     return dcpk_comparing_dicts(c, &entries, err);
 }
 
@@ -30,24 +30,56 @@ static dcpk_status compare_scheduler(struct dcpk_comparing *c, struct dcpk_error
 static dcpk_status compare_further(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     static const struct dcpk_value none = {.kind = DCPK_V_DICT};
-    struct dcpk_dicts entries = {.prefix = c->policy->further_prefix, .weigh = c->policy->further};
+    struct dcpk_dicts entries = {"common", DCPK_OF_COMMON, {&none, &none}};
 
-    for (int s = 0; s < 2; s++) {
-        entries.of[s] = c->side[s].model->further;
-        if (entries.of[s] == NULL)
-            entries.of[s] = &none;
-    }
+    for (int s = 0; s < 2; s++)
+        if (c->side[s].model->further != NULL)
+            entries.of[s] = c->side[s].model->further;
     return dcpk_comparing_dicts(c, &entries, err);
 }
 
 static dcpk_status compare_args(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    const struct dcpk_dicts attrs = {.prefix = "args",
-                                     .of = {dcpk_value_attrs(c->side[DCPK_A].model->args),
-                                            dcpk_value_attrs(c->side[DCPK_B].model->args)},
-                                     .weigh = c->policy->arg};
+    const struct dcpk_dicts attrs = {"args",
+                                     DCPK_OF_ARGS,
+                                     {dcpk_value_attrs(c->side[DCPK_A].model->args),
+                                      dcpk_value_attrs(c->side[DCPK_B].model->args)}};
 
     return dcpk_comparing_dicts(c, &attrs, err);
+}
+
+static void name_rng(const struct dcpk_comparing *c, const struct dcpk_rng *rng, char *name,
+                     size_t n_bytes)
+{
+    const int64_t pp = rng->pp, tp = rng->tp, dp = rng->dp;
+
+    if (c->policy->word != NULL)
+        snprintf(name, n_bytes,
+                 "the RNG state of (pp, tp, dp) (%" PRId64 ", %" PRId64 ", %" PRId64 ")", pp, tp,
+                 dp);
+    else if (rng->n_dp > 0)
+        snprintf(name, n_bytes, "rng_state[pp %" PRId64 ", tp %" PRId64 ", dp %" PRId64 "]", pp, tp,
+                 dp);
+    else
+        snprintf(name, n_bytes, "rng_state[pp %" PRId64 ", tp %" PRId64 "]", pp, tp);
+}
+
+/*
+ * The states that stand for a rank on the other side, NULL: none. Releases have them for each
+ * data-parallel rank, or one for all: what is not the rank's own is compared where it is equal, or
+ * for the first rank, unless the policy wants all.
+ */
+static const struct dcpk_value *find_states(const struct dcpk_comparing *c,
+                                            const struct dcpk_model *other,
+                                            const struct dcpk_rng *rng)
+{
+    const struct dcpk_rng *found = dcpk_model_rng(other, rng);
+
+    if (found == NULL)
+        return NULL;
+    if (c->policy->shares_rng || rng->dp == 0 || (found->dp == rng->dp && found->n_dp == rng->n_dp))
+        return found->states;
+    return dcpk_value_equal(found->states, rng->states) ? found->states : NULL;
 }
 
 /* The RNG states of one side, with those that stand for them on the other; once they are `paired`,
@@ -55,48 +87,44 @@ static dcpk_status compare_args(struct dcpk_comparing *c, struct dcpk_error *err
 static dcpk_status compare_rng(struct dcpk_comparing *c, enum dcpk_side from, bool paired,
                                struct dcpk_error *err)
 {
-    const enum dcpk_side to = dcpk_other_side(from);
-    const struct dcpk_model *mine = c->side[from].model;
+    const struct dcpk_model *mine = c->side[from].model, *other = c->side[!from].model;
+    const bool same_mesh =
+        mine->layout.tp == other->layout.tp && mine->layout.pp == other->layout.pp;
 
     for (size_t i = 0; i < mine->n_rng; i++) {
         const struct dcpk_rng *rng = &mine->rng[i];
-        const struct dcpk_rng *found = dcpk_model_rng(c->side[to].model, rng);
-        const enum dcpk_weight weight = c->policy->rng(c, rng, &found);
-        const struct dcpk_value *values[2] = {NULL, NULL};
+        const struct dcpk_value *found = find_states(c, other, rng), *values[2];
+        enum dcpk_subject subject = DCPK_OF_RNG;
         char name[128];
 
         if (paired && found != NULL)
             continue;
+        if (found == NULL && (!same_mesh || rng->dp > 0))
+            subject = DCPK_OF_NO_RANK;
         values[from] = rng->states;
-        if (found != NULL)
-            values[to] = found->states;
-        c->policy->name_rng(rng, name, sizeof name);
-        if (dcpk_comparing_value(c, name, values, weight, NULL, err))
+        values[!from] = found;
+        name_rng(c, rng, name, sizeof name);
+        if (dcpk_comparing_value(c, subject, name, NULL, values, err))
             return err->status;
     }
     return DCPK_OK;
 }
 
-static dcpk_status compare_singles(struct dcpk_comparing *c, struct dcpk_error *err)
-{
-    const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
-    dcpk_weigh *weigh = c->policy->single;
-
-    if (compare_single(c, "iteration", a->iteration, b->iteration, weigh, err) ||
-        compare_single(c, "checkpoint_version", a->version, b->version, weigh, err) ||
-        compare_single(c, "num_floating_point_operations_so_far", a->flops, b->flops, weigh, err) ||
-        compare_scheduler(c, err) ||
-        compare_single(c, "optimizer.grad_scaler", a->scaler, b->scaler, c->policy->scaler, err))
-        return err->status;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    if (compare_singles(c, err) || compare_further(c, err) || compare_args(c, err) ||
+    const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
+
+    if (compare_single(c, DCPK_OF_STATE, "iteration", a->iteration, b->iteration, err) ||
+        compare_single(c, DCPK_OF_STATE, "checkpoint_version", a->version, b->version, err) ||
+        (c->policy->whole_scheduler && compare_scheduler(c, err)) ||
+        compare_single(c, DCPK_OF_STATE, "num_floating_point_operations_so_far", a->flops, b->flops,
+                       err) ||
+        (!c->policy->whole_scheduler && compare_scheduler(c, err)) || /* many, so behind the rest */
+        compare_single(c, DCPK_OF_SCALER, "optimizer.grad_scaler", a->scaler, b->scaler, err) ||
+        compare_further(c, err) || compare_args(c, err) ||
         (!c->policy->groups_by_param && dcpk_comparing_groups(c, err)) ||
         compare_rng(c, DCPK_A, false, err) || compare_rng(c, DCPK_B, true, err) ||
-        (c->policy->needs_models && dcpk_comparing_extras(c, err)))
+        (c->policy->converts_extras && dcpk_comparing_extras(c, err)))
         return err->status;
     return DCPK_OK;
 }

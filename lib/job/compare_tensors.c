@@ -9,18 +9,15 @@
 /* ---- one pair ---- */
 
 /* Shape and dtype, as the answer has them; NULL for no view. */
-static dcpk_status put_view(struct dcpk_comparing *c, const struct dcpk_view *view,
-                            const char **text, struct dcpk_error *err)
+static dcpk_status put_view_text(struct dcpk_comparing *c, const struct dcpk_view *view,
+                                 const char **text, struct dcpk_error *err)
 {
     char shape[256];
 
     if (view == NULL)
         return DCPK_OK;
-    *text = dcpk_arena_printf(c->report->arena, err, "%s %s", dcpk_dtype_name(view->dtype),
-                              dcpk_shape_format(view->shape, view->rank, shape, sizeof shape));
-    if (*text == NULL)
-        return err->status;
-    return DCPK_OK;
+    return dcpk_comparing_print(c, text, err, "%s %s", dcpk_dtype_name(view->dtype),
+                                dcpk_shape_format(view->shape, view->rank, shape, sizeof shape));
 }
 
 dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
@@ -29,7 +26,8 @@ dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_diff
 {
     struct dcpk_difference copy = *d;
 
-    if (put_view(c, view[DCPK_A], &copy.a, err) || put_view(c, view[DCPK_B], &copy.b, err))
+    if (put_view_text(c, view[DCPK_A], &copy.a, err) ||
+        put_view_text(c, view[DCPK_B], &copy.b, err))
         return err->status;
     return dcpk_comparing_add(c, list, &copy, err);
 }
@@ -97,207 +95,160 @@ struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor)
                               .n_pieces = tensor->n_pieces};
 }
 
-/* A tensor of a side's model, by number; NULL for DCPK_NO_TENSOR. */
-static const struct dcpk_model_tensor *tensor_of(const struct dcpk_comparing *c, int side,
-                                                 uint32_t number)
-{
-    if (number == DCPK_NO_TENSOR)
-        return NULL;
-    return &c->side[side].model->tensors[number];
-}
-
-/* number: of the tensors. What `how` leaves open is theirs: the name, and the part, as A's role,
- * else B's, is called. */
-static dcpk_status pair_tensors(struct dcpk_comparing *c, const uint32_t number[2],
+/* of: NULL: that side has none. What `how` leaves open is theirs: the name, and the part, as A's
+ * role, else B's, is called. */
+static dcpk_status pair_tensors(struct dcpk_comparing *c,
+                                const struct dcpk_model_tensor *const of[2],
                                 const struct named_pair *how, struct dcpk_error *err)
 {
     struct named_pair pair = *how;
     struct dcpk_view views[2];
 
     for (int s = DCPK_B; s >= DCPK_A; s--) {
-        const struct dcpk_model_tensor *t = tensor_of(c, s, number[s]);
-
-        if (t == NULL)
+        if (of[s] == NULL)
             continue;
-        pair.name = c->side[s].model->params[t->param].name;
+        pair.name = c->side[s].model->params[of[s]->param].name;
         if (how->part == NULL)
-            pair.part = t->role == DCPK_STATE ? t->state : dcpk_role_name(t->role);
-        views[s] = dcpk_model_view(t);
+            pair.part = of[s]->role == DCPK_STATE ? of[s]->state : dcpk_role_name(of[s]->role);
+        views[s] = dcpk_model_view(of[s]);
         pair.view[s] = &views[s];
     }
     return pair_views(c, &pair, err);
 }
 
-/* The two parameters of one name, and the numbers of their tensors. */
+static const struct named_pair counts = {.weight = DCPK_COUNTS};
+static const struct named_pair may_lack = {.weight = DCPK_MAY_LACK};
+
+/* The two parameters of one name, and their tensors; NULL: that side has none. */
 struct param_pair {
-    uint32_t number[2];
     const struct dcpk_param *param[2];
-    uint32_t weight[2], master[2], value[2];
+    const struct dcpk_model_tensor *role[DCPK_N_ROLES][2]; /* DCPK_STATE: the first of a list */
+    const struct dcpk_model_tensor *value[2];              /* the master, else the weight */
 };
+
+/* A tensor by number; NULL for DCPK_NO_TENSOR. */
+static const struct dcpk_model_tensor *tensor_at(const struct dcpk_model *model, uint32_t number)
+{
+    return number == DCPK_NO_TENSOR ? NULL : &model->tensors[number];
+}
 
 static void find_param_pair(const struct dcpk_comparing *c, const uint32_t number[2],
                             struct param_pair *pair)
 {
     for (int s = 0; s < 2; s++) {
         const struct dcpk_model *model = c->side[s].model;
-        const struct dcpk_param *param = &model->params[number[s]];
-        const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
 
-        pair->number[s] = number[s];
-        pair->param[s] = param;
-        pair->weight[s] = param->tensor[DCPK_WEIGHT];
-        pair->master[s] = param->tensor[DCPK_MASTER];
-        pair->value[s] = DCPK_NO_TENSOR;
-        if (value != NULL)
-            pair->value[s] = (uint32_t)(value - model->tensors);
+        pair->param[s] = &model->params[number[s]];
+        for (int r = 0; r < DCPK_N_ROLES; r++)
+            pair->role[r][s] = tensor_at(model, pair->param[s]->tensor[r]);
+        pair->value[s] = dcpk_model_value(model, pair->param[s]);
     }
 }
 
-static bool has_none(const uint32_t number[2])
+static bool have_both(const struct dcpk_model_tensor *const of[2])
 {
-    return number[DCPK_A] == DCPK_NO_TENSOR || number[DCPK_B] == DCPK_NO_TENSOR;
+    return of[DCPK_A] != NULL && of[DCPK_B] != NULL;
 }
 
 /*
  * With a master on one side only: is the other side's weight the same thing? Its dtype shows that
  * (fsdp_dtensor keeps the master as the weight), or there is nothing else.
  */
-static bool has_single_master(const struct dcpk_comparing *c, const struct param_pair *p)
+static bool has_single_master(const struct param_pair *p)
 {
-    if ((p->master[DCPK_A] == DCPK_NO_TENSOR) == (p->master[DCPK_B] == DCPK_NO_TENSOR) ||
-        has_none(p->value))
+    const struct dcpk_model_tensor *const *master = p->role[DCPK_MASTER];
+
+    if ((master[DCPK_A] == NULL) == (master[DCPK_B] == NULL) || !have_both(p->value))
         return false;
-    return has_none(p->weight) || tensor_of(c, DCPK_A, p->value[DCPK_A])->dtype ==
-                                      tensor_of(c, DCPK_B, p->value[DCPK_B])->dtype;
+    return !have_both(p->role[DCPK_WEIGHT]) || p->value[DCPK_A]->dtype == p->value[DCPK_B]->dtype;
 }
 
-/* A single master is compared with the other's weight, and the rounded twin may be lacking, unless
- * the comparison is strict. */
-static dcpk_status pair_single_master(struct dcpk_comparing *c, const struct param_pair *p,
-                                      struct dcpk_error *err)
-{
-    uint32_t twin[2];
-
-    if (pair_tensors(c, p->value, &(struct named_pair){.weight = DCPK_COUNTS}, err))
-        return err->status;
-    if (!c->options->strict)
-        return DCPK_OK;
-    for (int s = 0; s < 2; s++)
-        twin[s] = p->value[s] != p->weight[s] ? p->weight[s] : DCPK_NO_TENSOR;
-    return pair_tensors(c, twin, &(struct named_pair){.weight = DCPK_COUNTS}, err);
-}
-
-/* Masters with masters, weights with weights. */
+/*
+ * Masters with masters, weights with weights. A single master is compared with the other's weight,
+ * and the rounded twin may be lacking, unless the comparison is strict.
+ */
 static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair *p,
                               struct dcpk_error *err)
 {
-    struct named_pair masters = {.weight = DCPK_COUNTS}, weights = {.weight = DCPK_COUNTS};
-
-    if (has_single_master(c, p))
-        return pair_single_master(c, p, err);
-    if (c->options->weights_only)
-        masters.weight = DCPK_MAY_LACK;
+    const struct dcpk_model_tensor *const *master = p->role[DCPK_MASTER];
+    const struct dcpk_model_tensor *const *weight = p->role[DCPK_WEIGHT];
     /* The twin is the master rounded: a format that does not keep it has lost nothing. */
-    if (!c->same_format && !has_none(p->master))
-        weights.weight = DCPK_MAY_LACK;
-    if (pair_tensors(c, p->master, &masters, err))
-        return err->status;
-    return pair_tensors(c, p->weight, &weights, err);
-}
+    const struct named_pair *twins = !c->same_format && have_both(master) ? &may_lack : &counts;
+    const struct named_pair *masters = c->options->weights_only ? &may_lack : &counts;
 
-/* Without the optimizer a weight may be all that is left of B's master: rounded. */
-static bool may_round(const struct dcpk_comparing *c, const struct param_pair *p)
-{
-    const bool is_alone = c->options->weights_only || !c->side[DCPK_B].model->has_optimizer;
-
-    return is_alone && p->value[DCPK_A] == p->weight[DCPK_A] &&
-           p->value[DCPK_B] == p->master[DCPK_B];
-}
-
-/* Values with values, whatever either side keeps them as. */
-static dcpk_status pair_values(struct dcpk_comparing *c, const struct param_pair *p,
-                               struct dcpk_error *err)
-{
-    return pair_tensors(c, p->value,
-                        &(struct named_pair){.name = p->param[DCPK_A]->name,
-                                             .part = dcpk_role_name(DCPK_WEIGHT),
-                                             .may_round = may_round(c, p)},
-                        err);
-}
-
-static const char *const side_names[] = {[DCPK_A] = "checkpoint", [DCPK_B] = "source"};
-
-/* The rounded master must be the weight: that is what training would continue from. */
-static dcpk_status pair_master(struct dcpk_comparing *c, const struct param_pair *p, int side,
-                               struct dcpk_error *err)
-{
-    const struct dcpk_model_tensor *weight = tensor_of(c, side, p->weight[side]);
-    const struct dcpk_model_tensor *master = tensor_of(c, side, p->master[side]);
-    struct dcpk_tensor_pair pair = {.name = p->param[side]->name, .part = side_names[side]};
-
-    if (weight == NULL || master == NULL)
-        return DCPK_OK;
-    pair.view[0] = dcpk_model_view(weight);
-    pair.view[1] = dcpk_model_view(master);
-    if (!dcpk_view_same_shape(&pair.view[0], &pair.view[1]))
-        return dcpk_comparing_refuse(c, pair.name, err,
-                                     "'%s': its master in the %s has another shape", pair.name,
-                                     pair.part);
-    return dcpk_pairs_add(&c->side[side].masters, &pair, err);
-}
-
-/* Does the parameter's group have its step, which is compared with the groups? */
-static bool is_step_in_group(const struct dcpk_comparing *c, const struct param_pair *p, int side)
-{
-    const uint32_t group = p->param[side]->group;
-
-    return group != DCPK_NO_GROUP &&
-           dcpk_value_get(c->side[side].model->groups[group], "step") != NULL;
-}
-
-/* Moments, and the step: between formats, and between optimizers, that moves to the groups. */
-static dcpk_status pair_moments(struct dcpk_comparing *c, const struct param_pair *p,
-                                struct dcpk_error *err)
-{
-    static const enum dcpk_role roles[] = {DCPK_EXP_AVG, DCPK_EXP_AVG_SQ, DCPK_STEP};
-    const bool moves = c->policy->pairs_values || !c->same_format ||
-                       (is_step_in_group(c, p, DCPK_A) && is_step_in_group(c, p, DCPK_B));
-
-    for (size_t r = 0; r < DCPK_COUNT(roles); r++) {
-        const uint32_t number[2] = {p->param[DCPK_A]->tensor[roles[r]],
-                                    p->param[DCPK_B]->tensor[roles[r]]};
-        struct named_pair how = {.weight = DCPK_COUNTS};
-
-        if (roles[r] == DCPK_STEP && moves)
-            how.weight = DCPK_MAY_LACK;
-        if (pair_tensors(c, number, &how, err))
+    if (!has_single_master(p)) {
+        if (pair_tensors(c, master, masters, err) || pair_tensors(c, weight, twins, err))
             return err->status;
+        return DCPK_OK;
+    }
+    if (pair_tensors(c, p->value, &counts, err))
+        return err->status;
+    if (c->options->strict) {
+        const struct dcpk_model_tensor *twin[2] = {NULL, NULL};
+
+        for (int s = 0; s < 2; s++)
+            if (p->value[s] != weight[s])
+                twin[s] = weight[s];
+        return pair_tensors(c, twin, &counts, err);
     }
     return DCPK_OK;
 }
 
-/* Other optimizer states; those that both have count once. */
-static dcpk_status pair_states(struct dcpk_comparing *c, const struct param_pair *p,
+/* Values with values, whatever either side keeps them as. Without the optimizer a weight may be all
+ * that is left of B's master: rounded. */
+static dcpk_status pair_values(struct dcpk_comparing *c, const struct param_pair *p,
                                struct dcpk_error *err)
 {
-    const enum dcpk_side first = c->policy->first;
+    const bool is_alone = c->options->weights_only || !c->side[DCPK_B].model->has_optimizer;
+    const struct named_pair how = {.part = dcpk_role_name(DCPK_WEIGHT),
+                                   .may_round = is_alone && have_both(p->value) &&
+                                                p->value[DCPK_A]->role == DCPK_WEIGHT &&
+                                                p->value[DCPK_B]->role == DCPK_MASTER};
 
-    for (int i = 0; i < 2; i++) {
-        const enum dcpk_side from = i == 0 ? first : dcpk_other_side(first);
-        const enum dcpk_side to = dcpk_other_side(from);
-        const struct dcpk_model *model = c->side[from].model;
+    return pair_tensors(c, p->value, &how, err);
+}
 
-        for (uint32_t t = p->param[from]->tensor[DCPK_STATE]; t != DCPK_NO_TENSOR;
-             t = model->tensors[t].next_state) {
-            uint32_t number[2];
+/* Do the parameter's groups have its step? It is compared with them. */
+static bool is_step_in_groups(const struct dcpk_comparing *c, const struct param_pair *p)
+{
+    for (int s = 0; s < 2; s++) {
+        const uint32_t group = p->param[s]->group;
 
-            number[from] = t;
-            number[to] = dcpk_model_find(c->side[to].model, p->number[to], DCPK_STATE,
-                                         model->tensors[t].state);
-            if ((from == first || number[to] == DCPK_NO_TENSOR) &&
-                pair_tensors(c, number, &(struct named_pair){.weight = DCPK_COUNTS}, err))
-                return err->status;
-        }
+        if (group == DCPK_NO_GROUP ||
+            dcpk_value_get(c->side[s].model->groups[group], "step") == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Between formats, and between optimizers, the step moves to the groups. */
+static dcpk_status pair_steps(struct dcpk_comparing *c, const struct param_pair *p,
+                              struct dcpk_error *err)
+{
+    const bool is_in_groups = is_step_in_groups(c, p);
+
+    if (is_in_groups && c->policy->groups_by_param)
+        return DCPK_OK;
+    if (is_in_groups || c->policy->pairs_values || !c->same_format)
+        return pair_tensors(c, p->role[DCPK_STEP], &may_lack, err);
+    return pair_tensors(c, p->role[DCPK_STEP], &counts, err);
+}
+
+/* Other optimizer states of one side; once they are `paired`, those that the other lacks. */
+static dcpk_status pair_states(struct dcpk_comparing *c, const struct param_pair *p,
+                               enum dcpk_side from, bool paired, struct dcpk_error *err)
+{
+    const struct dcpk_model *mine = c->side[from].model, *other = c->side[!from].model;
+    const uint32_t param = (uint32_t)(p->param[!from] - other->params);
+
+    for (const struct dcpk_model_tensor *t = p->role[DCPK_STATE][from]; t != NULL;
+         t = tensor_at(mine, t->next_state)) {
+        const struct dcpk_model_tensor *of[2];
+
+        of[from] = t;
+        of[!from] = tensor_at(other, dcpk_model_find(other, param, DCPK_STATE, t->state));
+        if ((!paired || of[!from] == NULL) && pair_tensors(c, of, &counts, err))
+            return err->status;
     }
     return DCPK_OK;
 }
@@ -310,13 +261,13 @@ static dcpk_status pair_param(struct dcpk_comparing *c, const uint32_t number[2]
 
     find_param_pair(c, number, &p);
     if ((policy->pairs_values && pair_values(c, &p, err)) ||
-        (!policy->pairs_values && pair_kinds(c, &p, err)) || pair_moments(c, &p, err) ||
-        pair_states(c, &p, err) ||
+        (!policy->pairs_values && pair_kinds(c, &p, err)) ||
+        pair_tensors(c, p.role[DCPK_EXP_AVG], &counts, err) ||
+        pair_tensors(c, p.role[DCPK_EXP_AVG_SQ], &counts, err) || pair_steps(c, &p, err) ||
+        pair_states(c, &p, policy->first, false, err) ||
+        pair_states(c, &p, dcpk_other_side(policy->first), true, err) ||
         (policy->groups_by_param && dcpk_comparing_member(c, number, err)))
         return err->status;
-    for (int s = 0; s < 2 && policy->checks_masters; s++)
-        if (pair_master(c, &p, s, err))
-            return err->status;
     return DCPK_OK;
 }
 

@@ -9,8 +9,8 @@
 #define MOST_TEXT_BYTES 120 /* of a value in the answer */
 
 /* *text: a value as JSON, cut, in the report's arena; NULL for none. */
-static dcpk_status put_value(struct dcpk_comparing *c, const struct dcpk_value *value,
-                             const char **text, struct dcpk_error *err)
+static dcpk_status put_value_text(struct dcpk_comparing *c, const struct dcpk_value *value,
+                                  const char **text, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = c->report->arena;
     struct dcpk_bytes bytes = {0};
@@ -36,78 +36,72 @@ out:
     return st;
 }
 
-dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, const char *name,
-                                 const struct dcpk_value *const values[2], enum dcpk_weight weight,
-                                 dcpk_values_equal *equal, struct dcpk_error *err)
+/* `step` of a group may be an int in one and a float in the other. */
+static bool are_equal(enum dcpk_subject subject, const struct dcpk_value *a,
+                      const struct dcpk_value *b)
+{
+    double u, v;
+
+    return dcpk_value_equal(a, b) || (subject == DCPK_OF_FIELD && dcpk_value_as_float(a, &u) &&
+                                      dcpk_value_as_float(b, &v) && u == v);
+}
+
+bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject subject,
+                            const char *key, const struct dcpk_value *const values[2])
+{
+    const bool is_lacking = values[DCPK_A] == NULL || values[DCPK_B] == NULL;
+    const enum dcpk_weight weight = c->policy->weigh(c, subject, key, values);
+
+    if (is_lacking)
+        return weight == DCPK_COUNTS;
+    return (weight == DCPK_COUNTS || weight == DCPK_MAY_LACK) &&
+           !are_equal(subject, values[DCPK_A], values[DCPK_B]);
+}
+
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
+                                 const char *name, const char *key,
+                                 const struct dcpk_value *const values[2], struct dcpk_error *err)
 {
     const struct dcpk_value *a = values[DCPK_A], *b = values[DCPK_B];
     const bool is_lacking = a == NULL || b == NULL;
     struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
-    struct dcpk_differences *list = dcpk_comparing_list(c, weight, is_lacking);
+    struct dcpk_differences *list;
+    enum dcpk_weight weight;
 
     if (a == NULL && b == NULL)
         return DCPK_OK;
+    weight = c->policy->weigh(c, subject, key, values);
+    list = dcpk_comparing_list(c, weight, is_lacking);
     if (list == NULL && weight == DCPK_MAY_LACK) /* nothing is compared, nor kept */
         return DCPK_OK;
     c->report->n_values++;
     c->report->parts[dcpk_comparing_part(name, NULL, false)].n_compared++;
-    if (equal == NULL)
-        equal = dcpk_value_equal;
-    if (list == NULL || (!is_lacking && equal(a, b)))
+    if (list == NULL || (!is_lacking && are_equal(subject, a, b)))
         return DCPK_OK;
     if (is_lacking)
         d.kind = dcpk_only_in((enum dcpk_side)(a == NULL));
-    if (put_value(c, a, &d.a, err) || put_value(c, b, &d.b, err))
+    if (put_value_text(c, a, &d.a, err) || put_value_text(c, b, &d.b, err))
         return err->status;
     return dcpk_comparing_add(c, list, &d, err);
 }
 
 /* ---- dicts ---- */
 
-#define SCANNED_ENTRIES 16 /* of a dict that is searched without a table */
-
-/* A dict's text keys -> their entries; stays empty for a small one. */
+/* A dict's text keys -> their entries. */
 static dcpk_status index_entries(const struct dcpk_value *dict, struct dcpk_map *map,
                                  struct dcpk_error *err)
 {
-    for (size_t i = 0; dict->n > SCANNED_ENTRIES && i < dict->n; i++) {
+    bool existed;
+    uint64_t found;
+
+    for (size_t i = 0; i < dict->n; i++) {
         const struct dcpk_value *key = dict->as.pairs[i].key;
-        bool existed;
-        uint64_t found;
 
         if (key->kind == DCPK_V_STR &&
             dcpk_map_put(map, key->as.str, key->n, i, &existed, &found, err))
             return err->status;
     }
     return DCPK_OK;
-}
-
-static const struct dcpk_value *find_entry(const struct dcpk_value *dict,
-                                           const struct dcpk_map *map, const char *key)
-{
-    uint64_t found;
-
-    if (dict->n <= SCANNED_ENTRIES)
-        return dcpk_value_get(dict, key);
-    if (!dcpk_map_get(map, key, strlen(key), &found))
-        return NULL;
-    return dict->as.pairs[found].value;
-}
-
-static dcpk_status compare_entry(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
-                                 const char *key, const struct dcpk_value *const values[2],
-                                 struct dcpk_error *err)
-{
-    enum dcpk_weight weight = DCPK_COUNTS;
-    char name[512];
-
-    if (dicts->prefix == NULL)
-        snprintf(name, sizeof name, "%s", key);
-    else
-        snprintf(name, sizeof name, "%s.%s", dicts->prefix, key);
-    if (dicts->weigh != NULL)
-        weight = dicts->weigh(c, key, values);
-    return dcpk_comparing_value(c, name, values, weight, dicts->equal, err);
 }
 
 /* The entries of one side, with those of their keys on the other; once they are `paired`, those
@@ -122,14 +116,18 @@ static dcpk_status walk_entries(struct dcpk_comparing *c, const struct dcpk_dict
 
     for (size_t i = 0; i < mine->n && st == DCPK_OK; i++) {
         const char *key = dcpk_value_as_str(mine->as.pairs[i].key);
-        const struct dcpk_value *values[2];
+        const struct dcpk_value *values[2] = {NULL, NULL};
+        char name[512];
+        uint64_t found;
 
         if (key == NULL)
             continue;
         values[from] = mine->as.pairs[i].value;
-        values[to] = find_entry(other, &map, key);
+        if (dcpk_map_get(&map, key, mine->as.pairs[i].key->n, &found))
+            values[to] = other->as.pairs[found].value;
+        snprintf(name, sizeof name, "%s.%s", dicts->name, key);
         if (!paired || values[to] == NULL)
-            st = compare_entry(c, dicts, key, values, err);
+            st = dcpk_comparing_value(c, dicts->subject, name, key, values, err);
     }
     dcpk_map_release(&map);
     return st;
@@ -170,8 +168,8 @@ static dcpk_status compare_unnamed(struct dcpk_comparing *c, const struct dcpk_d
     for (int s = 0; s < 2; s++)
         if (take_unnamed(c->report->arena, dicts->of[s], &unnamed[s], err))
             return err->status;
-    snprintf(name, sizeof name, "%s[...]", dicts->prefix == NULL ? "" : dicts->prefix);
-    return dcpk_comparing_value(c, name, unnamed, DCPK_COUNTS, NULL, err);
+    snprintf(name, sizeof name, "%s[...]", dicts->name);
+    return dcpk_comparing_value(c, DCPK_OF_STORED, name, NULL, unnamed, err);
 }
 
 static bool is_dict(const struct dcpk_value *v)
@@ -183,7 +181,7 @@ dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dic
                                  struct dcpk_error *err)
 {
     if (!is_dict(dicts->of[DCPK_A]) || !is_dict(dicts->of[DCPK_B])) /* as a whole */
-        return dcpk_comparing_value(c, dicts->prefix, dicts->of, DCPK_COUNTS, dicts->equal, err);
+        return dcpk_comparing_value(c, DCPK_OF_STORED, dicts->name, NULL, dicts->of, err);
     if (walk_entries(c, dicts, DCPK_A, false, err) || walk_entries(c, dicts, DCPK_B, true, err) ||
         compare_unnamed(c, dicts, err))
         return err->status;
