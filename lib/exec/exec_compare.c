@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/exec/measure.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
@@ -41,7 +42,7 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
     struct dcpk_box whole;
 
     dcpk_box_whole(left->shape, left->rank, &whole);
-    dcpk_slabs_cut(&whole, a > b ? a : b, c->side_bytes, slabs);
+    dcpk_slabs_cut(&whole, dcpk_max_size(a, b), c->side_bytes, slabs);
 }
 
 static size_t find_pair(const struct comparison *c, uint64_t task)
@@ -64,10 +65,10 @@ static dcpk_status gather_view(struct dcpk_exec *exec, struct dcpk_worker *worke
                                struct dcpk_error *err)
 {
     struct dcpk_box_tree pieces;
-    dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
+    dcpk_status st;
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_piece_tree_build(view, &pieces, err))
+        return err->status;
     st = dcpk_gather(exec, worker, view, &pieces, slab, out, err);
     dcpk_box_tree_release(&pieces);
     return st;
@@ -98,7 +99,9 @@ static void add_result(struct comparison *c, size_t pair, const struct dcpk_comp
 static enum dcpk_dtype common_dtype(const struct comparison *c, enum dcpk_dtype left,
                                     enum dcpk_dtype right)
 {
-    return !c->is_measured || dcpk_dtype_bytes(left) < dcpk_dtype_bytes(right) ? left : right;
+    if (!c->is_measured || dcpk_dtype_bytes(left) < dcpk_dtype_bytes(right))
+        return left;
+    return right;
 }
 
 /* One side of a slab on its way into memory. */
@@ -113,23 +116,25 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
                                const struct dcpk_box *slab, enum dcpk_dtype dtype,
                                struct dcpk_error *err)
 {
-    dcpk_status st = gather_view(side->exec, worker, side->view, slab, side->out, err);
-
+    if (gather_view(side->exec, worker, side->view, slab, side->out, err))
+        return err->status;
     side->data = side->out;
-    if (st != DCPK_OK || side->view->dtype == dtype)
-        return st;
+    if (side->view->dtype == dtype)
+        return DCPK_OK;
     side->data = side->cast;
     return side->exec->device->cast(side->view->dtype, side->out, dtype, side->cast,
                                     (size_t)dcpk_slab_elems(slab), err);
 }
 
-/* What was cast is compared by value: which NaN a cast makes is nobody's concern. */
+/* What was cast is compared by value: which NaN a cast makes does not matter. */
 static const struct dcpk_tolerance *tolerance_of(const struct comparison *c, const struct side *a,
                                                  const struct side *b)
 {
     static const struct dcpk_tolerance by_value = {0, 0};
 
-    return c->tolerance == NULL && a->view->dtype != b->view->dtype ? &by_value : c->tolerance;
+    if (c->tolerance == NULL && a->view->dtype != b->view->dtype)
+        return &by_value;
+    return c->tolerance;
 }
 
 static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const struct side *a,
@@ -144,7 +149,9 @@ static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const
     }
     result->n_different = count_different(a->data, b->data, dcpk_dtype_bytes(dtype), n_elems, &at);
     result->equal = result->n_different == 0;
-    result->first_different = result->equal ? -1 : (int64_t)(first + at);
+    result->first_different = -1;
+    if (!result->equal)
+        result->first_different = (int64_t)(first + at);
 }
 
 static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
@@ -162,15 +169,11 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     struct side b = {c->pairs.right_exec, right, buffer + third, buffer + 2 * third, NULL};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
-    dcpk_status st;
 
     cut_pair(c, pair, &slabs);
     dcpk_slabs_box(&slabs, slab_number, &slab);
-    st = gather_side(worker, &a, &slab, dtype, err);
-    if (st == DCPK_OK)
-        st = gather_side(worker, &b, &slab, dtype, err);
-    if (st != DCPK_OK)
-        return st;
+    if (gather_side(worker, &a, &slab, dtype, err) || gather_side(worker, &b, &slab, dtype, err))
+        return err->status;
     compare_run(c, dtype, &a, &b, dcpk_slab_elems(&slab), dcpk_slabs_first(&slabs, slab_number),
                 &result);
     add_result(c, pair, &result);
@@ -204,7 +207,7 @@ static uint64_t task_bytes(const void *context, uint64_t task)
     return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
 }
 
-/* What one rank tells of a pair that it saw something in: few, in most comparisons. */
+/* What one rank reports of a pair that it found a difference in: few, in most comparisons. */
 struct seen {
     uint64_t pair;
     struct dcpk_compare result;
@@ -246,7 +249,8 @@ static dcpk_status run_comparison(struct comparison *c, struct dcpk_exec_stats *
         st = choose_slabs(c, err);
     if (st == DCPK_OK) {
         c->first_task = dcpk_alloc_array(c->pairs.n, sizeof *c->first_task, err);
-        st = c->first_task == NULL ? err->status : DCPK_OK;
+        if (c->first_task == NULL)
+            st = err->status;
     }
     if (st == DCPK_OK) {
         number_tasks(c);

@@ -29,20 +29,21 @@ void dcpk_holding_release(struct dcpk_holding *h)
 static dcpk_status index_tensors(struct dcpk_holding *h, struct dcpk_error *err)
 {
     size_t n_keys = 0;
-    dcpk_status st;
+    bool existed;
+    uint64_t found;
 
     for (size_t t = 0; t < h->out->n_tensors; t++)
         n_keys += h->out->tensors[t].n_keys;
-    st = dcpk_map_reserve(&h->tensors, n_keys, err);
+    if (dcpk_map_reserve(&h->tensors, n_keys, err))
+        return err->status;
     for (size_t t = 0; t < h->out->n_tensors; t++)
-        for (size_t k = 0; k < h->out->tensors[t].n_keys && st == DCPK_OK; k++) {
+        for (size_t k = 0; k < h->out->tensors[t].n_keys; k++) {
             const char *key = h->out->tensors[t].keys[k];
-            bool existed;
-            uint64_t found;
 
-            st = dcpk_map_put(&h->tensors, key, strlen(key), t, &existed, &found, err);
+            if (dcpk_map_put(&h->tensors, key, strlen(key), t, &existed, &found, err))
+                return err->status;
         }
-    return st;
+    return DCPK_OK;
 }
 
 /* The bit of a field's name. */
@@ -94,17 +95,18 @@ static dcpk_status index_objects(struct dcpk_holding *h, struct dcpk_error *err)
     const struct dcpk_out_object *objects = h->out->objects;
     const size_t n = h->out->n_objects;
     struct run run = {.rows = dcpk_alloc_array(n, sizeof *run.rows, err)};
-    dcpk_status st = run.rows == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
 
-    h->fields = st == DCPK_OK ? dcpk_alloc_array(n, sizeof *h->fields, err) : NULL;
-    if (h->fields == NULL)
+    h->fields = dcpk_alloc_array(n, sizeof *h->fields, err);
+    if (run.rows == NULL || h->fields == NULL) {
         st = err->status;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++) {
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
         const char *field = objects[i].field;
-        const bool starts = i == 0 || field != objects[i - 1].field;
         uint64_t row = 0;
 
-        if (starts) {
+        if (i == 0 || field != objects[i - 1].field) {
             run.before = run.first;
             run.first = i;
             if (field != NULL)
@@ -113,11 +115,12 @@ static dcpk_status index_objects(struct dcpk_holding *h, struct dcpk_error *err)
         if (st == DCPK_OK)
             st = find_row(h, &run, i, &row, err);
         if (st != DCPK_OK)
-            break;
+            goto out;
         run.rows[i] = (uint32_t)row;
         if (field != NULL)
             h->fields[row] |= (uint64_t)1 << run.bit;
     }
+out:
     dcpk_free(run.rows);
     return st;
 }
@@ -129,49 +132,68 @@ dcpk_status dcpk_holding_of_output(struct dcpk_holding *h, const struct dcpk_out
     h->out = out;
     h->ckpt = out->source;
     h->n_tensors = out->n_tensors;
-    return index_tensors(h, err) == DCPK_OK ? index_objects(h, err) : err->status;
+    if (index_tensors(h, err) || index_objects(h, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* --- other keys of a checkpoint --- */
 
+static dcpk_status index_items(struct dcpk_map *map, const struct dcpk_edit_item *items, size_t n,
+                               struct dcpk_error *err)
+{
+    bool existed;
+    uint64_t found;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].removed_by == NULL &&
+            dcpk_map_put(map, items[i].name, strlen(items[i].name), i, &existed, &found, err))
+            return err->status;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_holding_of_edits(struct dcpk_holding *h, struct dcpk_checkpoint *ckpt,
                                   const struct dcpk_edit_item *items, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     dcpk_holding_of_checkpoint(h, ckpt);
     h->items = items;
-    for (size_t i = 0; i < ckpt->n_tensors + ckpt->n_objects && st == DCPK_OK; i++) {
-        const bool is_tensor = i < ckpt->n_tensors;
-        bool existed;
-        uint64_t found;
-
-        if (items[i].removed_by == NULL)
-            st = dcpk_map_put(is_tensor ? &h->tensors : &h->objects, items[i].name,
-                              strlen(items[i].name), is_tensor ? i : i - ckpt->n_tensors, &existed,
-                              &found, err);
-    }
-    return st;
+    if (index_items(&h->tensors, items, ckpt->n_tensors, err) ||
+        index_items(&h->objects, items + ckpt->n_tensors, ckpt->n_objects, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* --- look-ups --- */
 
+/* A checkpoint with its own keys. */
+static bool is_plain(const struct dcpk_holding *h)
+{
+    return h->out == NULL && h->items == NULL;
+}
+
+static const struct dcpk_map *object_map(const struct dcpk_holding *h)
+{
+    return is_plain(h) ? &h->ckpt->object_by_key : &h->objects;
+}
+
 bool dcpk_holding_tensor(const struct dcpk_holding *h, const char *key, size_t n,
                          struct dcpk_held *held)
 {
-    const bool is_plain = h->out == NULL && h->items == NULL;
-    uint64_t index;
+    const struct dcpk_map *map = &h->tensors;
+    uint64_t found;
 
-    if (!dcpk_map_get(is_plain ? &h->ckpt->tensor_by_key : &h->tensors, key, n, &index))
+    if (is_plain(h))
+        map = &h->ckpt->tensor_by_key;
+    if (!dcpk_map_get(map, key, n, &found))
         return false;
-    held->index = (size_t)index;
+    held->index = (size_t)found;
     if (h->out != NULL) {
-        held->rank = h->out->tensors[index].rank;
-        held->shape = h->out->tensors[index].shape;
+        held->rank = h->out->tensors[found].rank;
+        held->shape = h->out->tensors[found].shape;
         return true;
     }
-    held->rank = h->ckpt->tensors[index].rank;
-    held->shape = h->ckpt->tensors[index].shape;
+    held->rank = h->ckpt->tensors[found].rank;
+    held->shape = h->ckpt->tensors[found].shape;
     return true;
 }
 
@@ -220,8 +242,7 @@ static bool find_output_field(struct dcpk_holding *h, const char *key, size_t n,
 
 bool dcpk_holding_object(struct dcpk_holding *h, const char *key, size_t n, const char *field)
 {
-    const struct dcpk_map *map =
-        h->out == NULL && h->items == NULL ? &h->ckpt->object_by_key : &h->objects;
+    const struct dcpk_map *map = object_map(h);
     uint64_t found;
 
     if (field == NULL)
@@ -236,8 +257,9 @@ bool dcpk_holding_object(struct dcpk_holding *h, const char *key, size_t n, cons
 }
 
 /* A payload of the output: made, or an object of the source. */
-static dcpk_status output_value(struct dcpk_holding *h, const char *key, struct dcpk_arena *arena,
-                                const struct dcpk_value **value, struct dcpk_error *err)
+static dcpk_status load_output_value(struct dcpk_holding *h, const char *key,
+                                     struct dcpk_arena *arena, const struct dcpk_value **value,
+                                     struct dcpk_error *err)
 {
     for (size_t i = 0; i < h->out->n_objects; i++) {
         const struct dcpk_out_object *object = &h->out->objects[i];
@@ -246,9 +268,9 @@ static dcpk_status output_value(struct dcpk_holding *h, const char *key, struct 
         if (object->field != NULL || strcmp(object->key, key) != 0)
             continue;
         *value = payload->value;
-        return payload->value != NULL
-                   ? DCPK_OK
-                   : dcpk_checkpoint_load_object(h->ckpt, payload->source, arena, value, err);
+        if (payload->value != NULL)
+            return DCPK_OK;
+        return dcpk_checkpoint_load_object(h->ckpt, payload->source, arena, value, err);
     }
     return DCPK_OK;
 }
@@ -256,13 +278,12 @@ static dcpk_status output_value(struct dcpk_holding *h, const char *key, struct 
 dcpk_status dcpk_holding_value(struct dcpk_holding *h, const char *key, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct dcpk_map *map = h->items == NULL ? &h->ckpt->object_by_key : &h->objects;
     uint64_t found;
 
     *value = NULL;
     if (h->out != NULL)
-        return output_value(h, key, arena, value, err);
-    if (!dcpk_map_get(map, key, strlen(key), &found))
+        return load_output_value(h, key, arena, value, err);
+    if (!dcpk_map_get(object_map(h), key, strlen(key), &found))
         return DCPK_OK;
     return dcpk_checkpoint_load_object(h->ckpt, &h->ckpt->objects[found], arena, value, err);
 }
@@ -282,5 +303,7 @@ const char *dcpk_holding_name(const struct dcpk_holding *h, size_t tensor)
         return h->out->tensors[tensor].keys[0];
     if (h->items == NULL)
         return h->ckpt->tensors[tensor].key;
-    return h->items[tensor].removed_by != NULL ? NULL : h->items[tensor].name;
+    if (h->items[tensor].removed_by != NULL)
+        return NULL;
+    return h->items[tensor].name;
 }

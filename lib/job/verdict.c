@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/layout.h"
 #include "lib/model/model.h"
@@ -31,7 +32,12 @@ static dcpk_status add_finding(struct checking *c, enum dcpk_lack lack,
 {
     struct dcpk_verdict *check = c->check;
     struct dcpk_check_finding *finding;
+    const char *dot = "", *field = "";
 
+    if (request->field != NULL) {
+        dot = ".";
+        field = request->field;
+    }
     check->lacking[request->purpose] |= request->loaders;
     check->n_findings++;
     if ((request->loaders & check->loader) != 0)
@@ -41,14 +47,13 @@ static dcpk_status add_finding(struct checking *c, enum dcpk_lack lack,
     finding = dcpk_arena_alloc(check->arena, sizeof *finding, err);
     if (finding == NULL)
         return err->status;
-    *finding = (struct dcpk_check_finding){
-        .lack = lack,
-        .purpose = request->purpose,
-        .loaders = request->loaders,
-        .key = dcpk_arena_printf(check->arena, err, "%.*s%s%s", (int)request->key_bytes,
-                                 request->key, request->field == NULL ? "" : ".",
-                                 request->field == NULL ? "" : request->field),
-        .text = text};
+    *finding = (struct dcpk_check_finding){.lack = lack,
+                                           .purpose = request->purpose,
+                                           .loaders = request->loaders,
+                                           .key = dcpk_arena_printf(check->arena, err, "%.*s%s%s",
+                                                                    (int)request->key_bytes,
+                                                                    request->key, dot, field),
+                                           .text = text};
     if (finding->key == NULL)
         return err->status;
     *check->findings_end = finding;
@@ -79,44 +84,55 @@ static dcpk_status add_shape(struct checking *c, const struct dcpk_request *requ
     if (dcpk_bytes_status(&bytes, err) == DCPK_OK)
         text = dcpk_arena_strndup(c->check->arena, (const char *)bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
-    return text == NULL ? err->status : add_finding(c, DCPK_LACK_SHAPE, request, text, err);
+    if (text == NULL)
+        return err->status;
+    return add_finding(c, DCPK_LACK_SHAPE, request, text, err);
 }
 
 static bool same_shape(const struct dcpk_request *request, const struct dcpk_held *held)
 {
-    const int first = request->may_differ ? 1 : 0;
-
     if (request->rank < 0)
         return true;
     if (request->rank != held->rank)
         return false;
-    for (int a = first; a < request->rank; a++)
+    for (int a = request->may_differ; a < request->rank; a++)
         if (request->shape[a] != held->shape[a])
             return false;
     return true;
 }
 
-static dcpk_status take(void *context, const struct dcpk_request *request, struct dcpk_error *err)
+/* Is the tensor there, under either of its names? */
+static bool find_tensor(const struct dcpk_holding *h, const struct dcpk_request *request,
+                        struct dcpk_held *held)
+{
+    return dcpk_holding_tensor(h, request->key, request->key_bytes, held) ||
+           (request->other != NULL &&
+            dcpk_holding_tensor(h, request->other, request->other_bytes, held));
+}
+
+static dcpk_status take_request(void *context, const struct dcpk_request *request,
+                                struct dcpk_error *err)
 {
     struct checking *c = context;
     struct dcpk_held held;
 
     if ((request->loaders & c->check->loader) != 0)
         c->check->n_asked[request->purpose]++;
-    if (!request->is_tensor)
-        return dcpk_holding_object(c->holding, request->key, request->key_bytes, request->field)
-                   ? DCPK_OK
-                   : add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
-    if (!dcpk_holding_tensor(c->holding, request->key, request->key_bytes, &held) &&
-        (request->other == NULL ||
-         !dcpk_holding_tensor(c->holding, request->other, request->other_bytes, &held)))
+    if (!request->is_tensor) {
+        if (dcpk_holding_object(c->holding, request->key, request->key_bytes, request->field))
+            return DCPK_OK;
+        return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
+    }
+    if (!find_tensor(c->holding, request, &held))
         return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
     c->is_claimed[held.index] = true;
-    return same_shape(request, &held) ? DCPK_OK : add_shape(c, request, &held, err);
+    if (!same_shape(request, &held))
+        return add_shape(c, request, &held, err);
+    return DCPK_OK;
 }
 
-static dcpk_status fault(void *context, const struct dcpk_request *about, const char *text,
-                         struct dcpk_error *err)
+static dcpk_status take_fault(void *context, const struct dcpk_request *about, const char *text,
+                              struct dcpk_error *err)
 {
     struct checking *c = context;
 
@@ -125,8 +141,8 @@ static dcpk_status fault(void *context, const struct dcpk_request *about, const 
     return add_finding(c, DCPK_LACK_FAULT, about, text, err);
 }
 
-static dcpk_status value(void *context, const char *key, const struct dcpk_value **found,
-                         struct dcpk_error *err)
+static dcpk_status load_held_value(void *context, const char *key, const struct dcpk_value **found,
+                                   struct dcpk_error *err)
 {
     struct checking *c = context;
 
@@ -145,18 +161,16 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
 {
     struct dcpk_arena *arena = c->check->arena;
     const struct dcpk_value *args = NULL;
-    dcpk_status st = dcpk_holding_common(c->holding, arena, &saved->common, err);
 
-    if (st == DCPK_OK && saved->common == NULL)
-        st = dcpk_holding_value(c->holding, "args", arena, &args, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_holding_common(c->holding, arena, &saved->common, err))
+        return err->status;
     if (saved->common != NULL)
         args = dcpk_value_get(saved->common, "args");
-    if (c->holding->out == NULL) /* a planned output has what was told in its own */
-        st = dcpk_args_merge_given(c->holding->ckpt, arena, &args, err);
-    if (st != DCPK_OK)
-        return st;
+    else if (dcpk_holding_value(c->holding, "args", arena, &args, err))
+        return err->status;
+    /* A planned output has what the caller set in its own. */
+    if (c->holding->out == NULL && dcpk_args_merge_given(c->holding->ckpt, arena, &args, err))
+        return err->status;
     saved->attrs = dcpk_value_attrs(args);
     if (saved->attrs == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -165,21 +179,19 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
     return DCPK_OK;
 }
 
-/* The name of an item that exists under one of these names, for what only names tell. */
+/* Does the name of an item have this end? Some facts show in names alone. */
 static bool holds_field(struct dcpk_holding *h, const char *end)
 {
-    const size_t n = h->out == NULL ? h->ckpt->n_objects : h->out->n_objects;
-
-    for (size_t i = 0; i < n; i++) {
-        const char *name = h->out == NULL ? h->ckpt->objects[i].key : h->out->objects[i].field;
-
-        if (name != NULL && dcpk_ends_with(name, end))
+    for (size_t i = 0; h->out == NULL && i < h->ckpt->n_objects; i++)
+        if (dcpk_ends_with(h->ckpt->objects[i].key, end))
             return true;
-    }
+    for (size_t i = 0; h->out != NULL && i < h->out->n_objects; i++)
+        if (h->out->objects[i].field != NULL && dcpk_ends_with(h->out->objects[i].field, end))
+            return true;
     return false;
 }
 
-/* RNG states in three numbers are younger than what options of args can tell. */
+/* RNG states in three numbers are younger than what options of args can show. */
 static bool has_new_rng(const struct dcpk_holding *h)
 {
     static const char key[] = "rng_state/shard_";
@@ -222,11 +234,11 @@ static dcpk_status choose_release(struct checking *c, const struct dcpk_check_op
 
     if (options->release != NULL) {
         check->release_by = "given";
-        return dcpk_release_find(options->release, &check->release)
-                   ? DCPK_OK
-                   : dcpk_fail(err, DCPK_EUSAGE,
-                               "no release is called '%s' (core-0.15 to core-0.19, main)",
-                               options->release);
+        if (dcpk_release_find(options->release, &check->release))
+            return DCPK_OK;
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "no release is called '%s' (core-0.15 to core-0.19, main)",
+                         options->release);
     }
     check->release_by = "args";
     if (!dcpk_release_of_args(saved->attrs, &check->release)) {
@@ -255,8 +267,13 @@ static dcpk_status choose_impl(struct checking *c, const struct dcpk_check_optio
     }
     if (strcmp(name, "te") != 0 && strcmp(name, "local") != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "no implementation is called '%s' (te, local)", name);
-    *impl = *name == 't' ? DCPK_LOADER_TE : DCPK_LOADER_LOCAL;
-    check->impl = *name == 't' ? "te" : "local";
+    if (*name == 't') {
+        *impl = DCPK_LOADER_TE;
+        check->impl = "te";
+    } else {
+        *impl = DCPK_LOADER_LOCAL;
+        check->impl = "local";
+    }
     return DCPK_OK;
 }
 
@@ -268,16 +285,22 @@ static dcpk_status choose_adam(struct checking *c, const struct dcpk_check_optio
 
     check->adam_by = "given";
     if (name == NULL) {
-        const bool is_torch =
-            holds_field(c->holding, "amsgrad") && !holds_field(c->holding, "bias_correction");
-
-        check->adam_by = is_torch ? "groups" : "assumed";
-        name = is_torch ? "torch" : "te";
+        check->adam_by = "assumed";
+        name = "te";
+        if (holds_field(c->holding, "amsgrad") && !holds_field(c->holding, "bias_correction")) {
+            check->adam_by = "groups";
+            name = "torch";
+        }
     }
     if (strcmp(name, "te") != 0 && strcmp(name, "torch") != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "no Adam is called '%s' (te, torch)", name);
-    *adam = strcmp(name, "te") == 0 ? DCPK_LOADER_TE_ADAM : DCPK_LOADER_TORCH_ADAM;
-    check->adam = *adam == DCPK_LOADER_TE_ADAM ? "te" : "torch";
+    if (strcmp(name, "te") == 0) {
+        *adam = DCPK_LOADER_TE_ADAM;
+        check->adam = "te";
+    } else {
+        *adam = DCPK_LOADER_TORCH_ADAM;
+        check->adam = "torch";
+    }
     return DCPK_OK;
 }
 
@@ -304,16 +327,10 @@ static dcpk_status choose_loader(struct checking *c, const struct dcpk_check_opt
     enum dcpk_loader_impl impl = DCPK_LOADER_TE;
     enum dcpk_loader_adam adam = DCPK_LOADER_TE_ADAM;
     struct dcpk_verdict *check = c->check;
-    dcpk_status st = choose_release(c, options, saved, err);
 
-    if (st == DCPK_OK)
-        st = choose_impl(c, options, saved, &impl, err);
-    if (st == DCPK_OK)
-        st = choose_adam(c, options, &adam, err);
-    if (st == DCPK_OK)
-        st = choose_mesh(c, options, saved, err);
-    if (st != DCPK_OK)
-        return st;
+    if (choose_release(c, options, saved, err) || choose_impl(c, options, saved, &impl, err) ||
+        choose_adam(c, options, &adam, err) || choose_mesh(c, options, saved, err))
+        return err->status;
     check->variants = dcpk_loaders_with_impl(impl);
     if (!options->is_planned)
         check->variants &= dcpk_loaders_with_adam(adam);
@@ -340,7 +357,7 @@ static void choose_best(struct dcpk_verdict *check)
     check->loader = dcpk_loaders_of(check->release, check->release) & check->variants;
 }
 
-/* --- what nobody asks for --- */
+/* --- what no loader asks for --- */
 
 /* A weight by its name; optimizer states and what no release has as a parameter are left out. */
 static bool is_weight(const char *name)
@@ -348,10 +365,10 @@ static bool is_weight(const char *name)
     static const char *const others[] = {"optimizer.", "chained_", "rng_state"};
     static const char *const ends[] = {".local_tokens_per_expert", ".inv_freq", "._extra_state"};
 
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(others); i++)
         if (dcpk_starts_with(name, others[i]))
             return false;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+    for (size_t i = 0; i < DCPK_COUNT(ends); i++)
         if (dcpk_ends_with(name, ends[i]))
             return false;
     return true;
@@ -379,45 +396,42 @@ static bool find_start(const struct checking *c, size_t tensor, struct start *st
 static dcpk_status map_starts(struct checking *c, struct start *list, struct dcpk_map *starts,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    bool existed;
+    uint64_t found;
 
-    for (size_t t = 0; t < c->holding->n_tensors && st == DCPK_OK; t++) {
-        bool existed;
-        uint64_t found;
-
-        if (c->is_claimed[t] && find_start(c, t, &list[t]))
-            st = dcpk_map_put(starts, (const char *)&list[t], sizeof *list, t, &existed, &found,
-                              err);
-    }
-    return st;
+    for (size_t t = 0; t < c->holding->n_tensors; t++)
+        if (c->is_claimed[t] && find_start(c, t, &list[t]) &&
+            dcpk_map_put(starts, (const char *)&list[t], sizeof *list, t, &existed, &found, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 static bool is_unclaimed(const struct checking *c, const struct dcpk_map *starts, size_t tensor)
 {
-    const char *name = c->is_claimed[tensor] ? NULL : dcpk_holding_name(c->holding, tensor);
+    const char *name = dcpk_holding_name(c->holding, tensor);
     struct start start;
     uint64_t found;
 
-    return name != NULL && is_weight(name) &&
+    return !c->is_claimed[tensor] && name != NULL && is_weight(name) &&
            (!find_start(c, tensor, &start) ||
             !dcpk_map_get(starts, (const char *)&start, sizeof start, &found));
 }
 
-/* Weights that no loader of these args asks for are of a model that args do not tell. */
+/* Weights that no loader of these args asks for are of a model that args do not describe. */
 static dcpk_status find_unclaimed(struct checking *c, struct dcpk_error *err)
 {
     struct start *list = dcpk_alloc_array(c->holding->n_tensors + 1, sizeof *list, err);
     struct dcpk_map starts = {0};
     const char *first = NULL;
     uint64_t n = 0;
-    dcpk_status st = list == NULL ? err->status : map_starts(c, list, &starts, err);
+    dcpk_status st;
 
-    for (size_t t = 0; t < c->holding->n_tensors && st == DCPK_OK; t++) {
-        if (!is_unclaimed(c, &starts, t))
-            continue;
-        first = first == NULL ? dcpk_holding_name(c->holding, t) : first;
-        n++;
-    }
+    if (list == NULL)
+        return err->status;
+    st = map_starts(c, list, &starts, err);
+    for (size_t t = 0; t < c->holding->n_tensors && st == DCPK_OK; t++)
+        if (is_unclaimed(c, &starts, t) && n++ == 0)
+            first = dcpk_holding_name(c->holding, t);
     dcpk_map_release(&starts);
     dcpk_free(list);
     if (st != DCPK_OK || n == 0)
@@ -425,11 +439,13 @@ static dcpk_status find_unclaimed(struct checking *c, struct dcpk_error *err)
     c->check->unknown = dcpk_arena_printf(
         c->check->arena, err,
         "%" PRIu64 " stored weights are of no module that args name, the first: '%s'", n, first);
-    return c->check->unknown == NULL ? err->status : DCPK_OK;
+    if (c->check->unknown == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
-static dcpk_status ask(struct checking *c, const struct dcpk_check_options *options,
-                       const struct saved *saved, struct dcpk_error *err)
+static dcpk_status ask_loaders(struct checking *c, const struct dcpk_check_options *options,
+                               const struct saved *saved, struct dcpk_error *err)
 {
     struct dcpk_verdict *check = c->check;
     struct dcpk_expected expected;
@@ -444,27 +460,28 @@ static dcpk_status ask(struct checking *c, const struct dcpk_check_options *opti
                                          .out = c->holding->out,
                                          .arena = check->arena,
                                          .context = c,
-                                         .take = take,
-                                         .fault = fault,
-                                         .value = value};
-    dcpk_status st = dcpk_rules_expect(saved->attrs, &check->mesh, check->arena, &expected, err);
+                                         .take = take_request,
+                                         .fault = take_fault,
+                                         .value = load_held_value};
 
-    if (st == DCPK_OK)
-        st = dcpk_rules_forbidden(saved->attrs, check->arena, &check->warnings, err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_rules_expect(saved->attrs, &check->mesh, check->arena, &expected, err) ||
+        dcpk_rules_forbidden(saved->attrs, check->arena, &check->warnings, err))
+        return err->status;
     check->assumed = expected.assumed;
-    if (expected.unknown != NULL)
+    if (expected.unknown != NULL) {
         check->unknown = dcpk_arena_printf(
             check->arena, err, "no table says what loaders ask for of %s", expected.unknown);
-    if (expected.unknown != NULL)
-        return check->unknown == NULL ? err->status : DCPK_OK;
-    st = c->holding->format->mapping->request(&loading, err);
-    return st == DCPK_OK ? find_unclaimed(c, err) : st;
+        if (check->unknown == NULL)
+            return err->status;
+        return DCPK_OK;
+    }
+    if (c->holding->format->mapping->request(&loading, err) || find_unclaimed(c, err))
+        return err->status;
+    return DCPK_OK;
 }
 
-/* Counts are those of one loader: begin anew with another. */
-static void forget(struct dcpk_verdict *check)
+/* Counts are those of one loader: another one begins with none. */
+static void clear_counts(struct dcpk_verdict *check)
 {
     memset(check->lacking, 0, sizeof check->lacking);
     memset(check->n_asked, 0, sizeof check->n_asked);
@@ -481,7 +498,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 {
     struct checking c = {.check = check, .holding = holding};
     struct saved saved = {.attrs = NULL};
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
@@ -491,16 +508,17 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
                          holding->format->name);
     check->arena = dcpk_arena_new(0, err);
     c.is_claimed = dcpk_alloc_array(holding->n_tensors + 1, sizeof *c.is_claimed, err);
-    st = check->arena == NULL || c.is_claimed == NULL ? err->status : read_saved(&c, &saved, err);
-    if (st == DCPK_OK)
-        st = choose_loader(&c, options, &saved, err);
-    if (st == DCPK_OK)
-        st = ask(&c, options, &saved, err);
-    if (st == DCPK_OK && check->release_by == NULL) {
-        choose_best(check);
-        forget(check);
-        st = ask(&c, options, &saved, err);
+    if (check->arena == NULL || c.is_claimed == NULL || read_saved(&c, &saved, err) ||
+        choose_loader(&c, options, &saved, err) || ask_loaders(&c, options, &saved, err)) {
+        st = err->status;
+        goto out;
     }
+    if (check->release_by == NULL) {
+        choose_best(check);
+        clear_counts(check);
+        st = ask_loaders(&c, options, &saved, err);
+    }
+out:
     dcpk_free(c.is_claimed);
     return st;
 }
@@ -521,7 +539,8 @@ dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
     }
     if (st != DCPK_OK) {
         verdict->unknown = dcpk_arena_strdup(verdict->arena, why.text, err);
-        return verdict->unknown == NULL ? err->status : DCPK_OK;
+        if (verdict->unknown == NULL)
+            return err->status;
     }
     return DCPK_OK;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict.h - will a release of Megatron load it: what its loader asks for against what is there.
- */
+/* verdict.h - will a release of Megatron load it: what its loader asks for, and what is there. */
 #ifndef DCPK_LIB_JOB_VERDICT_H
 #define DCPK_LIB_JOB_VERDICT_H
 
@@ -62,9 +61,9 @@ struct dcpk_verdict {
 dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check_options *options,
                            struct dcpk_verdict *check, struct dcpk_error *err);
 /*
- * The same of what is about to be written. What cannot be judged is no error: verdict->unknown then
- * says why, so that nothing reads as a yes. A format without loaders leaves it zero (arena NULL).
- * Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.
+ * The same of what is about to be written. What cannot be judged is not an error: verdict->unknown
+ * is then the reason, and no answer reads as a yes. A format without loaders leaves it zero (arena
+ * NULL). Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.
  */
 dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
                                  const struct dcpk_check_options *options,
@@ -88,8 +87,7 @@ enum dcpk_loads dcpk_verdict_loads(const struct dcpk_verdict *check, uint32_t lo
 /* The flags that a run needs: "--no-load-rng"; "" and "not" at the ends. */
 const char *dcpk_loads_text(enum dcpk_loads loads);
 
-/* The first thing for want of which the outcome of these loaders is this one; NULL: none is kept.
- */
+/* The first lack that makes the outcome of these loaders this one; NULL: none is kept. */
 const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *check,
                                                      enum dcpk_loads loads, uint32_t loaders);
 /*
@@ -98,8 +96,7 @@ const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *
  */
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
                       struct dcpk_bytes *text);
-/* All outcomes in one: "core 0.19, main; with --no-load-rng in core 0.16; not in core 0.15 (...)".
- */
+/* All outcomes: "core 0.19, main; with --no-load-rng in core 0.16; not in core 0.15 (...)". */
 void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *text);
 
 /* An object: "loads_in" by release, "lacking" of these loaders, "unknown", "assumed", "warnings".

@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/job/verdict.h"
 
-static bool lacks(const struct dcpk_verdict *check, enum dcpk_purpose purpose, uint32_t loaders)
+static bool check_lacks(const struct dcpk_verdict *check, enum dcpk_purpose purpose,
+                        uint32_t loaders)
 {
     return (check->lacking[purpose] & loaders) != 0;
 }
@@ -19,14 +21,16 @@ enum dcpk_loads dcpk_verdict_loads(const struct dcpk_verdict *check, uint32_t lo
 
     if (check->unknown != NULL)
         return DCPK_LOADS_NOT;
-    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-        if (lacks(check, always[i], loaders))
+    for (size_t i = 0; i < DCPK_COUNT(always); i++)
+        if (check_lacks(check, always[i], loaders))
             return DCPK_LOADS_NOT;
-    for (size_t i = 0; i < sizeof optimizer / sizeof optimizer[0]; i++)
-        no_optimizer |= lacks(check, optimizer[i], loaders);
-    if (lacks(check, DCPK_FOR_RNG, loaders))
-        return no_optimizer ? DCPK_LOADS_WITHOUT_BOTH : DCPK_LOADS_WITHOUT_RNG;
-    return no_optimizer ? DCPK_LOADS_WITHOUT_OPTIMIZER : DCPK_LOADS;
+    for (size_t i = 0; i < DCPK_COUNT(optimizer); i++)
+        no_optimizer |= check_lacks(check, optimizer[i], loaders);
+    if (no_optimizer && check_lacks(check, DCPK_FOR_RNG, loaders))
+        return DCPK_LOADS_WITHOUT_BOTH;
+    if (no_optimizer)
+        return DCPK_LOADS_WITHOUT_OPTIMIZER;
+    return check_lacks(check, DCPK_FOR_RNG, loaders) ? DCPK_LOADS_WITHOUT_RNG : DCPK_LOADS;
 }
 
 /* The releases whose outcome is this: loaders of theirs, and how many. */
@@ -76,7 +80,7 @@ static bool is_cause(enum dcpk_purpose purpose, enum dcpk_loads loads)
 
     if (loads == DCPK_LOADS_NOT)
         return is_always;
-    return loads == DCPK_LOADS_WITHOUT_RNG ? purpose == DCPK_FOR_RNG : purpose != DCPK_FOR_RNG;
+    return (loads == DCPK_LOADS_WITHOUT_RNG) == (purpose == DCPK_FOR_RNG);
 }
 
 const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *check,
@@ -110,7 +114,9 @@ static void put_reasons(const struct dcpk_verdict *check, enum dcpk_loads loads,
         put_releases(check, same, text);
         if (reason != NULL)
             dcpk_bytes_printf(text, " (%s %s)", reason->key, reason->text);
-        loaders = same == 0 ? 0 : loaders & ~same;
+        if (same == 0)
+            return;
+        loaders &= ~same;
         before = ", ";
     }
 }
@@ -164,7 +170,8 @@ void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *
     }
 }
 
-static void put_notes(struct dcpk_json_out *j, const char *name, const struct dcpk_note *notes)
+static void put_verdict_notes(struct dcpk_json_out *j, const char *name,
+                              const struct dcpk_note *notes)
 {
     dcpk_json_put_key(j, name);
     dcpk_json_begin_array(j);
@@ -215,7 +222,7 @@ void dcpk_verdict_json(const struct dcpk_verdict *check, uint32_t loaders, struc
         return;
     }
     dcpk_json_begin_object(j);
-    put_notes(j, "assumed", check->assumed);
+    put_verdict_notes(j, "assumed", check->assumed);
     dcpk_json_put_key(j, "lacking");
     dcpk_json_begin_array(j);
     for (const struct dcpk_check_finding *f = check->findings; f != NULL; f = f->next)
@@ -228,6 +235,6 @@ void dcpk_verdict_json(const struct dcpk_verdict *check, uint32_t loaders, struc
         dcpk_json_put_null(j);
     else
         dcpk_json_put_string(j, check->unknown);
-    put_notes(j, "warnings", check->warnings);
+    put_verdict_notes(j, "warnings", check->warnings);
     dcpk_json_end_object(j);
 }
