@@ -18,6 +18,13 @@ cp -r out flipped
 # A byte in the middle of the data of the largest tensor; its CRC tells too.
 "$MANGLE" flip flipped/iter_0000004/__0_0.distcp 1000000
 answers_no "one byte" 'against.*FAILED' "$DCPKIT" verify --against in flipped
+# The step of one parameter, which belongs to its group: four bytes, 704 into its item.
+sample fsdp_dtensor_native_dp2 stepped
+at=$("$DCPKIT" inspect --chunks --keys 'final_layernorm.weight.step$' stepped 2>/dev/null | sed -nE 's/.*__1_0.distcp\t([0-9]+)\t.*/\1/p')
+"$MANGLE" flip stepped/iter_0000004/__1_0.distcp $((at + 706))
+"$MANGLE" seal stepped/iter_0000004/__1_0.distcp
+answers_no "one step" 'against.*FAILED  1 differences.*final_layernorm.weight.: .step. of its parameter group' \
+    "$DCPKIT" verify --against "$SAMPLES/fsdp_dtensor_native_dp2" stepped
 cp -r out renamed
 "$MANGLE" replace renamed/iter_0000004/.metadata layers.3.mlp.linear_fc2.weight \
     layers.3.mlp.linear_fc9.weight
