@@ -146,7 +146,9 @@ dcpk_status dcpk_remove_inside(int folder_fd, const char *kept, const char *path
 
     while (rc == 0 && walk.n > 0)
         rc = walk_step(&walk, kept);
-    return rc == 0 ? DCPK_OK : walk_fail(&walk, path, err);
+    if (rc != 0)
+        return walk_fail(&walk, path, err);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_remove_at(int folder_fd, const char *name, const char *path,

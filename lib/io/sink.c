@@ -148,9 +148,10 @@ struct dcpk_folder *dcpk_folder_new(const char *path, const struct dcpk_folder_o
     folder->ops = ops;
     folder->flags = flags & ~ops->ignored_flags;
     folder->path = dcpk_name_join(path, n, "", err);
-    folder->partial =
-        folder->path == NULL ? NULL : dcpk_name_join(path, n, DCPK_PARTIAL_SUFFIX, err);
-    folder->old = folder->partial == NULL ? NULL : dcpk_name_join(path, n, OLD_SUFFIX, err);
+    if (folder->path != NULL)
+        folder->partial = dcpk_name_join(path, n, DCPK_PARTIAL_SUFFIX, err);
+    if (folder->partial != NULL)
+        folder->old = dcpk_name_join(path, n, OLD_SUFFIX, err);
     if (folder->old == NULL) {
         dcpk_folder_free(folder);
         return NULL;
@@ -207,17 +208,13 @@ static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *
     return DCPK_OK;
 }
 
-static dcpk_status begin(struct dcpk_folder *folder, struct dcpk_error *err)
+static dcpk_status folder_begin(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    dcpk_status st = check_way(folder, err);
-
-    if (st == DCPK_OK)
-        st = dcpk_parents_make(folder->path, &folder->n_parents, err);
-    if (st == DCPK_OK)
-        st = dcpk_folder_open_parent(folder, err);
-    if (st == DCPK_OK)
-        st = check_partial(folder, err);
-    return st == DCPK_OK ? dcpk_partial_begin(folder, err) : st;
+    if (check_way(folder, err) || dcpk_parents_make(folder->path, &folder->n_parents, err) ||
+        dcpk_folder_open_parent(folder, err) || check_partial(folder, err) ||
+        dcpk_partial_begin(folder, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_folder **folder,
@@ -234,7 +231,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
         st = dcpk_fail(err, DCPK_EUSAGE, "output '%s' is not the name of a folder to make", path);
         goto out;
     }
-    st = begin(f, err);
+    st = folder_begin(f, err);
     f->syncs_at_once =
         st == DCPK_OK && (f->flags & DCPK_FOLDER_MANY) != 0 && dcpk_can_sync_at_once(f->dir_fd);
     if (st == DCPK_OK)

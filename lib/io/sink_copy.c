@@ -56,9 +56,14 @@ uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk
 static dcpk_status copy_buffered(struct dcpk_source *source, struct dcpk_sink *sink, uint64_t at,
                                  struct dcpk_error *err)
 {
-    uint8_t *buffer = at < source->n_bytes ? dcpk_alloc(COPY_BYTES, err) : NULL;
-    dcpk_status st = at < source->n_bytes && buffer == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
+    uint8_t *buffer;
 
+    if (at >= source->n_bytes)
+        return DCPK_OK;
+    buffer = dcpk_alloc(COPY_BYTES, err);
+    if (buffer == NULL)
+        return err->status;
     while (at < source->n_bytes && st == DCPK_OK) {
         const uint64_t left = source->n_bytes - at;
         const size_t n = left < COPY_BYTES ? (size_t)left : COPY_BYTES;

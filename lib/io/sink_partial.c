@@ -62,7 +62,9 @@ static dcpk_status check_not_made(const struct dcpk_folder *folder, struct dcpk_
         return DCPK_OK;
     if (dcpk_path_find(folder->path, &is_made, err) != DCPK_OK)
         return err->status;
-    return is_made ? dcpk_fail_exists(folder, err) : DCPK_OK;
+    if (is_made)
+        return dcpk_fail_exists(folder, err);
+    return DCPK_OK;
 }
 
 /* Is what is there of the type that we make? A link is not. */
@@ -318,10 +320,10 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
         close(folder->journal_fd);
     close(folder->dir_fd);
     folder->dir_fd = folder->journal_fd = -1;
-    st = dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err);
-    if (st == DCPK_OK)
-        st = make(folder, is_new, err);
-    return st == DCPK_OK ? open_locked(folder, &is_strange, err) : st;
+    if (dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err) ||
+        make(folder, is_new, err))
+        return err->status;
+    return open_locked(folder, &is_strange, err);
 }
 
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)

@@ -177,10 +177,10 @@ dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error
 
 /* Does something stand at `path`, itself and not what a link leads to? Errors: DCPK_EIO. */
 dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err);
-/* Sync a folder; file systems that cannot (EINVAL) are none of our business. Returns 0, or -1 with
- * errno. */
+/* Sync a folder. EINVAL (the file system cannot sync folders) is not an error. Returns 0, or -1
+ * with errno. */
 int dcpk_sync_folder(int fd);
-/* Can the folder's file system sync all at once, and tell what went wrong? */
+/* Can the folder's file system sync all at once, and report what went wrong? */
 bool dcpk_can_sync_at_once(int fd);
 /* Sync the folder around `path`, so that a rename in it lasts. */
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);

@@ -53,7 +53,9 @@ static const char *keep_name(struct dcpk_written *w, const char *name, size_t n,
 {
     if (w->names == NULL)
         w->names = dcpk_arena_new(0, err);
-    return w->names == NULL ? NULL : dcpk_arena_strndup(w->names, name, n, err);
+    if (w->names == NULL)
+        return NULL;
+    return dcpk_arena_strndup(w->names, name, n, err);
 }
 
 /* The entry for a name, a new one where there is none; NULL with err set. */

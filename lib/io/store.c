@@ -241,8 +241,9 @@ dcpk_status dcpk_source_stamp(const struct dcpk_source *source, uint64_t *stamp,
                               struct dcpk_error *err)
 {
     *stamp = 0;
-    return source->store->ops->stamp == NULL ? DCPK_OK
-                                             : source->store->ops->stamp(source, stamp, err);
+    if (source->store->ops->stamp == NULL)
+        return DCPK_OK;
+    return source->store->ops->stamp(source, stamp, err);
 }
 
 const char *dcpk_source_name(const struct dcpk_source *source)
@@ -412,8 +413,9 @@ static dcpk_status list_known(const struct dcpk_store *store, const char *folder
         dcpk_bytes_put(text, s->name + n, strcspn(s->name + n, "/"));
         dcpk_bytes_u8(text, 0);
     }
-    return exists ? DCPK_OK
-                  : dcpk_fail(err, DCPK_EIO, "no folder '%.200s' in '%s'", folder, store->path);
+    if (!exists)
+        return dcpk_fail(err, DCPK_EIO, "no folder '%.200s' in '%s'", folder, store->path);
+    return DCPK_OK;
 }
 
 static dcpk_status read_memory(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,

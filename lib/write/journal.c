@@ -84,9 +84,12 @@ dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, s
                                struct dcpk_error *err)
 {
     bool is_whole = false;
-    dcpk_status st = n_bytes < HEADER_BYTES ? DCPK_OK : check_header(journal, data, &is_whole, err);
 
-    return st == DCPK_OK && is_whole ? take_records(journal, data, n_bytes, err) : st;
+    if (n_bytes >= HEADER_BYTES && check_header(journal, data, &is_whole, err) != DCPK_OK)
+        return err->status;
+    if (!is_whole)
+        return DCPK_OK;
+    return take_records(journal, data, n_bytes, err);
 }
 
 dcpk_status dcpk_journal_open(struct dcpk_folder *folder,

@@ -277,7 +277,9 @@ dcpk_status dcpk_writing_record(struct dcpk_writing *w, struct dcpk_error *err)
     if (w->keeping.is_on && w->keeping.done != NULL) /* others wait for it */
         is_due = w->keeping.is_committing = true;
     pthread_mutex_unlock(&w->mutex);
-    return is_due ? dcpk_write_commit(w, err) : DCPK_OK;
+    if (!is_due)
+        return DCPK_OK;
+    return dcpk_write_commit(w, err);
 }
 
 bool dcpk_writing_keep(struct dcpk_writing *w)

@@ -107,23 +107,29 @@ static dcpk_status encode_payload(struct dcpk_writing *w, const struct dcpk_out_
     return st;
 }
 
+static dcpk_status put_payload(struct dcpk_writing *w, const struct dcpk_out_payload *payload,
+                               struct run *run, struct dcpk_error *err)
+{
+    if ((payload->file != run->file || payload->offset_bytes != run->offset_bytes + run->n_bytes) &&
+        move_run(w, run, payload->file, payload->offset_bytes, err) != DCPK_OK)
+        return err->status;
+    if (payload->source == NULL)
+        return encode_payload(w, payload, run, err);
+    return copy_payload(w, payload, run, err);
+}
+
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err)
 {
     struct run run = {0};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t p = 0; p < w->out->n_payloads && st == DCPK_OK; p++) {
+    for (size_t p = 0; p < w->out->n_payloads; p++) {
         const struct dcpk_out_payload *payload = &w->out->payloads[p];
 
-        if (payload->file != run.file || payload->offset_bytes != run.offset_bytes + run.n_bytes)
-            st = move_run(w, &run, payload->file, payload->offset_bytes, err);
-        if (st == DCPK_OK)
-            st = payload->source != NULL ? copy_payload(w, payload, &run, err)
-                                         : encode_payload(w, payload, &run, err);
-        if (st == DCPK_OK)
-            st = dcpk_meter_add(&w->meter, payload->n_bytes, err);
-        if (st != DCPK_OK)
+        if (put_payload(w, payload, &run, err) ||
+            dcpk_meter_add(&w->meter, payload->n_bytes, err)) {
             dcpk_context(err, "writing '%s'", dcpk_output_payload_name(w->out, (uint32_t)p));
+            return err->status;
+        }
     }
-    return st == DCPK_OK ? write_run(w, &run, err) : st;
+    return write_run(w, &run, err);
 }

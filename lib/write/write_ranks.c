@@ -67,7 +67,7 @@ static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     const bool keeps_journal = dcpk_ranks_self(ranks) == 0;
     struct dcpk_work work = {.n = w->units.n, .bytes_of = left_of, .context = w};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     dcpk_ranks_divide(ranks, &work); /* before any unit is done */
     w->meter.progress = dcpk_ranks_progress(ranks, w->exec->progress, w->meter.total_bytes);
@@ -75,7 +75,8 @@ static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
         dcpk_ranks_listen(ranks, unpack_result, w);
     else
         dcpk_writing_report(w, tell_result, ranks);
-    st = keeps_journal ? dcpk_writing_payloads(w, err) : DCPK_OK;
+    if (keeps_journal)
+        st = dcpk_writing_payloads(w, err);
     if (st == DCPK_OK)
         st = dcpk_writing_run(w, (size_t)work.first, (size_t)work.last, err);
     if (st == DCPK_OK)
@@ -95,8 +96,9 @@ dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err)
     dcpk_status st;
 
     if (ranks == NULL) {
-        st = dcpk_writing_payloads(w, err);
-        return st == DCPK_OK ? dcpk_writing_run(w, 0, w->units.n, err) : st;
+        if (dcpk_writing_payloads(w, err) != DCPK_OK)
+            return err->status;
+        return dcpk_writing_run(w, 0, w->units.n, err);
     }
     st = share_found(w, ranks, err);
     if (st != DCPK_OK)

@@ -88,7 +88,9 @@ static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_
     if (!is_last)
         return DCPK_OK;
     st = dcpk_write_leave(w, dcpk_unit_file(&w->units, unit), err);
-    return st == DCPK_OK && is_due ? dcpk_write_commit(w, err) : st;
+    if (st != DCPK_OK || !is_due)
+        return st;
+    return dcpk_write_commit(w, err);
 }
 
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
@@ -333,7 +335,11 @@ dcpk_status dcpk_write_task(void *writing, int worker_number, uint64_t task, str
     if (st != DCPK_OK)
         return st;
     advise_task(w, task + (uint64_t)w->exec->n_threads);
-    st = entry->n_batch > 0 ? write_batch(w, worker, entry, sink, err)
-                            : write_slab(w, worker, entry, task - entry->first_task, sink, err);
-    return st == DCPK_OK ? task_done(w, entry->unit, err) : st;
+    if (entry->n_batch > 0)
+        st = write_batch(w, worker, entry, sink, err);
+    else
+        st = write_slab(w, worker, entry, task - entry->first_task, sink, err);
+    if (st != DCPK_OK)
+        return st;
+    return task_done(w, entry->unit, err);
 }

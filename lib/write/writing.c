@@ -115,15 +115,17 @@ static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
 /* What is written ahead is the first task, beside which other threads begin with the units. */
 static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcpk_error *err)
 {
-    return task == 0 ? write_ahead(writing, err) : dcpk_write_task(writing, worker, task - 1, err);
+    if (task == 0)
+        return write_ahead(writing, err);
+    return dcpk_write_task(writing, worker, task - 1, err);
 }
 
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
                              struct dcpk_error *err)
 {
-    const dcpk_status st = dcpk_write_prepare(w, first, last, err);
-
-    return st == DCPK_OK ? dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err) : st;
+    if (dcpk_write_prepare(w, first, last, err) != DCPK_OK)
+        return err->status;
+    return dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err);
 }
 
 /* The checksum of a chunk whose parts are the units from `first` on; *last: behind them. */
