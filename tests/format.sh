@@ -7,7 +7,7 @@ set -euo pipefail
 # Folders without faults of choices.awk so far. The list goes when it names all.
 chosen=(
     kernels kernels/cpu kernels/mpi
-    lib/base lib/tensor lib/device lib/ckpt lib/model lib/rules lib/plan lib/exec
+    lib/base lib/tensor lib/device lib/ckpt lib/model lib/rules lib/plan lib/exec lib/write
 )
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

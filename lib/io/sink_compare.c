@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/order.h"
 #include "lib/io/sink_priv.h"
 
 #define COMPARE_BYTES ((size_t)32 << 10) /* of one read; on the stack of a worker */
@@ -47,7 +48,7 @@ dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8
     uint8_t there[COMPARE_BYTES];
 
     while (n > 0) {
-        const ssize_t got = pread(fd, there, n < sizeof there ? n : sizeof there, (off_t)at);
+        const ssize_t got = pread(fd, there, dcpk_min_size(n, sizeof there), (off_t)at);
 
         if (got < 0 && errno == EINTR)
             continue;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/io/sink_priv.h"
 #include "lib/io/store_priv.h"
 
@@ -37,7 +38,7 @@ uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk
 
     while (from >= 0 && done < source->n_bytes) {
         const uint64_t left = source->n_bytes - done;
-        const size_t part = left < MOST_CALL_BYTES ? (size_t)left : MOST_CALL_BYTES;
+        const size_t part = (size_t)dcpk_min_u64(left, MOST_CALL_BYTES);
         const ssize_t n = copy_file_range(from, &in, sink->fd, &out, part, 0);
 
         if (n < 0 && errno == EINTR)
@@ -66,7 +67,7 @@ static dcpk_status copy_buffered(struct dcpk_source *source, struct dcpk_sink *s
         return err->status;
     while (at < source->n_bytes && st == DCPK_OK) {
         const uint64_t left = source->n_bytes - at;
-        const size_t n = left < COPY_BYTES ? (size_t)left : COPY_BYTES;
+        const size_t n = (size_t)dcpk_min_u64(left, COPY_BYTES);
 
         st = dcpk_source_read(source, at, buffer, n, err);
         if (st == DCPK_OK)

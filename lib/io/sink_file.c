@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/io/sink_priv.h"
 
 /*
@@ -45,7 +46,7 @@ dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uin
                                 size_t n, struct dcpk_error *err)
 {
     while (n > 0) {
-        const size_t part = n < MAX_WRITE_BYTES ? n : MAX_WRITE_BYTES;
+        const size_t part = dcpk_min_size(n, MAX_WRITE_BYTES);
         const ssize_t put = pwrite(fd, data, part, (off_t)at);
         if (put < 0 && errno == EINTR)
             continue;
@@ -148,7 +149,7 @@ dcpk_status dcpk_sink_write_made(struct dcpk_sink *sink, uint64_t offset_bytes, 
     uint64_t at = sink->base_bytes + offset_bytes;
 
     for (size_t part; n_bytes > 0; n_bytes -= part, at += part, data += part) {
-        part = n_bytes < MAX_WRITE_BYTES ? n_bytes : MAX_WRITE_BYTES;
+        part = dcpk_min_size(n_bytes, MAX_WRITE_BYTES);
         if (check_length(sink, err) ||
             dcpk_sink_write_all(sink->fd, sink->path, at, data, part, err))
             return err->status;

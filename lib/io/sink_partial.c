@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/order.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -416,9 +417,8 @@ dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, uint64_t limit_
 
     while (journal->n_bytes < limit_bytes) {
         const uint64_t left = limit_bytes - journal->n_bytes;
-        const ssize_t n =
-            pread(folder->journal_fd, block, left < sizeof block ? (size_t)left : sizeof block,
-                  (off_t)journal->n_bytes);
+        const ssize_t n = pread(folder->journal_fd, block, (size_t)dcpk_min_u64(left, sizeof block),
+                                (off_t)journal->n_bytes);
 
         if (n == 0)
             break;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 #define MAX_READ_BYTES ((size_t)1 << 30) /* of one pread: Linux cuts at 2 GiB - 4096 */
 
@@ -260,7 +261,7 @@ dcpk_status dcpk_source_pread(const struct dcpk_source *source, int fd, uint64_t
                               size_t n, struct dcpk_error *err)
 {
     while (n > 0) {
-        const size_t part = n < MAX_READ_BYTES ? n : MAX_READ_BYTES;
+        const size_t part = dcpk_min_size(n, MAX_READ_BYTES);
         const ssize_t got = pread(fd, out, part, (off_t)(source->offset_bytes + at));
         if (got < 0 && errno == EINTR)
             continue;

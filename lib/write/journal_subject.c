@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/write/journal.h"
@@ -144,7 +145,7 @@ static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, stru
                              struct dcpk_error *err)
 {
     const uint64_t n_bytes = dcpk_source_bytes(source);
-    const size_t n = n_bytes < END_BYTES ? (size_t)n_bytes : END_BYTES;
+    const size_t n = (size_t)dcpk_min_u64(n_bytes, END_BYTES);
 
     dcpk_hasher_reset(s->hasher);
     put_bytes(s, hash->digest, sizeof hash->digest);

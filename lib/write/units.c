@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 const struct dcpk_out_chunk *dcpk_units_chunk(const struct dcpk_units *units, size_t i)
 {
@@ -73,9 +74,9 @@ static int compare_chunks(const void *a, const void *b, void *context)
     const struct dcpk_out_chunk *y = &out->chunks[*(const uint32_t *)b];
 
     if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
+        return DCPK_THREE_WAY(x->file, y->file);
     if (x->offset_bytes != y->offset_bytes)
-        return x->offset_bytes < y->offset_bytes ? -1 : 1;
+        return DCPK_THREE_WAY(x->offset_bytes, y->offset_bytes);
     return (x > y) - (x < y); /* items without bytes may share a place: the order is one all the
                                  same */
 }

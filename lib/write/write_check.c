@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/exec/pool.h"
 #include "lib/write/write_priv.h"
 
@@ -40,7 +41,7 @@ static dcpk_status reading_get(struct reading *r, uint64_t at, uint64_t most, co
 
     if (at < r->offset_bytes || at >= r->offset_bytes + r->n_bytes) {
         r->offset_bytes = at;
-        r->n_bytes = left < r->worker->buffer_bytes ? (size_t)left : r->worker->buffer_bytes;
+        r->n_bytes = (size_t)dcpk_min_u64(left, r->worker->buffer_bytes);
         if (dcpk_sink_read(r->sink, at, r->worker->buffer, r->n_bytes, err) != DCPK_OK) {
             r->n_bytes = 0;
             return err->status;
@@ -49,7 +50,7 @@ static dcpk_status reading_get(struct reading *r, uint64_t at, uint64_t most, co
     }
     there = r->offset_bytes + r->n_bytes - at;
     *data = r->worker->buffer + (at - r->offset_bytes);
-    *n = (size_t)(there < most ? there : most);
+    *n = (size_t)dcpk_min_u64(there, most);
     return DCPK_OK;
 }
 

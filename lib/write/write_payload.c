@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/order.h"
 #include "lib/write/write_priv.h"
 
 /* What the first worker's buffer holds of a file, not yet written. */
@@ -55,7 +56,7 @@ static dcpk_status put(struct dcpk_writing *w, struct run *run, const uint8_t *d
 
     while (n > 0 && st == DCPK_OK) {
         const size_t room = worker->buffer_bytes - run->n_bytes;
-        const size_t part = n < room ? (size_t)n : room;
+        const size_t part = (size_t)dcpk_min_u64(n, room);
 
         memcpy(worker->buffer + run->n_bytes, data, part);
         run->n_bytes += part;
@@ -81,7 +82,7 @@ static dcpk_status copy_payload(struct dcpk_writing *w, const struct dcpk_out_pa
                          payload->n_bytes, place->n_bytes);
     for (uint64_t at = 0; at < place->n_bytes && st == DCPK_OK; at += worker->scratch_bytes) {
         const uint64_t left = place->n_bytes - at;
-        const size_t n = left < worker->scratch_bytes ? (size_t)left : worker->scratch_bytes;
+        const size_t n = (size_t)dcpk_min_u64(left, worker->scratch_bytes);
 
         st = dcpk_worker_read(worker, source, place->offset_bytes + at, worker->scratch, n, err);
         if (st == DCPK_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* write_prepare.c - decides how units of a planned output are cut into tasks. */
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/write/write_priv.h"
 
 #define BATCH_BYTES (1u << 20) /* enough for a batch: more would leave threads idle at the end */
@@ -43,7 +44,7 @@ static uint32_t measure_batch(const struct dcpk_writing *w, size_t first, size_t
 {
     const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, first);
     const size_t buffer_bytes = w->workers[0].buffer_bytes;
-    const uint64_t limit = buffer_bytes < BATCH_BYTES ? buffer_bytes : BATCH_BYTES;
+    const uint64_t limit = dcpk_min_u64(buffer_bytes, BATCH_BYTES);
     uint64_t n_bytes = dcpk_write_item_bytes(chunk);
     uint32_t n = 1;
 
