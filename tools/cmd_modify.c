@@ -195,7 +195,7 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("force", force, "replace an output that exists"),
     DCPK_OPT_FLAG(
         "resume", resume,
-        "go on where a run that was killed or failed stopped, if there was one; an output "
+        "continue where a run that was killed or failed stopped, if there was one; an output "
         "that is there is compared, and complete when it is what would be written"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_TRACKER(tracker),

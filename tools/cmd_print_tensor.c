@@ -63,7 +63,9 @@ static dcpk_status put_stdout(void *context, const void *data, size_t n_bytes,
     if (dcpk_cli_interrupted())
         return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     dcpk_cli_put_lines(stdout, data, n_bytes);
-    return ferror(stdout) ? dcpk_cli_flush(err) : DCPK_OK;
+    if (ferror(stdout))
+        return dcpk_cli_flush(err);
+    return DCPK_OK;
 }
 
 static void print_head(const struct request *r)

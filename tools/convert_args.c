@@ -56,7 +56,7 @@ static const struct dcpk_cli_option shared_options[] = {
     DCPK_OPT_FLAG("force", force,
                   "replace an output that exists, and files of --report and --hashes"),
     DCPK_OPT_FLAG("resume", resume,
-                  "go on where a run that was killed or failed stopped, if there was one; an "
+                  "continue where a run that was killed or failed stopped, if there was one; an "
                   "output that is there is compared, and complete when it is what would be "
                   "written"),
     DCPK_OPT_TRACKER(tracker),
@@ -90,7 +90,7 @@ static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcp
             *impl = (enum dcpk_impl)i;
             return DCPK_OK;
         }
-    return dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is none of any, te, local", text);
+    return dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is not one of any, te, local", text);
 }
 
 static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p,
@@ -141,7 +141,8 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
     if (name == NULL)
         return DCPK_OK;
     if (!is_v2 && strcmp(name, "B") != 0 && strcmp(name, "C") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is none of B, C and V2", name);
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is not one of B, C and V2",
+                         name);
     if (strcmp(to->name, format) != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "--target-generation is for --to %s, not for %s", format,
                          to->name);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
 #include "tools/cmd.h"
@@ -118,7 +119,9 @@ static int put_help(const struct dcpk_cli *cli)
     put_option(&added[0]);
     put_option(&added[1]);
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
-    return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(cli->name, &err);
+    if (dcpk_cli_flush(&err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    return DCPK_EXIT_OK;
 }
 
 /* ---- parsing ---- */
@@ -201,10 +204,11 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
     case DCPK_CLI_OUT_FILE:
     case DCPK_CLI_CHECKPOINT:
         if (strcmp(argument, "-") == 0)
-            return dcpk_cli_usage(cli->name,
-                                  "--%s takes the name of a file, '-' is none: it does not stand "
-                                  "for stdin or stdout here (./- is a file of that name)",
-                                  option->name);
+            return dcpk_cli_usage(
+                cli->name,
+                "--%s takes the name of a file; '-' is not one: it does not stand "
+                "for stdin or stdout here (./- is a file of that name)",
+                option->name);
         *(const char **)value = argument;
         return -1;
     case DCPK_CLI_LIST:
@@ -214,24 +218,24 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
                               DCPK_CLI_MAX_LIST);
     case DCPK_CLI_COUNT:
         if (!parse_count(argument, MAX_COUNT, &count))
-            return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to %d", option->name,
+            return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to %d", option->name,
                                   argument, MAX_COUNT);
         *(int *)value = (int)count;
         return -1;
     case DCPK_CLI_LENGTH:
         if (parse_count(argument, MAX_LENGTH, value))
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is no number from 1 to 2^60", option->name,
+        return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to 2^60", option->name,
                               argument);
     case DCPK_CLI_NUMBER:
         if (parse_number(argument, value))
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is no finite number of 0 or more", option->name,
-                              argument);
+        return dcpk_cli_usage(cli->name, "--%s '%s' is not a finite number of 0 or more",
+                              option->name, argument);
     case DCPK_CLI_SIZE:
         if (!parse_size(argument, value))
-            return dcpk_cli_usage(cli->name, "--%s '%s' is no size like 256M or 1G", option->name,
-                                  argument);
+            return dcpk_cli_usage(cli->name, "--%s '%s' is not a size like 256M or 1G",
+                                  option->name, argument);
         if (*(uint64_t *)value < DCPK_EXEC_LEAST_MEMORY_BYTES)
             return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least",
                                   option->name, argument);
@@ -281,7 +285,7 @@ static const struct dcpk_cli_option *option_of(const struct dcpk_cli *cli, int c
 bool dcpk_cli_is_near(const char *word, const char *name)
 {
     const size_t n_word = strlen(word), n_name = strlen(name);
-    const size_t least = n_word < n_name ? n_word : n_name, most = n_word + n_name - least;
+    const size_t least = dcpk_min_size(n_word, n_name), most = n_word + n_name - least;
     size_t before = 0, behind = 0;
 
     while (before < least && word[before] == name[before])

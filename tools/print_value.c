@@ -73,7 +73,9 @@ static dcpk_status print_json(const char *key, const struct dcpk_value *value,
 static dcpk_status print_value(const char *key, const struct dcpk_value *value, bool as_json,
                                struct dcpk_error *err)
 {
-    return as_json ? print_json(key, value, err) : print_text(key, value, err);
+    if (as_json)
+        return print_json(key, value, err);
+    return print_text(key, value, err);
 }
 
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_args.c - options about run folders, and what is said of the tracker. */
+/* run_args.c - options about run folders, and the messages about the tracker. */
 #include "tools/run_args.h"
 
 #include <ctype.h>
@@ -21,7 +21,7 @@ dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *polic
             *policy = (enum dcpk_tracker_policy)i;
     if (text == NULL || *policy != DCPK_TRACKER_USUAL)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "--tracker '%s' is none of newest, set, keep", text);
+    return dcpk_fail(err, DCPK_EUSAGE, "--tracker '%s' is not one of newest, set, keep", text);
 }
 
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
@@ -48,7 +48,13 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
 
 unsigned dcpk_folder_flags_of(bool force, bool resume)
 {
-    return (force ? DCPK_FOLDER_REPLACE : 0u) | (resume ? DCPK_FOLDER_RESUME : 0u);
+    unsigned flags = 0;
+
+    if (force)
+        flags |= DCPK_FOLDER_REPLACE;
+    if (resume)
+        flags |= DCPK_FOLDER_RESUME;
+    return flags;
 }
 
 void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)

@@ -16,7 +16,7 @@ for run in back back_c; do
 done
 refuses "a generation for fsdp_dtensor" 2 'target-generation is for --to torch_dist' \
     "$DCPKIT" convert --to fsdp_dtensor --target-generation C in out
-refuses "a generation that is none" 2 "'A' is none of B, C and V2" \
+refuses "a generation that is none" 2 "'A' is not one of B, C and V2" \
     "$DCPKIT" convert --to torch_dist --target-generation A forth out
 refuses "optimizer state without groups" 3 'no parameter groups.*--weights-only' \
     "$DCPKIT" convert --to torch_dist --drop '^optimizer\.param_groups' "$SAMPLES/fsdp_dtensor_converted_by_megatron" out

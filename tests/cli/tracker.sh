@@ -45,5 +45,5 @@ echo "json: tracker '$(cat json/$tracker)'"
 # 'release', a converted model from which a run began, is older than what the run wrote.
 mv in/iter_0000004 in/release && printf release >in/$tracker
 with started 8 iter_0000008 && run started
-refuses "no such word" 2 "'never' is none of newest, set, keep" \
+refuses "no such word" 2 "'never' is not one of newest, set, keep" \
     "$DCPKIT" convert --to fsdp_dtensor --tracker never in new

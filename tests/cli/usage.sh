@@ -26,11 +26,11 @@ refuses "a slip in an option" 2 "'--dryrun'; did you mean '--dry-run'" "$DCPKIT"
 refuses "an ambiguous option" 2 "'--target'; did you mean '--target-" "$DCPKIT" convert --target x "$sample" out
 refuses "a slip in a command" 2 "did you mean 'inspect'\\?" "$DCPKIT" insepct "$sample"
 for option in --report --hashes --param-to-param-group-map-json; do
-    refuses "$option -" 2 "$option takes the name of a file, '-' is none" \
+    refuses "$option -" 2 "$option takes the name of a file; '-' is not one" \
         "$DCPKIT" convert --to fsdp_dtensor $option - "$sample" out
 done
-refuses "--output -" 2 "'-' is none" "$DCPKIT" print-torch-dcp-in-json -o - "$sample"
-refuses "--check -" 2 "'-' is none" "$DCPKIT" hash --check - "$sample"
+refuses "--output -" 2 "'-' is not one" "$DCPKIT" print-torch-dcp-in-json -o - "$sample"
+refuses "--check -" 2 "'-' is not one" "$DCPKIT" hash --check - "$sample"
 refuses "weights-only of nothing" 2 'are for --against' "$DCPKIT" verify --weights-only "$sample"
 refuses "a vocabulary of nothing" 2 'are for --against' "$DCPKIT" verify --vocab-size 9 "$sample"
 for option in "--output-model-weight-prefix m" "--output-optimizer-state-prefix o" --like-megatron-inspector; do
