@@ -254,7 +254,6 @@ bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt)
 
 void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const struct dcpk_error before = *err;
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     enum dcpk_path_kind kind;
 
@@ -263,13 +262,11 @@ void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct 
         return;
     if (dcpk_store_look(ckpt->store, RUN_CONFIG, &kind, &ignored) == DCPK_OK &&
         kind == DCPK_PATH_FILE)
-        dcpk_fail(err, before.status,
-                  "%s; '" RUN_CONFIG "' of Megatron-Bridge lies beside it: --args-from %s takes "
-                  "them from there",
-                  before.text, path);
+        dcpk_append(err,
+                    "; '" RUN_CONFIG "' of Megatron-Bridge lies beside it: --args-from %s takes "
+                    "them from there",
+                    path);
     else
-        dcpk_fail(err, before.status,
-                  "%s; --args-from takes them from a JSON object, a " RUN_CONFIG
-                  " of Megatron-Bridge, or another checkpoint",
-                  before.text);
+        dcpk_append(err, "; --args-from takes them from a JSON object, a " RUN_CONFIG
+                         " of Megatron-Bridge, or another checkpoint");
 }

@@ -80,13 +80,9 @@ static dcpk_status check_output(const char *dir, const struct dcpk_run *run,
 /* Add to the error which folders the command is for. */
 static void advise(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const struct dcpk_error before = *err;
-
     if (ckpt->n_tensors > 0)
-        dcpk_fail(err, before.status,
-                  "%s; this command is for folders of objects alone, such as "
-                  "--dump-param-to-param-group-map writes",
-                  before.text);
+        dcpk_append(err, "; this command is for folders of objects alone, such as "
+                         "--dump-param-to-param-group-map writes");
 }
 
 /* The one line of all content, then the file with the group map's key names. */

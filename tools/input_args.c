@@ -42,19 +42,14 @@ bool dcpk_input_args_given(const struct dcpk_input_args *a)
 
 void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err)
 {
-    const struct dcpk_error old = *err;
-
     if (model == NULL || model->n_unknown == 0)
         return;
-    if (model->unknown_prefix != NULL && dcpk_model_has_values(model))
-        dcpk_fail(
-            err, old.status,
-            "%s (modify-state-dict --op 'rename RE NEW' mends keys, --drop RE leaves them out)",
-            old.text);
-    else if (model->unknown_prefix != NULL)
-        dcpk_fail(err, old.status,
-                  "%s (--input-model-weight-prefix %s takes them, --drop RE leaves them out)",
-                  old.text, model->unknown_prefix);
+    if (model->unknown_prefix == NULL)
+        dcpk_append(err, " (--drop RE leaves them out)");
+    else if (dcpk_model_has_values(model))
+        dcpk_append(err, " (modify-state-dict --op 'rename RE NEW' mends keys, --drop RE leaves "
+                         "them out)");
     else
-        dcpk_fail(err, old.status, "%s (--drop RE leaves them out)", old.text);
+        dcpk_append(err, " (--input-model-weight-prefix %s takes them, --drop RE leaves them out)",
+                    model->unknown_prefix);
 }

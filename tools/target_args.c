@@ -210,10 +210,9 @@ void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *er
     } list[] = {{"torch_dist", "--target-generation, --target-mesh"},
                 {"zarr", "--target-mesh"},
                 {"fsdp_dtensor", "--target-dp"}};
-    const struct dcpk_error old = *err;
 
     for (size_t i = 0; i < DCPK_COUNT(list); i++)
         if (strcmp(to->name, list[i].format) == 0)
-            dcpk_fail(err, old.status, "%s; %s or --make-vocab-size-divisible-by write it anew",
-                      old.text, list[i].options);
+            dcpk_append(err, "; %s or --make-vocab-size-divisible-by write it anew",
+                        list[i].options);
 }

@@ -91,6 +91,16 @@ void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     append(err, inner);
 }
 
+void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
+{
+    const size_t n = strlen(err->text);
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(err->text + n, sizeof err->text - n, fmt, args);
+    va_end(args);
+}
+
 bool dcpk_status_is_content(dcpk_status status)
 {
     return status == DCPK_EFORMAT || status == DCPK_EUNSUPPORTED || status == DCPK_ERANGE ||

@@ -28,6 +28,8 @@ static void fixes(void **state)
                  DCPK_EUSAGE, "returned");
     CHECK_EQ_STR(err.text, "'x'", "text");
     dcpk_context(&err, "writing");
+    dcpk_append(&err, "; %d more", 2);
+    CHECK_EQ_STR(err.text, "writing: 'x'; 2 more", "text behind it");
     CHECK_EQ_INT(err.fixes, DCPK_FIX_REPLACE | DCPK_FIX_RESUME, "a frame keeps them");
     dcpk_fail(&err, DCPK_EFORMAT, "another");
     CHECK_EQ_INT(err.fixes, 0, "none of the next error");
