@@ -45,6 +45,7 @@ may_include() {
     local -r to_device='lib/base lib/io lib/tensor lib/device' to_model="lib/base lib/io lib/tensor lib/ckpt lib/model"
     case $folder in
     tools | tests | tests/*) echo . && return ;;
+    lib/api) echo '^(lib|formats/formats\.h|kernels/kernels\.h)' && return ;; # it joins the tables, as tools do
     kernels) allowed="$to_device kernels" ;;
     kernels/*) allowed=$to_device ;;
     formats/* | formats) allowed=${may[$folder]:-lib} ;;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api_priv.h - what stands behind the handles of dcpkit.h. */
+#ifndef DCPK_LIB_API_API_PRIV_H
+#define DCPK_LIB_API_API_PRIV_H
+
+#include "lib/api/dcpkit.h"
+#include "lib/exec/exec.h"
+
+struct dcpkit {
+    struct dcpk_env env;
+    struct dcpkit_options options;
+    const char *stage; /* of the progress that is reported now */
+    struct dcpk_error err;
+};
+
+struct dcpkit_checkpoint {
+    dcpkit *session;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_exec *exec; /* NULL until something is read or hashed */
+};
+
+/* A call of the session begins: what the last failure left is gone. Returns its error. */
+static inline struct dcpk_error *api_begin(dcpkit *session)
+{
+    session->err.status = DCPK_OK;
+    session->err.text[0] = '\0';
+    session->err.fixes = 0;
+    return &session->err;
+}
+
+/*
+ * Copy a struct of options that begins with its size: of a caller that was built with an earlier
+ * header the end is missing, and is zero then. Errors: DCPK_EUSAGE for one of a later header.
+ */
+dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
+                     struct dcpk_error *err);
+
+/* The executor of a checkpoint, made when first asked for. NULL: see err. */
+struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err);
+
+#endif

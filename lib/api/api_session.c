@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api_session.c - what a program has of the library: its options, progress and failures. */
+#include <assert.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "lib/api/api_priv.h"
+#include "lib/base/alloc.h"
+
+#define SAME(name) static_assert((int)DCPKIT_##name == (int)DCPK_##name, "one status, one number")
+SAME(OK);
+SAME(EUSAGE);
+SAME(EFORMAT);
+SAME(EUNSUPPORTED);
+SAME(ERANGE);
+SAME(EMISMATCH);
+SAME(ENOMEM);
+SAME(EIO);
+SAME(ECANCELLED);
+
+const char *dcpkit_version(void)
+{
+    return DCPK_VERSION;
+}
+
+const char *dcpkit_format_name(size_t index)
+{
+    for (size_t i = 0; dcpk_formats[i] != NULL; i++)
+        if (i == index)
+            return dcpk_formats[i]->name;
+    return NULL;
+}
+
+static void session_stage(void *context, const char *label)
+{
+    ((dcpkit *)context)->stage = label;
+}
+
+static bool session_update(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const dcpkit *session = context;
+    const struct dcpkit_options *o = &session->options;
+
+    return o->progress(o->context, session->stage, done_bytes, total_bytes) == 0;
+}
+
+dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
+                     struct dcpk_error *err)
+{
+    if (n_bytes < sizeof n_bytes || n_bytes > most)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "a struct of options has %zu bytes, this library knows one of %zu",
+                         n_bytes, most);
+    memcpy(to, from, n_bytes);
+    return DCPK_OK;
+}
+
+static dcpk_status options_take(struct dcpkit_options *to, const struct dcpkit_options *from,
+                                struct dcpk_error *err)
+{
+    if (api_take(to, sizeof *to, from, from->size, err))
+        return err->status;
+    if (to->n_threads < 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "%d is not a number of threads", to->n_threads);
+    return DCPK_OK;
+}
+
+int dcpkit_new(const struct dcpkit_options *options, dcpkit **session)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    dcpkit *made = dcpk_alloc(sizeof *made, &err);
+
+    if (made == NULL)
+        return err.status;
+    if (options != NULL && options_take(&made->options, options, &err)) {
+        dcpk_free(made);
+        return err.status;
+    }
+    made->env = (struct dcpk_env){
+        .formats = dcpk_formats,
+        .open_file = dcpk_archive_opener,
+        .extras = dcpk_extras,
+        .device = dcpk_devices[0],
+        .n_threads = made->options.n_threads,
+        .memory_bytes = made->options.memory_bytes,
+    };
+    made->stage = "";
+    if (made->options.progress != NULL)
+        made->env.progress = (struct dcpk_progress){session_update, made, session_stage};
+    *session = made;
+    return DCPKIT_OK;
+}
+
+void dcpkit_free(dcpkit *session)
+{
+    dcpk_free(session);
+}
+
+const char *dcpkit_error(const dcpkit *session)
+{
+    return session->err.text;
+}
+
+void dcpkit_text_free(char *text)
+{
+    dcpk_free(text);
+}

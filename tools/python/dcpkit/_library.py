@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C library, by ctypes: what lib/api/dcpkit.h declares, and its failures as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+
+PROGRESS = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_uint64)
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("n_threads", c_int),
+        ("memory_bytes", c_uint64),
+        ("progress", PROGRESS),
+        ("context", c_void_p),
+    ]
+
+
+class Summary(ctypes.Structure):
+    _fields_ = [
+        ("format", c_char_p),
+        ("generation", c_char_p),
+        ("n_tensors", c_size_t),
+        ("n_objects", c_size_t),
+        ("n_files", c_size_t),
+        ("tensor_bytes", c_uint64),
+    ]
+
+
+class TensorInfo(ctypes.Structure):
+    _fields_ = [
+        ("key", c_char_p),
+        ("dtype", c_char_p),
+        ("elem_bytes", c_size_t),
+        ("rank", c_int),
+        ("shape", POINTER(c_int64)),
+        ("n_chunks", c_size_t),
+    ]
+
+
+class ChunkInfo(ctypes.Structure):
+    _fields_ = [
+        ("offset", POINTER(c_int64)),
+        ("extent", POINTER(c_int64)),
+        ("file", c_char_p),
+        ("first_byte", c_uint64),
+        ("n_bytes", c_uint64),
+    ]
+
+
+class Mesh(ctypes.Structure):
+    _fields_ = [(name, c_int64) for name in ("tp", "pp", "ep", "cp", "dp", "etp", "vpp")]
+
+
+class ConvertOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("from_", c_char_p),
+        ("flags", ctypes.c_uint),
+        ("swiglu", c_int),
+        ("mesh", Mesh),
+    ]
+
+
+#: enum dcpkit_convert_flags
+CONVERT_FLAGS = {
+    "replace": 1,
+    "resume": 2,
+    "weights_only": 4,
+    "check_input": 8,
+    "prove": 16,
+    "integrity": 32,
+}
+
+
+class Error(Exception):
+    """A call of the library failed; its text says what was wrong and where."""
+
+
+class UsageError(Error, ValueError):
+    """Arguments do not fit together, or an output exists."""
+
+
+class FormatError(Error):
+    """Bytes of a file are malformed, or two things that must agree do not."""
+
+
+class UnsupportedError(Error):
+    """Well formed, but neither read nor written."""
+
+
+class SystemError(Error, OSError):  # noqa: A001 - dcpkit.SystemError
+    """The system refused: a missing file, permission, no space, a read error."""
+
+
+class Cancelled(Error):
+    """The progress callback asked to stop."""
+
+
+_EXCEPTIONS = {
+    1: UsageError,
+    2: FormatError,
+    3: UnsupportedError,
+    4: FormatError,
+    5: FormatError,
+    6: MemoryError,
+    7: SystemError,
+    8: Cancelled,
+}
+
+_SIGNATURES = {
+    "dcpkit_version": (c_char_p, []),
+    "dcpkit_new": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "dcpkit_free": (None, [c_void_p]),
+    "dcpkit_error": (c_char_p, [c_void_p]),
+    "dcpkit_format_name": (c_char_p, [c_size_t]),
+    "dcpkit_open": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
+    "dcpkit_close": (None, [c_void_p]),
+    "dcpkit_summary": (None, [c_void_p, POINTER(Summary)]),
+    "dcpkit_tensor_at": (c_int, [c_void_p, c_size_t, POINTER(TensorInfo)]),
+    "dcpkit_tensor_find": (c_int, [c_void_p, c_char_p, POINTER(c_size_t)]),
+    "dcpkit_chunk_at": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(ChunkInfo)]),
+    "dcpkit_read": (
+        c_int,
+        [c_void_p, c_size_t, POINTER(c_int64), POINTER(c_int64), c_void_p, c_size_t],
+    ),
+    "dcpkit_object_key": (c_char_p, [c_void_p, c_size_t]),
+    "dcpkit_json": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "dcpkit_text_free": (None, [c_void_p]),
+    "dcpkit_hash": (c_int, [c_void_p, POINTER(c_size_t), c_size_t, c_void_p]),
+    "dcpkit_verify": (c_int, [c_void_p, c_void_p]),
+    "dcpkit_compare": (c_int, [c_void_p, c_void_p, POINTER(c_uint64), POINTER(c_void_p)]),
+    "dcpkit_convert": (
+        c_int,
+        [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(ConvertOptions), POINTER(c_void_p)],
+    ),
+}
+
+
+def _find() -> str:
+    """The library beside this file, as a wheel has it, else what the system has."""
+    named = os.environ.get("DCPKIT_LIBRARY")
+    if named:
+        return named
+    beside = sorted(pathlib.Path(__file__).parent.glob("libdcpkit.so*"))
+    return str(beside[0]) if beside else "libdcpkit.so.0"
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+library = _load()
+
+
+def check(status: int, session: c_void_p) -> None:
+    """Raise what a status stands for, with the session's sentence."""
+    if status != 0:
+        raise _EXCEPTIONS.get(status, Error)(library.dcpkit_error(session).decode())
+
+
+def take_text(text: c_void_p) -> str:
+    """Text that the library gave away, which is freed."""
+    try:
+        return ctypes.string_at(text).decode()
+    finally:
+        library.dcpkit_text_free(text)
