@@ -35,10 +35,8 @@ static dcpk_status check(int code, const char *what, struct dcpk_error *err)
     return dcpk_fail(err, DCPK_EIO, "MPI, %s: %.*s", what, n, text);
 }
 
-/*
- * Under srun --mpi=none, Slurm's default, nobody tells the processes of each other. MPI_Init of
- * Open MPI does not return then: it ends the process with 1, which here would be an answer.
- */
+/* Under srun --mpi=none, Slurm's default, the processes do not know each other. MPI_Init of Open
+ * MPI does not return then: it ends the process with 1, which here would be an answer. */
 static dcpk_status check_launcher(struct dcpk_error *err)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";

@@ -24,7 +24,7 @@ struct dcpk_bytes {
 
 void dcpk_bytes_release(struct dcpk_bytes *b);
 
-/* Make room for n more bytes. False when there is none; the status then says so. */
+/* Make room for n more bytes. Returns false when there is none and sets `status`. */
 bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n);
 
 /* n more bytes at the end, counted already, for the caller to fill before the next append. NULL

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h - time that passes, for progress and for what is due now and then. */
+/* clock.h - elapsed time, for progress and periodic work. */
 #ifndef DCPK_LIB_BASE_CLOCK_H
 #define DCPK_LIB_BASE_CLOCK_H
 

@@ -13,7 +13,7 @@
 #include "lib/base/map.h"
 
 #define MAX_EXACT_INT                                                                              \
-    INT64_C(9007199254740992) /* 2^53: a double tells whole numbers below it apart */
+    INT64_C(9007199254740992) /* 2^53: below it a double holds every whole number */
 
 /*
  * cJSON is lax (control bytes, 01, -.5, a NUL inside a string that cuts it, bad UTF-8) and recurses
@@ -166,7 +166,7 @@ static void *hook_alloc(size_t n_bytes)
     return memory;
 }
 
-/* cJSON over n >= 1 bytes; a failure says whether memory or a byte was to blame. */
+/* Runs cJSON over n >= 1 bytes. DCPK_ENOMEM or DCPK_EFORMAT with the byte. */
 static dcpk_status run_cjson(const char *text, size_t n, cJSON **root, struct dcpk_error *err)
 {
     const char *end = text;

@@ -159,8 +159,8 @@ static bool is_plain(uint8_t c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* The next character. Lone surrogates, which Python's texts may hold, are told apart as its json
- * does. */
+/* The next character. Lone surrogates, which Python's texts may hold, stay distinct, as in its
+ * json. */
 static uint32_t next_char(const uint8_t *text, size_t n, size_t *n_used)
 {
     if (n < 3 || text[0] != 0xed || (text[1] & 0xe0) != 0xa0 || (text[2] & 0xc0) != 0x80)

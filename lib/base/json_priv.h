@@ -9,9 +9,10 @@
 #define DCPK_BAD_UTF8 UINT32_MAX
 
 /*
- * Decode the character at text (n >= 1 bytes left) and say how many bytes it takes.
- * DCPK_BAD_UTF8 for bytes that are none (overlong, surrogate, past U+10FFFF, cut short): *n_used is
- * then the longest part that could have begun one, at least 1, as Python's errors="replace" counts.
+ * Decodes the character at text (n >= 1 bytes left); *n_used: the bytes that it takes. Returns
+ * DCPK_BAD_UTF8 for bytes that are not a character (overlong, surrogate, past U+10FFFF, cut short):
+ * *n_used is then the longest part that could have begun one, at least 1, as Python's
+ * errors="replace" counts.
  */
 uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used);
 

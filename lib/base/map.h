@@ -11,8 +11,9 @@
 
 /*
  * Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes.
- * The hash has a key that the system draws for each process, so that nobody can prepare names that
- * collide. No order comes out of it: there is no walk over a map, and results do not depend on it.
+ * The hash has a key that the system draws for each process, so that a file cannot hold names that
+ * were made to collide. No order comes out of it: there is no walk over a map, and results do not
+ * depend on it.
  */
 struct dcpk_map {
     struct dcpk_map_item *items; /* in the order they came in */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* path.h - what is at a path, where "nothing" and "it cannot be said" are two answers. */
+/* path.h - what is at a path; "nothing" and "unknown" are two answers. */
 #ifndef DCPK_LIB_BASE_PATH_H
 #define DCPK_LIB_BASE_PATH_H
 
@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 
 enum dcpk_path_kind {
-    DCPK_PATH_NOTHING, /* also: a link that leads nowhere, where links are followed */
+    DCPK_PATH_NOTHING, /* also: a link that has no target, where links are followed */
     DCPK_PATH_FILE,    /* a plain one */
     DCPK_PATH_FOLDER,
     DCPK_PATH_OTHER, /* a device, pipe or socket; a link, where they are not followed */

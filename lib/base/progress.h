@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.h - how the library tells how far it is, and is asked to stop; it never prints. */
+/* progress.h - reports progress to the caller and asks whether to stop; the library never
+ * prints. */
 #ifndef DCPK_LIB_BASE_PROGRESS_H
 #define DCPK_LIB_BASE_PROGRESS_H
 

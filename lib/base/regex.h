@@ -28,9 +28,9 @@ void dcpk_regex_free(struct dcpk_regex *regex); /* NULL is a no-op */
 
 /*
  * Does it match anywhere in `text`, as re.search?
- * Errors: DCPK_EUSAGE when the answer takes more steps or memory than one text is given (an
- * expression that tries every way there is); DCPK_EUNSUPPORTED for text that is no UTF-8;
- * DCPK_ENOMEM.
+ * Errors: DCPK_EUSAGE when the answer takes more
+ * steps or memory than one text is given (an expression that tries every way there is);
+ * DCPK_EUNSUPPORTED for text that is not UTF-8; DCPK_ENOMEM.
  */
 dcpk_status dcpk_regex_search(struct dcpk_regex *regex, const char *text, bool *found,
                               struct dcpk_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - the few questions that keys and names are asked everywhere. */
+/* text.h - prefixes, lines and numbers in keys and names. */
 #ifndef DCPK_LIB_BASE_TEXT_H
 #define DCPK_LIB_BASE_TEXT_H
 

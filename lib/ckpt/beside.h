@@ -6,10 +6,8 @@
 #include "lib/base/arena.h"
 #include "lib/io/store.h"
 
-/*
- * Look into a file that a program loads by running what it says: *fault tells why it should not,
- * in `arena`; NULL: nothing speaks against it. Errors: those of reading, not of what is in it.
- */
+/* Inspects a file whose content a program runs on loading. *fault: why it should not be loaded, in
+ * `arena`; NULL: no fault. Errors: those of reading, not of the content. */
 typedef dcpk_status dcpk_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
                                     const char **fault, struct dcpk_error *err);
 

@@ -21,7 +21,7 @@
 #define FREE_CHUNK_BYTES (UINT64_C(1) << 30)
 #define MAX_UNPACKED     1000u
 
-/* The tables grow while a format opens; their capacities are of no interest to anyone else. */
+/* The tables grow while a format opens; their capacities are private to this file. */
 struct tables {
     struct dcpk_checkpoint public; /* first: a dcpk_checkpoint pointer is a pointer to this */
     size_t tensors_capacity;

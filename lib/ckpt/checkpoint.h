@@ -83,7 +83,7 @@ struct dcpk_releases {
     const char *from, *to;
 };
 
-/* Something a person should know that is no error. */
+/* A remark for the user that is not an error. */
 struct dcpk_note {
     const char *text;
     struct dcpk_note *next;
@@ -119,16 +119,17 @@ struct dcpk_checkpoint {
     /* A class or function that the metadata names, "os.system", and no release writes: Python would
      * import it, or call it, on opening the checkpoint. NULL: none. */
     const char *strange;
-    /* Told by the user once it is open, where no file does: elements of the DDP buckets of the run
-     * that wrote it. 0: not told. */
+    /* DDP bucket size, in elements, of the run that wrote it; set by the caller after opening when
+     * no file records it. 0: unknown. */
     int64_t ddp_bucket_elems;
-    /* The same of args: an argparse.Namespace, whose names count before stored ones. Borrowed,
-     * valid until the checkpoint is closed. NULL: not told. */
+    /* Args of that run, set by the caller: an argparse.Namespace whose attributes replace stored
+     * ones. Borrowed, valid until the checkpoint is closed. NULL: none. */
     const struct dcpk_value *given_args;
-    /* The same: what keys of weights and of optimizer state begin with, without the last dot.
-     * Borrowed; NULL: not told. */
+    /* Prefixes of the keys of weights and of optimizer state, without the last dot; set by the
+     * caller. Borrowed. NULL: the format's own. */
     const char *given_model_prefix, *given_state_prefix;
-    /* The same: why a tensor, behind them an object, is to be left out; NULL: it is not. */
+    /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
+     * is not left out; the table is NULL when none is. */
     const char **left_out;
 };
 
@@ -136,12 +137,12 @@ struct dcpk_checkpoint {
  * Open a folder as a checkpoint.
  * store:   taken, also on failure (closed with the checkpoint).
  * formats: NULL-terminated table; name: one of them by name, or NULL to let the probes decide.
- * Errors: DCPK_EUNSUPPORTED when no format knows the folder (says what was looked for), or another
- * than the named one does; DCPK_EUSAGE when none has that name; the format's own else. After open
- * every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63; every chunk lies
- * inside its tensor and its place inside its file; keys are unique; all chunks stand for at most
- * 1000 times the bytes of the files, and 1 GiB (DCPK_ERANGE). Exact cover is checked by
- * dcpk_checkpoint_check_cover.
+ * Errors: DCPK_EUNSUPPORTED when no format knows the folder (the message names what was searched
+ * for), or another than the named one does; DCPK_EUSAGE when none has that name; the format's own
+ * else. After open every tensor has dtype, rank <= DCPK_MAX_RANK and an element count below 2^63;
+ * every chunk lies inside its tensor and its place inside its file; keys are unique; all chunks
+ * stand for at most 1000 times the bytes of the files, and 1 GiB (DCPK_ERANGE). Exact cover is
+ * checked by dcpk_checkpoint_check_cover.
  */
 dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                  const char *name, struct dcpk_checkpoint **ckpt,
@@ -204,8 +205,8 @@ dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tenso
 const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpoint *ckpt,
                                                        const struct dcpk_chunk *chunk);
 
-/* An object's value, its outline, the common state (*value NULL: there is none): format.h says more
- * of each. Errors name the object. Thread-safe for different arenas. */
+/* An object's value, its outline, the common state (*value NULL: there is none): format.h describes
+ * each. Errors name the object. Thread-safe for different arenas. */
 dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);

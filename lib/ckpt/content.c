@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* content.c - states of an optimizer by the first or last part of what follows "optimizer.state.".
- */
+/* content.c - states of an optimizer by the first or last part of what follows
+ * "optimizer.state.". */
 #include "lib/ckpt/content.h"
 
 #include <string.h>

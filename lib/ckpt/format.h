@@ -60,10 +60,8 @@ struct dcpk_format_reader {
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);
-    /*
-     * Its outline: the same value, but tensors in it say where their bytes lie instead of holding
-     * them, so that an object of any size can be looked at. Their checksums are not checked.
-     */
+    /* Its outline: the same value, but its tensors hold the place of their bytes instead of the
+     * bytes, so that an object of any size can be looked at. Their checksums are not checked. */
     dcpk_status (*outline_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                   struct dcpk_arena *arena, const struct dcpk_value **value,
                                   struct dcpk_error *err);
@@ -95,7 +93,7 @@ struct dcpk_format_writer {
      * Thread-safe. */
     dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                          uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
-    /* Append a payload's bytes (n_bytes of it, as lay_out said) to `bytes`. */
+    /* Append a payload's bytes (n_bytes, as lay_out has set it) to `bytes`. */
     dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                           struct dcpk_bytes *bytes, struct dcpk_error *err);
     /*
@@ -112,7 +110,8 @@ struct dcpk_format_writer {
 
 /* What the names and values of a format mean: between it and the canonical view. */
 struct dcpk_format_mapping {
-    bool has_prefixes; /* of keys: other ones than its own may be given (given_model_prefix) */
+    /* Its keys have prefixes, which the caller may replace (given_model_prefix) */
+    bool has_prefixes;
     /* This format's names and leaves -> the canonical view. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);
@@ -149,7 +148,7 @@ struct dcpk_format_mapping {
  * (lib/job/modify.h), by the format's own writer.
  */
 struct dcpk_format_editor {
-    /* Optional: the output keeps what the source's metadata says of the release that wrote it. */
+    /* Optional: carries over what the source's metadata records about the release that wrote it. */
     void (*inherit)(struct dcpk_output *out);
     /*
      * Where items have files of their own: check the new keys, and list the files of the items that
@@ -183,9 +182,9 @@ struct dcpk_format {
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
-     * Optional: is what a checkpoint of this format has beside its tensors and objects there, or
-     * that which its items say was there? Looks at names and metadata alone. Errors: DCPK_EFORMAT
-     * naming what is missing and the sign of it; DCPK_EIO where the system does not say.
+     * Optional: checks that the files which this format has beside tensors and objects are there,
+     * also those that its items refer to. Reads names and metadata only. Errors: DCPK_EFORMAT
+     * naming what is missing and what refers to it; DCPK_EIO when the system cannot answer.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 

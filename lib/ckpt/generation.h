@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generation.h - a checkpoint's generation and the releases that write it, for people and as JSON.
- */
+/* generation.h - a checkpoint's generation and the releases that write it, for people and as
+ * JSON. */
 #ifndef DCPK_LIB_CKPT_GENERATION_H
 #define DCPK_LIB_CKPT_GENERATION_H
 

@@ -35,7 +35,7 @@ void dcpk_integrity_release(struct dcpk_integrity *list);
 
 /*
  * Read the list in a store that has one. A missing "algorithm" is sha256, as for Megatron; names
- * may be anything. Errors: DCPK_EFORMAT for what is no such list; DCPK_EUNSUPPORTED for another
+ * may be anything. Errors: DCPK_EFORMAT for what is not such a list; DCPK_EUNSUPPORTED for another
  * algorithm.
  */
 dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity *list,
@@ -60,11 +60,11 @@ dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_i
 /* Is the text such a list, by how it begins, and not one of hash_list.h? */
 bool dcpk_integrity_is_list(const char *text, size_t n_bytes);
 
-/* "algorithm" and "files", for a document that says more. */
+/* Adds "algorithm" and "files" to a larger document. */
 void dcpk_integrity_put_members(const struct dcpk_integrity *list, struct dcpk_json_out *j);
 
-/* The text of the file, byte for byte Megatron's for the same files. Errors are sticky in `text`.
- */
+/* The text of the file, byte for byte Megatron's for the same files. Errors are sticky in
+ * `text`. */
 void dcpk_integrity_put(const struct dcpk_integrity *list, struct dcpk_bytes *text);
 
 #endif

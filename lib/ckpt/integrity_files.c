@@ -136,7 +136,7 @@ dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_int
 
 /* ---- a list as text ---- */
 
-/* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" in front of a name says nothing. */
+/* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" in front of a name is dropped. */
 static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size_t n,
                              struct dcpk_error *err)
 {
@@ -191,7 +191,7 @@ dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_i
     return st;
 }
 
-/* Does the text, white space apart, go on with `word`? Then *at stands behind it. */
+/* Is `word` next in the text, after white space? Then moves *at behind it. */
 static bool skip_word(const char *text, size_t n_bytes, const char *word, size_t *at)
 {
     const size_t n = strlen(word);

@@ -11,7 +11,7 @@ enum dcpk_mark_kind {
     DCPK_MARK_CHECKPOINT, /* a folder with such a file is a checkpoint */
     DCPK_MARK_INNER,      /* a folder with such a file belongs into a checkpoint's folder */
     DCPK_MARK_PART,       /* a further file of a checkpoint's folder */
-    DCPK_MARK_OTHER,      /* a file or folder of what is no checkpoint that is read */
+    DCPK_MARK_OTHER,      /* a file or folder of something that is not a checkpoint we read */
 };
 
 /* A row of a format's table, which a zeroed row ends. */

@@ -100,7 +100,7 @@ static dcpk_status add_payload(struct dcpk_output *out, const struct dcpk_value 
     return DCPK_OK;
 }
 
-/* What became of the item at `place`; err may tell why it was refused, and then still does. */
+/* Records what became of the item at `place`. err may hold why it was refused and keeps it. */
 static dcpk_status note_taken(struct dcpk_output *out, const struct dcpk_place *place,
                               uint64_t taken, struct dcpk_error *err)
 {

@@ -92,7 +92,7 @@ struct dcpk_kept_item {
 
 /* What the report cannot read off the output itself. */
 enum dcpk_event_kind {
-    DCPK_EVENT_DROPPED, /* lost: a person should look at it */
+    DCPK_EVENT_DROPPED, /* lost: the user should look at it */
     DCPK_EVENT_OMITTED, /* left out, and no run that loads the output misses it */
     DCPK_EVENT_NOTE,
 };
@@ -101,7 +101,7 @@ enum dcpk_event_kind {
 struct dcpk_out_event {
     enum dcpk_event_kind kind;
     const char *key;  /* the source key, or what a note is about */
-    const char *text; /* why, or what a person should know */
+    const char *text; /* why, or the remark */
     struct dcpk_out_event *next;
 };
 

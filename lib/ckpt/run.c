@@ -186,8 +186,8 @@ static dcpk_status find_newest(const char *run, const struct dcpk_format *const 
     return DCPK_OK;
 }
 
-/* No tracker, no checkpoint: say what was looked for, and the newest iteration folder if there is
- * one, else what it is instead. */
+/* Neither a tracker nor a checkpoint: names what was searched for, and the newest iteration folder
+ * or else what the folder is instead. */
 static dcpk_status neither(const char *run, const struct dcpk_format *const *formats,
                            struct dcpk_error *err)
 {
@@ -217,7 +217,7 @@ out:
     return st;
 }
 
-/* The tracker of the run folder `path` leads nowhere: say where else to look. */
+/* The tracker of the run folder `path` names a missing folder: names the newest one that exists. */
 static dcpk_status no_iteration(const char *path, const struct dcpk_format *const *formats,
                                 const char *folder, struct dcpk_error *err)
 {

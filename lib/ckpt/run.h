@@ -65,7 +65,7 @@ void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
  * Find the folder to read. `path` itself when it holds a file that marks one (lib/ckpt/marks.h) of
  * the formats, a NULL-terminated table here and below, or is named iter_<digits> or release; else
  * what its tracker names. run: set on success only. Errors: DCPK_EIO when path is missing, no
- * folder or not readable; DCPK_EFORMAT when it is neither kind of folder (says what was looked
+ * folder or not readable; DCPK_EFORMAT when it is neither kind of folder (names what was searched
  * for), the folder that the tracker names is missing (both name the newest iteration folder if
  * there is one), or the tracker is neither a number nor "release".
  */
@@ -138,13 +138,13 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
                           struct dcpk_run *run, struct dcpk_store **store, struct dcpk_error *err);
 
 /*
- * Say where a checkpoint written to `out` goes; touches nothing on disk.
- * iteration: the source's (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included).
- * OUT named iter_NNNNNNN or release is that folder, the tracker is the one beside it. Anything else
- * is a run folder: the checkpoint goes to OUT/iter_%07d or OUT/release, the tracker is OUT's. run:
- * set on success only. Errors: DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is no folder,
- * is called iter_<digits> in another way than Megatron spells it, or is a run folder while the
- * iteration is not known; those of dcpk_run_judge_tracker.
+ * Say where a checkpoint written to `out` goes; touches nothing on disk. iteration: the source's
+ * (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included). OUT named iter_NNNNNNN or release is
+ * that folder, the tracker is the one beside it. Anything else is a run folder: the checkpoint goes
+ * to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:
+ * DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is not a folder, is called iter_<digits>
+ * in another way than Megatron spells it, or is a run folder while the iteration is not known;
+ * those of dcpk_run_judge_tracker.
  */
 dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracker_policy policy,
                             const struct dcpk_format *const *formats, struct dcpk_run *run,
@@ -152,8 +152,8 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
 
 /*
  * Look at the tracker of what dcpk_run_target found, as it is now, and set `fate` and
- * `tracker_was`: a run that goes on in the same folder may have moved it since. Errors: DCPK_EIO
- * when it cannot be read.
+ * `tracker_was`: a run that still trains in the same folder may have changed it since. Errors:
+ * DCPK_EIO when it cannot be read.
  */
 dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err);
 
@@ -161,10 +161,8 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
 #define DCPK_ITERATION_TEXT_BYTES 24
 const char *dcpk_run_iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES]);
 
-/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists?
- * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);
- * DCPK_EIO.
- */
+/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists? Errors:
+ * DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...); DCPK_EIO. */
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*

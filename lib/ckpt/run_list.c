@@ -153,7 +153,7 @@ out:
     return st;
 }
 
-/* Is it a folder that holds iterations, and is no checkpoint itself? */
+/* Is it a folder that holds iterations and is not a checkpoint itself? */
 static dcpk_status is_run(const char *path, const struct dcpk_format *const *formats, bool *yes,
                           struct dcpk_error *err)
 {
@@ -272,7 +272,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
         return st;
     is_inner = kind == DCPK_PATH_NOTHING && dcpk_run_split(path, chosen) != NULL;
     snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", path);
-    if (kind == DCPK_PATH_NOTHING && !is_inner) /* opening it says what is wrong */
+    if (kind == DCPK_PATH_NOTHING && !is_inner) /* opening it reports what is wrong */
         return DCPK_OK;
     is_run_folder = is_inner && dcpk_run_path_iteration(path) == DCPK_ITERATION_UNKNOWN;
     if (kind == DCPK_PATH_FOLDER)
@@ -288,7 +288,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
         snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s:%s", path, folder + 1);
     } else {
         snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", folder);
-        if (!is_inner) /* opening an archive says what is not in it */
+        if (!is_inner) /* opening an archive reports what is missing in it */
             st = dcpk_run_look(folder, 0, &kind, err);
         if (st == DCPK_OK && !is_inner && kind != DCPK_PATH_FOLDER)
             st = no_such(path, iteration, formats, err);

@@ -26,9 +26,9 @@ struct dcpk_run_list {
 };
 
 /*
- * List the iterations in the run folder `path`; of what is no run folder (a checkpoint itself, an
- * archive, nothing), none. Opens each: reads its metadata, no data. formats: NULL-terminated. list:
- * set on success only; dcpk_run_list_release. Errors: DCPK_EIO when the folder cannot be read.
+ * List the iterations in the run folder `path`; anything else (a checkpoint itself, an archive,
+ * nothing) has none. Opens each: reads its metadata, no data. formats: NULL-terminated. list: set
+ * on success only; dcpk_run_list_release. Errors: DCPK_EIO when the folder cannot be read.
  */
 dcpk_status dcpk_run_list(const char *path, const struct dcpk_format *const *formats,
                           struct dcpk_run_list *list, struct dcpk_error *err);

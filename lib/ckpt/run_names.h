@@ -23,10 +23,10 @@ dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *con
 char *dcpk_run_text(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The iteration that a folder's name of n bytes says: >= 0, RELEASE or UNKNOWN. */
+/* The iteration in a folder's name of n bytes: >= 0, RELEASE or UNKNOWN. */
 int64_t dcpk_run_name_iteration(const char *name, int n);
 
-/* The same of a path as it is spelled or, where that says nothing, of what it resolves to. */
+/* The same of a path as it is spelled or, without one in it, of the path it resolves to. */
 int64_t dcpk_run_path_iteration(const char *path);
 
 /* "<run>/iter_0000004" or "<run>/release", owned by the caller. */
@@ -36,7 +36,7 @@ char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_er
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err);
 /* The same of the tracker in the run folder `path`; DCPK_ITERATION_UNKNOWN: there is none. Errors:
- * DCPK_EFORMAT when it says nothing; DCPK_EIO. */
+ * DCPK_EFORMAT when it holds neither; DCPK_EIO. */
 dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct dcpk_error *err);
 
 #endif

@@ -27,7 +27,7 @@ static const struct dcpk_mark others[] = {
 };
 static const struct dcpk_format no_format = {.marks = others};
 
-/* What the format's first mark that a name fits says. */
+/* The text of the format's first mark that a name fits. */
 static const char *find_sign(const struct dcpk_format *format, char *const *names, size_t n)
 {
     const struct dcpk_mark *best = NULL;
@@ -69,7 +69,8 @@ static bool has(struct dcpk_store *store, const char *folder, const char *name)
     return kind == DCPK_PATH_FILE;
 }
 
-/* The first folder in it that is a run or a checkpoint, or belongs into one: *text says as what. */
+/* The first folder in it that is a run or a checkpoint, or belongs into one: *text: which of
+ * them. */
 static const char *find_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                char *const *names, size_t n, const char **text)
 {

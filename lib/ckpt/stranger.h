@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stranger.h - what a folder that is no checkpoint of ours is instead, in words for its owner. */
+/* stranger.h - describes a folder that is not a checkpoint we read. */
 #ifndef DCPK_LIB_CKPT_STRANGER_H
 #define DCPK_LIB_CKPT_STRANGER_H
 
@@ -13,7 +13,7 @@ struct dcpk_format;
  * What the names in the folder give away, and the way on: another program's checkpoint, a copy
  * without its hidden files, the folder above a run. To be appended to an error: begins with "; ",
  * "" when nothing is recognised. Opens no file. formats: NULL-terminated, whose marks count. text:
- * the room for it; returned. Cannot fail: what cannot be listed says nothing.
+ * the room for it; returned. Cannot fail: a folder that cannot be listed gives "".
  */
 const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                char text[DCPK_STRANGER_BYTES]);

@@ -12,15 +12,15 @@ struct dcpk_content_totals {
 
 /*
  * Sizes. An alias is a chunk or object whose place (file, offset, length) another one has: two
- * names for the same bytes (lib/ckpt/places.h says which is the alias). Bytes are counted once; a
- * tensor is an alias when all of its chunks are.
+ * names for the same bytes (lib/ckpt/places.h defines which is the alias). Bytes are counted once;
+ * a tensor is an alias when all of its chunks are.
  */
 struct dcpk_totals {
     uint64_t n_tensors, n_alias_tensors;
     uint64_t n_chunks, n_alias_chunks;
     uint64_t n_objects, n_alias_objects;
     uint64_t n_files;
-    struct dcpk_content_totals by_content[DCPK_N_CONTENTS]; /* tensors that are no aliases */
+    struct dcpk_content_totals by_content[DCPK_N_CONTENTS]; /* tensors that are not aliases */
     uint64_t n_params;     /* elements of the model's parameters: weights without buffers */
     uint64_t n_elems;      /* of tensors, aliases once */
     uint64_t tensor_bytes; /* elements alone */

@@ -20,7 +20,7 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
 /*
  * Load every object, aliases once, and the common state, and look through them and what the
  * metadata was found to name: DCPK_EFORMAT names the first thing that is_known refuses. Errors:
- * DCPK_ECANCELLED when progress says so; those of reading.
+ * DCPK_ECANCELLED when progress asks to stop; those of reading.
  */
 dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,
                               const struct dcpk_progress *progress, struct dcpk_error *err);

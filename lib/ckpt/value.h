@@ -107,7 +107,7 @@ static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
 uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);
 uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
 
-/* Makers: NULL and err on failure (memory only). Contents are borrowed unless said; they must live
+/* Makers: NULL and err on failure (memory only). Contents are borrowed unless noted; they must live
  * in the same or an older arena. */
 const struct dcpk_value *dcpk_value_none(void);
 const struct dcpk_value *dcpk_value_bool(bool b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decoded.c - the cache of decoded chunks: a few entries, the one not used for longest gives way.
- */
+/* decoded.c - the cache of decoded chunks: a few entries, the one not used for longest gives
+ * way. */
 #include "lib/exec/decoded.h"
 
 #include <assert.h>
@@ -93,7 +93,7 @@ static struct entry *make_room(struct dcpk_decoded *d, uint64_t charge_bytes)
     }
 }
 
-/* Decode into an entry of our own. Lock held; it is let go meanwhile. */
+/* Decode into an entry of our own. Lock held; it is released meanwhile. */
 static dcpk_status fill_entry(struct dcpk_decoded *d, struct entry *e,
                               const struct dcpk_extent *where, struct dcpk_error *err)
 {

@@ -15,9 +15,9 @@
 #define DEFAULT_MEMORY_BYTES (256 * MIB)
 #define LEAST_SHARE_BYTES    MIB
 /*
- * Larger shares gain nothing, smaller ones lose nothing that could be told from the disk's noise:
- * 2.0 GB to fsdp_dtensor on two cores of an EPYC, 2026-11-22, all cached, best of six runs by turns
- * with shares of 1, 2, 4, 8, 16 MiB: 0.55, 0.74, 0.63, 0.56, 0.51 s.
+ * Larger shares gain nothing, smaller ones lose nothing above the disk's noise: 2.0 GB to
+ * fsdp_dtensor on two cores of an EPYC, 2026-11-22, all cached, best of six runs by turns with
+ * shares of 1, 2, 4, 8, 16 MiB: 0.55, 0.74, 0.63, 0.56, 0.51 s.
  */
 #define MOST_SHARE_BYTES   (8 * MIB)
 #define MOST_LOCATED_BYTES (16 * MIB)
@@ -285,7 +285,7 @@ dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dc
 
     if (progress->update == NULL)
         return DCPK_OK;
-    if (pthread_mutex_trylock(&meter->mutex) == 0) { /* else another thread tells it just now */
+    if (pthread_mutex_trylock(&meter->mutex) == 0) { /* else another thread reports it just now */
         const double now = dcpk_now_seconds();
 
         if (now >= meter->next && !atomic_load(&meter->stopped)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec.h - does what a plan says: reads, copies, casts, hashes and writes, on threads, in bounded
+/* exec.h - carries out a plan: reads, copies, casts, hashes and writes, on threads, in bounded
  * memory. */
 #ifndef DCPK_LIB_EXEC_EXEC_H
 #define DCPK_LIB_EXEC_EXEC_H
@@ -46,8 +46,11 @@ struct dcpk_object_hash {
                                        shared past all bounds */
     } state;
 };
-/* The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
- * Those that share a place are read once. Errors: those of reading, but for what `state` says. */
+/*
+ * The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
+ * Those that share a place are read once. Errors: those of reading, but for those that `state`
+ * holds.
+ */
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
                                    struct dcpk_exec_stats *stats, struct dcpk_error *err);
 
@@ -80,7 +83,7 @@ struct dcpk_view_pairs {
 dcpk_status dcpk_exec_compare(const struct dcpk_view_pairs *pairs, struct dcpk_compare *results,
                               struct dcpk_exec_stats *stats, struct dcpk_error *err);
 
-/* Elements are equal as numpy.isclose(left, right, rtol, atol, equal_nan=True) says. */
+/* Elements are equal as by numpy.isclose(left, right, rtol, atol, equal_nan=True). */
 struct dcpk_tolerance {
     double rtol, atol;
 };
@@ -110,14 +113,14 @@ void dcpk_view_reader_free(struct dcpk_view_reader *reader); /* NULL is a no-op 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err);
 
-/* Has the checkpoint's folder Megatron's integrity.json (lib/ckpt/integrity.h)? Errors: DCPK_EIO
- * where the system does not say; DCPK_EMISMATCH where not all ranks see it. */
+/* Does the checkpoint's folder contain Megatron's integrity.json (lib/ckpt/integrity.h)? Errors:
+ * DCPK_EIO when the system cannot answer; DCPK_EMISMATCH when not all ranks see it. */
 dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there,
                                      struct dcpk_error *err);
 /*
- * Megatron's integrity.json, which the checkpoint's folder has: every file
- * in it must be there and have its SHA-256. *n_files: how many. Errors: DCPK_EFORMAT naming the
- * first file that is not as listed and how many are not; those of reading.
+ * Checks the files of the checkpoint's folder against its integrity.json: each must be there and
+ * have its SHA-256. *n_files: how many. Errors: DCPK_EFORMAT naming the first file that is not as
+ * listed and how many are not; those of reading.
  */
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
                                       struct dcpk_exec_stats *stats, struct dcpk_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_check.c - checks the stored checksums of a checkpoint's items, each place in its files once.
- */
+/* exec_check.c - checks the stored checksums of a checkpoint's items, each place in its files
+ * once. */
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_hash_objects.c - hashes of the values of objects: each place in the files once, many at
- * once.
- */
+ * once. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -103,7 +102,7 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
     else
         st = hash_loaded(&o, arena, &made->hash, err);
     dcpk_arena_free(arena);
-    if (st == DCPK_ERANGE || st == DCPK_EUNSUPPORTED) { /* an answer: nothing is wrong with it */
+    if (st == DCPK_ERANGE || st == DCPK_EUNSUPPORTED) { /* an answer, not a failure */
         made->state = st == DCPK_ERANGE ? DCPK_OBJECT_TOO_LARGE : DCPK_OBJECT_NOT_UNDERSTOOD;
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         st = DCPK_OK;

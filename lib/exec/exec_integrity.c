@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_integrity.c - the SHA-256 of whole files: a file is read by one thread, many files at once.
- */
+/* exec_integrity.c - the SHA-256 of whole files: a file is read by one thread, many files at
+ * once. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -126,7 +126,7 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
     return st;
 }
 
-/* What is listed must be there: a missing file is an answer, no failure to read. */
+/* What is listed must be there: a missing file is an answer, not a failure to read. */
 static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_integrity *list,
                                  struct dcpk_error *err)
 {

@@ -10,7 +10,7 @@
 
 #define MAX_NAME_BYTES 512
 
-/* Say that it stays behind, if it does. */
+/* Notes that it is not copied, if so. */
 static bool is_private(struct dcpk_checkpoint *ckpt, const char *name)
 {
     if (!dcpk_store_leads_to_private(ckpt->store, name))

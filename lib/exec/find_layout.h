@@ -7,8 +7,8 @@
 
 /*
  * dcpk_saved_layout_read, and what the format finds in the canonical view of the weights
- * (mapping->match_layout). A checkpoint that has no such view shows less; that is no error. Errors:
- * DCPK_ENOMEM.
+ * (mapping->match_layout). A checkpoint without such a view shows less; that is not an error.
+ * Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_find_layout(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved,
                              struct dcpk_error *err);

@@ -51,8 +51,8 @@ struct kind {
     bool (*same)(const struct dcpk_checkpoint *, uint32_t, uint32_t);
 };
 
-/* first: by item, the place in *items of the one that it shares its bytes with; NULL: not wanted.
- */
+/* first: by item, the place in *items of the one that it shares its bytes with; NULL: not
+ * wanted. */
 static dcpk_status order_items(struct dcpk_checkpoint *ckpt, const struct kind *kind,
                                uint32_t *first, uint32_t **items, size_t *n_items,
                                struct dcpk_error *err)

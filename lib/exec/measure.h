@@ -20,8 +20,8 @@
 void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t n, uint64_t first,
                   const struct dcpk_tolerance *tolerance, struct dcpk_compare *result);
 
-/* Put a second result of the same tensors into the first. The order of merging makes no difference.
- */
+/* Put a second result of the same tensors into the first. The order of merging makes no
+ * difference. */
 void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *other);
 
 #endif

@@ -34,7 +34,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* Of several failures the one of the lowest task is kept: what is said depends least on timing. */
+/* Of several failures the one of the lowest task is kept: the message depends least on timing. */
 static void keep_failure(struct pool *pool, uint64_t task, const struct dcpk_error *err)
 {
     atomic_store(&pool->stopped, true);
@@ -63,7 +63,8 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Start workers 1 .. n_threads - 1; returns how many run. Fewer than wanted is slower, no error. */
+/* Start workers 1 .. n_threads - 1; returns how many run. Fewer than wanted is slower, not an
+ * error. */
 static int start_threads(struct worker *workers, int n_threads)
 {
     sigset_t all, old;
@@ -108,8 +109,8 @@ dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void
     return err->status;
 }
 
-/* The first line of a small file of the system without its newline; false when it cannot be read.
- */
+/* The first line of a small file of the system without its newline; false when it cannot be
+ * read. */
 static bool read_line(const char *path, char *line, size_t n)
 {
     FILE *file = fopen(path, "re");

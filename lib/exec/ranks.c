@@ -26,13 +26,13 @@ enum kind { BYTES, WORD, DONE, STOP };
 /* The collective calls. Ranks that did not fail must be in the same one. */
 enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
 
-/* What the ranks tell one another at an agreement. */
+/* What the ranks exchange at an agreement. */
 struct vote {
     uint64_t number; /* what the agreement is about: dcpk_ranks_check_same, dcpk_ranks_share */
     uint64_t n_sent; /* to rank 0, all but STOP */
     int32_t call;    /* an enum call */
     int32_t status;  /* a dcpk_status */
-    int32_t stops;   /* 1: it failed by itself and has told all others */
+    int32_t stops;   /* 1: it failed by itself and has sent STOP to all others */
     int32_t unused;
 };
 
@@ -51,9 +51,10 @@ struct dcpk_ranks {
     struct dcpk_progress inner;
     uint64_t total_bytes;
     double next_send;
-    struct dcpk_error failed; /* what all were told inside the work; until dcpk_ranks_agree */
-    struct dcpk_error over;   /* why nothing can be told any more; until the end */
-    bool all_know;            /* that it is over: no network that broke, all leave */
+    /* The failure that all agreed on inside the work; until dcpk_ranks_agree */
+    struct dcpk_error failed;
+    struct dcpk_error over; /* why messages no longer arrive; until the end */
+    bool all_know;          /* that it is over: no network that broke, all leave */
 };
 
 static bool is_alone(void)
@@ -78,7 +79,7 @@ static int env_number(const char *name)
     return (int)n;
 }
 
-/* How many processes the launcher of MPI programs says there are. */
+/* The number of processes that the launcher of MPI programs started. */
 static int launcher_ranks(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
@@ -92,7 +93,7 @@ static int launcher_ranks(void)
     return 1;
 }
 
-/* Is torchrun, and no launcher of MPI programs, what made this one of n processes? */
+/* Did torchrun, not a launcher of MPI programs, start this one of n processes? */
 static bool is_torchrun(int *rank, int *n)
 {
     const int n_launched = launcher_ranks();
@@ -234,7 +235,7 @@ static dcpk_status send_message(struct dcpk_ranks *ranks, int to, enum kind kind
     return ranks->comm->transport->send(ranks->comm, to, message, err);
 }
 
-/* Tell all others that this rank has failed. */
+/* Sends STOP to all others: this rank has failed. */
 static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
     for (int to = 0; to < ranks->comm->n_ranks; to++)
@@ -245,8 +246,8 @@ static dcpk_status send_stop(struct dcpk_ranks *ranks, struct dcpk_error *err)
 
 /*
  * Receive what has been sent to this rank and not yet been received, so that the next phase begins
- * without messages of this one. From each rank by itself: one that has gone on may already have
- * sent something for the next phase, while another's last words of this one are under way.
+ * without messages of this one. From each rank by itself: one that is ahead may already have sent
+ * messages of the next phase while another's last messages of this one are on their way.
  */
 static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
@@ -269,8 +270,8 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Tell all others what this rank calls with which number, and its status, and learn theirs. Fails
- * only with the network. */
+/* Exchanges the call of this rank, its number and its status with all others. Fails only with the
+ * network. */
 static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t number, dcpk_status st,
                         struct dcpk_error *err)
 {
@@ -284,7 +285,8 @@ static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t numbe
     return drain(ranks, err);
 }
 
-/* The rank whose error all get, -1 when none failed: one that was merely interrupted comes last. */
+/* The rank whose error all ranks report, -1 when none failed. One that was only interrupted comes
+ * last. */
 static int find_teller(const struct dcpk_ranks *ranks)
 {
     int teller = -1;
@@ -300,7 +302,7 @@ static int find_teller(const struct dcpk_ranks *ranks)
     return teller;
 }
 
-/* What fails on all ranks, such as an input that is malformed, is no fault of one of them. */
+/* What fails on all ranks, such as malformed input, is not the fault of one of them. */
 static bool all_failed(const struct dcpk_ranks *ranks)
 {
     bool all = true;
@@ -327,10 +329,8 @@ static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, siz
     return DCPK_OK;
 }
 
-/*
- * Ranks that have not failed make the same call, and none leaves before the others. Where that is
- * not so they would wait for each other for ever.
- */
+/* Ranks that have not failed make the same call, and none leaves before the others. Otherwise they
+ * would wait for each other for ever. */
 static bool have_come_apart(const struct dcpk_ranks *ranks)
 {
     bool differ = false, one_leaves = false;
@@ -353,7 +353,7 @@ static dcpk_status agree(struct dcpk_ranks *ranks, enum call call, uint64_t numb
     }
     if (ranks->over.status != DCPK_OK || vote(ranks, call, number, st, &ranks->over) != DCPK_OK) {
         if (st == DCPK_OK)
-            *err = ranks->over; /* else the rank's own error is the one to tell */
+            *err = ranks->over; /* else the rank reports its own error */
         return err->status;
     }
     ranks->all_know = have_come_apart(ranks);
@@ -384,7 +384,7 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
     return err->status;
 }
 
-/* An agreement inside the work: what failed is not told twice. */
+/* An agreement inside the work: a failure is reported once. */
 static dcpk_status agree_inside(struct dcpk_ranks *ranks, enum call call, uint64_t number,
                                 dcpk_status st, struct dcpk_error *err)
 {
@@ -404,7 +404,7 @@ dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err)
 
     if (ranks == NULL)
         return DCPK_OK;
-    (void)agree(ranks, LEAVE, 0, DCPK_OK, &ignored); /* whoever goes on is told */
+    (void)agree(ranks, LEAVE, 0, DCPK_OK, &ignored); /* ends the work of those that have not left */
     if (ranks->over.status == DCPK_OK || ranks->all_know) {
         ranks->comm->transport->leave(ranks->comm);
     } else {

@@ -13,16 +13,17 @@
  * few bytes and messages about progress and failure pass between them. NULL stands for a process
  * that is alone: rank 0 of 1, all calls below then do nothing.
  *
- * Collective calls must be made by all ranks in the same order. A rank that fails in between goes
- * on to the next dcpk_ranks_agree, past all other collective calls; so does whoever is told of a
- * failure by one of them. Until then such calls return that error at once and tell nobody.
+ * Collective calls must be made by all ranks in the same order. A rank that fails in between
+ * calls dcpk_ranks_agree next, past all other collective calls; so does a rank to which one of them
+ * returns the failure of another. Until then such calls return that error at once and send nothing.
  */
 struct dcpk_ranks;
 
 /*
- * How many processes the launcher (mpirun, mpiexec, srun) says it started; 1 without one. From the
- * environment: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI), SLURM_STEP_NUM_TASKS
- * (srun). DCPKIT_ALONE=1 makes it 1: for a program that one process of a job starts by itself.
+ * The number of processes that the launcher (mpirun, mpiexec, srun) started; 1 without one. From
+ * the environment: OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Intel MPI),
+ * SLURM_STEP_NUM_TASKS (srun). DCPKIT_ALONE=1 makes it 1: for a program that one process of a job
+ * starts by itself.
  */
 int dcpk_ranks_launched(void);
 
@@ -30,8 +31,8 @@ int dcpk_ranks_launched(void);
  * Is this one of several processes of torchrun, and not its rank 0? Those cannot find one another
  * here: rank 0 works, the others have nothing to do. From RANK, WORLD_SIZE, LOCAL_RANK and
  * TORCHELASTIC_RUN_ID, which torchrun sets together (torch/distributed/elastic/agent/server/
- * local_elastic_agent.py @2.11); one of them alone says nothing. Processes of mpirun or srun share
- * the work whatever these say, unless srun started fewer of them than torchrun: then it started the
+ * local_elastic_agent.py @2.11); one of them alone means nothing. Processes of mpirun or srun share
+ * the work whatever these are, unless srun started fewer of them than torchrun: then it started the
  * torchruns, and dcpk_ranks_launched is 1. DCPKIT_ALONE=1: false. rank, n_ranks: their values.
  */
 bool dcpk_ranks_stand_aside(int *rank, int *n_ranks);
@@ -46,9 +47,9 @@ bool dcpk_ranks_stand_aside(int *rank, int *n_ranks);
 dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
                             struct dcpk_ranks **ranks, struct dcpk_error *err);
 /*
- * Collective: the job is over. A rank that leaves while others go on ends their work with an error:
- * what the ranks do has come apart. Errors: DCPK_EIO when the network broke on the way; nobody is
- * waited for then, and this process has to end with an error.
+ * Collective: the job is over. A rank that leaves while others still work ends their work with an
+ * error: the ranks no longer make the same calls. Errors: DCPK_EIO when the network broke on the
+ * way; it then waits for no rank, and this process has to end with an error.
  */
 dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err);
 
@@ -66,7 +67,7 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
 
 /*
  * Collective inside the work: is `number` the same on all ranks? Errors: DCPK_EIO with `what` on
- * all ranks. It says nothing of the checkpoint: ranks that are not shown the same cannot work on
+ * all ranks. It is not an error of the checkpoint: ranks that see different files cannot work on
  * it.
  */
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
@@ -91,11 +92,11 @@ struct dcpk_work {
     uint64_t total_bytes;
     uint64_t first, last; /* this rank's pieces are first .. last - 1 */
 };
-/* Give this rank its share: as many bytes as any other's, to a piece. Says nothing to the others.
- */
+/* Give this rank its share: as many bytes as any other's, to a piece. Sends nothing. */
 void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work);
 
-/* Something that another rank has told, on rank 0; called by one thread at a time, any one. */
+/* Receives the number that another rank has sent, on rank 0; called by one thread at a time, any
+ * thread. */
 typedef void dcpk_ranks_told(void *context, uint64_t word);
 #define DCPK_RANKS_WORD_BITS 62
 
@@ -106,9 +107,9 @@ typedef void dcpk_ranks_told(void *context, uint64_t word);
  */
 struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
                                          uint64_t total_bytes);
-/* On rank 0, until the next agreement: hand on what others tell. */
+/* On rank 0, until the next agreement: passes the numbers that other ranks send to `receive`. */
 void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_told *told, void *context);
-/* On the others: tell rank 0 a number below 2^62, without waiting. */
+/* On the others: sends rank 0 a number below 2^62, without waiting. */
 dcpk_status dcpk_ranks_tell(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err);
 /*
  * This rank has done its part of the work. On rank 0: wait for the others, showing how far they are

@@ -47,8 +47,8 @@ static bool has_numbers(enum dcpk_dtype dtype)
     return kind != DCPK_ELEM_COMPLEX && kind != DCPK_ELEM_BITS;
 }
 
-/* n elements as doubles; the common dtypes without the general decoder, which is an order slower.
- */
+/* n elements as doubles; the common dtypes without the general decoder, which is an order
+ * slower. */
 static void decode(enum dcpk_dtype dtype, const uint8_t *data, size_t n, double *out)
 {
     const size_t elem_bytes = dcpk_dtype_bytes(dtype);

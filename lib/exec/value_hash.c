@@ -263,8 +263,8 @@ static dcpk_status hash_global(const char *module, const char *name, struct dcpk
     return hash_form(&form, hash, err);
 }
 
-/* The list of an object's (key, value) tuples, in their order: what it does with them is its own.
- */
+/* The list of an object's (key, value) tuples, in their order: what it does with them is its
+ * own. */
 static dcpk_status hash_pairs(struct walk *w, const struct dcpk_value_object *o, int depth,
                               struct dcpk_hash *hash, struct dcpk_error *err)
 {

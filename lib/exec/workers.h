@@ -123,8 +123,8 @@ dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, stru
 /* Collective inside the work. Errors: those of the tasks; DCPK_EMISMATCH when the ranks have
  * different tasks. */
 dcpk_status dcpk_pass_run(struct dcpk_pass *pass, struct dcpk_error *err);
-/* Collective inside the work: all ranks get what each has to tell of its tasks, in the order of the
- * tasks. NULL: nothing is told. st, err: of dcpk_pass_run. */
+/* Collective inside the work: all ranks get the results of every rank's tasks, in the order of the
+ * tasks. NULL: there are none. st, err: of dcpk_pass_run. */
 dcpk_status dcpk_pass_share(struct dcpk_pass *pass, const struct dcpk_bytes *mine,
                             struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
 /* Releases all but what it was given; stats as for dcpk_meter_end. Returns st. */
@@ -152,8 +152,8 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
                         const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
                         const struct dcpk_box *region, void *out, struct dcpk_error *err);
 
-/* Tell the system that dcpk_gather will want this region soon. Failures show when it is gathered.
- */
+/* Advises the system that dcpk_gather will read this region soon. Failures show when it is
+ * gathered. */
 void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view,
                         const struct dcpk_box_tree *pieces, const struct dcpk_box *region);
 

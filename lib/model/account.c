@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* account.c - every stored tensor is in the view of the model, left out with a reason, or unknown.
- */
+/* account.c - every stored tensor is in the view of the model, left out with a reason, or
+ * unknown. */
 #include "lib/model/account.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *mo
     account_notes(account, model->omitted);
 }
 
-/* What the user had left out is told like everything else that is not in the view. */
+/* Adds what the caller left out to the view's list of dropped tensors, with its reason. */
 static void tell_left_out(struct dcpk_model *model)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* account.h - what becomes of every stored tensor: in the view, left out with a reason, or unknown.
- */
+/* account.h - what becomes of every stored tensor: in the view, left out with a reason, or
+ * unknown. */
 #ifndef DCPK_LIB_MODEL_ACCOUNT_H
 #define DCPK_LIB_MODEL_ACCOUNT_H
 
@@ -19,7 +19,7 @@ void dcpk_account_release(struct dcpk_account *account); /* a zeroed one is a no
 void dcpk_account_key(struct dcpk_account *account, const char *key, size_t key_bytes);
 /* What the pieces are taken from: stored tensors, or those that a view is seen through. */
 void dcpk_account_pieces(struct dcpk_account *account, const struct dcpk_piece *pieces, size_t n);
-/* What the view left out, said to be something else, or was told to leave out. */
+/* What the view left out, mapped to something else, or was asked to leave out. */
 void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *model);
 
 /*

@@ -3,12 +3,12 @@
 /*
  * Parameters of a group fill buckets; in a bucket the one with the longest rows comes first. Every
  * start and every slice is a multiple of the bucket's factor f, so that slices end between rows;
- * what is no multiple of f leaves a gap, into which the head of another such parameter goes, or
+ * what is not a multiple of f leaves a gap, into which the head of another such parameter goes, or
  * parameters smaller than f ("fragments"):
  *
  *   |<-------- n = 2f + r ------->|  gap  |<- next multiple of f
  *   0        f        2f       2f+r       3f
- *                                 frag|head of a later one, its rest goes on at 3f
+ *                                 frag|head of a later one, its rest follows at 3f
  */
 #include "lib/model/fsdp_layout.h"
 

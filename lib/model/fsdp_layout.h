@@ -12,8 +12,8 @@
 #include "lib/base/error.h"
 #include "lib/tensor/box.h"
 
-/* A parameter as one rank of its tensor- and expert-parallel group sees it. Everything is borrowed.
- */
+/* A parameter as one rank of its tensor- and expert-parallel group sees it. Everything is
+ * borrowed. */
 struct dcpk_fsdp_param {
     const char *name; /* for messages */
     const int64_t *shape;

@@ -25,12 +25,11 @@ struct dcpk_layout_arg {
 enum { DCPK_LAYOUT_MAX_ARGS = DCPK_LAYOUT_N_SIZES + 6 };
 
 /*
- * What `mesh` says of a run's args, into list (DCPK_LAYOUT_MAX_ARGS entries): sizes that it has,
+ * Lists the args of a run with `mesh`, into list (DCPK_LAYOUT_MAX_ARGS entries): sizes that it has,
  * and what Megatron completes from them where `attrs` (may be NULL) have it. Weights are cut by
  * tensor parallelism alone. Returns how many. Source: validate_args of
- * megatron/training/arguments.py
- * @core_v0.19.0 and main, and resolve_tensor_parallel_weight_shards of
- * megatron/core/model_parallel_config.py.
+ * megatron/training/arguments.py @core_v0.19.0 and main, and resolve_tensor_parallel_weight_shards
+ * of megatron/core/model_parallel_config.py.
  */
 size_t dcpk_layout_args(const struct dcpk_layout *mesh, const struct dcpk_value *attrs,
                         struct dcpk_layout_arg *list);
@@ -47,7 +46,7 @@ struct dcpk_stage_arg {
 enum { DCPK_N_STAGE_ARGS = 8 };
 extern const struct dcpk_stage_arg dcpk_stage_args[DCPK_N_STAGE_ARGS];
 
-/* What the attribute says where it cuts nothing; NULL: `attrs` do not have it, or it says so. */
+/* The value of the attribute where it cuts nothing; NULL: `attrs` lack it, or it has that value. */
 const struct dcpk_value *dcpk_stage_arg_no(const struct dcpk_stage_arg *arg,
                                            const struct dcpk_value *attrs);
 

@@ -60,8 +60,8 @@ struct dcpk_param {
     const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
     /* How ranks hold it; set by lib/model/parallel.h. */
-    int tp_axis; /* the axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule says
-                  */
+    /* The axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule applies */
+    int tp_axis;
     int64_t expert; /* the number of a routed expert, -1: dense */
     uint32_t unit;  /* of Megatron-FSDP: the transformer layer, counted; or DCPK_NO_UNIT */
     uint32_t place; /* in the order in which modules register parameters; DCPK_NO_PLACE: a buffer */
@@ -145,10 +145,8 @@ struct dcpk_model {
      * (lib/job/compare.h).
      */
     bool needs_proof;
-    /*
-     * Masters may lie elsewhere than their names say, by a fault of the program that saved them: a
-     * few are compared with their weights, and what differs is told.
-     */
+    /* Masters may lie elsewhere than their names say, by a fault of the program that saved them:
+     * compares a few with their weights and reports what differs. */
     bool needs_sample;
     /*
      * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
@@ -158,16 +156,16 @@ struct dcpk_model {
     bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
                      (formats/fsdp_dtensor/FORMAT.md 4, Q) */
 
-    /* "key\treason" of what this view leaves out: what a person should look at, and what no run
-     * that loads it misses. */
+    /* "key\treason" of what this view leaves out: what the user should look at, and what no run
+     * that loads it needs. */
     struct dcpk_note *dropped, **dropped_end;
     struct dcpk_note *omitted, **omitted_end;
     /* Keys of tensors that are in the view as something else: a value of the training state,
      * another name's bytes. */
     struct dcpk_note *carried, **carried_end;
 
-    /* Set by dcpk_model_read: stored tensors that no rule knows, for its caller to refuse or tell.
-     */
+    /* Set by dcpk_model_read: stored tensors that no rule knows, for its caller to refuse or
+     * report. */
     uint32_t *unknown;
     size_t n_unknown;
     /* What the format has seen of them: what stands before known names in some, without the last
@@ -199,8 +197,8 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
 #define DCPK_MAX_GROUPS 1024
 dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
                                  struct dcpk_error *err);
-/* Leave `key` out, and say why. Drop what may be missed; omit what is replaced, made anew or not
- * asked for. */
+/* Leaves `key` out and records why. Drop: the user may miss it. Omit: it is replaced, made anew or
+ * not asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);
 /* The reason for optimizer state where weights only are asked for (DCPK_MODEL_WEIGHTS_ONLY). */
@@ -225,18 +223,17 @@ dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *
  */
 const struct dcpk_rng *dcpk_model_rng(const struct dcpk_model *model, const struct dcpk_rng *rank);
 void dcpk_model_clear_rng(struct dcpk_model *model);
-/* The source tensor `key` is no tensor of the view of its own, and yet not lost. */
+/* Records that the source tensor `key` is not lost, though it is not a tensor of the view. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
-/* Put what the checkpoint was told of args (given_args) over *args, which may be NULL; in `arena`.
- */
+/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given_args);
+ * in `arena`. */
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err);
-/* Put what the checkpoint was told of args (given_args) over model->args as stored, which may be
- * NULL. Errors: DCPK_ENOMEM. */
+/* The same for model->args. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_model_merge_given_args(struct dcpk_model *model, struct dcpk_error *err);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);

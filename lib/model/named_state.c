@@ -112,7 +112,7 @@ static int compare_objects(const void *left, const void *right)
     return rank_of(*x) - rank_of(*y);
 }
 
-/* Objects whose keys go on behind a common beginning. */
+/* Objects whose keys share a prefix. */
 struct group {
     const struct dcpk_object *const *objects;
     size_t n, n_prefix; /* bytes of each key before the part at hand */

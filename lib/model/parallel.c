@@ -36,9 +36,9 @@ static bool is_te(const struct dcpk_model *model, enum dcpk_impl impl)
 }
 
 /*
- * MTP's wrapper is no unit, the transformer layer in it is one
- * (formats/fsdp_dtensor/FORMAT.md 8.2), and so is each layer of a hybrid's stack
- * (fsdp_unit_modules, fsdp/mcore_fsdp_adapter.py@0.19.0 and main).
+ * MTP's wrapper is not a unit, the transformer layer in it is one (formats/fsdp_dtensor/FORMAT.md
+ * 8.2), and so is each layer of a hybrid's stack (fsdp_unit_modules,
+ * fsdp/mcore_fsdp_adapter.py@0.19.0 and main).
  */
 static bool is_in_unit(const struct entry *e, const char *name)
 {

@@ -8,8 +8,8 @@
 
 /*
  * Set tp_axis, expert, unit and place of every parameter; the names are canonical. Under
- * DCPK_IMPL_ANY the modules are those that args.transformer_impl names, Transformer Engine's where
- * args do not say. Errors: DCPK_ENOMEM.
+ * DCPK_IMPL_ANY the modules are those that args.transformer_impl names, Transformer Engine's
+ * without it. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_rules_parallel(struct dcpk_model *model, enum dcpk_impl impl,
                                 struct dcpk_error *err);

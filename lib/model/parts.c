@@ -62,7 +62,7 @@ static size_t find_module(const char *name, bool *is_conv)
     return 0;
 }
 
-/* What the shapes of a module say; -1: it lacks the parameter that would. */
+/* Sizes read off the shapes of a module; -1: it lacks the parameter that shows it. */
 struct module {
     int64_t proj_rows, conv_rows;
     int64_t size[DCPK_N_PART_SIZES];

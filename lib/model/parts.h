@@ -34,8 +34,8 @@ struct dcpk_part_layout {
 #define DCPK_N_PART_LAYOUTS 3
 extern const struct dcpk_part_layout dcpk_part_layouts[DCPK_N_PART_LAYOUTS];
 
-/* Parts of these kinds one behind the other, size[] rows each by enum dcpk_part_size; in `arena`.
- */
+/* Parts of these kinds one behind the other, size[] rows each by enum dcpk_part_size; in
+ * `arena`. */
 dcpk_status dcpk_parts_size(struct dcpk_arena *arena, const struct dcpk_part_kind *kinds,
                             const int64_t size[DCPK_N_PART_SIZES], struct dcpk_split *parts,
                             struct dcpk_error *err);
@@ -93,8 +93,8 @@ dcpk_status dcpk_parts_look_up(const struct dcpk_model *model, const struct dcpk
  * the one of a run without tensor parallelism (megatron/core/ssm/utils.py@0.19.0
  * _split_tensor_factory, its caller in mamba_mixer.py, gated_delta_net/common.py). Find all parts
  * of the parameter of which `source`, whose key is `key`, is one: found->n is 0 for a part of no
- * module that is known, or where one is missing. What is no part is found alone, whole_bytes being
- * all of its name. Errors: DCPK_ENOMEM.
+ * module that is known, or where one is missing. What is not a part is found alone, whole_bytes
+ * being all of its name. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_parts_find(const struct dcpk_model *model, uint32_t source,
                             const struct dcpk_part_key *key, struct dcpk_found_parts *found,

@@ -96,7 +96,7 @@ static bool is_kept(const struct dcpk_output *out, const struct dcpk_layout_size
            (counts_ranks && dcpk_layout_get(&out->target.mesh, size) == 0);
 }
 
-/* Name sizes in args that are still the source's. A run of one rank is worth no note. */
+/* Name sizes in args that are still the source's. A run of one rank gives no note. */
 static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *attrs,
                              const struct dcpk_value_pair *set, size_t n_set,
                              struct dcpk_error *err)

@@ -104,8 +104,8 @@ static const struct outer {
 static const char *const buffers[] = {"mlp.router.expert_bias",
                                       "mlp.router.local_tokens_per_expert"};
 
-/* "weight", "bias", or nothing behind a parameter that is no module's; *leaf then points behind it.
- */
+/* "weight", "bias", or nothing behind a parameter that belongs to no module; *leaf then points
+ * behind it. */
 static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
 {
     *is_bias = dcpk_starts_with(*leaf, "bias");
@@ -117,8 +117,8 @@ static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
 }
 
 /*
- * Sequential experts register expert by expert, grouped ones all of fc1 first: order[3] and [4] say
- * which. The bias stands behind its weight, in grouped linears too
+ * Sequential experts register expert by expert, grouped ones all of fc1 first: order[3] and [4]
+ * hold which. The bias stands behind its weight, in grouped linears too
  * (transformer_engine/pytorch/module/grouped_linear.py).
  */
 static bool match_module(const struct module *m, const char *leaf, unsigned spec,

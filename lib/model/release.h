@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* release.h - the releases of Megatron whose loaders are told apart, and sets of loaders. */
+/* release.h - the releases of Megatron whose loaders differ, and sets of loaders. */
 #ifndef DCPK_LIB_MODEL_RELEASE_H
 #define DCPK_LIB_MODEL_RELEASE_H
 

@@ -42,7 +42,7 @@ enum dcpk_loading_flags {
     DCPK_LOADING_NO_OPTIMIZER = 1, /* --no-load-optim */
     DCPK_LOADING_NO_RNG = 2,       /* --no-load-rng */
     DCPK_LOADING_FINETUNE = 4,     /* --finetune: neither of the two */
-    DCPK_LOADING_FSDP_V1 = 8,      /* the version of Megatron-FSDP; neither: as args say */
+    DCPK_LOADING_FSDP_V1 = 8,      /* the version of Megatron-FSDP; neither: as in args */
     DCPK_LOADING_FSDP_V2 = 16,
 };
 
@@ -60,7 +60,7 @@ struct dcpk_loading {
     void *context;
     /* Each request once, in any order. */
     dcpk_status (*take)(void *context, const struct dcpk_request *request, struct dcpk_error *err);
-    /* What would stop those loaders and is no missing key; about->key says where. */
+    /* Something other than a missing key that would stop those loaders; about->key: where. */
     dcpk_status (*fault)(void *context, const struct dcpk_request *about, const char *text,
                          struct dcpk_error *err);
     /* The value of an object, NULL when it is not there. */
@@ -79,7 +79,7 @@ dcpk_status dcpk_request_object(const struct dcpk_loading *loading, enum dcpk_pu
                                 struct dcpk_error *err);
 dcpk_status dcpk_request_object_named(const struct dcpk_loading *loading, enum dcpk_purpose purpose,
                                       uint32_t loaders, const char *key, struct dcpk_error *err);
-/* Tell what stops those loaders: "<key> <text>". */
+/* Reports what stops those loaders: "<key> <text>". */
 dcpk_status dcpk_request_fault(const struct dcpk_loading *loading, enum dcpk_purpose purpose,
                                uint32_t loaders, const char *key, const char *text,
                                struct dcpk_error *err);

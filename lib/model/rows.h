@@ -39,7 +39,7 @@ struct dcpk_stored {
  * "gate_proj" and "up_proj" are the two halves of fc1 (op `cat`). `deinterleave` is one name with
  * blocks of one row, gate and up in turn. One tensor of q, k and v behind each other is one name
  * with the blocks of all three. Stacked experts are slices of the stored tensor, as stacked layers
- * are (struct dcpk_sources), single ones parameters of the view. The other ops say nothing of rows:
+ * are (struct dcpk_sources), single ones parameters of the view. The other ops do not concern rows:
  * `vocab` is lib/rules/vocab.c, which has resized the view before, `transpose` a matter of pieces,
  * `scales` and `add_one` of kernels.
  */
@@ -48,8 +48,8 @@ struct dcpk_split {
     size_t n;
 };
 
-/* The block of `rows` that rank r of tp ranks holds; tp divides them (the caller guarantees this).
- */
+/* The block of `rows` that rank r of tp ranks holds; tp divides them (the caller guarantees
+ * this). */
 static inline struct dcpk_rows dcpk_rows_of_rank(struct dcpk_rows rows, int64_t tp, int64_t r)
 {
     return (struct dcpk_rows){rows.row + r * (rows.n_rows / tp), rows.n_rows / tp};
@@ -81,9 +81,9 @@ dcpk_status dcpk_rows_take(struct dcpk_arena *arena, const struct dcpk_model_ten
                            struct dcpk_error *err);
 
 /*
- * The inverse: whole has the rows of parts[i] where split->list[i] says that they lie. Its dtype,
- * role, and all axes but the rows are those of parts[0], and of all (asserted); its shape and
- * pieces are made in `arena`. whole may be one of the parts.
+ * The inverse: whole has the rows of parts[i] where split->list[i] puts them. Its dtype, role, and
+ * all axes but the rows are those of parts[0], and of all (asserted); its shape and pieces are made
+ * in `arena`. whole may be one of the parts.
  */
 dcpk_status dcpk_rows_join(struct dcpk_arena *arena, const struct dcpk_split *split,
                            const struct dcpk_model_tensor *parts, struct dcpk_model_tensor *whole,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_state.c - what a checkpoint says of the run that wrote it: args, iteration, layouts. */
+/* run_state.c - reads args, iteration and layouts of the run that wrote a checkpoint. */
 #include "lib/model/run_state.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ static const char *optimizer_layout(const struct dcpk_checkpoint *ckpt,
     return mapping->optimizer_layout(ckpt, common);
 }
 
-/* The value of an object item, NULL when there is none or it cannot be read (then a note says why).
- */
+/* The value of an object item, NULL when there is none or it cannot be read (then a note holds
+ * why). */
 static const struct dcpk_value *load_item(struct dcpk_checkpoint *ckpt, const char *key,
                                           struct dcpk_arena *arena)
 {

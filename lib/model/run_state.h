@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_state.h - what a checkpoint says of the run that wrote it. */
+/* run_state.h - what a checkpoint records about the run that wrote it. */
 #ifndef DCPK_LIB_MODEL_RUN_STATE_H
 #define DCPK_LIB_MODEL_RUN_STATE_H
 

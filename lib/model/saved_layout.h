@@ -24,9 +24,9 @@ struct dcpk_saved_layout {
 };
 
 /*
- * What every format shows: tp, etp, pp and n_ranks. Weights that are whole say tp 1 only where
- * other chunks are those that ranks write; a conversion leaves few and large ones. O(chunks).
- * Cannot fail.
+ * What every format shows: tp, etp, pp and n_ranks. Whole weights count as tp 1 only where other
+ * chunks are those that ranks write; a conversion leaves few and large ones. O(chunks). Cannot
+ * fail.
  */
 void dcpk_saved_layout_read(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved);
 

@@ -78,7 +78,7 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
     return DCPK_OK;
 }
 
-/* States of some ranks alone would be none that a run could go on from. */
+/* A run cannot resume from the states of only some ranks. */
 static dcpk_status clean_rng(struct dcpk_model *model, struct dcpk_error *err)
 {
     bool is_strange = false;

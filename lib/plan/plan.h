@@ -35,7 +35,7 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
  * Find the views of one checkpoint that are the same elements of the same bytes, as further names
  * of a tensor are. first[i]: the first view that view i is the same as, i itself where there is
  * none before it. O(n log n): only views that begin with the same bytes are compared, neighbours of
- * them, so one may be missed. Fills and literals are nobody's bytes.
+ * them, so one may be missed. Fills and literals have no bytes to share.
  */
 dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *views,
                             size_t n, size_t *first, struct dcpk_error *err);

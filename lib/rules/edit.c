@@ -57,8 +57,8 @@ struct word {
     size_t n;
 };
 
-/* Split "verb RE [last]" at blanks: the first word, the last one where wanted, and what is between.
- */
+/* Split "verb RE [last]" at blanks: the first word, the last one where wanted, and what is
+ * between. */
 static enum verb split(const char *text, struct word *regex, struct word *last)
 {
     const char *end = text + strlen(text), *at = text;

@@ -9,7 +9,7 @@
 /*
  * The parameters of a run with these attributes of args (a DICT) on `mesh`, which pads the
  * vocabulary: what is stored is not looked at. Where args name something that no table knows, or
- * lack a size, expected->unknown says what, and the list is not complete. All is in `arena` or of
+ * lack a size, expected->unknown names it, and the list is not complete. All is in `arena` or of
  * args. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,

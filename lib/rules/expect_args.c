@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expect_args.c - what args say of a model's sizes, and what in them no table knows. */
+/* expect_args.c - a model's sizes from args, and the settings that no table knows. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

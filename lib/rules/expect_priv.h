@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expect_priv.h - between the files that say which parameters a model has. */
+/* expect_priv.h - shared by the files that list a model's parameters. */
 #ifndef DCPK_LIB_RULES_EXPECT_PRIV_H
 #define DCPK_LIB_RULES_EXPECT_PRIV_H
 
@@ -72,12 +72,12 @@ enum dcpk_trait {
     WITHOUT_Q_LORA = 4194304, /* MLA whose queries come from one projection */
 };
 
-/* What args say. */
+/* Settings read from args. */
 struct dcpk_arch {
     const struct dcpk_value *attrs;
     struct dcpk_arena *arena;
     struct dcpk_expected *expected;
-    int64_t size[N_DIMS]; /* 0: args do not say */
+    int64_t size[N_DIMS]; /* 0: not in args */
     unsigned common;      /* WITH_... traits */
     struct dcpk_expected_kind *kinds;
     size_t n_kinds;
@@ -89,7 +89,7 @@ dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_layout *mes
 /* The kind of layer with these traits, found or made. */
 dcpk_status dcpk_arch_kind(struct dcpk_arch *arch, unsigned traits,
                            const struct dcpk_expected_kind **kind, struct dcpk_error *err);
-/* Say what no table knows, unless something was said before. NULL-safe text is copied. */
+/* Records what no table knows, unless something is recorded already. NULL-safe text is copied. */
 dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 dcpk_status dcpk_arch_assume(struct dcpk_arch *arch, const char *text, struct dcpk_error *err);

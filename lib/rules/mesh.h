@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mesh.h - a model for a run of another parallel layout: what must divide, what args then say, how
- * the vocabulary is padded. */
+/* mesh.h - a model for a run of another parallel layout: what must divide, the args it then has,
+ * how the vocabulary is padded. */
 #ifndef DCPK_LIB_RULES_MESH_H
 #define DCPK_LIB_RULES_MESH_H
 
@@ -17,7 +17,7 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *
                             struct dcpk_error *err);
 
 /*
- * Does the attribute only say how a run is spread over its ranks? Sizes of the mesh, where a
+ * Does the attribute only describe how a run is spread over its ranks? Sizes of the mesh, where a
  * pipeline is cut, and how the vocabulary is padded for tp. Source: the options of
  * megatron/training/arguments.py @core_v0.15.3 and main, and what validate_args makes of them.
  */
@@ -33,10 +33,8 @@ struct dcpk_vocab {
 /* Rows of the word embeddings, else of the output layer, padding included; 0: there is neither. */
 int64_t dcpk_rules_vocab_rows(const struct dcpk_model *model);
 
-/*
- * The number of tokens: `said` when it is not 0, else args.vocab_size; 0: not known. Errors:
- * DCPK_EMISMATCH when args have more than what was said.
- */
+/* The number of tokens: `given` when it is not 0, else args.vocab_size; 0: not known. Errors:
+ * DCPK_EMISMATCH when args have more than is given. */
 dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, int64_t *size,
                                   struct dcpk_error *err);
 

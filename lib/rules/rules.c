@@ -200,7 +200,7 @@ static const struct default_field {
 };
 #define N_DEFAULT_FIELDS DCPK_COUNT(default_fields)
 
-/* `step` as TE keeps it: an int. A float that is no whole number stays. */
+/* `step` as TE keeps it: an int. A float that is not a whole number stays. */
 static const struct dcpk_value *whole_step(struct dcpk_model *model, const struct dcpk_value *step,
                                            struct dcpk_error *err)
 {

@@ -8,7 +8,7 @@
 #include "lib/rules/mesh.h"
 
 enum dcpk_swiglu {
-    DCPK_SWIGLU_AUTO, /* as the checkpoint's own args say */
+    DCPK_SWIGLU_AUTO, /* as in the checkpoint's own args */
     DCPK_SWIGLU_ON,
     DCPK_SWIGLU_OFF,
 };
@@ -36,9 +36,9 @@ dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *er
 
 /*
  * Mark the gated parameters. AUTO reads args.swiglu. Parameters that the format already knows to be
- * gated stay so, unless AUTO reads that none is: a note then says so. Errors: DCPK_EUSAGE when
+ * gated stay so, unless AUTO reads that none is: a note then records it. Errors: DCPK_EUSAGE when
  * there are no args to read it from; DCPK_EMISMATCH when the word given contradicts args or what is
- * stored in halves, a module has no fc1 or the modules leave out one that args tell of, or the rows
+ * stored in halves, a module has no fc1 or the modules leave out one that args include, or the rows
  * of an fc1 contradict args.ffn_hidden_size, args.moe_ffn_hidden_size or
  * args.moe_shared_expert_intermediate_size.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stages.h - which layers the stages of a target's pipeline have, and what args then say. */
+/* stages.h - which layers the stages of a target's pipeline have, and the args that follow. */
 #ifndef DCPK_LIB_RULES_STAGES_H
 #define DCPK_LIB_RULES_STAGES_H
 
@@ -15,10 +15,8 @@
 dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_layout *mesh,
                               int64_t n_layers, struct dcpk_error *err);
 
-/*
- * Where the pipeline becomes another one: attributes of args that cut the source's and are no sizes
- * of `mesh` are unset. model->layout is the source's still.
- */
+/* Where the pipeline becomes another one: attributes of args that cut the source's and are not
+ * sizes of `mesh` are unset. model->layout is the source's still. */
 dcpk_status dcpk_stages_set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
                                  struct dcpk_error *err);
 

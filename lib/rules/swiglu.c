@@ -66,7 +66,7 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
     return DCPK_OK;
 }
 
-/* What is said of the whole model. */
+/* The choice for the whole model. */
 struct word {
     const struct dcpk_rule_options *options;
     bool is_given;           /* by the user: else args decide */
@@ -114,8 +114,8 @@ static dcpk_status find_module(struct dcpk_model *model, const struct word *w, c
 }
 
 /*
- * Is the parameter one of the model that args describe, so that args.swiglu tells of it? Releases
- * up to 0.17 split every fc1 by it, later ones those of layers whose own config says so
+ * Is the parameter one of the model that args describe, so that args.swiglu applies to it? Releases
+ * up to 0.17 split every fc1 by it, later ones those of layers whose own config sets it
  * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower beside the language model may have another
  * one.
  */
@@ -130,7 +130,7 @@ static bool is_of_args(const char *name)
 }
 
 /* One that is stored in halves is gated, unless args of a folder that Megatron's converter split by
- * mistake say otherwise: its loader asks for the whole. */
+ * mistake differ: its loader asks for the whole. */
 static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p, const struct word *w,
                                bool in_modules, struct dcpk_error *err)
 {

@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Source: formats/torch/FORMAT.md 3. The order is of no meaning outside a process.
- */
+/* Source: formats/torch/FORMAT.md 3. The order is of no meaning outside a process. */
 enum dcpk_dtype {
     DCPK_DTYPE_NONE, /* not a dtype */
     DCPK_F64,

@@ -37,10 +37,8 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at);
 /* The value as a double, rounded where it has more digits; COMPLEX: its modulus. */
 double dcpk_elem_double(const struct dcpk_elem *elem);
 
-/*
- * Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them);
- * false, *ulp untouched, when one is NaN or the dtype is no float.
- */
+/* Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them);
+ * false, *ulp untouched, when one is NaN or the dtype is not a float. */
 bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t *ulp);
 
 /*

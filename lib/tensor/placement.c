@@ -66,7 +66,7 @@ static void find_coords(const struct dcpk_mesh *mesh, int64_t rank, int64_t *coo
     }
 }
 
-/* Append a run; one that goes on where the last one ends becomes a part of it. */
+/* Appends a run. One that begins where the last one ends extends it. */
 static dcpk_status add_run(struct runs *runs, int64_t at, int64_t n, struct dcpk_error *err)
 {
     struct run *last = runs->n > 0 ? &runs->items[runs->n - 1] : NULL;

@@ -97,8 +97,8 @@ static dcpk_status take_part(struct parser *p, struct part *part, struct dcpk_er
     return DCPK_OK;
 }
 
-/* Python's slice.indices: negative bounds count from the end, then both are cut to [least, most].
- */
+/* Python's slice.indices: negative bounds count from the end, then both are cut to [least,
+ * most]. */
 static int64_t bound(int64_t v, int64_t extent, int64_t least, int64_t most)
 {
     if (v < 0)

@@ -7,8 +7,8 @@
 
 #include "lib/tensor/box.h"
 
-/* The indices first, first + step, .. of one axis, n of them; step is below 0 where they go back.
- */
+/* The indices first, first + step, .. of one axis, n of them; step is below 0 where they go
+ * back. */
 struct dcpk_slice_axis {
     int64_t first, step, n;
     bool is_dropped; /* picked by a number: the result has no such axis; n is 1 */

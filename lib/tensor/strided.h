@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strided.h - a copy between two strided regions of memory, in the form that every device takes.
- */
+/* strided.h - a copy between two strided regions of memory, in the form that every device takes. */
 #ifndef DCPK_LIB_TENSOR_STRIDED_H
 #define DCPK_LIB_TENSOR_STRIDED_H
 
