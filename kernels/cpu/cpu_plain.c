@@ -174,7 +174,7 @@ static uint64_t narrow(const struct float_type *t, uint64_t wide)
     return sign | code;
 }
 
-static uint64_t load(const void *at, int n_bytes)
+static uint64_t code_load(const void *at, int n_bytes)
 {
     const uint8_t *bytes = at;
     uint64_t code = 0;
@@ -184,7 +184,7 @@ static uint64_t load(const void *at, int n_bytes)
     return code;
 }
 
-static void store(void *at, int n_bytes, uint64_t code)
+static void code_store(void *at, int n_bytes, uint64_t code)
 {
     uint8_t *bytes = at;
 
@@ -203,11 +203,11 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
                          dcpk_dtype_name(to));
     for (size_t i = 0; i < n_elems; i++) {
-        uint64_t code = load(in, f->n_bytes);
+        uint64_t code = code_load(in, f->n_bytes);
 
         if (from != to)
             code = narrow(t, widen(f, code));
-        store(out, t->n_bytes, code);
+        code_store(out, t->n_bytes, code);
         in += f->n_bytes;
         out += t->n_bytes;
     }

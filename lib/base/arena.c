@@ -131,8 +131,8 @@ static struct block *add_block(struct dcpk_arena *arena, size_t n_bytes, struct 
     return block;
 }
 
-static void *take(struct dcpk_arena *arena, size_t n_bytes, size_t alignment,
-                  struct dcpk_error *err)
+static void *arena_take(struct dcpk_arena *arena, size_t n_bytes, size_t alignment,
+                        struct dcpk_error *err)
 {
     struct block *block = arena->blocks;
     size_t pad = 0;
@@ -164,7 +164,7 @@ static void *take(struct dcpk_arena *arena, size_t n_bytes, size_t alignment,
 
 void *dcpk_arena_alloc(struct dcpk_arena *arena, size_t n_bytes, struct dcpk_error *err)
 {
-    return take(arena, n_bytes, ALIGNMENT, err);
+    return arena_take(arena, n_bytes, ALIGNMENT, err);
 }
 
 void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_bytes,
@@ -177,7 +177,7 @@ void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_byt
                   item_bytes);
         return NULL;
     }
-    return take(arena, n_bytes, ALIGNMENT, err);
+    return arena_take(arena, n_bytes, ALIGNMENT, err);
 }
 
 char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,
@@ -189,7 +189,7 @@ char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,
         dcpk_fail(err, DCPK_ERANGE, "text of %zu bytes passes the size of memory", n);
         return NULL;
     }
-    copy = take(arena, n + 1, 1, err);
+    copy = arena_take(arena, n + 1, 1, err);
     if (copy == NULL)
         return NULL;
     if (n > 0)
@@ -211,7 +211,7 @@ char *dcpk_arena_join(struct dcpk_arena *arena, const char *const *parts, size_t
 
     for (size_t i = 0; i < n_parts; i++) /* texts that are in memory: the sum cannot wrap */
         n_bytes += strlen(parts[i]);
-    text = at = take(arena, n_bytes, 1, err);
+    text = at = arena_take(arena, n_bytes, 1, err);
     if (text == NULL)
         return NULL;
     for (size_t i = 0; i < n_parts; i++)
@@ -234,7 +234,7 @@ char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const 
         dcpk_fail(err, DCPK_ERANGE, "text passes %d bytes", INT32_MAX);
         return NULL;
     }
-    text = take(arena, (size_t)n + 1, 1, err);
+    text = arena_take(arena, (size_t)n + 1, 1, err);
     if (text == NULL)
         return NULL;
     if ((size_t)n < sizeof first)

@@ -96,7 +96,7 @@ static void separate(struct dcpk_json_out *j)
     j->has_item[j->depth] = true;
 }
 
-static void begin(struct dcpk_json_out *j, char bracket)
+static void begin_container(struct dcpk_json_out *j, char bracket)
 {
     separate(j);
     dcpk_bytes_u8(j->out, (uint8_t)bracket);
@@ -104,7 +104,7 @@ static void begin(struct dcpk_json_out *j, char bracket)
     j->has_item[++j->depth] = false;
 }
 
-static void end(struct dcpk_json_out *j, char bracket)
+static void end_container(struct dcpk_json_out *j, char bracket)
 {
     assert(j->depth > 0 && !j->after_key);
     if (j->has_item[j->depth--] && j->indent > 0)
@@ -114,22 +114,22 @@ static void end(struct dcpk_json_out *j, char bracket)
 
 void dcpk_json_begin_object(struct dcpk_json_out *j)
 {
-    begin(j, '{');
+    begin_container(j, '{');
 }
 
 void dcpk_json_end_object(struct dcpk_json_out *j)
 {
-    end(j, '}');
+    end_container(j, '}');
 }
 
 void dcpk_json_begin_array(struct dcpk_json_out *j)
 {
-    begin(j, '[');
+    begin_container(j, '[');
 }
 
 void dcpk_json_end_array(struct dcpk_json_out *j)
 {
-    end(j, ']');
+    end_container(j, ']');
 }
 
 /* One character that cannot stand for itself. */

@@ -76,7 +76,7 @@ void dcpk_regex_free(struct dcpk_regex *regex)
     dcpk_free(regex);
 }
 
-static dcpk_status no_memory(struct dcpk_error *err)
+static dcpk_status regex_no_memory(struct dcpk_error *err)
 {
     return dcpk_fail(err, DCPK_ENOMEM, "out of memory for a regular expression");
 }
@@ -85,11 +85,11 @@ static dcpk_status make_contexts(struct dcpk_regex *r, struct dcpk_error *err)
 {
     r->general = pcre2_general_context_create(take_memory, return_memory, NULL);
     if (r->general == NULL)
-        return no_memory(err);
+        return regex_no_memory(err);
     r->compiling = pcre2_compile_context_create(r->general);
     r->matching = pcre2_match_context_create(r->general);
     if (r->compiling == NULL || r->matching == NULL)
-        return no_memory(err);
+        return regex_no_memory(err);
     pcre2_set_max_pattern_length(r->compiling, MAX_PATTERN_BYTES);
     pcre2_set_newline(r->compiling, PCRE2_NEWLINE_LF); /* what '.' and '$' of Python know */
     pcre2_set_match_limit(r->matching, DCPK_REGEX_STEPS);
@@ -107,7 +107,7 @@ static dcpk_status compile(struct dcpk_regex *r, const char *text, size_t n_byte
 
     r->code = pcre2_compile((PCRE2_SPTR)text, n_bytes, options, &code, &at, r->compiling);
     if (r->code == NULL && code == PCRE2_ERROR_HEAP_FAILED)
-        return no_memory(err);
+        return regex_no_memory(err);
     if (r->code == NULL) {
         pcre2_get_error_message(code, message, sizeof message);
         return dcpk_fail(err, DCPK_EUSAGE, "the regular expression '%.*s', byte %zu: %s",
@@ -117,7 +117,7 @@ static dcpk_status compile(struct dcpk_regex *r, const char *text, size_t n_byte
     pcre2_pattern_info(r->code, PCRE2_INFO_CAPTURECOUNT, &r->n_groups);
     r->match = pcre2_match_data_create_from_pattern(r->code, r->general);
     if (r->match == NULL)
-        return no_memory(err);
+        return regex_no_memory(err);
     return DCPK_OK;
 }
 
@@ -144,8 +144,8 @@ struct subject {
     size_t begin, end; /* of the match */
 };
 
-static dcpk_status find(struct dcpk_regex *r, struct subject *s, bool *found,
-                        struct dcpk_error *err)
+static dcpk_status subject_find(struct dcpk_regex *r, struct subject *s, bool *found,
+                                struct dcpk_error *err)
 {
     const int code = pcre2_match(r->code, (PCRE2_SPTR)s->text, s->n_bytes, s->from, s->options,
                                  r->match, r->matching);
@@ -163,7 +163,7 @@ static dcpk_status find(struct dcpk_regex *r, struct subject *s, bool *found,
         return DCPK_OK;
     }
     if (code == PCRE2_ERROR_NOMEMORY)
-        return no_memory(err);
+        return regex_no_memory(err);
     if (code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "the regular expression needs more than %d steps or %d MiB for the text "
@@ -179,7 +179,7 @@ dcpk_status dcpk_regex_search(struct dcpk_regex *regex, const char *text, bool *
 {
     struct subject subject = {.text = text, .n_bytes = strlen(text)};
 
-    return find(regex, &subject, found, err);
+    return subject_find(regex, &subject, found, err);
 }
 
 /* ---- replacements ---- */
@@ -278,7 +278,8 @@ static dcpk_status add_part(struct dcpk_replacement *r, const char *text, const 
     return DCPK_OK;
 }
 
-static dcpk_status parse(struct template *t, struct dcpk_replacement *r, struct dcpk_error *err)
+static dcpk_status template_parse(struct template *t, struct dcpk_replacement *r,
+                                  struct dcpk_error *err)
 {
     const char *plain = t->begin;
 
@@ -304,7 +305,7 @@ dcpk_status dcpk_replacement_new(const struct dcpk_regex *regex, const char *tex
 
     if (r == NULL)
         return err->status;
-    if (parse(&t, r, err) != DCPK_OK) {
+    if (template_parse(&t, r, err) != DCPK_OK) {
         dcpk_replacement_free(r);
         return err->status;
     }
@@ -345,7 +346,7 @@ dcpk_status dcpk_regex_replace(struct dcpk_regex *regex, const struct dcpk_repla
     bool found;
     dcpk_status st;
 
-    while ((st = find(regex, &s, &found, err)) == DCPK_OK && found) {
+    while ((st = subject_find(regex, &s, &found, err)) == DCPK_OK && found) {
         dcpk_bytes_put(out, text + s.from, s.begin - s.from);
         put_replacement(regex, replacement, text, out);
         /* The text has been found to be UTF-8: checking it at each match would be quadratic. */

@@ -17,7 +17,7 @@ struct dcpk_sha256 {
 };
 
 /* They always return 1. */
-static void check(int result)
+static void check_result(int result)
 {
     assert(result == 1);
     (void)result;
@@ -29,20 +29,20 @@ dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err)
 
     if (h == NULL)
         return err->status;
-    check(SHA256_Init(&h->context));
+    check_result(SHA256_Init(&h->context));
     *hash = h;
     return DCPK_OK;
 }
 
 void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes)
 {
-    check(SHA256_Update(&hash->context, data, n_bytes));
+    check_result(SHA256_Update(&hash->context, data, n_bytes));
 }
 
 void dcpk_sha256_digest(struct dcpk_sha256 *hash, uint8_t digest[DCPK_SHA256_BYTES])
 {
-    check(SHA256_Final(digest, &hash->context));
-    check(SHA256_Init(&hash->context));
+    check_result(SHA256_Final(digest, &hash->context));
+    check_result(SHA256_Init(&hash->context));
 }
 
 void dcpk_sha256_free(struct dcpk_sha256 *hash)

@@ -8,7 +8,7 @@ struct key {
     uint64_t words[6]; /* file, offset and length of each; UINT64_MAX: none */
 };
 
-static void put_place(uint64_t words[3], const struct dcpk_place *place)
+static void words_put_place(uint64_t words[3], const struct dcpk_place *place)
 {
     static const struct dcpk_place none = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
 
@@ -19,16 +19,16 @@ static void put_place(uint64_t words[3], const struct dcpk_place *place)
     words[2] = place->n_bytes;
 }
 
-static struct key key_of(const struct dcpk_place *a, const struct dcpk_place *b)
+static struct key table_key(const struct dcpk_place *a, const struct dcpk_place *b)
 {
     struct key key;
 
-    put_place(key.words, a);
-    put_place(key.words + 3, b);
+    words_put_place(key.words, a);
+    words_put_place(key.words + 3, b);
     return key;
 }
 
-static bool is_empty(const struct dcpk_place *place)
+static bool place_is_empty(const struct dcpk_place *place)
 {
     return place != NULL && place->n_bytes == 0;
 }
@@ -41,9 +41,9 @@ void dcpk_by_place_release(struct dcpk_by_place *t)
 bool dcpk_by_place_get(const struct dcpk_by_place *t, const struct dcpk_place *a,
                        const struct dcpk_place *b, uint64_t *value)
 {
-    const struct key key = key_of(a, b);
+    const struct key key = table_key(a, b);
 
-    if (is_empty(a) || is_empty(b))
+    if (place_is_empty(a) || place_is_empty(b))
         return false;
     return dcpk_map_get(&t->map, (const char *)&key, sizeof key, value);
 }
@@ -57,7 +57,7 @@ dcpk_status dcpk_by_place_put(struct dcpk_by_place *t, const struct dcpk_place *
 
     if (key == NULL)
         return err->status;
-    *key = key_of(a, b);
+    *key = table_key(a, b);
     return dcpk_map_put(&t->map, (const char *)key, sizeof *key, value, &existed, &found, err);
 }
 

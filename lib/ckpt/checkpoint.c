@@ -86,8 +86,9 @@ static dcpk_status check_place(const struct dcpk_checkpoint *ckpt, const struct 
     return DCPK_OK;
 }
 
-static dcpk_status check_chunk(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
-                               const struct dcpk_chunk *chunk, struct dcpk_error *err)
+static dcpk_status check_chunk_span(const struct dcpk_checkpoint *ckpt,
+                                    const struct dcpk_tensor *tensor,
+                                    const struct dcpk_chunk *chunk, struct dcpk_error *err)
 {
     struct dcpk_box whole, box;
     char text[256], shape[256];
@@ -102,7 +103,7 @@ static dcpk_status check_chunk(const struct dcpk_checkpoint *ckpt, const struct 
 }
 
 /* What checkpoint.h promises after open, whatever the format read. */
-static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+static dcpk_status check_tables(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[t];
@@ -118,7 +119,8 @@ static dcpk_status check_opened(const struct dcpk_checkpoint *ckpt, struct dcpk_
             return st;
         }
         for (size_t i = 0; i < tensor->n_chunks; i++)
-            if (check_chunk(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err) != DCPK_OK)
+            if (check_chunk_span(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err) !=
+                DCPK_OK)
                 return err->status;
     }
     for (size_t i = 0; i < ckpt->n_objects; i++)
@@ -166,7 +168,7 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
     if (dcpk_store_note(c->store) != NULL)
         dcpk_checkpoint_note(c, "%s", dcpk_store_note(c->store));
     c->state = dcpk_alloc(c->format->state_bytes, err);
-    if (c->state == NULL || c->format->open(c, err) || check_opened(c, err) || check_stored(c, err))
+    if (c->state == NULL || c->format->open(c, err) || check_tables(c, err) || check_stored(c, err))
         return err->status;
     return DCPK_OK;
 }
@@ -328,7 +330,7 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
 
 #define NOTE_BYTES 1024
 
-static void add_note(struct dcpk_checkpoint *ckpt, const char *text)
+static void checkpoint_add_note(struct dcpk_checkpoint *ckpt, const char *text)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_note *note = dcpk_arena_alloc(ckpt->arena, sizeof *note, &err);
@@ -350,7 +352,7 @@ void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    add_note(ckpt, text);
+    checkpoint_add_note(ckpt, text);
 }
 
 void dcpk_checkpoint_note_once(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
@@ -364,7 +366,7 @@ void dcpk_checkpoint_note_once(struct dcpk_checkpoint *ckpt, const char *fmt, ..
     for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
         if (strcmp(note->text, text) == 0)
             return;
-    add_note(ckpt, text);
+    checkpoint_add_note(ckpt, text);
 }
 
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,

@@ -69,9 +69,9 @@ static int64_t first_box(const struct dcpk_box *block, int64_t start, int64_t n,
 }
 
 /* Append a chunk to the last view. */
-static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
-                             struct dcpk_chunk_run run, const struct dcpk_place *place,
-                             struct dcpk_error *err)
+static dcpk_status view_add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
+                                  struct dcpk_chunk_run run, const struct dcpk_place *place,
+                                  struct dcpk_error *err)
 {
     const uint32_t view = (uint32_t)(ckpt->n_tensors + ckpt->n_views - 1);
     const size_t n = ckpt->n_chunks + ckpt->n_view_chunks;
@@ -111,10 +111,10 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
     *chunk = ckpt->n_chunks + ckpt->n_view_chunks;
     if (dcpk_checkpoint_add_view(ckpt, tensor, index, err) != DCPK_OK)
         return err->status;
-    return add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err);
+    return view_add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err);
 }
 
-static bool fits(int64_t start, int64_t n, int64_t end)
+static bool run_fits(int64_t start, int64_t n, int64_t end)
 {
     return start >= 0 && n >= 0 && n <= end && start <= end - n;
 }
@@ -132,8 +132,8 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
     dcpk_box_unpack(ckpt->chunks[chunk].span, stored->rank, &source);
     if (dcpk_box_count(block, &block_elems, err) || dcpk_box_count(&source, &chunk_elems, err))
         return err->status;
-    if (!dcpk_box_contains(&whole, block) || !fits(start, n, block_elems) ||
-        !fits(first, n, chunk_elems))
+    if (!dcpk_box_contains(&whole, block) || !run_fits(start, n, block_elems) ||
+        !run_fits(first, n, chunk_elems))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s': elements %" PRId64 " to %" PRId64
                          " of a chunk do not fit into '%s'",
@@ -143,7 +143,8 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
         const int64_t taken = first_box(block, start, n, &box);
         const struct dcpk_place place = ckpt->chunks[chunk].place; /* the table may move */
 
-        if (add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err) != DCPK_OK)
+        if (view_add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err) !=
+            DCPK_OK)
             return err->status;
         start += taken;
         first += taken;

@@ -53,8 +53,8 @@ static dcpk_status check_algorithm(const struct dcpk_json *node, struct dcpk_err
                      dcpk_text_or(name, ""));
 }
 
-static dcpk_status take_files(struct dcpk_integrity *list, const struct dcpk_json *files,
-                              struct dcpk_error *err)
+static dcpk_status list_take_files(struct dcpk_integrity *list, const struct dcpk_json *files,
+                                   struct dcpk_error *err)
 {
     size_t n = 0;
     dcpk_status st;
@@ -84,7 +84,7 @@ dcpk_status dcpk_integrity_take(struct dcpk_integrity *list, const struct dcpk_j
         return dcpk_fail(err, DCPK_EFORMAT, "it is no JSON object");
     if (check_algorithm(dcpk_json_member(doc, "algorithm"), err) != DCPK_OK)
         return err->status;
-    return take_files(list, dcpk_json_member(doc, "files"), err);
+    return list_take_files(list, dcpk_json_member(doc, "files"), err);
 }
 
 dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity *list,
@@ -102,8 +102,8 @@ dcpk_status dcpk_integrity_read(struct dcpk_store *store, struct dcpk_integrity 
 }
 
 /* Add a file of the folder, unless it is the list's or the journal's. */
-static dcpk_status collect(struct dcpk_store *store, struct dcpk_integrity *list, const char *name,
-                           struct dcpk_error *err)
+static dcpk_status list_collect(struct dcpk_store *store, struct dcpk_integrity *list,
+                                const char *name, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
 
@@ -126,7 +126,7 @@ dcpk_status dcpk_integrity_collect(struct dcpk_store *store, struct dcpk_integri
     if (st == DCPK_OK)
         st = dcpk_integrity_begin(list, n, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = collect(store, list, names[i], err);
+        st = list_collect(store, list, names[i], err);
     dcpk_free(names);
     return st;
 }

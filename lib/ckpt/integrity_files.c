@@ -15,7 +15,7 @@
 #define MAX_DEPTH 64 /* folders in each other */
 #define DIGITS    ((size_t)2 * DCPK_SHA256_BYTES)
 
-static int compare_names(const void *a, const void *b)
+static int compare_file_names(const void *a, const void *b)
 {
     return strcmp(((const struct dcpk_file_sum *)a)->name, ((const struct dcpk_file_sum *)b)->name);
 }
@@ -108,7 +108,7 @@ static dcpk_status sort_files(const struct dcpk_integrity *found, struct dcpk_in
         return err->status;
     if (found->n_files > 0) {
         memcpy(files, found->files, found->n_files * sizeof *files);
-        qsort(files, found->n_files, sizeof *files, compare_names);
+        qsort(files, found->n_files, sizeof *files, compare_file_names);
     }
     *list = *found;
     list->files = files;
@@ -137,8 +137,8 @@ dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_int
 /* ---- a list as text ---- */
 
 /* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" in front of a name is dropped. */
-static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size_t n,
-                             struct dcpk_error *err)
+static dcpk_status list_take_line(struct dcpk_integrity *list, const char *line, size_t n,
+                                  struct dcpk_error *err)
 {
     char digits[DIGITS + 1];
     const char *name;
@@ -157,15 +157,15 @@ static dcpk_status take_line(struct dcpk_integrity *list, const char *line, size
     return dcpk_integrity_add(list, name, err);
 }
 
-static dcpk_status take_lines(struct dcpk_integrity *list, const char *text, size_t n_bytes,
-                              struct dcpk_error *err)
+static dcpk_status list_take_lines(struct dcpk_integrity *list, const char *text, size_t n_bytes,
+                                   struct dcpk_error *err)
 {
     dcpk_status st = dcpk_integrity_begin(list, dcpk_count_lines(text, n_bytes), err);
     size_t at = 0, length;
     const char *line;
 
     while (st == DCPK_OK && (line = dcpk_take_line(text, n_bytes, &at, &length)) != NULL)
-        st = take_line(list, line, length, err);
+        st = list_take_line(list, line, length, err);
     return st;
 }
 
@@ -181,10 +181,10 @@ dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_i
             st = dcpk_integrity_take(list, doc, err);
         dcpk_json_free(doc);
     } else {
-        st = take_lines(list, text, n_bytes, err);
+        st = list_take_lines(list, text, n_bytes, err);
     }
     if (st == DCPK_OK && list->n_files > 0)
-        qsort(list->files, list->n_files, sizeof *list->files, compare_names);
+        qsort(list->files, list->n_files, sizeof *list->files, compare_file_names);
     for (size_t i = 1; i < list->n_files && st == DCPK_OK; i++)
         if (strcmp(list->files[i - 1].name, list->files[i].name) == 0)
             st = dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is there twice", list->files[i].name);

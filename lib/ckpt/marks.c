@@ -9,7 +9,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 
-static bool fits(const struct dcpk_mark *mark, const char *name)
+static bool mark_fits(const struct dcpk_mark *mark, const char *name)
 {
     if (mark->end == NULL)
         return strcmp(name, mark->start) == 0;
@@ -19,7 +19,7 @@ static bool fits(const struct dcpk_mark *mark, const char *name)
 const struct dcpk_mark *dcpk_mark_of(const struct dcpk_format *format, const char *name)
 {
     for (const struct dcpk_mark *m = format->marks; m != NULL && m->start != NULL; m++)
-        if (fits(m, name))
+        if (mark_fits(m, name))
             return m;
     return NULL;
 }

@@ -243,7 +243,7 @@ void dcpk_output_event(struct dcpk_output *out, enum dcpk_event_kind kind, const
 }
 
 /* One link of a chain of hashes. */
-static uint64_t mix(uint64_t hash, const void *data, size_t n_bytes)
+static uint64_t hash_mix(uint64_t hash, const void *data, size_t n_bytes)
 {
     return XXH3_64bits_withSeed(data, n_bytes, hash);
 }
@@ -259,25 +259,25 @@ uint64_t dcpk_output_identity(const struct dcpk_output *out)
     for (size_t i = 0; i < out->n_tensors; i++) {
         const struct dcpk_out_tensor *t = &out->tensors[i];
 
-        hash = mix(hash, t->keys[0], strlen(t->keys[0]) + 1);
-        hash = mix(hash, &t->dtype, sizeof t->dtype);
-        hash = mix(hash, t->shape, (size_t)t->rank * sizeof *t->shape);
+        hash = hash_mix(hash, t->keys[0], strlen(t->keys[0]) + 1);
+        hash = hash_mix(hash, &t->dtype, sizeof t->dtype);
+        hash = hash_mix(hash, t->shape, (size_t)t->rank * sizeof *t->shape);
     }
     for (size_t i = 0; i < out->n_objects; i++) {
         const struct dcpk_out_object *object = &out->objects[i];
 
-        hash = mix(hash, object->key, strlen(object->key) + 1);
+        hash = hash_mix(hash, object->key, strlen(object->key) + 1);
         if (object->field != NULL)
-            hash = mix(hash, object->field, strlen(object->field) + 1);
+            hash = hash_mix(hash, object->field, strlen(object->field) + 1);
     }
     if (out->target.mesh.tp > 0) {
-        hash = mix(hash, &out->target.mesh, sizeof out->target.mesh);
-        hash = mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
+        hash = hash_mix(hash, &out->target.mesh, sizeof out->target.mesh);
+        hash = hash_mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
     }
     for (size_t i = 0; i < out->source->n_files; i++) {
         const uint64_t n_bytes = dcpk_source_bytes(out->source->files[i]);
 
-        hash = mix(hash, &n_bytes, sizeof n_bytes);
+        hash = hash_mix(hash, &n_bytes, sizeof n_bytes);
     }
     return hash;
 }

@@ -16,7 +16,7 @@ struct place_ref {
     uint32_t file, index;
 };
 
-static int compare_refs(const void *left, const void *right)
+static int compare_place_refs(const void *left, const void *right)
 {
     const struct place_ref *a = left, *b = right;
 
@@ -34,7 +34,7 @@ static bool same_place(const struct place_ref *a, const struct place_ref *b)
     return a->file == b->file && a->offset_bytes == b->offset_bytes && a->n_bytes == b->n_bytes;
 }
 
-static struct place_ref make_ref(const struct dcpk_place *place, size_t index)
+static struct place_ref make_place_ref(const struct dcpk_place *place, size_t index)
 {
     return (struct place_ref){place->offset_bytes, place->n_bytes, place->file, (uint32_t)index};
 }
@@ -53,10 +53,10 @@ static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_
     if (r == NULL)
         return err->status;
     for (size_t i = 0; i < ckpt->n_chunks; i++)
-        r[i] = make_ref(&ckpt->chunks[i].place, i);
+        r[i] = make_place_ref(&ckpt->chunks[i].place, i);
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        r[ckpt->n_chunks + i] = make_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
-    qsort(r, n, sizeof *r, compare_refs);
+        r[ckpt->n_chunks + i] = make_place_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
+    qsort(r, n, sizeof *r, compare_place_refs);
     *refs = r;
     return DCPK_OK;
 }

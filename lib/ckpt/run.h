@@ -24,12 +24,15 @@ enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* beside ite
 
 /* When an output's tracker is written. One that is not there is written in any case. */
 enum dcpk_tracker_policy {
-    DCPK_TRACKER_USUAL,  /* NEWEST; KEEP where OUT is itself an iteration's folder */
-    DCPK_TRACKER_NEWEST, /* unless it names a newer iteration that is there, or says nothing that
-                            could be compared. "release" is older than every iteration: a run that
-                            began from it has gone on */
-    DCPK_TRACKER_SET,    /* whatever it says */
-    DCPK_TRACKER_KEEP,   /* not where there is one */
+    /* NEWEST; KEEP where OUT is itself an iteration's folder. */
+    DCPK_TRACKER_USUAL,
+    /* Unless it names a newer iteration that is there, or holds nothing that could be compared.
+     * "release" is older than every iteration: runs begin from it. */
+    DCPK_TRACKER_NEWEST,
+    /* Whatever it holds. */
+    DCPK_TRACKER_SET,
+    /* Only where there is none. */
+    DCPK_TRACKER_KEEP,
 };
 
 /* What becomes of it. */
@@ -161,8 +164,9 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
 #define DCPK_ITERATION_TEXT_BYTES 24
 const char *dcpk_run_iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES]);
 
-/* Is OUT to be a tar archive: does its name end in ".tar", and is it no folder that exists? Errors:
- * DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...); DCPK_EIO. */
+/* Is OUT to be a tar archive: does its name end in ".tar", and is it not a folder that exists?
+ * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);
+ * DCPK_EIO. */
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*

@@ -47,7 +47,7 @@ static size_t lower_bound(const struct dcpk_run_files *files, const char *text, 
 }
 
 /* Is there a file "<folder>/<name>"? */
-static bool holds(const struct search *s, const struct folder *folder, const char *name)
+static bool folder_holds(const struct search *s, const struct folder *folder, const char *name)
 {
     const struct dcpk_run_files *files = s->files;
     char *scratch = s->scratch;
@@ -65,7 +65,7 @@ static bool holds(const struct search *s, const struct folder *folder, const cha
 static bool has_mark(const struct search *s, const struct folder *folder)
 {
     for (size_t i = 0; i < s->n_marks; i++)
-        if (holds(s, folder, s->marks[i]->start))
+        if (folder_holds(s, folder, s->marks[i]->start))
             return true;
     return false;
 }
@@ -99,7 +99,7 @@ static bool find_outermost(const struct search *s, const char *file, bool by_nam
     return false;
 }
 
-static bool same(const struct folder *a, const struct folder *b)
+static bool same_folder(const struct folder *a, const struct folder *b)
 {
     return a->n == b->n && memcmp(a->path, b->path, a->n) == 0;
 }
@@ -121,14 +121,16 @@ static bool is_meant(const struct folder *folder, const char *inner)
 
 /* Those that `inner` means, NULL: all. The files of one folder follow each other, so that a new
  * folder differs from the last one. */
-static void collect(const struct search *s, bool by_name, const char *inner, struct candidates *c)
+static void candidates_collect(const struct search *s, bool by_name, const char *inner,
+                               struct candidates *c)
 {
     const struct dcpk_run_files *files = s->files;
     struct folder folder;
 
     for (size_t i = 0; i < files->n; i++) {
         if (!find_outermost(s, files->names[i], by_name, &folder) ||
-            (inner != NULL && !is_meant(&folder, inner)) || (c->n > 0 && same(&folder, &c->last)))
+            (inner != NULL && !is_meant(&folder, inner)) ||
+            (c->n > 0 && same_folder(&folder, &c->last)))
             continue;
         if (c->n < MAX_SHOWN)
             c->list[c->n] = folder;
@@ -138,7 +140,7 @@ static void collect(const struct search *s, bool by_name, const char *inner, str
 }
 
 /* Is the file a tracker outside of all checkpoints? */
-static bool is_tracker(const struct search *s, const char *file)
+static bool is_tracker_file(const struct search *s, const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = file;
     struct folder folder;
@@ -214,12 +216,12 @@ static dcpk_status by_looking(const struct search *s, const char *inner, struct 
     char marks[DCPK_MARKS_BYTES];
     bool is_other;
 
-    collect(s, false, inner, &c);
+    candidates_collect(s, false, inner, &c);
     if (c.n == 0)
-        collect(s, true, inner, &c);
+        candidates_collect(s, true, inner, &c);
     is_other = c.n == 0 && inner != NULL;
     if (is_other)
-        collect(s, false, NULL, &c);
+        candidates_collect(s, false, NULL, &c);
     if (c.n > 1 || (c.n == 1 && is_other))
         return not_one(&c, inner, err);
     if (c.n == 0)
@@ -254,7 +256,7 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
     if (s.scratch == NULL)
         return err->status;
     for (size_t i = 0; i < files->n; i++)
-        if (is_tracker(&s, files->names[i])) {
+        if (is_tracker_file(&s, files->names[i])) {
             n_trackers++;
             tracker = i;
         }

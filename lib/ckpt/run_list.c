@@ -30,7 +30,7 @@ void dcpk_run_list_release(struct dcpk_run_list *list)
 }
 
 /* Count the plain files in a folder, at any depth. */
-static dcpk_status measure(char *folder, struct dcpk_run_entry *entry, struct dcpk_error *err)
+static dcpk_status entry_measure(char *folder, struct dcpk_run_entry *entry, struct dcpk_error *err)
 {
     char *const roots[] = {folder, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_COMFOLLOW, NULL);
@@ -49,7 +49,7 @@ static dcpk_status measure(char *folder, struct dcpk_run_entry *entry, struct dc
 }
 
 /* Open it as a reader would; what is in the way of that is why it is not complete. */
-static void open_entry(const char *folder, const struct dcpk_format *const *formats,
+static void entry_open(const char *folder, const struct dcpk_format *const *formats,
                        struct dcpk_run_entry *entry)
 {
     struct dcpk_error why = DCPK_ERROR_INIT;
@@ -78,7 +78,7 @@ static void open_entry(const char *folder, const struct dcpk_format *const *form
     dcpk_checkpoint_close(ckpt);
 }
 
-static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *formats,
+static dcpk_status entry_fill(const char *run, const struct dcpk_format *const *formats,
                               struct dcpk_run_entry *entry, struct dcpk_error *err)
 {
     char *folder = dcpk_run_text(err, "%.*s/%s", dcpk_run_trimmed(run), run, entry->name);
@@ -86,9 +86,9 @@ static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *
 
     if (folder == NULL)
         return err->status;
-    st = measure(folder, entry, err);
+    st = entry_measure(folder, entry, err);
     if (st == DCPK_OK && !entry->is_partial)
-        open_entry(folder, formats, entry);
+        entry_open(folder, formats, entry);
     else
         snprintf(entry->why, sizeof entry->why,
                  "a run of this program was cut short, or still goes on");
@@ -97,7 +97,7 @@ static dcpk_status fill_entry(const char *run, const struct dcpk_format *const *
 }
 
 /* The iteration that a name stands for, and whether it is a partial one. */
-static int64_t name_iteration(const char *name, bool *is_partial)
+static int64_t entry_iteration(const char *name, bool *is_partial)
 {
     size_t n = strlen(name);
 
@@ -107,7 +107,7 @@ static int64_t name_iteration(const char *name, bool *is_partial)
     return dcpk_run_name_iteration(name, (int)n);
 }
 
-static int compare_entries(const void *left, const void *right)
+static int compare_iterations(const void *left, const void *right)
 {
     const struct dcpk_run_entry *a = left, *b = right;
 
@@ -117,8 +117,8 @@ static int compare_entries(const void *left, const void *right)
 }
 
 /* The folders among the names that stand for an iteration, in order. */
-static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
-                           struct dcpk_error *err)
+static dcpk_status entries_collect(struct dcpk_store *store, struct dcpk_run_list *list,
+                                   struct dcpk_error *err)
 {
     char **names = NULL;
     size_t n = 0;
@@ -135,7 +135,7 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
         struct dcpk_run_entry entry = {0};
         enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
 
-        entry.iteration = name_iteration(names[i], &entry.is_partial);
+        entry.iteration = entry_iteration(names[i], &entry.is_partial);
         if (entry.iteration != DCPK_ITERATION_UNKNOWN)
             st = dcpk_store_look(store, names[i], &kind, err);
         if (st != DCPK_OK || kind != DCPK_PATH_FOLDER)
@@ -147,7 +147,7 @@ static dcpk_status collect(struct dcpk_store *store, struct dcpk_run_list *list,
             list->entries[list->n++] = entry;
     }
     if (list->n > 1)
-        qsort(list->entries, list->n, sizeof *list->entries, compare_entries);
+        qsort(list->entries, list->n, sizeof *list->entries, compare_iterations);
 out:
     dcpk_free(names);
     return st;
@@ -180,7 +180,7 @@ static dcpk_status look_through(const char *path, const struct dcpk_format *cons
         return st;
     st = dcpk_store_open(path, &store, err);
     if (st == DCPK_OK)
-        st = collect(store, list, err);
+        st = entries_collect(store, list, err);
     dcpk_store_close(store);
     return st;
 }
@@ -211,7 +211,7 @@ dcpk_status dcpk_run_list(const char *path, const struct dcpk_format *const *for
     for (size_t i = 0; i < found.n && st == DCPK_OK; i++) {
         found.entries[i].is_named =
             !found.entries[i].is_partial && found.entries[i].iteration == named;
-        st = fill_entry(path, formats, &found.entries[i], err);
+        st = entry_fill(path, formats, &found.entries[i], err);
     }
     if (st == DCPK_OK)
         *list = found;

@@ -125,7 +125,7 @@ static dcpk_status is_there(const char *around, int64_t iteration, bool *there,
 }
 
 /* There is a tracker, in the folder `around`: what becomes of it? */
-static dcpk_status judge(struct dcpk_run *run, const char *around, struct dcpk_error *err)
+static dcpk_status judge_tracker(struct dcpk_run *run, const char *around, struct dcpk_error *err)
 {
     struct dcpk_error why = DCPK_ERROR_INIT;
     bool leads_on = false;
@@ -165,7 +165,7 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
     around = tracker_folder(run, err);
     if (around == NULL)
         return err->status;
-    st = judge(run, around, err);
+    st = judge_tracker(run, around, err);
     dcpk_free(around);
     return st;
 }
@@ -291,7 +291,7 @@ static bool append_components(char real[PATH_MAX], const char *rest)
 }
 
 /* The real path of what exists of `path`, and the rest as it is spelled. */
-static dcpk_status resolve(const char *path, char real[PATH_MAX], struct dcpk_error *err)
+static dcpk_status resolve_path(const char *path, char real[PATH_MAX], struct dcpk_error *err)
 {
     char full[PATH_MAX] = "", head[PATH_MAX];
     size_t n = 0;
@@ -336,7 +336,7 @@ dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_er
         return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
     if (dcpk_run_split(in, archive) != NULL)
         file = archive;
-    if (resolve(file, real_in, err) || resolve(out, real_out, err))
+    if (resolve_path(file, real_in, err) || resolve_path(out, real_out, err))
         return err->status;
     if (strcmp(real_in, real_out) == 0)
         how = "is";

@@ -39,9 +39,9 @@ static dcpk_status chunk_elems(const struct dcpk_tensor *tensor, const struct dc
     return DCPK_OK;
 }
 
-static dcpk_status add_chunk(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
-                             struct dcpk_totals *totals, struct dcpk_content_totals *content,
-                             struct dcpk_error *err)
+static dcpk_status totals_add_chunk(const struct dcpk_tensor *tensor,
+                                    const struct dcpk_chunk *chunk, struct dcpk_totals *totals,
+                                    struct dcpk_content_totals *content, struct dcpk_error *err)
 {
     uint64_t n_elems, n_bytes;
 
@@ -76,7 +76,7 @@ static dcpk_status count_tensor(const struct dcpk_checkpoint *ckpt,
             continue;
         }
         *all_alias = false;
-        st = add_chunk(tensor, &ckpt->chunks[c], totals, content, err);
+        st = totals_add_chunk(tensor, &ckpt->chunks[c], totals, content, err);
     }
     totals->n_alias_tensors += *all_alias;
     content->n_tensors += !*all_alias;

@@ -5,8 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
-static struct dcpk_value *make(struct dcpk_arena *arena, enum dcpk_value_kind kind,
-                               struct dcpk_error *err)
+static struct dcpk_value *value_make(struct dcpk_arena *arena, enum dcpk_value_kind kind,
+                                     struct dcpk_error *err)
 {
     struct dcpk_value *v = dcpk_arena_alloc(arena, sizeof *v, err);
 
@@ -32,7 +32,7 @@ const struct dcpk_value *dcpk_value_bool(bool b)
 
 const struct dcpk_value *dcpk_value_int(struct dcpk_arena *arena, int64_t i, struct dcpk_error *err)
 {
-    struct dcpk_value *v = make(arena, DCPK_V_INT, err);
+    struct dcpk_value *v = value_make(arena, DCPK_V_INT, err);
 
     if (v != NULL)
         v->as.i = i;
@@ -42,7 +42,7 @@ const struct dcpk_value *dcpk_value_int(struct dcpk_arena *arena, int64_t i, str
 const struct dcpk_value *dcpk_value_float(struct dcpk_arena *arena, double f,
                                           struct dcpk_error *err)
 {
-    struct dcpk_value *v = make(arena, DCPK_V_FLOAT, err);
+    struct dcpk_value *v = value_make(arena, DCPK_V_FLOAT, err);
 
     if (v != NULL)
         v->as.f = f;
@@ -55,7 +55,7 @@ const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *te
     const char *copy = dcpk_arena_strdup(arena, text, err);
     struct dcpk_value *v;
 
-    if (copy == NULL || (v = make(arena, DCPK_V_STR, err)) == NULL)
+    if (copy == NULL || (v = value_make(arena, DCPK_V_STR, err)) == NULL)
         return NULL;
     v->n = strlen(text);
     v->as.str = copy;
@@ -70,7 +70,7 @@ const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_valu
     struct dcpk_value *v;
 
     assert(kind == DCPK_V_TUPLE || kind == DCPK_V_LIST || kind == DCPK_V_SET);
-    if (copy == NULL || (v = make(arena, kind, err)) == NULL)
+    if (copy == NULL || (v = value_make(arena, kind, err)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(copy, items, n * sizeof *copy);
@@ -86,7 +86,7 @@ const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena,
     struct dcpk_value_pair *copy = dcpk_arena_array(arena, n, sizeof *copy, err);
     struct dcpk_value *v;
 
-    if (copy == NULL || (v = make(arena, DCPK_V_DICT, err)) == NULL)
+    if (copy == NULL || (v = value_make(arena, DCPK_V_DICT, err)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(copy, pairs, n * sizeof *copy);
@@ -106,7 +106,7 @@ const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena,
     if ((state = dcpk_value_dict(arena, pairs, n, err)) == NULL ||
         (args = dcpk_value_seq(arena, DCPK_V_TUPLE, NULL, 0, err)) == NULL ||
         (object = dcpk_arena_alloc(arena, sizeof *object, err)) == NULL ||
-        (v = make(arena, DCPK_V_OBJECT, err)) == NULL)
+        (v = value_make(arena, DCPK_V_OBJECT, err)) == NULL)
         return NULL;
     object->module = "argparse";
     object->name = "Namespace";

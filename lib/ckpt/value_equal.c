@@ -26,8 +26,8 @@ struct comparison {
     struct hashed hashed[N_KEPT]; /* containers */
 };
 
-static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
-                 int depth);
+static bool equal_values(struct comparison *c, const struct dcpk_value *a,
+                         const struct dcpk_value *b, int depth);
 
 static size_t slot_of(uintptr_t key)
 {
@@ -40,14 +40,14 @@ static bool is_container(const struct dcpk_value *v)
 }
 
 /* Members of a SET are its keys; they have no value. */
-static const struct dcpk_value *key_of(const struct dcpk_value *v, size_t i)
+static const struct dcpk_value *member_key(const struct dcpk_value *v, size_t i)
 {
     return v->kind == DCPK_V_DICT ? v->as.pairs[i].key : v->as.items[i];
 }
 
 /* ---- hashes: of equal values the same ---- */
 
-static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int depth);
+static uint64_t quick_hash_value(struct comparison *c, const struct dcpk_value *v, int depth);
 
 static uint64_t hash_word(uint64_t word, uint64_t seed)
 {
@@ -56,18 +56,18 @@ static uint64_t hash_word(uint64_t word, uint64_t seed)
 
 static uint64_t hash_member(struct comparison *c, const struct dcpk_value *v, size_t i, int depth)
 {
-    const uint64_t hash = hash_value(c, key_of(v, i), depth);
+    const uint64_t hash = quick_hash_value(c, member_key(v, i), depth);
 
     if (v->kind != DCPK_V_DICT)
         return hash;
-    return hash_word(hash_value(c, v->as.pairs[i].value, depth), hash);
+    return hash_word(quick_hash_value(c, v->as.pairs[i].value, depth), hash);
 }
 
-static uint64_t hash_items(struct comparison *c, const struct dcpk_value *const *items, size_t n,
-                           uint64_t seed, int depth)
+static uint64_t quick_hash_items(struct comparison *c, const struct dcpk_value *const *items,
+                                 size_t n, uint64_t seed, int depth)
 {
     for (size_t i = 0; i < n; i++)
-        seed = hash_word(hash_value(c, items[i], depth), seed);
+        seed = hash_word(quick_hash_value(c, items[i], depth), seed);
     return seed;
 }
 
@@ -81,23 +81,24 @@ static uint64_t hash_members(struct comparison *c, const struct dcpk_value *v, i
     return sum;
 }
 
-static uint64_t hash_object(struct comparison *c, const struct dcpk_value_object *o, int depth)
+static uint64_t quick_hash_object(struct comparison *c, const struct dcpk_value_object *o,
+                                  int depth)
 {
     uint64_t hash = dcpk_map_hash(o->module, strlen(o->module), o->is_reduce);
 
     hash = dcpk_map_hash(o->name, strlen(o->name), hash);
-    hash = hash_word(hash_value(c, o->args, depth), hash);
-    hash = hash_items(c, o->items, o->n_items, hash, depth);
+    hash = hash_word(quick_hash_value(c, o->args, depth), hash);
+    hash = quick_hash_items(c, o->items, o->n_items, hash, depth);
     for (size_t i = 0; i < o->n_pairs; i++) {
-        hash = hash_word(hash_value(c, o->pairs[i].key, depth), hash);
-        hash = hash_word(hash_value(c, o->pairs[i].value, depth), hash);
+        hash = hash_word(quick_hash_value(c, o->pairs[i].key, depth), hash);
+        hash = hash_word(quick_hash_value(c, o->pairs[i].value, depth), hash);
     }
     if (o->state == NULL)
         return hash;
-    return hash_word(hash_value(c, o->state, depth), hash);
+    return hash_word(quick_hash_value(c, o->state, depth), hash);
 }
 
-static uint64_t hash_container(struct comparison *c, const struct dcpk_value *v, int depth)
+static uint64_t quick_hash_container(struct comparison *c, const struct dcpk_value *v, int depth)
 {
     struct hashed *slot = &c->hashed[slot_of((uintptr_t)v)];
     uint64_t hash = v->kind;
@@ -105,16 +106,16 @@ static uint64_t hash_container(struct comparison *c, const struct dcpk_value *v,
     if (slot->v == v)
         return slot->hash;
     if (depth < MAX_DEPTH && v->kind == DCPK_V_OBJECT)
-        hash = hash_object(c, v->as.object, depth);
+        hash = quick_hash_object(c, v->as.object, depth);
     else if (depth < MAX_DEPTH && (v->kind == DCPK_V_DICT || v->kind == DCPK_V_SET))
         hash = hash_members(c, v, depth);
     else if (depth < MAX_DEPTH)
-        hash = hash_items(c, v->as.items, v->n, v->kind, depth);
+        hash = quick_hash_items(c, v->as.items, v->n, v->kind, depth);
     *slot = (struct hashed){v, hash};
     return hash;
 }
 
-static uint64_t hash_tensor(const struct dcpk_value_tensor *t)
+static uint64_t quick_hash_tensor(const struct dcpk_value_tensor *t)
 {
     const uint64_t hash =
         dcpk_map_hash(t->shape, (size_t)t->rank * sizeof *t->shape, (uint64_t)t->dtype);
@@ -122,7 +123,7 @@ static uint64_t hash_tensor(const struct dcpk_value_tensor *t)
     return dcpk_map_hash(t->data, (size_t)t->n_bytes, hash);
 }
 
-static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int depth)
+static uint64_t quick_hash_value(struct comparison *c, const struct dcpk_value *v, int depth)
 {
     uint64_t word = 0;
 
@@ -144,7 +145,7 @@ static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int
     case DCPK_V_BYTES:
         return dcpk_map_hash(v->as.str, v->n, v->kind);
     case DCPK_V_TENSOR:
-        return hash_tensor(v->as.tensor);
+        return quick_hash_tensor(v->as.tensor);
     case DCPK_V_GLOBAL:
         return dcpk_map_hash(v->as.global.name, strlen(v->as.global.name), v->kind);
     case DCPK_V_TUPLE:
@@ -152,7 +153,7 @@ static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int
     case DCPK_V_SET:
     case DCPK_V_DICT:
     case DCPK_V_OBJECT:
-        return hash_container(c, v, depth + 1);
+        return quick_hash_container(c, v, depth + 1);
     }
     return hash_word(word, v->kind);
 }
@@ -162,8 +163,9 @@ static uint64_t hash_value(struct comparison *c, const struct dcpk_value *v, int
 static bool same_member(struct comparison *c, const struct dcpk_value *a, size_t i,
                         const struct dcpk_value *b, size_t k, int depth)
 {
-    return same(c, key_of(a, i), key_of(b, k), depth) &&
-           (a->kind != DCPK_V_DICT || same(c, a->as.pairs[i].value, b->as.pairs[k].value, depth));
+    return equal_values(c, member_key(a, i), member_key(b, k), depth) &&
+           (a->kind != DCPK_V_DICT ||
+            equal_values(c, a->as.pairs[i].value, b->as.pairs[k].value, depth));
 }
 
 /* The members of one value from some place on, in chains by their hashes. */
@@ -233,8 +235,8 @@ static bool same_members(struct comparison *c, const struct dcpk_value *a,
     struct members m = {.from = 0};
     bool equal;
 
-    while (m.from < a->n && !is_container(key_of(a, m.from)) &&
-           same(c, key_of(a, m.from), key_of(b, m.from), depth)) {
+    while (m.from < a->n && !is_container(member_key(a, m.from)) &&
+           equal_values(c, member_key(a, m.from), member_key(b, m.from), depth)) {
         if (!same_member(c, a, m.from, b, m.from, depth))
             return false;
         m.from++;
@@ -256,7 +258,7 @@ static struct proven *proven_slot(struct comparison *c, const struct dcpk_value 
     return &c->proven[slot_of((uintptr_t)a ^ (uintptr_t)b << 21)];
 }
 
-static bool same_bytes(const void *a, const void *b, size_t n)
+static bool equal_bytes(const void *a, const void *b, size_t n)
 {
     return n == 0 || memcmp(a, b, n) == 0;
 }
@@ -266,36 +268,37 @@ static bool same_float(double a, double b)
     return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0;
 }
 
-static bool same_tensor(const struct dcpk_value_tensor *a, const struct dcpk_value_tensor *b)
+static bool equal_tensors(const struct dcpk_value_tensor *a, const struct dcpk_value_tensor *b)
 {
     return a->dtype == b->dtype && a->rank == b->rank && a->n_bytes == b->n_bytes &&
-           same_bytes(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) &&
-           same_bytes(a->data, b->data, (size_t)a->n_bytes);
+           equal_bytes(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) &&
+           equal_bytes(a->data, b->data, (size_t)a->n_bytes);
 }
 
 static bool same_items(struct comparison *c, const struct dcpk_value *const *a,
                        const struct dcpk_value *const *b, size_t n, int depth)
 {
     for (size_t i = 0; i < n; i++)
-        if (!same(c, a[i], b[i], depth))
+        if (!equal_values(c, a[i], b[i], depth))
             return false;
     return true;
 }
 
-static bool same_object(struct comparison *c, const struct dcpk_value_object *a,
-                        const struct dcpk_value_object *b, int depth)
+static bool equal_objects(struct comparison *c, const struct dcpk_value_object *a,
+                          const struct dcpk_value_object *b, int depth)
 {
     if (strcmp(a->module, b->module) != 0 || strcmp(a->name, b->name) != 0 ||
         a->is_reduce != b->is_reduce || a->n_items != b->n_items || a->n_pairs != b->n_pairs ||
         (a->state == NULL) != (b->state == NULL))
         return false;
-    if (!same(c, a->args, b->args, depth) || !same_items(c, a->items, b->items, a->n_items, depth))
+    if (!equal_values(c, a->args, b->args, depth) ||
+        !same_items(c, a->items, b->items, a->n_items, depth))
         return false;
     for (size_t i = 0; i < a->n_pairs; i++)
-        if (!same(c, a->pairs[i].key, b->pairs[i].key, depth) ||
-            !same(c, a->pairs[i].value, b->pairs[i].value, depth))
+        if (!equal_values(c, a->pairs[i].key, b->pairs[i].key, depth) ||
+            !equal_values(c, a->pairs[i].value, b->pairs[i].value, depth))
             return false;
-    return a->state == NULL || same(c, a->state, b->state, depth);
+    return a->state == NULL || equal_values(c, a->state, b->state, depth);
 }
 
 static bool same_container(struct comparison *c, const struct dcpk_value *a,
@@ -307,7 +310,7 @@ static bool same_container(struct comparison *c, const struct dcpk_value *a,
     if (slot->a == a && slot->b == b)
         return true;
     if (a->kind == DCPK_V_OBJECT)
-        equal = same_object(c, a->as.object, b->as.object, depth);
+        equal = equal_objects(c, a->as.object, b->as.object, depth);
     else if (a->n != b->n)
         equal = false;
     else if (a->kind == DCPK_V_DICT || a->kind == DCPK_V_SET)
@@ -319,8 +322,8 @@ static bool same_container(struct comparison *c, const struct dcpk_value *a,
     return equal;
 }
 
-static bool same(struct comparison *c, const struct dcpk_value *a, const struct dcpk_value *b,
-                 int depth)
+static bool equal_values(struct comparison *c, const struct dcpk_value *a,
+                         const struct dcpk_value *b, int depth)
 {
     if (a == b)
         return true;
@@ -338,9 +341,9 @@ static bool same(struct comparison *c, const struct dcpk_value *a, const struct 
     case DCPK_V_BIGINT:
     case DCPK_V_STR:
     case DCPK_V_BYTES:
-        return a->n == b->n && same_bytes(a->as.str, b->as.str, a->n);
+        return a->n == b->n && equal_bytes(a->as.str, b->as.str, a->n);
     case DCPK_V_TENSOR:
-        return same_tensor(a->as.tensor, b->as.tensor);
+        return equal_tensors(a->as.tensor, b->as.tensor);
     case DCPK_V_GLOBAL:
         return strcmp(a->as.global.module, b->as.global.module) == 0 &&
                strcmp(a->as.global.name, b->as.global.name) == 0;
@@ -359,7 +362,7 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
     struct comparison c;
 
     if (a == b || a->kind != b->kind || !is_container(a)) /* needs no caches */
-        return same(&c, a, b, 0);
+        return equal_values(&c, a, b, 0);
     memset(&c, 0, sizeof c);
-    return same(&c, a, b, 0);
+    return equal_values(&c, a, b, 0);
 }

@@ -16,7 +16,7 @@ struct printer {
     bool is_key; /* the document is the text of a key in another one */
 };
 
-static void put_value(struct printer *p, const struct dcpk_value *v);
+static void printer_put_value(struct printer *p, const struct dcpk_value *v);
 
 static void put_hex(struct dcpk_json_out *out, const void *data, size_t n)
 {
@@ -58,7 +58,7 @@ static void put_bigint(struct printer *p, const struct dcpk_value *v)
     dcpk_json_end_object(p->out);
 }
 
-static void put_bytes(struct printer *p, const struct dcpk_value *v)
+static void printer_put_bytes(struct printer *p, const struct dcpk_value *v)
 {
     begin_class(p->out, "bytes");
     dcpk_json_put_key(p->out, "hex");
@@ -66,7 +66,7 @@ static void put_bytes(struct printer *p, const struct dcpk_value *v)
     dcpk_json_end_object(p->out);
 }
 
-static void put_tensor(struct printer *p, const struct dcpk_value_tensor *t)
+static void printer_put_tensor(struct printer *p, const struct dcpk_value_tensor *t)
 {
     begin_class(p->out, "torch.Tensor");
     dcpk_json_put_key(p->out, "dtype");
@@ -98,7 +98,7 @@ static void put_array(struct printer *p, const struct dcpk_value *const *items, 
 {
     dcpk_json_begin_array(p->out);
     for (size_t i = 0; i < n; i++)
-        put_value(p, items[i]);
+        printer_put_value(p, items[i]);
     dcpk_json_end_array(p->out);
 }
 
@@ -117,7 +117,7 @@ static void put_odd_key(struct printer *p, const struct dcpk_value *key)
         return;
     }
     dcpk_json_out_init(&out, &text, 0);
-    put_value(&inner, key);
+    printer_put_value(&inner, key);
     if (text.status != DCPK_OK && p->out->out->status == DCPK_OK)
         p->out->out->status = text.status;
     if (text.status == DCPK_OK)
@@ -128,7 +128,7 @@ static void put_odd_key(struct printer *p, const struct dcpk_value *key)
 }
 
 /* Numbers, True and None as json.dumps spells them in keys. */
-static void put_key(struct printer *p, const struct dcpk_value *key)
+static void printer_put_key(struct printer *p, const struct dcpk_value *key)
 {
     char text[32] = "null";
 
@@ -149,23 +149,23 @@ static void put_key(struct printer *p, const struct dcpk_value *key)
     dcpk_json_put_key(p->out, text);
 }
 
-static void put_pairs(struct printer *p, const struct dcpk_value_pair *pairs, size_t n)
+static void printer_put_pairs(struct printer *p, const struct dcpk_value_pair *pairs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        put_key(p, pairs[i].key);
-        put_value(p, pairs[i].value);
+        printer_put_key(p, pairs[i].key);
+        printer_put_value(p, pairs[i].value);
     }
 }
 
 static void put_dict(struct printer *p, const struct dcpk_value_pair *pairs, size_t n)
 {
     dcpk_json_begin_object(p->out);
-    put_pairs(p, pairs, n);
+    printer_put_pairs(p, pairs, n);
     dcpk_json_end_object(p->out);
 }
 
 /* Attributes stand beside "__class__"; what else the object was made of has a member of its own. */
-static void put_object(struct printer *p, const struct dcpk_value_object *o)
+static void printer_put_object(struct printer *p, const struct dcpk_value_object *o)
 {
     dcpk_json_begin_object(p->out);
     dcpk_json_put_key(p->out, "__class__");
@@ -183,15 +183,15 @@ static void put_object(struct printer *p, const struct dcpk_value_object *o)
         put_dict(p, o->pairs, o->n_pairs);
     }
     if (o->state != NULL && o->state->kind == DCPK_V_DICT) {
-        put_pairs(p, o->state->as.pairs, o->state->n);
+        printer_put_pairs(p, o->state->as.pairs, o->state->n);
     } else if (o->state != NULL) {
         dcpk_json_put_key(p->out, "state");
-        put_value(p, o->state);
+        printer_put_value(p, o->state);
     }
     dcpk_json_end_object(p->out);
 }
 
-static void put_value(struct printer *p, const struct dcpk_value *v)
+static void printer_put_value(struct printer *p, const struct dcpk_value *v)
 {
     if (p->out->depth + LEVELS_A_NODE > DCPK_JSON_MAX_DEPTH) {
         dcpk_json_put_string(p->out, "...");
@@ -217,7 +217,7 @@ static void put_value(struct printer *p, const struct dcpk_value *v)
         dcpk_json_put_text(p->out, v->as.str, v->n);
         break;
     case DCPK_V_BYTES:
-        put_bytes(p, v);
+        printer_put_bytes(p, v);
         break;
     case DCPK_V_TUPLE:
     case DCPK_V_LIST:
@@ -228,13 +228,13 @@ static void put_value(struct printer *p, const struct dcpk_value *v)
         put_dict(p, v->as.pairs, v->n);
         break;
     case DCPK_V_TENSOR:
-        put_tensor(p, v->as.tensor);
+        printer_put_tensor(p, v->as.tensor);
         break;
     case DCPK_V_GLOBAL:
         put_dotted(p->out, v->as.global.module, v->as.global.name);
         break;
     case DCPK_V_OBJECT:
-        put_object(p, v->as.object);
+        printer_put_object(p, v->as.object);
         break;
     }
 }
@@ -243,5 +243,5 @@ void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out)
 {
     struct printer p = {.out = out};
 
-    put_value(&p, v);
+    printer_put_value(&p, v);
 }

@@ -57,7 +57,7 @@ void dcpk_decoded_free(struct dcpk_decoded *decoded)
     dcpk_free(decoded);
 }
 
-static struct entry *find_entry(struct dcpk_decoded *d, const struct dcpk_chunk *chunk)
+static struct entry *decoded_find(struct dcpk_decoded *d, const struct dcpk_chunk *chunk)
 {
     for (size_t i = 0; i < N_ENTRIES; i++)
         if (d->entries[i].chunk == chunk)
@@ -73,10 +73,10 @@ static void clear_entry(struct dcpk_decoded *d, struct entry *e)
 }
 
 /* A free entry with room for charge_bytes; NULL when all the rest is in use. Lock held. */
-static struct entry *make_room(struct dcpk_decoded *d, uint64_t charge_bytes)
+static struct entry *decoded_make_room(struct dcpk_decoded *d, uint64_t charge_bytes)
 {
     for (;;) {
-        struct entry *oldest = NULL, *unused = find_entry(d, NULL);
+        struct entry *oldest = NULL, *unused = decoded_find(d, NULL);
 
         if (unused != NULL && charge_bytes <= d->limit_bytes - d->used_bytes)
             return unused;
@@ -94,8 +94,8 @@ static struct entry *make_room(struct dcpk_decoded *d, uint64_t charge_bytes)
 }
 
 /* Decode into an entry of our own. Lock held; it is released meanwhile. */
-static dcpk_status fill_entry(struct dcpk_decoded *d, struct entry *e,
-                              const struct dcpk_extent *where, struct dcpk_error *err)
+static dcpk_status decoded_fill(struct dcpk_decoded *d, struct entry *e,
+                                const struct dcpk_extent *where, struct dcpk_error *err)
 {
     dcpk_status st;
 
@@ -122,7 +122,7 @@ static dcpk_status try_get(struct dcpk_decoded *d, const struct dcpk_chunk *chun
                            const struct dcpk_extent *where, struct entry **found,
                            struct dcpk_error *err)
 {
-    struct entry *e = find_entry(d, chunk);
+    struct entry *e = decoded_find(d, chunk);
     const uint64_t charge_bytes = where->decoded_bytes + where->record_bytes;
 
     if (e != NULL && !e->is_ready)
@@ -132,13 +132,13 @@ static dcpk_status try_get(struct dcpk_decoded *d, const struct dcpk_chunk *chun
         *found = e;
         return DCPK_OK;
     }
-    e = make_room(d, charge_bytes);
+    e = decoded_make_room(d, charge_bytes);
     if (e == NULL)
         return DCPK_OK;
     *e = (struct entry){.chunk = chunk, .charge_bytes = charge_bytes, .n_users = 1};
     d->used_bytes += charge_bytes;
     *found = e;
-    return fill_entry(d, e, where, err);
+    return decoded_fill(d, e, where, err);
 }
 
 dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk,
@@ -175,7 +175,7 @@ void dcpk_decoded_put(struct dcpk_decoded *decoded, const struct dcpk_chunk *chu
     struct entry *e;
 
     pthread_mutex_lock(&decoded->mutex);
-    e = find_entry(decoded, chunk);
+    e = decoded_find(decoded, chunk);
     assert(e != NULL && e->n_users > 0);
     if (--e->n_users == 0)
         pthread_cond_broadcast(&decoded->changed);

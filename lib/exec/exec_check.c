@@ -47,8 +47,8 @@ static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
     return DCPK_OK;
 }
 
-static dcpk_status check_chunk(struct checking *c, struct dcpk_worker *worker,
-                               const struct dcpk_chunk *chunk, struct dcpk_error *err)
+static dcpk_status check_stored_chunk(struct checking *c, struct dcpk_worker *worker,
+                                      const struct dcpk_chunk *chunk, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
     struct dcpk_extent where = {0};
@@ -138,7 +138,7 @@ static dcpk_status check_task(void *context, int worker, uint64_t task, struct d
         const struct dcpk_chunk *chunk = &ckpt->chunks[c->chunks[task]];
 
         key = ckpt->tensors[chunk->tensor].key;
-        st = check_chunk(c, &c->pass.workers[worker], chunk, err);
+        st = check_stored_chunk(c, &c->pass.workers[worker], chunk, err);
     } else {
         const struct dcpk_object *object = &ckpt->objects[c->objects[task - c->n_chunks]];
 
@@ -150,7 +150,7 @@ static dcpk_status check_task(void *context, int worker, uint64_t task, struct d
     return st;
 }
 
-static uint64_t task_bytes(const void *context, uint64_t task)
+static uint64_t check_task_bytes(const void *context, uint64_t task)
 {
     const struct checking *c = context;
     const struct dcpk_checkpoint *ckpt = c->exec->ckpt;
@@ -179,7 +179,8 @@ dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats
     if (st == DCPK_OK)
         st = checking_init(&c, err);
     if (st == DCPK_OK) {
-        c.pass.work = (struct dcpk_work){.n = c.n_chunks + c.n_objects, .bytes_of = task_bytes};
+        c.pass.work =
+            (struct dcpk_work){.n = c.n_chunks + c.n_objects, .bytes_of = check_task_bytes};
         c.pass.task = check_task;
         c.pass.context = &c;
         st = dcpk_pass_share(&c.pass, NULL, NULL, dcpk_pass_run(&c.pass, err), err);

@@ -61,7 +61,7 @@ static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct
     return st;
 }
 
-static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
+static dcpk_status hash_view_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
     struct hashing *h = context;
     const struct dcpk_view *view = &h->views[h->order[task]];
@@ -78,7 +78,7 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
     return st;
 }
 
-static uint64_t task_bytes(const void *context, uint64_t task)
+static uint64_t hash_task_bytes(const void *context, uint64_t task)
 {
     const struct hashing *h = context;
 
@@ -94,7 +94,7 @@ static void order_views(struct hashing *h)
                 h->order[h->n_tasks++] = i;
 }
 
-static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
+static dcpk_status view_hashing_init(struct hashing *h, struct dcpk_error *err)
 {
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
@@ -114,7 +114,7 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
 }
 
 /* The hashes of all tasks, whichever rank has made them, and of their other names. */
-static dcpk_status share_hashes(struct hashing *h, dcpk_status st, struct dcpk_error *err)
+static dcpk_status share_view_hashes(struct hashing *h, dcpk_status st, struct dcpk_error *err)
 {
     struct dcpk_bytes mine = {0}, all = {0};
 
@@ -138,12 +138,12 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
     if (st == DCPK_OK)
-        st = hashing_init(&h, err);
+        st = view_hashing_init(&h, err);
     if (st == DCPK_OK) {
-        h.pass.work = (struct dcpk_work){.n = h.n_tasks, .bytes_of = task_bytes};
-        h.pass.task = hash_task;
+        h.pass.work = (struct dcpk_work){.n = h.n_tasks, .bytes_of = hash_task_bytes};
+        h.pass.task = hash_view_task;
         h.pass.context = &h;
-        st = share_hashes(&h, dcpk_pass_run(&h.pass, err), err);
+        st = share_view_hashes(&h, dcpk_pass_run(&h.pass, err), err);
     }
     st = dcpk_pass_end(&h.pass, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)

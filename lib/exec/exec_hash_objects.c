@@ -86,7 +86,8 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
     return hash_loaded(o, arena, hash, err);
 }
 
-static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
+static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
+                                    struct dcpk_error *err)
 {
     struct hashing *h = context;
     struct one o = {h, worker, &h->exec->ckpt->objects[h->objects[task]], 0};
@@ -114,14 +115,14 @@ static dcpk_status hash_task(void *context, int worker, uint64_t task, struct dc
     return st;
 }
 
-static uint64_t task_bytes(const void *context, uint64_t task)
+static uint64_t object_task_bytes(const void *context, uint64_t task)
 {
     const struct hashing *h = context;
 
     return h->exec->ckpt->objects[h->objects[task]].place.n_bytes;
 }
 
-static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
+static dcpk_status object_hashing_init(struct hashing *h, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = h->exec->ckpt;
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
@@ -141,8 +142,8 @@ static dcpk_status hashing_init(struct hashing *h, struct dcpk_error *err)
 }
 
 /* The hashes of all tasks, whichever rank has made them, by object. */
-static dcpk_status share_hashes(struct hashing *h, struct dcpk_object_hash *hashes, dcpk_status st,
-                                struct dcpk_error *err)
+static dcpk_status share_object_hashes(struct hashing *h, struct dcpk_object_hash *hashes,
+                                       dcpk_status st, struct dcpk_error *err)
 {
     const struct dcpk_work *work = &h->pass.work;
     struct dcpk_bytes mine = {0}, all = {0};
@@ -165,12 +166,12 @@ dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_ha
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
     if (st == DCPK_OK)
-        st = hashing_init(&h, err);
+        st = object_hashing_init(&h, err);
     if (st == DCPK_OK) {
-        h.pass.work = (struct dcpk_work){.n = h.n_objects, .bytes_of = task_bytes};
-        h.pass.task = hash_task;
+        h.pass.work = (struct dcpk_work){.n = h.n_objects, .bytes_of = object_task_bytes};
+        h.pass.task = hash_object_task;
         h.pass.context = &h;
-        st = share_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
+        st = share_object_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
     }
     st = dcpk_pass_end(&h.pass, stats, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)

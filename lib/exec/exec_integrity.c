@@ -37,7 +37,7 @@ static int compare_lengths(const void *a, const void *b)
     return DCPK_THREE_WAY(x->sum, y->sum); /* the same order on all ranks */
 }
 
-static uint64_t task_bytes(const void *context, uint64_t task)
+static uint64_t sum_task_bytes(const void *context, uint64_t task)
 {
     return dcpk_source_bytes(((const struct summing *)context)->files[task].source);
 }
@@ -113,7 +113,7 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
     if (st == DCPK_OK)
         st = summing_init(&s, sums, err);
     if (st == DCPK_OK) {
-        s.pass.work = (struct dcpk_work){.n = n, .bytes_of = task_bytes};
+        s.pass.work = (struct dcpk_work){.n = n, .bytes_of = sum_task_bytes};
         s.pass.task = sum_task;
         s.pass.context = &s;
         st = share_sums(&s, dcpk_pass_run(&s.pass, err), err);

@@ -14,7 +14,7 @@ dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, stru
     return DCPK_OK;
 }
 
-static dcpk_status run_task(void *context, int worker, uint64_t i, struct dcpk_error *err)
+static dcpk_status pass_run_task(void *context, int worker, uint64_t i, struct dcpk_error *err)
 {
     struct dcpk_pass *pass = context;
 
@@ -41,7 +41,7 @@ dcpk_status dcpk_pass_run(struct dcpk_pass *pass, struct dcpk_error *err)
         return st;
     meter->total_bytes = work->total_bytes;
     meter->progress = dcpk_ranks_progress(ranks, pass->exec->progress, work->total_bytes);
-    st = dcpk_pool_run(pass->exec->n_threads, work->last - work->first, run_task, pass, err);
+    st = dcpk_pool_run(pass->exec->n_threads, work->last - work->first, pass_run_task, pass, err);
     if (st == DCPK_OK)
         st = dcpk_ranks_wait(ranks, NULL, NULL, err);
     meter->progress = pass->exec->progress;

@@ -12,7 +12,7 @@
 #include "lib/tensor/elem.h"
 
 /* The place of an element by its row-major number. */
-static void find_place(const struct dcpk_view *view, uint64_t number, struct dcpk_box *place)
+static void place_of_number(const struct dcpk_view *view, uint64_t number, struct dcpk_box *place)
 {
     *place = (struct dcpk_box){.rank = view->rank};
     for (int a = view->rank - 1; a >= 0; a--) {
@@ -23,8 +23,8 @@ static void find_place(const struct dcpk_view *view, uint64_t number, struct dcp
 }
 
 /* "key[1, 4, 8] = nan" */
-static void put_place(const char *key, const struct dcpk_box *place, const char *number,
-                      char text[DCPK_PLACE_TEXT_BYTES])
+static void format_place(const char *key, const struct dcpk_box *place, const char *number,
+                         char text[DCPK_PLACE_TEXT_BYTES])
 {
     size_t at = (size_t)snprintf(text, DCPK_PLACE_TEXT_BYTES, "%.700s", key);
 
@@ -34,7 +34,7 @@ static void put_place(const char *key, const struct dcpk_box *place, const char 
     snprintf(text + at, DCPK_PLACE_TEXT_BYTES - at, "%s = %s", place->rank == 0 ? "" : "]", number);
 }
 
-static dcpk_status tell_place(struct dcpk_exec *exec, const char *key, const struct dcpk_view *view,
+static dcpk_status read_place(struct dcpk_exec *exec, const char *key, const struct dcpk_view *view,
                               uint64_t number, char text[DCPK_PLACE_TEXT_BYTES],
                               struct dcpk_error *err)
 {
@@ -45,7 +45,7 @@ static dcpk_status tell_place(struct dcpk_exec *exec, const char *key, const str
     char digits[32];
     dcpk_status st = dcpk_view_reader_new(exec, view, &reader, err);
 
-    find_place(view, number, &place);
+    place_of_number(view, number, &place);
     if (st == DCPK_OK)
         st = dcpk_view_reader_read(reader, &place, bytes, err);
     dcpk_view_reader_free(reader);
@@ -53,7 +53,7 @@ static dcpk_status tell_place(struct dcpk_exec *exec, const char *key, const str
         return st;
     elem = dcpk_elem_load(view->dtype, bytes);
     dcpk_elem_format_float(view->dtype, elem.re, digits);
-    put_place(key, &place, digits, text);
+    format_place(key, &place, digits, text);
     return DCPK_OK;
 }
 
@@ -79,7 +79,7 @@ dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
         if (stats[i].n_nan == 0 && stats[i].n_inf == 0)
             continue;
         if (n++ == 0)
-            st = tell_place(exec, ckpt->tensors[i].key, &views[i], stats[i].first_bad, place, err);
+            st = read_place(exec, ckpt->tensors[i].key, &views[i], stats[i].first_bad, place, err);
     }
     if (st == DCPK_OK)
         *n_bad = n;

@@ -188,7 +188,7 @@ static bool next_index(const struct dcpk_copy *copy, int n, int64_t *index)
     return false;
 }
 
-static uint64_t place_of(const int64_t *stride_bytes, const int64_t *index, int n)
+static uint64_t index_offset(const int64_t *stride_bytes, const int64_t *index, int n)
 {
     uint64_t at = 0;
 
@@ -211,8 +211,8 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
         return DCPK_OK;
     }
     do {
-        const uint64_t src = place_of(copy->src_stride_bytes, index, reading.axis);
-        const uint64_t dst = place_of(copy->dst_stride_bytes, index, reading.axis);
+        const uint64_t src = index_offset(copy->src_stride_bytes, index, reading.axis);
+        const uint64_t dst = index_offset(copy->dst_stride_bytes, index, reading.axis);
 
         for (int64_t row = 0; row < n_rows && st == DCPK_OK; row += reading.group) {
             uint64_t src_row = 0, dst_row = 0;
@@ -330,7 +330,7 @@ static void fill_piece(const struct gather *g, const struct dcpk_box *to)
     dcpk_copy_simplify(&fill);
     n_outer = run_bytes(&fill, true) > fill.elem_bytes ? fill.rank - 1 : fill.rank;
     do {
-        memset(first + place_of(fill.dst_stride_bytes, index, n_outer), 0,
+        memset(first + index_offset(fill.dst_stride_bytes, index, n_outer), 0,
                (size_t)run_bytes(&fill, true));
     } while (next_index(&fill, n_outer, index));
 }
@@ -449,8 +449,8 @@ static void gather_literal(const struct gather *g)
     dcpk_row_major_strides(elem_bytes, g->view->shape, g->view->rank, stride_bytes);
     dcpk_copy_pair(elem_bytes, g->region, stride_bytes, g->region, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
-    g->exec->device->copy(&copy, literal + place_of(stride_bytes, g->region->offset, g->view->rank),
-                          g->out);
+    g->exec->device->copy(
+        &copy, literal + index_offset(stride_bytes, g->region->offset, g->view->rank), g->out);
 }
 
 static dcpk_status gather_all(const struct gather *g, const struct dcpk_box_tree *pieces,

@@ -46,8 +46,8 @@ struct dcpk_ranks {
     uint64_t n_stops_got, n_sent;
     int n_done;               /* ranks that have done their part */
     struct dcpk_error broken; /* what a message met on its way */
-    dcpk_ranks_told *told;
-    void *told_context;
+    dcpk_ranks_receive *receive;
+    void *receive_context;
     struct dcpk_progress inner;
     uint64_t total_bytes;
     double next_send;
@@ -198,8 +198,8 @@ struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks)
 }
 
 /* Take one message of rank `from` or DCPK_ANY_RANK; *got is false when there is none. */
-static dcpk_status take(struct dcpk_ranks *ranks, int from, bool waits, bool *got,
-                        struct dcpk_error *err)
+static dcpk_status ranks_take(struct dcpk_ranks *ranks, int from, bool waits, bool *got,
+                              struct dcpk_error *err)
 {
     uint64_t message;
     dcpk_status st = ranks->comm->transport->receive(ranks->comm, waits, got, &from, &message, err);
@@ -215,8 +215,8 @@ static dcpk_status take(struct dcpk_ranks *ranks, int from, bool waits, bool *go
         ranks->done_bytes[from] = message & NUMBER;
         break;
     case WORD:
-        if (ranks->told != NULL)
-            ranks->told(ranks->told_context, message & NUMBER);
+        if (ranks->receive != NULL)
+            ranks->receive(ranks->receive_context, message & NUMBER);
         break;
     case DONE:
         ranks->n_done++;
@@ -259,13 +259,13 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
         const uint64_t n_sent = (vote->stops != 0) + (self == 0 ? vote->n_sent : 0);
 
         while (r != self && ranks->n_got[r] < n_sent)
-            if (take(ranks, r, true, &got, err) != DCPK_OK)
+            if (ranks_take(ranks, r, true, &got, err) != DCPK_OK)
                 return err->status;
         ranks->n_got[r] = 0;
     }
     ranks->n_stops_got = ranks->n_sent = 0;
     ranks->n_done = 0;
-    ranks->told = NULL;
+    ranks->receive = NULL;
     ranks->broken = (struct dcpk_error)DCPK_ERROR_INIT;
     return DCPK_OK;
 }
@@ -287,19 +287,19 @@ static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t numbe
 
 /* The rank whose error all ranks report, -1 when none failed. One that was only interrupted comes
  * last. */
-static int find_teller(const struct dcpk_ranks *ranks)
+static int find_culprit(const struct dcpk_ranks *ranks)
 {
-    int teller = -1;
+    int culprit = -1;
 
     for (int r = 0; r < ranks->comm->n_ranks; r++) {
         if (ranks->votes[r].stops == 0)
             continue;
         if (ranks->votes[r].status != DCPK_ECANCELLED)
             return r;
-        if (teller < 0)
-            teller = r;
+        if (culprit < 0)
+            culprit = r;
     }
-    return teller;
+    return culprit;
 }
 
 /* What fails on all ranks, such as malformed input, is not the fault of one of them. */
@@ -339,13 +339,13 @@ static bool have_come_apart(const struct dcpk_ranks *ranks)
         differ = differ || ranks->votes[r].call != ranks->votes[0].call;
         one_leaves = one_leaves || ranks->votes[r].call == LEAVE;
     }
-    return differ && (one_leaves || find_teller(ranks) < 0);
+    return differ && (one_leaves || find_culprit(ranks) < 0);
 }
 
-static dcpk_status agree(struct dcpk_ranks *ranks, enum call call, uint64_t number, dcpk_status st,
-                         struct dcpk_error *err)
+static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_t number,
+                               dcpk_status st, struct dcpk_error *err)
 {
-    int teller;
+    int culprit;
 
     if (st == DCPK_ECANCELLED && ranks->broken.status != DCPK_OK) {
         *err = ranks->broken;
@@ -360,15 +360,15 @@ static dcpk_status agree(struct dcpk_ranks *ranks, enum call call, uint64_t numb
     if (ranks->all_know)
         dcpk_fail(&ranks->over, DCPK_EIO, "%d ranks do not do the same (please report this)",
                   ranks->comm->n_ranks);
-    teller = find_teller(ranks);
-    if (teller < 0) {
+    culprit = find_culprit(ranks);
+    if (culprit < 0) {
         if (ranks->all_know)
             *err = ranks->over;
         return ranks->over.status;
     }
-    if (teller == ranks->comm->rank && !all_failed(ranks))
-        dcpk_context(err, "rank %d of %d", teller, ranks->comm->n_ranks);
-    (void)broadcast(ranks, teller, err, sizeof *err, err);
+    if (culprit == ranks->comm->rank && !all_failed(ranks))
+        dcpk_context(err, "rank %d of %d", culprit, ranks->comm->n_ranks);
+    (void)broadcast(ranks, culprit, err, sizeof *err, err);
     return err->status;
 }
 
@@ -377,7 +377,7 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
     if (ranks == NULL)
         return st;
     if (ranks->failed.status == DCPK_OK)
-        return agree(ranks, AGREE, 0, st, err);
+        return ranks_agree(ranks, AGREE, 0, st, err);
     if (st == DCPK_OK) /* else it is the same, with what was being done in front */
         *err = ranks->failed;
     ranks->failed.status = DCPK_OK;
@@ -390,7 +390,7 @@ static dcpk_status agree_inside(struct dcpk_ranks *ranks, enum call call, uint64
 {
     if (ranks->failed.status != DCPK_OK)
         *err = ranks->failed;
-    else if (agree(ranks, call, number, st, err) != DCPK_OK)
+    else if (ranks_agree(ranks, call, number, st, err) != DCPK_OK)
         ranks->failed = *err;
     else
         return DCPK_OK;
@@ -404,7 +404,8 @@ dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err)
 
     if (ranks == NULL)
         return DCPK_OK;
-    (void)agree(ranks, LEAVE, 0, DCPK_OK, &ignored); /* ends the work of those that have not left */
+    (void)ranks_agree(ranks, LEAVE, 0, DCPK_OK,
+                      &ignored); /* ends the work of those that have not left */
     if (ranks->over.status == DCPK_OK || ranks->all_know) {
         ranks->comm->transport->leave(ranks->comm);
     } else {
@@ -503,7 +504,7 @@ static dcpk_status exchange(struct dcpk_ranks *ranks, uint64_t done_bytes, struc
 
     ranks->done_bytes[ranks->comm->rank] = done_bytes;
     while (got)
-        if (take(ranks, DCPK_ANY_RANK, false, &got, err) != DCPK_OK)
+        if (ranks_take(ranks, DCPK_ANY_RANK, false, &got, err) != DCPK_OK)
             return err->status;
     if (ranks->comm->rank == 0 || now < ranks->next_send)
         return DCPK_OK;
@@ -553,15 +554,15 @@ struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_p
     return (struct dcpk_progress){.update = on_progress, .begin = on_begin, .context = ranks};
 }
 
-void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_told *told, void *context)
+void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_receive *receive, void *context)
 {
     if (ranks == NULL)
         return;
-    ranks->told = told;
-    ranks->told_context = context;
+    ranks->receive = receive;
+    ranks->receive_context = context;
 }
 
-dcpk_status dcpk_ranks_tell(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err)
+dcpk_status dcpk_ranks_send(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err)
 {
     dcpk_status st;
 

@@ -97,7 +97,7 @@ void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work);
 
 /* Receives the number that another rank has sent, on rank 0; called by one thread at a time, any
  * thread. */
-typedef void dcpk_ranks_told(void *context, uint64_t word);
+typedef void dcpk_ranks_receive(void *context, uint64_t word);
 #define DCPK_RANKS_WORD_BITS 62
 
 /*
@@ -108,9 +108,9 @@ typedef void dcpk_ranks_told(void *context, uint64_t word);
 struct dcpk_progress dcpk_ranks_progress(struct dcpk_ranks *ranks, struct dcpk_progress inner,
                                          uint64_t total_bytes);
 /* On rank 0, until the next agreement: passes the numbers that other ranks send to `receive`. */
-void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_told *told, void *context);
+void dcpk_ranks_listen(struct dcpk_ranks *ranks, dcpk_ranks_receive *receive, void *context);
 /* On the others: sends rank 0 a number below 2^62, without waiting. */
-dcpk_status dcpk_ranks_tell(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err);
+dcpk_status dcpk_ranks_send(struct dcpk_ranks *ranks, uint64_t word, struct dcpk_error *err);
 /*
  * This rank has done its part of the work. On rank 0: wait for the others, showing how far they are
  * and calling `tick` (NULL: none) ten times a second. Errors: DCPK_ECANCELLED when another rank has

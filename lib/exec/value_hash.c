@@ -141,8 +141,8 @@ static void put_hash(struct dcpk_bytes *form, const struct dcpk_hash *hash)
     dcpk_bytes_put(form, hash, sizeof *hash);
 }
 
-static dcpk_status put_value(struct walk *w, struct dcpk_bytes *form, const struct dcpk_value *v,
-                             int depth, struct dcpk_error *err)
+static dcpk_status form_put_value(struct walk *w, struct dcpk_bytes *form,
+                                  const struct dcpk_value *v, int depth, struct dcpk_error *err)
 {
     struct dcpk_hash hash;
 
@@ -167,7 +167,7 @@ static dcpk_status hash_sequence(struct walk *w, const struct sequence *values, 
 
     dcpk_bytes_u8(&form, (uint8_t)values->letter);
     for (size_t i = 0; i < values->n && st == DCPK_OK; i++)
-        st = put_value(w, &form, values->items[i], depth, err);
+        st = form_put_value(w, &form, values->items[i], depth, err);
     if (st == DCPK_OK)
         return hash_form(&form, hash, err);
     dcpk_bytes_release(&form);
@@ -192,7 +192,7 @@ static dcpk_status hash_set(struct walk *w, const struct dcpk_value *v, int dept
 
     dcpk_bytes_u8(&form, 'e');
     for (size_t i = 0; i < v->n && st == DCPK_OK; i++)
-        st = put_value(w, &form, v->as.items[i], depth, err);
+        st = form_put_value(w, &form, v->as.items[i], depth, err);
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&form, err);
     if (st == DCPK_OK) {
@@ -211,9 +211,9 @@ static dcpk_status hash_dict(struct walk *w, const struct dcpk_value *v, int dep
 
     dcpk_bytes_u8(&form, 'm');
     for (size_t i = 0; i < v->n && st == DCPK_OK; i++) {
-        st = put_value(w, &form, v->as.pairs[i].key, depth, err);
+        st = form_put_value(w, &form, v->as.pairs[i].key, depth, err);
         if (st == DCPK_OK)
-            st = put_value(w, &form, v->as.pairs[i].value, depth, err);
+            st = form_put_value(w, &form, v->as.pairs[i].value, depth, err);
     }
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&form, err);

@@ -82,7 +82,7 @@ void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *mo
 }
 
 /* Adds what the caller left out to the view's list of dropped tensors, with its reason. */
-static void tell_left_out(struct dcpk_model *model)
+static void drop_left_out(struct dcpk_model *model)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
 
@@ -94,7 +94,7 @@ static void tell_left_out(struct dcpk_model *model)
             dcpk_model_drop(model, ckpt->objects[i].key, dcpk_checkpoint_object_left_out(ckpt, i));
 }
 
-static dcpk_status find_unknown(struct dcpk_model *model, struct dcpk_error *err)
+static dcpk_status list_unknown(struct dcpk_model *model, struct dcpk_error *err)
 {
     struct dcpk_account account = {0};
     size_t n = 0;
@@ -140,8 +140,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     (*model)->flags = flags;
     if (ckpt->format->mapping->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
         return err->status;
-    tell_left_out(*model);
-    return find_unknown(*model, err);
+    drop_left_out(*model);
+    return list_unknown(*model, err);
 }
 
 bool dcpk_model_has_values(const struct dcpk_model *model)

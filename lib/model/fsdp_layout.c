@@ -36,8 +36,8 @@ struct layout {
     struct dcpk_fsdp_place *places;
 };
 
-static dcpk_status make_item(const struct dcpk_fsdp_param *param, size_t at, struct item *item,
-                             struct dcpk_error *err)
+static dcpk_status layout_make_item(const struct dcpk_fsdp_param *param, size_t at,
+                                    struct item *item, struct dcpk_error *err)
 {
     assert(param->n_shards >= 1);
     if (param->rank < 1)
@@ -221,7 +221,7 @@ dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int
     if (l.items == NULL)
         return err->status;
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = make_item(&params[i], i, &l.items[i], err);
+        st = layout_make_item(&params[i], i, &l.items[i], err);
     if (st != DCPK_OK)
         goto out;
     qsort(l.items, n, sizeof *l.items, by_group);

@@ -25,7 +25,7 @@ struct dcpk_layout_arg {
 enum { DCPK_LAYOUT_MAX_ARGS = DCPK_LAYOUT_N_SIZES + 6 };
 
 /*
- * Lists the args of a run with `mesh`, into list (DCPK_LAYOUT_MAX_ARGS entries): sizes that it has,
+ * Lists the args that `mesh` gives a run (list: DCPK_LAYOUT_MAX_ARGS entries): sizes that it has,
  * and what Megatron completes from them where `attrs` (may be NULL) have it. Weights are cut by
  * tensor parallelism alone. Returns how many. Source: validate_args of
  * megatron/training/arguments.py @core_v0.19.0 and main, and resolve_tensor_parallel_weight_shards

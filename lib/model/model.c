@@ -154,8 +154,8 @@ dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_val
 }
 
 /* Append "key\treason", or the key alone. Lost silently only when memory is out. */
-static void add_note(struct dcpk_model *model, struct dcpk_note ***end, const char *key,
-                     const char *reason)
+static void model_add_note(struct dcpk_model *model, struct dcpk_note ***end, const char *key,
+                           const char *reason)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_note *note = dcpk_arena_alloc(model->arena, sizeof *note, &err);
@@ -174,19 +174,19 @@ static void add_note(struct dcpk_model *model, struct dcpk_note ***end, const ch
 
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason)
 {
-    add_note(model, &model->dropped_end, key, reason);
+    model_add_note(model, &model->dropped_end, key, reason);
 }
 
 const char dcpk_reason_weights_only[] = "optimizer state, not wanted: weights only";
 
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason)
 {
-    add_note(model, &model->omitted_end, key, reason);
+    model_add_note(model, &model->omitted_end, key, reason);
 }
 
 void dcpk_model_carry(struct dcpk_model *model, const char *key)
 {
-    add_note(model, &model->carried_end, key, NULL);
+    model_add_note(model, &model->carried_end, key, NULL);
 }
 
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b)
@@ -203,19 +203,19 @@ dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcp
     struct dcpk_value_pair *pairs;
     size_t n = 0;
 
-    if (told == NULL)
+    if (given == NULL)
         return DCPK_OK;
-    pairs = dcpk_arena_array(arena, n_stored + told->n, sizeof *pairs, err);
+    pairs = dcpk_arena_array(arena, n_stored + given->n, sizeof *pairs, err);
     if (pairs == NULL)
         return err->status;
     for (size_t i = 0; i < n_stored; i++) {
         const char *name = dcpk_value_as_str(stored->as.pairs[i].key);
 
-        if (name == NULL || dcpk_value_get(told, name) == NULL)
+        if (name == NULL || dcpk_value_get(given, name) == NULL)
             pairs[n++] = stored->as.pairs[i];
     }
-    for (size_t i = 0; i < told->n; i++)
-        pairs[n++] = told->as.pairs[i];
+    for (size_t i = 0; i < given->n; i++)
+        pairs[n++] = given->as.pairs[i];
     both = dcpk_value_namespace(arena, pairs, n, err);
     if (both == NULL)
         return err->status;

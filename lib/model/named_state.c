@@ -14,7 +14,7 @@
 
 /* Does `name` begin with the n bytes of `part` as a whole part? Then *rest is what follows it and
  * its dot. */
-static bool take_part(const char *name, const char *part, size_t n, const char **rest)
+static bool name_take_part(const char *name, const char *part, size_t n, const char **rest)
 {
     if (strncmp(name, part, n) != 0 || (name[n] != '\0' && (name[n] != '.' || name[n + 1] == '\0')))
         return false;
@@ -53,7 +53,8 @@ static const struct dcpk_value *step(const struct dcpk_value *value, const char 
         const struct dcpk_value *key = dict->as.pairs[i].key;
         const char *after;
 
-        if (key->kind == DCPK_V_STR && take_part(name, key->as.str, strlen(key->as.str), &after) &&
+        if (key->kind == DCPK_V_STR &&
+            name_take_part(name, key->as.str, strlen(key->as.str), &after) &&
             (child == NULL || after > *rest)) {
             child = dict->as.pairs[i].value;
             *rest = after;
@@ -84,9 +85,9 @@ static void walk(const struct dcpk_value *value, const char *name, const char *r
 
 /* ---- objects that stand for the common state ---- */
 
-static dcpk_status load(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                        struct dcpk_arena *arena, const struct dcpk_value **value,
-                        struct dcpk_error *err)
+static dcpk_status load_state_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                     struct dcpk_arena *arena, const struct dcpk_value **value,
+                                     struct dcpk_error *err)
 {
     if (object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
         return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
@@ -101,7 +102,7 @@ static int rank_of(unsigned char c)
     return c == '.' ? 1 : c + 1;
 }
 
-static int compare_objects(const void *left, const void *right)
+static int compare_keys(const void *left, const void *right)
 {
     const struct dcpk_object *const *a = left, *const *b = right;
     const unsigned char *x = (const unsigned char *)(*a)->key;
@@ -129,23 +130,23 @@ static size_t run_of(const struct group *g, size_t first, size_t *n_part)
     *n_part = strcspn(part, ".");
     if (part[*n_part] == '\0' || g->depth == MAX_PARTS ||
         (first > 0 && strlen(g->objects[first - 1]->key) == g->n_prefix + *n_part &&
-         take_part(part, g->objects[first - 1]->key + g->n_prefix, *n_part, &rest))) {
+         name_take_part(part, g->objects[first - 1]->key + g->n_prefix, *n_part, &rest))) {
         *n_part = strlen(part);
         return 1;
     }
     while (first + n < g->n &&
-           take_part(g->objects[first + n]->key + g->n_prefix, part, *n_part, &rest))
+           name_take_part(g->objects[first + n]->key + g->n_prefix, part, *n_part, &rest))
         n++;
     return n;
 }
 
-static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
-                          struct dcpk_arena *arena, const struct dcpk_value **value,
-                          struct dcpk_error *err);
+static dcpk_status group_gather(struct dcpk_checkpoint *ckpt, const struct group *g,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err);
 
-static dcpk_status gather_part(struct dcpk_checkpoint *ckpt, const struct group *g, size_t n_part,
-                               struct dcpk_arena *arena, struct dcpk_value_pair *pair,
-                               struct dcpk_error *err)
+static dcpk_status group_gather_part(struct dcpk_checkpoint *ckpt, const struct group *g,
+                                     size_t n_part, struct dcpk_arena *arena,
+                                     struct dcpk_value_pair *pair, struct dcpk_error *err)
 {
     const char *part = g->objects[0]->key + g->n_prefix;
     const struct group inner = {g->objects, g->n, g->n_prefix + n_part + 1, g->depth + 1};
@@ -157,14 +158,14 @@ static dcpk_status gather_part(struct dcpk_checkpoint *ckpt, const struct group 
     if (pair->key == NULL)
         return err->status;
     if (part[n_part] == '\0')
-        return load(ckpt, g->objects[0], arena, &pair->value, err);
-    return gather(ckpt, &inner, arena, &pair->value, err);
+        return load_state_object(ckpt, g->objects[0], arena, &pair->value, err);
+    return group_gather(ckpt, &inner, arena, &pair->value, err);
 }
 
 /* The dict of a group: bounded in depth by MAX_PARTS. */
-static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
-                          struct dcpk_arena *arena, const struct dcpk_value **value,
-                          struct dcpk_error *err)
+static dcpk_status group_gather(struct dcpk_checkpoint *ckpt, const struct group *g,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err)
 {
     struct dcpk_value_pair *pairs = dcpk_arena_array(arena, g->n, sizeof *pairs, err);
     size_t n_pairs = 0;
@@ -176,7 +177,7 @@ static dcpk_status gather(struct dcpk_checkpoint *ckpt, const struct group *g,
         const size_t n = run_of(g, i, &n_part);
         const struct group part = {g->objects + i, n, g->n_prefix, g->depth};
 
-        if (gather_part(ckpt, &part, n_part, arena, &pairs[n_pairs++], err) != DCPK_OK)
+        if (group_gather_part(ckpt, &part, n_part, arena, &pairs[n_pairs++], err) != DCPK_OK)
             return err->status;
         i += n;
     }
@@ -194,7 +195,7 @@ static dcpk_status sort_objects(struct dcpk_checkpoint *ckpt, const struct dcpk_
         return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++)
         (*sorted)[i] = &ckpt->objects[i];
-    qsort(*sorted, ckpt->n_objects, sizeof **sorted, compare_objects);
+    qsort(*sorted, ckpt->n_objects, sizeof **sorted, compare_keys);
     return DCPK_OK;
 }
 
@@ -219,7 +220,7 @@ static dcpk_status find_under(struct dcpk_checkpoint *ckpt, const char *name,
             group.objects = &sorted[i];
     }
     if (group.n > 0)
-        st = gather(ckpt, &group, arena, &state->value, err);
+        st = group_gather(ckpt, &group, arena, &state->value, err);
     dcpk_free(sorted);
     return st;
 }
@@ -235,14 +236,14 @@ static dcpk_status find_object(struct dcpk_checkpoint *ckpt, const char *name,
     const char *rest = name, *after;
 
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        if (take_part(name, ckpt->objects[i].key, strlen(ckpt->objects[i].key), &after) &&
+        if (name_take_part(name, ckpt->objects[i].key, strlen(ckpt->objects[i].key), &after) &&
             (best == NULL || after > rest)) {
             best = &ckpt->objects[i];
             rest = after;
         }
     if (best == NULL)
         return find_under(ckpt, name, arena, state, err);
-    if (load(ckpt, best, arena, &value, err) != DCPK_OK)
+    if (load_state_object(ckpt, best, arena, &value, err) != DCPK_OK)
         return err->status;
     walk(value, name, rest, state);
     return DCPK_OK;
@@ -260,7 +261,7 @@ dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name
     memset(state, 0, sizeof *state);
     if (*name == '\0')
         return DCPK_OK;
-    (void)take_part(name, DCPK_COMMON_NAME, strlen(DCPK_COMMON_NAME), &rest);
+    (void)name_take_part(name, DCPK_COMMON_NAME, strlen(DCPK_COMMON_NAME), &rest);
     if (ckpt->format->load_common == NULL)
         return find_object(ckpt, rest, arena, state, err);
     if (dcpk_checkpoint_load_common(ckpt, arena, &common, err) != DCPK_OK)

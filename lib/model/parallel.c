@@ -15,7 +15,7 @@ struct entry {
     uint32_t param;
 };
 
-static int compare_entries(const void *a, const void *b)
+static int compare_registered(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
     const int order = dcpk_registered_compare(&x->found, &y->found);
@@ -68,7 +68,7 @@ dcpk_status dcpk_rules_parallel(struct dcpk_model *model, enum dcpk_impl impl,
         dcpk_registered_find(model->params[i].name, spec, &entries[i].found);
         entries[i].param = i;
     }
-    qsort(entries, model->n_params, sizeof *entries, compare_entries);
+    qsort(entries, model->n_params, sizeof *entries, compare_registered);
     for (uint32_t i = 0; i < model->n_params; i++) {
         const struct entry *e = &entries[i];
         struct dcpk_param *p = &model->params[e->param];

@@ -49,7 +49,7 @@ const struct dcpk_part_layout dcpk_part_layouts[DCPK_N_PART_LAYOUTS] = {
  * Bytes of a canonical name that lead to the module whose projection it is; 0: it is none. Mamba's
  * convolution lost its module in core 0.19: conv1d_weight, conv1d_bias.
  */
-static size_t find_module(const char *name, bool *is_conv)
+static size_t find_parts_module(const char *name, bool *is_conv)
 {
     static const char *const ends[] = {".in_proj.weight", ".conv1d.weight", ".conv1d.bias",
                                        ".conv1d_weight", ".conv1d_bias"};
@@ -184,7 +184,7 @@ dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_para
                           struct dcpk_error *err)
 {
     bool is_conv = false;
-    const size_t n_bytes = find_module(param->name, &is_conv);
+    const size_t n_bytes = find_parts_module(param->name, &is_conv);
     const char *module;
 
     *parts = (struct dcpk_split){.n = 0};

@@ -61,7 +61,7 @@ static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-static bool is_set(const struct dcpk_value *key, const struct dcpk_value_pair *set, size_t n_set)
+static bool is_in_set(const struct dcpk_value *key, const struct dcpk_value_pair *set, size_t n_set)
 {
     for (size_t i = 0; i < n_set; i++)
         if (names(key, set[i].key))
@@ -71,7 +71,7 @@ static bool is_set(const struct dcpk_value *key, const struct dcpk_value_pair *s
 
 /* A class of Megatron's or Python's own: the attribute is a setting, which a run gets from its
  * command line. */
-static bool is_setting(const struct dcpk_value *v)
+static bool is_setting_class(const struct dcpk_value *v)
 {
     static const char *const modules[] = {"megatron.", "signal", "pathlib"};
 
@@ -146,7 +146,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
         const char *name = dcpk_value_as_str(pair->key), *key;
         const struct dcpk_value *v = pair->value;
 
-        if (is_set(pair->key, set, n_set))
+        if (is_in_set(pair->key, set, n_set))
             continue;
         if (name != NULL && is_portable(v, NO_TENSORS)) {
             kept[n++] = *pair;
@@ -155,7 +155,7 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
         key = dcpk_arena_printf(out->arena, err, "args.%s", dcpk_text_or(name, "?"));
         if (key == NULL)
             return err->status;
-        if (is_setting(v))
+        if (is_setting_class(v))
             dcpk_output_event(out, DCPK_EVENT_OMITTED, key,
                               "attribute of a class that another release may not have; a run takes "
                               "it from its command line");

@@ -210,7 +210,7 @@ static bool match_outer(const char *name, unsigned spec, struct dcpk_registered 
     return false;
 }
 
-static bool find(const char *name, unsigned spec, struct dcpk_registered *reg)
+static bool module_find(const char *name, unsigned spec, struct dcpk_registered *reg)
 {
     const char *rest;
 
@@ -229,7 +229,7 @@ static bool find(const char *name, unsigned spec, struct dcpk_registered *reg)
 bool dcpk_registered_find(const char *name, unsigned spec, struct dcpk_registered *reg)
 {
     *reg = (struct dcpk_registered){.expert = -1};
-    if (find(name, spec, reg))
+    if (module_find(name, spec, reg))
         return true;
     *reg = (struct dcpk_registered){
         .section = DCPK_NO_SECTION, .tp_axis = DCPK_TP_UNKNOWN, .expert = -1};

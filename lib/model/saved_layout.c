@@ -68,7 +68,7 @@ static bool is_cut_by_ranks(const struct dcpk_checkpoint *ckpt, const struct dcp
 }
 
 /* Two sizes that contradict each other show nothing. */
-static void agree(int64_t *size, bool *is_clear, int64_t n)
+static void size_agree(int64_t *size, bool *is_clear, int64_t n)
 {
     *is_clear = *is_clear && (*size == 0 || *size == n);
     *size = n;
@@ -90,9 +90,9 @@ static void read_columns(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_l
         if (n == 0)
             continue;
         if (strstr(tensor->key, ".experts.") != NULL)
-            agree(&saved->etp, &is_clear_of_experts, n);
+            size_agree(&saved->etp, &is_clear_of_experts, n);
         else
-            agree(&saved->tp, &is_clear, n);
+            size_agree(&saved->tp, &is_clear, n);
     }
     is_cut = is_cut || saved->tp > 1 || saved->etp > 1;
     if (!is_clear || !is_cut)
@@ -122,7 +122,7 @@ static void read_rng(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layou
 }
 
 /* Files "__<rank>_<n>.distcp" of ranks 0 to n_ranks - 1: each rank that has a file is in there. */
-static void count_ranks(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved)
+static void count_file_ranks(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved)
 {
     for (size_t i = 0; i < ckpt->n_files; i++) {
         const char *name = dcpk_source_name(ckpt->files[i]);
@@ -143,5 +143,5 @@ void dcpk_saved_layout_read(const struct dcpk_checkpoint *ckpt, struct dcpk_save
     *saved = (struct dcpk_saved_layout){0};
     read_columns(ckpt, saved);
     read_rng(ckpt, saved);
-    count_ranks(ckpt, saved);
+    count_file_ranks(ckpt, saved);
 }

@@ -12,8 +12,8 @@
 #define SCHEDULER "opt_param_scheduler"
 
 /* Drop `path` when the value is, or holds, what the format does not know. */
-static dcpk_status judge(struct dcpk_model *model, const char *path, const struct dcpk_value *v,
-                         bool *is_strange, struct dcpk_error *err)
+static dcpk_status judge_value(struct dcpk_model *model, const char *path,
+                               const struct dcpk_value *v, bool *is_strange, struct dcpk_error *err)
 {
     const char *module, *name, *reason;
     dcpk_status st =
@@ -37,7 +37,7 @@ static dcpk_status clean_value(struct dcpk_model *model, const char *path,
 
     if (*v == NULL)
         return DCPK_OK;
-    if (judge(model, path, *v, &is_strange, err) != DCPK_OK)
+    if (judge_value(model, path, *v, &is_strange, err) != DCPK_OK)
         return err->status;
     if (is_strange)
         *v = NULL;
@@ -66,7 +66,7 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
             dcpk_arena_printf(model->arena, err, "%s.%s", path, dcpk_text_or(name, "?"));
         bool is_strange;
 
-        if (entry == NULL || judge(model, entry, &whole, &is_strange, err) != DCPK_OK)
+        if (entry == NULL || judge_value(model, entry, &whole, &is_strange, err) != DCPK_OK)
             return err->status;
         if (!is_strange)
             kept[n++] = *pair;
@@ -84,7 +84,7 @@ static dcpk_status clean_rng(struct dcpk_model *model, struct dcpk_error *err)
     bool is_strange = false;
 
     for (size_t i = 0; i < model->n_rng && !is_strange; i++)
-        if (judge(model, "rng_state", model->rng[i].states, &is_strange, err) != DCPK_OK)
+        if (judge_value(model, "rng_state", model->rng[i].states, &is_strange, err) != DCPK_OK)
             return err->status;
     if (is_strange)
         dcpk_model_clear_rng(model);

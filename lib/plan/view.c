@@ -46,7 +46,7 @@ struct view_ref {
     size_t view;
 };
 
-static int compare_refs(const void *left, const void *right)
+static int compare_view_refs(const void *left, const void *right)
 {
     const struct view_ref *a = left, *b = right;
 
@@ -58,8 +58,8 @@ static int compare_refs(const void *left, const void *right)
 }
 
 /* Returns false for a view without bytes of the checkpoint. */
-static bool make_ref(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *view,
-                     struct view_ref *ref)
+static bool make_view_ref(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *view,
+                          struct view_ref *ref)
 {
     const struct dcpk_tensor *tensor;
     const struct dcpk_place *place;
@@ -93,9 +93,9 @@ dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcp
     for (size_t i = 0; i < n; i++) {
         first[i] = i;
         refs[n_refs].view = i;
-        n_refs += make_ref(ckpt, &views[i], &refs[n_refs]);
+        n_refs += make_view_ref(ckpt, &views[i], &refs[n_refs]);
     }
-    qsort(refs, n_refs, sizeof *refs, compare_refs);
+    qsort(refs, n_refs, sizeof *refs, compare_view_refs);
     for (size_t i = 1; i < n_refs; i++) {
         const size_t before = first[refs[i - 1].view];
 

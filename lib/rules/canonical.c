@@ -61,7 +61,7 @@ struct place {
     long layer;
 };
 
-static struct place place_of(const char *name)
+static struct place param_place(const char *name)
 {
     const char *number = name + dcpk_name_layer(name);
     struct place place = {.kind = strncmp(name, "embedding.", strlen("embedding.")) == 0 ? 0 : 2};
@@ -110,7 +110,7 @@ static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_err
     if (places == NULL || (ranks = dcpk_alloc_array(model->n_tensors, sizeof *ranks, err)) == NULL)
         goto out;
     for (size_t i = 0; i < model->n_params; i++)
-        places[i] = place_of(model->params[i].name);
+        places[i] = param_place(model->params[i].name);
     for (uint32_t i = 0; i < model->n_tensors; i++) {
         const struct dcpk_model_tensor *t = &model->tensors[i];
 

@@ -123,7 +123,7 @@ static dcpk_status parse_argument(struct edit *edit, const struct word *last,
     return err->status;
 }
 
-static dcpk_status parse(const char *text, struct edit *edit, struct dcpk_error *err)
+static dcpk_status edit_parse(const char *text, struct edit *edit, struct dcpk_error *err)
 {
     struct word regex = {0}, last = {0};
     dcpk_status st;
@@ -157,7 +157,7 @@ dcpk_status dcpk_edits_parse(const char *const *texts, size_t n, struct dcpk_edi
     if (e->list == NULL)
         st = err->status;
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        st = parse(texts[i], &e->list[i], err);
+        st = edit_parse(texts[i], &e->list[i], err);
     if (st != DCPK_OK) {
         dcpk_edits_free(e);
         return st;

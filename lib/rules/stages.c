@@ -31,7 +31,7 @@ static bool has_own_cut(const struct dcpk_model *model)
 }
 
 /* The layers of a stage come out on its chunks. */
-static dcpk_status check_chunks(int64_t n_layers, int64_t vpp, struct dcpk_error *err)
+static dcpk_status check_stage_chunks(int64_t n_layers, int64_t vpp, struct dcpk_error *err)
 {
     if (vpp <= 1 || n_layers % vpp == 0)
         return DCPK_OK;
@@ -73,8 +73,9 @@ dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_
                          "first=%" PRId64 " and last=%" PRId64 " leave %" PRId64
                          " of the model's %" PRId64 " layers for %" PRId64 " stages",
                          mesh->first, mesh->last, rest, n_layers, n_others);
-    if (check_chunks(mesh->first, mesh->vpp, err) || check_chunks(mesh->last, mesh->vpp, err) ||
-        check_chunks(n_each, mesh->vpp, err))
+    if (check_stage_chunks(mesh->first, mesh->vpp, err) ||
+        check_stage_chunks(mesh->last, mesh->vpp, err) ||
+        check_stage_chunks(n_each, mesh->vpp, err))
         return err->status;
     return DCPK_OK;
 }

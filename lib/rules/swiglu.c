@@ -75,8 +75,9 @@ struct word {
     bool *is_used;           /* by module: an fc1 lies in it */
 };
 
-static dcpk_status resolve(const struct dcpk_model *model, const struct dcpk_rule_options *options,
-                           struct word *w, struct dcpk_error *err)
+static dcpk_status choose_swiglu(const struct dcpk_model *model,
+                                 const struct dcpk_rule_options *options, struct word *w,
+                                 struct dcpk_error *err)
 {
     w->options = options;
     w->is_given = options->swiglu != DCPK_SWIGLU_AUTO || options->swiglu_modules != NULL;
@@ -99,8 +100,8 @@ static dcpk_status resolve(const struct dcpk_model *model, const struct dcpk_rul
 
 /* Does the parameter lie in one of the modules? These are named as in keys of Megatron-FSDP, where
  * "model.module." stands before the name, and all that name it are used. */
-static dcpk_status find_module(struct dcpk_model *model, const struct word *w, const char *name,
-                               bool *found, struct dcpk_error *err)
+static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct word *w,
+                                      const char *name, bool *found, struct dcpk_error *err)
 {
     const char *key = dcpk_arena_printf(model->arena, err, "model.module.%s", name);
 
@@ -150,7 +151,7 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
 {
     bool in_modules = false;
 
-    if (find_module(model, w, p->name, &in_modules, err) != DCPK_OK)
+    if (find_swiglu_module(model, w, p->name, &in_modules, err) != DCPK_OK)
         return err->status;
     if (p->parts != NULL)
         return gate_halves(model, p, w, in_modules, err);
@@ -181,7 +182,7 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
 
         if (tensor == NULL || !dcpk_name_is_fc1(p->name))
             continue;
-        if (first == NULL && resolve(model, options, &w, err) != DCPK_OK)
+        if (first == NULL && choose_swiglu(model, options, &w, err) != DCPK_OK)
             return err->status;
         if (first == NULL)
             first = p->name;

@@ -64,7 +64,7 @@ bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b, stru
     return true;
 }
 
-static bool is_empty(const struct dcpk_box *box)
+static bool box_is_empty(const struct dcpk_box *box)
 {
     for (int a = 0; a < box->rank; a++)
         if (box->extent[a] == 0)
@@ -74,7 +74,7 @@ static bool is_empty(const struct dcpk_box *box)
 
 bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inner)
 {
-    const bool empty = is_empty(inner); /* only its corner counts */
+    const bool empty = box_is_empty(inner); /* only its corner counts */
 
     assert(outer->rank == inner->rank);
     for (int a = 0; a < outer->rank; a++) {

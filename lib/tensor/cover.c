@@ -101,7 +101,7 @@ static dcpk_status look_over(struct cover *c, struct dcpk_error *err)
 }
 
 /* One term for each box, and the whole with weight -1. */
-static dcpk_status collect(const struct cover *c, struct terms *t, struct dcpk_error *err)
+static dcpk_status terms_collect(const struct cover *c, struct terms *t, struct dcpk_error *err)
 {
     int64_t *out;
 
@@ -232,7 +232,7 @@ static dcpk_status cancel_corners(const struct cover *c, struct dcpk_error *err)
     struct terms t = {0};
     dcpk_status st;
 
-    st = collect(c, &t, err);
+    st = terms_collect(c, &t, err);
     for (int k = 0; k < c->n_cut && st == DCPK_OK && t.n > 0; k++) {
         st = split_axis(&t, k, max_terms, err);
         if (st == DCPK_OK)

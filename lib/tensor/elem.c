@@ -32,7 +32,7 @@ static const struct float_type *find_float(enum dcpk_dtype dtype)
     return NULL;
 }
 
-static uint64_t load(const void *at, size_t n_bytes)
+static uint64_t elem_code(const void *at, size_t n_bytes)
 {
     const uint8_t *bytes = at;
     uint64_t code = 0;
@@ -128,22 +128,23 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at)
 
     switch (elem.kind) {
     case DCPK_ELEM_FLOAT:
-        elem.re = float_value(find_float(dtype), load(at, n_bytes));
+        elem.re = float_value(find_float(dtype), elem_code(at, n_bytes));
         break;
     case DCPK_ELEM_COMPLEX:
-        elem.re = float_value(half_of(dtype), load(at, half));
-        elem.im = float_value(half_of(dtype), load((const uint8_t *)at + half, half));
+        elem.re = float_value(half_of(dtype), elem_code(at, half));
+        elem.im = float_value(half_of(dtype), elem_code((const uint8_t *)at + half, half));
         break;
     case DCPK_ELEM_INT:
         sign = UINT64_C(1) << (8 * n_bytes - 1);
-        elem.i = (int64_t)((load(at, n_bytes) ^ sign) - sign); /* the sign in all higher bits */
+        elem.i =
+            (int64_t)((elem_code(at, n_bytes) ^ sign) - sign); /* the sign in all higher bits */
         break;
     case DCPK_ELEM_BOOL:
-        elem.u = load(at, n_bytes) != 0;
+        elem.u = elem_code(at, n_bytes) != 0;
         break;
     case DCPK_ELEM_UINT:
     case DCPK_ELEM_BITS:
-        elem.u = load(at, n_bytes);
+        elem.u = elem_code(at, n_bytes);
         break;
     }
     return elem;
@@ -174,8 +175,8 @@ bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t
 
     if (t == NULL)
         return false;
-    x = load(a, n_bytes);
-    y = load(b, n_bytes);
+    x = elem_code(a, n_bytes);
+    y = elem_code(b, n_bytes);
     if (is_nan(t, x) || is_nan(t, y))
         return false;
     x_size = x & (sign_bit(t) - 1);

@@ -42,8 +42,8 @@ struct cutter {
 };
 
 /* Product of sizes; DCPK_ERANGE on overflow. */
-static dcpk_status count_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks,
-                               struct dcpk_error *err)
+static dcpk_status mesh_count_ranks(const struct dcpk_mesh *mesh, int64_t *n_ranks,
+                                    struct dcpk_error *err)
 {
     int64_t n = 1;
 
@@ -85,8 +85,8 @@ static dcpk_status add_run(struct runs *runs, int64_t at, int64_t n, struct dcpk
 }
 
 /* Append to `out` the local indices [low, high) of `runs`. */
-static dcpk_status take(const struct runs *runs, int64_t low, int64_t high, struct runs *out,
-                        struct dcpk_error *err)
+static dcpk_status runs_take(const struct runs *runs, int64_t low, int64_t high, struct runs *out,
+                             struct dcpk_error *err)
 {
     int64_t local = 0; /* index of the run's first element */
     dcpk_status st = DCPK_OK;
@@ -139,7 +139,7 @@ static dcpk_status cut_strided(const struct dcpk_placement *p, int64_t size, int
                          n, p->axis, p->split);
     shard_range(block, size, coord, &low, &high);
     for (int64_t b = 0; b < p->split && low < high && st == DCPK_OK; b++)
-        st = take(runs, b * block + low, b * block + high, out, err);
+        st = runs_take(runs, b * block + low, b * block + high, out, err);
     return st;
 }
 
@@ -156,7 +156,7 @@ static dcpk_status cut_uneven(const struct dcpk_placement *p, int64_t size, int6
             "cuts of axis %d must ascend from 0 to its %" PRId64 " rows, but go from %" PRId64
             " to %" PRId64 ", with %" PRId64 " to %" PRId64 " for part %" PRId64,
             p->axis, n, p->cut[0], p->cut[size], p->cut[coord], p->cut[coord + 1], coord);
-    return take(runs, p->cut[coord], p->cut[coord + 1], out, err);
+    return runs_take(runs, p->cut[coord], p->cut[coord + 1], out, err);
 }
 
 /* Let mesh dimension d, at coordinate `coord`, cut what the earlier ones left. */
@@ -175,7 +175,7 @@ static dcpk_status cut_dim(struct cutter *c, int d, int64_t coord, struct dcpk_e
     switch (p->kind) {
     case DCPK_SHARD:
         shard_range(count_all(runs), size, coord, &low, &high);
-        st = take(runs, low, high, &c->scratch, err);
+        st = runs_take(runs, low, high, &c->scratch, err);
         break;
     case DCPK_STRIDED:
         st = cut_strided(p, size, coord, runs, &c->scratch, err);
@@ -259,7 +259,8 @@ static dcpk_status cutter_check(const struct cutter *c, int64_t *n_ranks, struct
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "mesh dimension '%s' holds partial sums, which have no chunks",
                              c->mesh->name[d]);
-    if (dcpk_shape_count(c->shape, c->rank, &n_elems, err) || count_ranks(c->mesh, n_ranks, err))
+    if (dcpk_shape_count(c->shape, c->rank, &n_elems, err) ||
+        mesh_count_ranks(c->mesh, n_ranks, err))
         return err->status;
     return DCPK_OK;
 }

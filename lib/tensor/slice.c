@@ -26,7 +26,7 @@ static void skip_space(struct parser *p)
         p->at++;
 }
 
-static bool take(struct parser *p, char c)
+static bool parser_take(struct parser *p, char c)
 {
     skip_space(p);
     if (p->at == p->end || *p->at != c)
@@ -67,14 +67,14 @@ static dcpk_status take_range(struct parser *p, struct part *part, struct dcpk_e
     part->kind = RANGE;
     part->step = 1;
     st = take_number(p, &part->stop, &part->has_stop, err);
-    if (st == DCPK_OK && take(p, ':'))
+    if (st == DCPK_OK && parser_take(p, ':'))
         st = take_number(p, &part->step, &has_step, err);
     if (st == DCPK_OK && part->step == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "a step of 0 leads nowhere");
     return st;
 }
 
-static dcpk_status take_part(struct parser *p, struct part *part, struct dcpk_error *err)
+static dcpk_status part_take(struct parser *p, struct part *part, struct dcpk_error *err)
 {
     dcpk_status st;
 
@@ -88,7 +88,7 @@ static dcpk_status take_part(struct parser *p, struct part *part, struct dcpk_er
     st = take_number(p, &part->start, &part->has_start, err);
     if (st != DCPK_OK)
         return st;
-    if (take(p, ':'))
+    if (parser_take(p, ':'))
         return take_range(p, part, err);
     if (!part->has_start)
         return dcpk_fail(err, DCPK_EUSAGE, "'%.*s' is no number, range (start:stop:step) or '...'",
@@ -126,8 +126,8 @@ static void resolve_range(const struct part *part, int64_t extent, struct dcpk_s
     *axis = (struct dcpk_slice_axis){start, part->step, n, false};
 }
 
-static dcpk_status resolve(const struct part *part, int64_t extent, int number,
-                           struct dcpk_slice_axis *axis, struct dcpk_error *err)
+static dcpk_status part_resolve(const struct part *part, int64_t extent, int number,
+                                struct dcpk_slice_axis *axis, struct dcpk_error *err)
 {
     if (part->kind == RANGE) {
         resolve_range(part, extent, axis);
@@ -156,12 +156,12 @@ static dcpk_status take_parts(struct parser *p, struct part *parts, int *n_parts
         if (*n_parts - n_ellipses > rank)
             return dcpk_fail(err, DCPK_EUSAGE, "more than %d indices for a tensor of rank %d", rank,
                              rank);
-        st = take_part(p, &parts[*n_parts], err);
+        st = part_take(p, &parts[*n_parts], err);
         if (st != DCPK_OK)
             return st;
         if (parts[(*n_parts)++].kind == ELLIPSIS && ++n_ellipses > 1)
             return dcpk_fail(err, DCPK_EUSAGE, "'...' stands there twice");
-    } while (take(p, ','));
+    } while (parser_take(p, ','));
     skip_space(p);
     if (p->at != p->end)
         return dcpk_fail(err, DCPK_EUSAGE, "'%.*s' is left over", (int)(p->end - p->at), p->at);
@@ -186,7 +186,7 @@ dcpk_status dcpk_slice_parse(const char *text, size_t n, const int64_t *shape, i
     }
     for (int i = 0; i < n_parts && st == DCPK_OK; i++) {
         if (parts[i].kind != ELLIPSIS) {
-            st = resolve(&parts[i], shape[axis], axis, &s.axis[axis], err);
+            st = part_resolve(&parts[i], shape[axis], axis, &s.axis[axis], err);
             axis++;
             continue;
         }

@@ -8,7 +8,7 @@
 #include "lib/base/cursor.h"
 #include "lib/write/write_priv.h"
 
-/* A unit and what it came to, as one word of dcpk_ranks_tell: 2^30 units are 64 EiB. */
+/* A unit and what it came to, as one word of dcpk_ranks_send: 2^30 units are 64 EiB. */
 #define CRC_BITS 32
 static uint64_t pack_result(uint64_t unit, uint32_t crc32)
 {
@@ -23,7 +23,7 @@ static void unpack_result(void *writing, uint64_t word)
 
 static dcpk_status tell_result(void *ranks, uint64_t unit, uint32_t crc32, struct dcpk_error *err)
 {
-    return dcpk_ranks_tell(ranks, pack_result(unit, crc32), err);
+    return dcpk_ranks_send(ranks, pack_result(unit, crc32), err);
 }
 
 /* Collective: what rank 0 found done by an earlier run is done for all. */

@@ -171,7 +171,7 @@ static dcpk_status tell(struct worker *w, uint64_t n)
     for (uint64_t i = 0; i < n && w->self != 0; i++) {
         const uint64_t word = word_of(w->self, w->phase, w->part, ++w->n_words);
 
-        if (dcpk_ranks_tell(w->ranks, word, &w->err) != DCPK_OK)
+        if (dcpk_ranks_send(w->ranks, word, &w->err) != DCPK_OK)
             return w->err.status;
         w->job->outcomes[w->phase][w->self].n_told[w->part]++;
     }

@@ -186,7 +186,7 @@ static void script_tell(struct dcpk_ranks *ranks, struct rank *rank)
     dcpk_ranks_listen(ranks, add_told, rank);
     rank->status = DCPK_OK;
     if (rank->self != 0)
-        rank->status = dcpk_ranks_tell(ranks, UINT64_C(1) << rank->self, &rank->err);
+        rank->status = dcpk_ranks_send(ranks, UINT64_C(1) << rank->self, &rank->err);
     if (rank->status == DCPK_OK)
         rank->status = dcpk_ranks_wait(ranks, count_tick, rank, &rank->err);
     rank->shown_bytes = rank->told; /* by then */
