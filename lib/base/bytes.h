@@ -22,6 +22,7 @@ struct dcpk_bytes {
     dcpk_status status;
 };
 
+/* Frees the bytes and empties the struct; a zeroed one is a no-op. */
 void dcpk_bytes_release(struct dcpk_bytes *b);
 
 /* Make room for n more bytes. Returns false when there is none and sets `status`. */
@@ -70,6 +71,7 @@ static inline void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
         dcpk_store_u32le(at, v);
 }
 
+/* Append a text without its NUL, formatted text, a little-endian number, n zeros. */
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text);
 void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

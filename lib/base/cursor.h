@@ -17,6 +17,7 @@ struct dcpk_cursor {
     uint64_t base_bytes;
 };
 
+/* Begins at the first of n_bytes at `data`, which may be NULL when n_bytes is 0. */
 void dcpk_cursor_init(struct dcpk_cursor *c, const void *data, size_t n_bytes, uint64_t base_bytes);
 
 /* Each moves on only on success; DCPK_EFORMAT "... at byte N passes the end" otherwise. */

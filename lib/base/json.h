@@ -32,6 +32,7 @@ enum dcpk_json_kind {
     DCPK_JSON_OBJECT
 };
 
+/* node: not NULL. */
 enum dcpk_json_kind dcpk_json_kind(const struct dcpk_json *node);
 /* Children of an array or object in their order; NULL past the end. O(1) each. */
 const struct dcpk_json *dcpk_json_first(const struct dcpk_json *node);

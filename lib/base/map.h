@@ -24,6 +24,7 @@ struct dcpk_map {
     uint64_t secret; /* of the hash; the same for all maps of a process */
 };
 
+/* Frees the table and empties the struct; the keys stay the caller's. */
 void dcpk_map_release(struct dcpk_map *map);
 
 /*

@@ -81,7 +81,7 @@ dcpk_status dcpk_integrity_take(struct dcpk_integrity *list, const struct dcpk_j
                                 struct dcpk_error *err)
 {
     if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
-        return dcpk_fail(err, DCPK_EFORMAT, "it is no JSON object");
+        return dcpk_fail(err, DCPK_EFORMAT, "it is not a JSON object");
     if (check_algorithm(dcpk_json_member(doc, "algorithm"), err) != DCPK_OK)
         return err->status;
     return list_take_files(list, dcpk_json_member(doc, "files"), err);

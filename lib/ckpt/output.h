@@ -157,6 +157,8 @@ struct dcpk_output {
         identity; /* hash of input and options, for ids that must not depend on time or place */
 };
 
+/* An empty output in `format`. source, format: borrowed. *out: dcpk_output_free. Errors:
+ * DCPK_ENOMEM. */
 dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_format *format,
                             struct dcpk_output **out, struct dcpk_error *err);
 void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */

@@ -40,7 +40,7 @@ enum dcpk_tracker_fate {
     DCPK_TRACKER_NONE,    /* there is none: an archive, whose own is a member */
     DCPK_TRACKER_WRITTEN, /* (re)written once the folder is published */
     DCPK_TRACKER_FITS,    /* names this iteration already */
-    DCPK_TRACKER_KEPT,    /* says something else, and stays */
+    DCPK_TRACKER_KEPT,    /* names something else, and stays */
 };
 
 /* Where a checkpoint is or will be. Strings are owned by the struct: dcpk_run_release. */
@@ -49,15 +49,15 @@ struct dcpk_run {
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
     /* Of dcpk_run_target only, NULL after dcpk_run_find: */
     char *tracker;      /* path of the tracker that belongs to `folder` */
-    char *tracker_text; /* what it is to say: "4", "release"; no newline */
+    char *tracker_text; /* what to write into it: "4", "release"; no newline */
     enum dcpk_tracker_policy policy;
     enum dcpk_tracker_fate fate;
-    int64_t tracker_was; /* what it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it says
-                            nothing */
-    bool is_archive;     /* `folder` is for messages (dcpk_run_open), or the archive to write; no
-                            tracker */
-    bool is_there;       /* dcpk_target_find: something is at `folder` already, which what would be
-                            written is compared with */
+    /* What it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration. */
+    int64_t tracker_was;
+    bool is_archive; /* `folder` is for messages (dcpk_run_open), or the archive to write; no
+                        tracker */
+    bool is_there;   /* dcpk_target_find: something is at `folder` already, which what would be
+                        written is compared with */
     /* Of dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };

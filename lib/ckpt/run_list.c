@@ -91,7 +91,7 @@ static dcpk_status entry_fill(const char *run, const struct dcpk_format *const *
         entry_open(folder, formats, entry);
     else
         snprintf(entry->why, sizeof entry->why,
-                 "a run of this program was cut short, or still goes on");
+                 "a run of this program was cut short, or is still running");
     dcpk_free(folder);
     return st;
 }

@@ -61,7 +61,7 @@ static dcpk_status check_run_folder(const char *out, int64_t iteration,
         dcpk_run_find_mark(out, formats, &is_checkpoint, err) != DCPK_OK)
         return err->status;
     if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
-        return dcpk_fail(err, DCPK_EUSAGE, "it exists and is no folder");
+        return dcpk_fail(err, DCPK_EUSAGE, "it exists and is not a folder");
     if (is_checkpoint)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "it is itself a checkpoint; name a run folder, or a folder iter_NNNNNNN");

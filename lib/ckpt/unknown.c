@@ -102,7 +102,7 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
         st = dcpk_value_find_unknown(value, is_known, &found, &module, &name, err);
     if (st == DCPK_OK && found)
         st = dcpk_fail(err, DCPK_EFORMAT,
-                       "'%s.%s' is no class or function that checkpoints hold; Python would "
+                       "'%s.%s' is not a class or function that checkpoints hold; Python would "
                        "import it on loading",
                        module, name);
     if (st != DCPK_OK)

@@ -138,7 +138,7 @@ static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_int
         if (kind != DCPK_PATH_FILE)
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%.200s' is listed in '" DCPK_INTEGRITY_NAME
-                             "' and is no file of '%s'",
+                             "' and is not a file of '%s'",
                              list->files[i].name, dcpk_store_path(store));
     }
     return DCPK_OK;
@@ -298,7 +298,7 @@ dcpk_status dcpk_exec_may_add_integrity(const struct dcpk_checkpoint *ckpt, bool
         return err->status;
     if (path.kind != DCPK_PATH_FOLDER)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is no folder on disk, and what lies in an archive is not changed",
+                         "'%s' is not a folder on disk, and what lies in an archive is not changed",
                          folder);
     for (size_t i = 0; i < ckpt->n_files; i++)
         if (strchr(dcpk_source_name(ckpt->files[i]), '/') != NULL)

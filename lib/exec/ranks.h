@@ -53,6 +53,7 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
  */
 dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err);
 
+/* This rank, 0 alone; the number of ranks, 1 alone. */
 int dcpk_ranks_self(const struct dcpk_ranks *ranks);
 int dcpk_ranks_count(const struct dcpk_ranks *ranks);
 /* What a link is opened over (lib/device/link.h), between two agreements. NULL when alone. */

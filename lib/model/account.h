@@ -12,6 +12,7 @@ struct dcpk_account {
     bool *tensors;                      /* by index; owned */
 };
 
+/* Nothing is accounted for yet. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_checkpoint *ckpt,
                               struct dcpk_error *err);
 void dcpk_account_release(struct dcpk_account *account); /* a zeroed one is a no-op */

@@ -173,6 +173,7 @@ struct dcpk_model {
     const char *unknown_prefix, *unknown_hint;
 };
 
+/* An empty view of `ckpt`, which is borrowed. *model: dcpk_model_free. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **model,
                            struct dcpk_error *err);
 void dcpk_model_free(struct dcpk_model *model); /* NULL is a no-op */

@@ -49,15 +49,15 @@ static const struct {
     const char *missing, *odd;
 } fields[] = {
     {"random_rng_state", is_tuple, "RNG states without random_rng_state",
-     "the random_rng_state of RNG states is no tuple"},
+     "the random_rng_state of RNG states is not a tuple"},
     {"np_rng_state", is_tuple, "RNG states without np_rng_state",
-     "the np_rng_state of RNG states is no tuple"},
+     "the np_rng_state of RNG states is not a tuple"},
     {"torch_rng_state", is_bytes, "RNG states without torch_rng_state",
-     "the torch_rng_state of RNG states is no tensor of bytes"},
+     "the torch_rng_state of RNG states is not a tensor of bytes"},
     {"cuda_rng_state", is_bytes, "RNG states without cuda_rng_state",
-     "the cuda_rng_state of RNG states is no tensor of bytes"},
+     "the cuda_rng_state of RNG states is not a tensor of bytes"},
     {"rng_tracker_states", is_trackers, "RNG states without rng_tracker_states",
-     "the rng_tracker_states of RNG states are no dict of tensors of bytes"},
+     "the rng_tracker_states of RNG states are not a dict of tensors of bytes"},
 };
 
 #define N_FIELDS DCPK_COUNT(fields)
@@ -81,7 +81,7 @@ static bool is_single(const struct dcpk_value *v)
 static const char *find_fault(const struct dcpk_value *rank)
 {
     if (rank->kind != DCPK_V_DICT)
-        return "RNG states are a list of dicts, this is none";
+        return "RNG states are a list of dicts, this is not";
     if (rank->n > MAX_FIELDS)
         return "RNG states of too many fields";
     for (size_t f = 0; f < N_FIELDS; f++) {
@@ -106,7 +106,7 @@ static const char *find_fault(const struct dcpk_value *rank)
 const char *dcpk_rng_states_fault(const struct dcpk_value *states)
 {
     if (states->kind != DCPK_V_LIST || states->n == 0)
-        return "RNG states are a list of dicts, this is none";
+        return "RNG states are a list of dicts, this is not";
     for (size_t i = 0; i < states->n; i++) {
         const char *fault = find_fault(states->as.items[i]);
 

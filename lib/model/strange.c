@@ -121,7 +121,7 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
         return DCPK_OK;
     model->scheduler = NULL;
     if (dict->kind != DCPK_V_DICT || dict->n == 0) {
-        dcpk_model_drop(model, SCHEDULER, "is no dict of settings by their names");
+        dcpk_model_drop(model, SCHEDULER, "is not a dict of settings by their names");
         return DCPK_OK;
     }
     kept = dcpk_arena_array(model->arena, dict->n, sizeof *kept, err);
@@ -137,7 +137,7 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
         entry = dcpk_arena_printf(model->arena, err, SCHEDULER ".%s", dcpk_text_or(name, "?"));
         if (entry == NULL)
             return err->status;
-        dcpk_model_drop(model, entry, "is no single value under a plain name");
+        dcpk_model_drop(model, entry, "is not a single value under a plain name");
     }
     if (n > 0)
         model->scheduler = dcpk_value_dict(model->arena, kept, n, err);
@@ -160,7 +160,7 @@ dcpk_status dcpk_model_drop_strange(struct dcpk_model *model, struct dcpk_error 
         if (clean_dict(model, "optimizer.param_groups", &model->groups[i], err) != DCPK_OK)
             return err->status;
     if (model->iteration != NULL && !dcpk_value_as_int(model->iteration, &iteration)) {
-        dcpk_model_drop(model, "iteration", "is no integer");
+        dcpk_model_drop(model, "iteration", "is not an integer");
         model->iteration = NULL;
     }
     return DCPK_OK;

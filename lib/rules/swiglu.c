@@ -56,7 +56,7 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
 
     if (gated && rows % 2 != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "SwiGLU is on, but '%s' has %" PRId64 " rows, which are no two halves",
+                         "SwiGLU is on, but '%s' has %" PRId64 " rows, which are not two halves",
                          param->name, rows);
     if (ffn > 0 && rows == built)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SWIGLU,

@@ -86,7 +86,7 @@ static dcpk_status resize_param(struct dcpk_model *model, struct dcpk_model_tens
         return DCPK_OK;
     if (old_rows < size)
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "'%s' has %" PRId64 " rows, a vocabulary of %" PRId64 " was said", name,
+                         "'%s' has %" PRId64 " rows, a vocabulary of %" PRId64 " was given", name,
                          old_rows, size);
     if (old_rows > padded && tensor == dcpk_model_value(model, param)) {
         const char *rows = dcpk_arena_printf(model->arena, err, "%s[%" PRId64 ":%" PRId64 "]", name,

@@ -91,7 +91,8 @@ static dcpk_status part_take(struct parser *p, struct part *part, struct dcpk_er
     if (parser_take(p, ':'))
         return take_range(p, part, err);
     if (!part->has_start)
-        return dcpk_fail(err, DCPK_EUSAGE, "'%.*s' is no number, range (start:stop:step) or '...'",
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%.*s' is not a number, range (start:stop:step) or '...'",
                          (int)(p->end - p->at), p->at);
     part->kind = NUMBER;
     return DCPK_OK;

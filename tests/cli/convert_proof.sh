@@ -28,7 +28,7 @@ sed -i '/__0_0.distcp/d' less/iter_0000004/integrity.json
 answers_no "a line less" "^integrity +FAILED +'__0_0.distcp' holds data and is not listed" "$DCPKIT" verify less
 rm same/iter_0000004/metadata.json
 sed -i 's/metadata.json/..\/..\/hashes.json/' same/iter_0000004/integrity.json
-answers_no "a path out" "^integrity +FAILED +'../../hashes.json' is listed.*no file of" "$DCPKIT" verify --format dcp same
+answers_no "a path out" "^integrity +FAILED +'../../hashes.json' is listed.*not a file of" "$DCPKIT" verify --format dcp same
 cp out/iter_0000004/metadata.json same/iter_0000004
 sed -i 's/"sha256"/"md5"/' same/iter_0000004/integrity.json
 "$DCPKIT" verify --format dcp same >said 2>&1

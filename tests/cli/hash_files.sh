@@ -34,5 +34,5 @@ answers_no "a changed file" "^integrity +FAILED" "$DCPKIT" verify in
 "$MANGLE" flip in/iter_0000004/__0_0.distcp 30000
 answers_no "nothing is vouched for that is not sound" '^checksums +FAILED' "$DCPKIT" verify --write-integrity --force in
 tar -cf in.tar in
-refuses "an archive" 2 "is no folder on disk" "$DCPKIT" verify --write-integrity in.tar
+refuses "an archive" 2 "is not a folder on disk" "$DCPKIT" verify --write-integrity in.tar
 refuses "of zarr" 2 "each tensor in a folder" "$DCPKIT" verify --write-integrity zarr

@@ -16,7 +16,7 @@ for name in torch_dist_c_dense_tp2pp2 torch_dist_b_dense_tp2pp2 zarr_dense_tp2dp
 done
 refuses "no object" 2 "no tensor or object 'rng_state' \\(but there is 'rng_state/shard_" print "$sample" rng_state
 refuses "out of bounds" 2 'index 64 is out of bounds for axis 1 of 64' print "$sample" "${key}[0, 64]"
-refuses "no slice" 2 'is no number' print "$sample" "${key}[]"
+refuses "no slice" 2 'is not a number' print "$sample" "${key}[]"
 refuses "no end" 2 "the slice '.0, 5' does not end" print "$sample" "${key}[0, 5"
 refuses "a slip" 2 "but there is '$key'" print "$sample" "${key/weight/wieght}"
 # Backwards: numpy's order. The second row is longer than what is read at once.

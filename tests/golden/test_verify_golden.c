@@ -110,7 +110,7 @@ static void test_damage(void **state)
     } cases[] = {
         {"flipped", &flips, DCPK_EFORMAT, "nothing is published): checking '"},
         {"swapped", &swaps, DCPK_EMISMATCH, "'decoder.layers.0.mlp.linear_fc2.weight'"},
-        {"calling", &calls, DCPK_EFORMAT, "'os.system' is no class or function"},
+        {"calling", &calls, DCPK_EFORMAT, "'os.system' is not a class or function"},
     };
 
     (void)state;

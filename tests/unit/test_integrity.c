@@ -83,7 +83,7 @@ static void test_refused(void **state)
     } cases[] = {
         {NULL, DCPK_EIO, "'integrity.json' in 'memory'"},
         {"", DCPK_EFORMAT, "reading 'integrity.json'"},
-        {"[]", DCPK_EFORMAT, "no JSON object"},
+        {"[]", DCPK_EFORMAT, "not a JSON object"},
         {"{}", DCPK_EFORMAT, "no object 'files'"},
         {"{\"files\": []}", DCPK_EFORMAT, "no object 'files'"},
         {"{\"algorithm\": \"md5\", \"files\": {}}", DCPK_EUNSUPPORTED, "'md5' is not known"},

@@ -58,7 +58,7 @@ static void rows_prove_the_switch_where_layers_are_alike(void **state)
          "hidden size of 24"},
         {"a layer of another size", 24, "heterogeneous_layers_config_encoded_json", "{}", NULL},
         {"one named by its file", 24, "heterogeneous_layers_config_path", "blocks.json", NULL},
-        {"an odd one", 25, "heterogeneous_layers_config_path", "blocks.json", "no two halves"},
+        {"an odd one", 25, "heterogeneous_layers_config_path", "blocks.json", "not two halves"},
     };
 
     (void)state;

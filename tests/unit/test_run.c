@@ -252,7 +252,7 @@ static const struct {
     const char *text;
 } bad_targets[] = {
     {"empty", "", 4, "empty"},
-    {"a file", "file", 4, "no folder"},
+    {"a file", "file", 4, "not a folder"},
     {"a checkpoint", "dcp", 4, "itself a checkpoint"},
     {"not Megatron's spelling", "a/iter_10", 4, "'iter_0000010'"},
     {"iteration not known", "new", DCPK_ITERATION_UNKNOWN, "iteration of the source is not known"},

@@ -87,7 +87,7 @@ static void test_cases(void **state)
 static const struct {
     const char *text, *message;
 } bad[] = {
-    {"", "is no number"},
+    {"", "is not a number"},
     {"4", "index 4 is out of bounds for axis 0 of 4"},
     {"-5", "index -5 is out of bounds for axis 0 of 4"},
     {"0, 6", "axis 1 of 6"},
@@ -95,12 +95,12 @@ static const struct {
     {"0, 0, 0, 0, 0", "more than 2 indices"},
     {"..., ...", "stands there twice"},
     {"::0", "a step of 0"},
-    {"x", "'x' is no number"},
+    {"x", "'x' is not a number"},
     {"1 2", "'2' is left over"},
     {"1]", "']' is left over"},
-    {",", "is no number"},
+    {",", "is not a number"},
     {"99999999999999999999", "passes 2^63"},
-    {"None", "is no number"},
+    {"None", "is not a number"},
 };
 
 static void test_bad(void **state)
