@@ -109,7 +109,7 @@ struct group {
     size_t n_stored, capacity;
 };
 
-struct folder {
+struct folding {
     struct dcpk_arena *arena; /* of the summary */
     struct dcpk_map by_signature;
     struct group *groups; /* heap */
@@ -176,7 +176,7 @@ static size_t find_numbers(const char *key, struct number numbers[MAX_NUMBERS])
 }
 
 /* What a key shares with the others of its group. */
-static dcpk_status make_signature(struct folder *f, const struct dcpk_summary_row *row,
+static dcpk_status make_signature(struct folding *f, const struct dcpk_summary_row *row,
                                   const char *key, const struct number *numbers, size_t n,
                                   struct dcpk_error *err)
 {
@@ -199,8 +199,9 @@ static dcpk_status make_signature(struct folder *f, const struct dcpk_summary_ro
     return dcpk_bytes_status(s, err);
 }
 
-static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *row, const char *key,
-                              size_t n_numbers, struct group **group, struct dcpk_error *err)
+static dcpk_status find_group(struct folding *f, const struct dcpk_summary_row *row,
+                              const char *key, size_t n_numbers, struct group **group,
+                              struct dcpk_error *err)
 {
     const char *signature = (const char *)f->signature.data;
     const size_t n = f->signature.n_bytes;
@@ -230,7 +231,7 @@ static dcpk_status find_group(struct folder *f, const struct dcpk_summary_row *r
  */
 static const char *const settings[] = {"optimizer.param_to_group_meta.", "opt_param_scheduler."};
 
-static const char *star_key(struct folder *f, const char *key, struct dcpk_error *err)
+static const char *star_key(struct folding *f, const char *key, struct dcpk_error *err)
 {
     for (size_t i = 0; i < DCPK_COUNT(settings); i++) {
         const char *dot = strrchr(key, '.');
@@ -248,7 +249,7 @@ static const char *star_key(struct folder *f, const char *key, struct dcpk_error
 }
 
 /* Add a key; row: what it counts for (n_keys is 1). */
-static dcpk_status fold_key(struct folder *f, const char *key, const struct dcpk_summary_row *row,
+static dcpk_status fold_key(struct folding *f, const char *key, const struct dcpk_summary_row *row,
                             struct dcpk_error *err)
 {
     struct number numbers[MAX_NUMBERS];
@@ -316,7 +317,7 @@ static size_t distinct(const struct group *g, size_t which, uint64_t *out)
 }
 
 /* Write a group's pattern: its first key, each number replaced by the set of numbers there. */
-static dcpk_status finish_group(struct folder *f, struct group *g, struct dcpk_error *err)
+static dcpk_status finish_group(struct folding *f, struct group *g, struct dcpk_error *err)
 {
     struct number numbers[MAX_NUMBERS];
     const size_t n = find_numbers(g->example, numbers);
@@ -367,7 +368,7 @@ static int compare_rows(const void *left, const void *right)
     return 0;
 }
 
-static dcpk_status finish_rows(struct folder *f, struct dcpk_summary_row **rows, size_t *n_rows,
+static dcpk_status finish_rows(struct folding *f, struct dcpk_summary_row **rows, size_t *n_rows,
                                struct dcpk_error *err)
 {
     struct dcpk_summary_row *out = dcpk_arena_array(f->arena, f->n_groups, sizeof *out, err);
@@ -385,7 +386,7 @@ static dcpk_status finish_rows(struct folder *f, struct dcpk_summary_row **rows,
     return DCPK_OK;
 }
 
-static void folder_release(struct folder *f)
+static void folding_release(struct folding *f)
 {
     for (size_t i = 0; i < f->n_groups; i++)
         dcpk_free(f->groups[i].numbers);
@@ -401,7 +402,7 @@ static dcpk_status sum_tensors(const struct dcpk_checkpoint *ckpt, const bool *i
                                const bool *chosen, struct dcpk_summary *summary,
                                struct dcpk_error *err)
 {
-    struct folder f = {.arena = summary->arena};
+    struct folding f = {.arena = summary->arena};
     dcpk_status st = DCPK_OK;
 
     for (size_t t = 0; t < ckpt->n_tensors && st == DCPK_OK; t++) {
@@ -423,7 +424,7 @@ static dcpk_status sum_tensors(const struct dcpk_checkpoint *ckpt, const bool *i
     }
     if (st == DCPK_OK)
         st = finish_rows(&f, &summary->tensors, &summary->n_tensors, err);
-    folder_release(&f);
+    folding_release(&f);
     return st;
 }
 
@@ -431,7 +432,7 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
                                const bool *chosen, struct dcpk_summary *summary,
                                struct dcpk_error *err)
 {
-    struct folder f = {.arena = summary->arena};
+    struct folding f = {.arena = summary->arena};
     dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
@@ -450,7 +451,7 @@ static dcpk_status sum_objects(const struct dcpk_checkpoint *ckpt, const bool *i
     if (st == DCPK_OK)
         st = finish_rows(&f, &summary->objects, &summary->n_objects, err);
 out:
-    folder_release(&f);
+    folding_release(&f);
     return st;
 }
 

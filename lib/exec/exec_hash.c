@@ -12,7 +12,7 @@
  * are idle. */
 #define LARGE_BYTES (UINT64_C(64) << 20)
 
-struct hashing {
+struct view_hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
     struct dcpk_hasher **hashers; /* one a worker */
@@ -32,8 +32,9 @@ static uint64_t view_bytes(const struct dcpk_view *view)
     return dcpk_slab_elems(&whole) * dcpk_dtype_bytes(view->dtype);
 }
 
-static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct dcpk_view *view,
-                              const struct dcpk_box_tree *pieces, struct dcpk_error *err)
+static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
+                              const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
+                              struct dcpk_error *err)
 {
     struct dcpk_worker *worker = &h->pass.workers[worker_number];
     const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
@@ -63,7 +64,7 @@ static dcpk_status hash_slabs(struct hashing *h, int worker_number, const struct
 
 static dcpk_status hash_view_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
-    struct hashing *h = context;
+    struct view_hashing *h = context;
     const struct dcpk_view *view = &h->views[h->order[task]];
     struct dcpk_box_tree pieces;
     dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
@@ -80,13 +81,13 @@ static dcpk_status hash_view_task(void *context, int worker, uint64_t task, stru
 
 static uint64_t hash_task_bytes(const void *context, uint64_t task)
 {
-    const struct hashing *h = context;
+    const struct view_hashing *h = context;
 
     return view_bytes(&h->views[h->order[task]]);
 }
 
 /* The views that are their first name, large ones first. */
-static void order_views(struct hashing *h)
+static void order_views(struct view_hashing *h)
 {
     for (int small = 0; small < 2; small++)
         for (size_t i = 0; i < h->n; i++)
@@ -94,7 +95,7 @@ static void order_views(struct hashing *h)
                 h->order[h->n_tasks++] = i;
 }
 
-static dcpk_status view_hashing_init(struct hashing *h, struct dcpk_error *err)
+static dcpk_status view_hashing_init(struct view_hashing *h, struct dcpk_error *err)
 {
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
@@ -114,7 +115,7 @@ static dcpk_status view_hashing_init(struct hashing *h, struct dcpk_error *err)
 }
 
 /* The hashes of all tasks, whichever rank has made them, and of their other names. */
-static dcpk_status share_view_hashes(struct hashing *h, dcpk_status st, struct dcpk_error *err)
+static dcpk_status share_view_hashes(struct view_hashing *h, dcpk_status st, struct dcpk_error *err)
 {
     struct dcpk_bytes mine = {0}, all = {0};
 
@@ -134,7 +135,7 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err)
 {
-    struct hashing h = {.exec = exec, .views = views, .n = n, .hashes = hashes};
+    struct view_hashing h = {.exec = exec, .views = views, .n = n, .hashes = hashes};
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
     if (st == DCPK_OK)

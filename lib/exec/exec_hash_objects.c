@@ -11,7 +11,7 @@
 #include "lib/exec/value_hash.h"
 #include "lib/exec/workers.h"
 
-struct hashing {
+struct object_hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
     struct dcpk_hasher **hashers; /* one a worker, for tensors in large objects */
@@ -23,7 +23,7 @@ struct hashing {
 
 /* Hashing one object. */
 struct one {
-    struct hashing *h;
+    struct object_hashing *h;
     int worker;
     const struct dcpk_object *object;
     uint64_t metered_bytes; /* already added to the meter */
@@ -89,7 +89,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
 static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
                                     struct dcpk_error *err)
 {
-    struct hashing *h = context;
+    struct object_hashing *h = context;
     struct one o = {h, worker, &h->exec->ckpt->objects[h->objects[task]], 0};
     const uint64_t n_bytes = o.object->place.n_bytes;
     struct dcpk_object_hash *made = &h->made[task];
@@ -117,12 +117,12 @@ static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
 
 static uint64_t object_task_bytes(const void *context, uint64_t task)
 {
-    const struct hashing *h = context;
+    const struct object_hashing *h = context;
 
     return h->exec->ckpt->objects[h->objects[task]].place.n_bytes;
 }
 
-static dcpk_status object_hashing_init(struct hashing *h, struct dcpk_error *err)
+static dcpk_status object_hashing_init(struct object_hashing *h, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = h->exec->ckpt;
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
@@ -142,7 +142,7 @@ static dcpk_status object_hashing_init(struct hashing *h, struct dcpk_error *err
 }
 
 /* The hashes of all tasks, whichever rank has made them, by object. */
-static dcpk_status share_object_hashes(struct hashing *h, struct dcpk_object_hash *hashes,
+static dcpk_status share_object_hashes(struct object_hashing *h, struct dcpk_object_hash *hashes,
                                        dcpk_status st, struct dcpk_error *err)
 {
     const struct dcpk_work *work = &h->pass.work;
@@ -162,7 +162,7 @@ static dcpk_status share_object_hashes(struct hashing *h, struct dcpk_object_has
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
                                    struct dcpk_exec_stats *stats, struct dcpk_error *err)
 {
-    struct hashing h = {.exec = exec};
+    struct object_hashing h = {.exec = exec};
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
     if (st == DCPK_OK)

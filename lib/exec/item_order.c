@@ -17,11 +17,6 @@ static int compare_places(const struct dcpk_place *a, const struct dcpk_place *b
     return DCPK_THREE_WAY(a->n_bytes, b->n_bytes);
 }
 
-static int compare_numbers(uint32_t a, uint32_t b)
-{
-    return DCPK_THREE_WAY(a, b);
-}
-
 static int compare_chunks(const void *a, const void *b, void *context)
 {
     const struct dcpk_chunk *chunks = ((const struct dcpk_checkpoint *)context)->chunks;
@@ -30,7 +25,7 @@ static int compare_chunks(const void *a, const void *b, void *context)
 
     if (by_place != 0)
         return by_place;
-    return compare_numbers(i, j);
+    return DCPK_THREE_WAY(i, j);
 }
 
 static int compare_objects(const void *a, const void *b, void *context)
@@ -41,11 +36,11 @@ static int compare_objects(const void *a, const void *b, void *context)
 
     if (by_place != 0)
         return by_place;
-    return compare_numbers(i, j);
+    return DCPK_THREE_WAY(i, j);
 }
 
 /* A kind of items: their order, and which of neighbours are one. */
-struct kind {
+struct item_kind {
     size_t n;
     int (*compare)(const void *, const void *, void *);
     bool (*same)(const struct dcpk_checkpoint *, uint32_t, uint32_t);
@@ -53,7 +48,7 @@ struct kind {
 
 /* first: by item, the place in *items of the one that it shares its bytes with; NULL: not
  * wanted. */
-static dcpk_status order_items(struct dcpk_checkpoint *ckpt, const struct kind *kind,
+static dcpk_status order_items(struct dcpk_checkpoint *ckpt, const struct item_kind *kind,
                                uint32_t *first, uint32_t **items, size_t *n_items,
                                struct dcpk_error *err)
 {
@@ -104,7 +99,7 @@ static bool same_object(const struct dcpk_checkpoint *ckpt, uint32_t i, uint32_t
 dcpk_status dcpk_order_chunks(struct dcpk_checkpoint *ckpt, uint32_t **chunks, size_t *n_chunks,
                               struct dcpk_error *err)
 {
-    const struct kind kind = {ckpt->n_chunks, compare_chunks, same_chunk};
+    const struct item_kind kind = {ckpt->n_chunks, compare_chunks, same_chunk};
 
     return order_items(ckpt, &kind, NULL, chunks, n_chunks, err);
 }
@@ -112,7 +107,7 @@ dcpk_status dcpk_order_chunks(struct dcpk_checkpoint *ckpt, uint32_t **chunks, s
 dcpk_status dcpk_order_objects(struct dcpk_checkpoint *ckpt, uint32_t *first, uint32_t **objects,
                                size_t *n_objects, struct dcpk_error *err)
 {
-    const struct kind kind = {ckpt->n_objects, compare_objects, same_object};
+    const struct item_kind kind = {ckpt->n_objects, compare_objects, same_object};
 
     return order_items(ckpt, &kind, first, objects, n_objects, err);
 }

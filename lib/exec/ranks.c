@@ -16,7 +16,7 @@
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
  * all others.
  */
-enum kind { BYTES, WORD, DONE, STOP };
+enum message_kind { BYTES, WORD, DONE, STOP };
 #define NUMBER      ((UINT64_C(1) << DCPK_RANKS_WORD_BITS) - 1)
 #define SEND_PERIOD 0.5 /* seconds between two messages about progress */
 #define WAIT_NS     100000000
@@ -207,7 +207,7 @@ static dcpk_status ranks_take(struct dcpk_ranks *ranks, int from, bool waits, bo
     if (st != DCPK_OK || !*got)
         return st;
     ranks->n_got[from]++;
-    switch ((enum kind)(message >> DCPK_RANKS_WORD_BITS)) {
+    switch ((enum message_kind)(message >> DCPK_RANKS_WORD_BITS)) {
     case STOP:
         ranks->n_stops_got++;
         break;
@@ -225,8 +225,8 @@ static dcpk_status ranks_take(struct dcpk_ranks *ranks, int from, bool waits, bo
     return DCPK_OK;
 }
 
-static dcpk_status send_message(struct dcpk_ranks *ranks, int to, enum kind kind, uint64_t number,
-                                struct dcpk_error *err)
+static dcpk_status send_message(struct dcpk_ranks *ranks, int to, enum message_kind kind,
+                                uint64_t number, struct dcpk_error *err)
 {
     const uint64_t message = (uint64_t)kind << DCPK_RANKS_WORD_BITS | number;
 

@@ -10,19 +10,19 @@
 #include "lib/rules/rules.h"
 
 /* The flags of all layers, by the bytes that name the layer. */
-struct layers {
+struct layer_table {
     struct dcpk_map by_name;
     unsigned *flags;
     size_t capacity;
 };
 
-static void layers_release(struct layers *layers)
+static void layers_release(struct layer_table *layers)
 {
     dcpk_map_release(&layers->by_name);
     dcpk_free(layers->flags);
 }
 
-static dcpk_status layers_collect(const struct dcpk_model *model, struct layers *layers,
+static dcpk_status layers_collect(const struct dcpk_model *model, struct layer_table *layers,
                                   struct dcpk_error *err)
 {
     for (size_t i = 0; i < model->n_params; i++) {
@@ -46,7 +46,7 @@ static dcpk_status layers_collect(const struct dcpk_model *model, struct layers 
     return DCPK_OK;
 }
 
-static unsigned layers_flags(const struct layers *layers, const char *name)
+static unsigned layers_flags(const struct layer_table *layers, const char *name)
 {
     uint64_t i;
 
@@ -147,7 +147,8 @@ static bool same_bytes(const struct dcpk_model *model, const struct dcpk_model_t
 
 /* The canonical parameter of one of `old`. */
 static dcpk_status move_param(struct dcpk_model *model, const struct dcpk_param *from,
-                              const struct layers *layers, uint32_t *param, struct dcpk_error *err)
+                              const struct layer_table *layers, uint32_t *param,
+                              struct dcpk_error *err)
 {
     const char *name =
         dcpk_name_canonical(model->arena, from->name, layers_flags(layers, from->name), err);
@@ -176,7 +177,7 @@ static dcpk_status move_tensor(struct dcpk_model *model, struct dcpk_model_tenso
 dcpk_status dcpk_rules_canonical(struct dcpk_model *model, struct dcpk_error *err)
 {
     struct dcpk_model old = *model; /* its tables; the arena is shared and stays */
-    struct layers layers = {0};
+    struct layer_table layers = {0};
     struct rank *ranks = rank_tensors(&old, err);
     uint32_t param = 0;
     dcpk_status st;
@@ -207,7 +208,7 @@ out:
 
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err)
 {
-    struct layers layers = {0};
+    struct layer_table layers = {0};
     dcpk_status st = layers_collect(model, &layers, err);
 
     for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {

@@ -67,7 +67,7 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
 }
 
 /* The choice for the whole model. */
-struct word {
+struct swiglu_choice {
     const struct dcpk_rule_options *options;
     bool is_given;           /* by the user: else args decide */
     bool has_args, args_say; /* args.swiglu */
@@ -76,7 +76,7 @@ struct word {
 };
 
 static dcpk_status choose_swiglu(const struct dcpk_model *model,
-                                 const struct dcpk_rule_options *options, struct word *w,
+                                 const struct dcpk_rule_options *options, struct swiglu_choice *w,
                                  struct dcpk_error *err)
 {
     w->options = options;
@@ -100,7 +100,7 @@ static dcpk_status choose_swiglu(const struct dcpk_model *model,
 
 /* Does the parameter lie in one of the modules? These are named as in keys of Megatron-FSDP, where
  * "model.module." stands before the name, and all that name it are used. */
-static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct word *w,
+static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct swiglu_choice *w,
                                       const char *name, bool *found, struct dcpk_error *err)
 {
     const char *key = dcpk_arena_printf(model->arena, err, "model.module.%s", name);
@@ -132,8 +132,9 @@ static bool is_of_args(const char *name)
 
 /* One that is stored in halves is gated, unless args of a folder that Megatron's converter split by
  * mistake differ: its loader asks for the whole. */
-static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p, const struct word *w,
-                               bool in_modules, struct dcpk_error *err)
+static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p,
+                               const struct swiglu_choice *w, bool in_modules,
+                               struct dcpk_error *err)
 {
     if (w->is_given && (!w->on || !in_modules))
         return dcpk_fail(err, DCPK_EMISMATCH,
@@ -146,8 +147,9 @@ static dcpk_status gate_halves(struct dcpk_model *model, struct dcpk_param *p, c
     return DCPK_OK;
 }
 
-static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, const struct word *w,
-                              const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p,
+                              const struct swiglu_choice *w, const struct dcpk_model_tensor *tensor,
+                              struct dcpk_error *err)
 {
     bool in_modules = false;
 
@@ -173,7 +175,7 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p, co
 dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_options *options,
                             struct dcpk_error *err)
 {
-    struct word w = {.is_used = NULL};
+    struct swiglu_choice w = {.is_used = NULL};
     const char *first = NULL;
 
     for (size_t i = 0; i < model->n_params; i++) {
