@@ -62,7 +62,7 @@ const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
     return text;
 }
 
-/* Is stdout a pipe that nobody reads any more? */
+/* Is stdout a pipe without a reader? */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -114,7 +114,7 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 
 /* ---- signals ---- */
 
-/* The one variable that a signal handler may write; there is no other way to hear of SIGINT. */
+/* The one variable that the signal handler writes. */
 static volatile sig_atomic_t n_signals;
 
 static void on_signal(int number)
@@ -137,8 +137,8 @@ void dcpk_cli_catch_signals(void)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
-    signal(SIGXFSZ, SIG_IGN); /* past the limit on files a write fails, and that is told */
-    signal(SIGPIPE, SIG_IGN); /* the same without a reader; of messages it is no matter */
+    signal(SIGXFSZ, SIG_IGN); /* past the limit on files a write fails */
+    signal(SIGPIPE, SIG_IGN); /* the same without a reader */
 }
 
 bool dcpk_cli_interrupted(void)

@@ -49,7 +49,7 @@ int dcpk_cli_exit_code(dcpk_status status);
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
 const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
-/* What a command says beside its result. Its options: DCPK_OPT_VOICE. */
+/* What a command prints beside its result. Its options: DCPK_OPT_VOICE. */
 struct dcpk_voice {
     const char *command; /* for the beginning of each line */
     bool wants_progress, is_quiet;
@@ -69,12 +69,12 @@ const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 /* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
-/* Can something be printed at all? Asked before work whose result is told at its end. */
+/* Can anything be printed? Checked before work whose result is printed at its end. */
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
 /* What is made from now on is read by no more people than the checkpoint is (umask). */
 void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
 /* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error
- * that dcpk_cli_fail does not print, unless something was done before, as a context tells. */
+ * that dcpk_cli_fail does not print, unless a context names what was done before. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 
 /*

@@ -75,7 +75,9 @@ static int report(struct check *c)
         st = dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
     else
         st = print_report(c, &r, &err);
-    return st == DCPK_OK ? dcpk_checks_exit_code(&c->checks) : dcpk_cli_fail(NAME, &err);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return dcpk_checks_exit_code(&c->checks);
 }
 
 static int check(struct check *c)
@@ -100,7 +102,10 @@ static int check(struct check *c)
         if (st != DCPK_OK)
             dcpk_context(&err, "'%s'", c->run.folder);
     }
-    code = st == DCPK_OK ? report(c) : dcpk_cli_fail(NAME, &err);
+    if (st == DCPK_OK)
+        code = report(c);
+    else
+        code = dcpk_cli_fail(NAME, &err);
     dcpk_holding_release(&holding);
     dcpk_verdict_release(&c->answer);
     dcpk_checkpoint_close(c->ckpt);

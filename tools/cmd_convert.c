@@ -64,7 +64,7 @@ static dcpk_status check_two_paths(const char *report, const char *hashes, struc
     return DCPK_OK;
 }
 
-/* What is told at the end can be told; of rank 0. */
+/* Of rank 0: what is printed and written at the end can be printed and written. */
 static dcpk_status check_outlets(const struct dcpk_convert_args *a,
                                  const struct dcpk_convert_options *options, bool may_replace,
                                  struct dcpk_error *err)
@@ -99,9 +99,9 @@ static dcpk_status write_report(const struct dcpk_convert_args *a, const struct 
     return dcpk_print_doc(&doc, &way, err);
 }
 
-/* The files and the text that tell of a conversion: of rank 0. */
-static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
-                        struct dcpk_error *err)
+/* Of rank 0: writes the files beside the output, and prints the report. */
+static dcpk_status put_results(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
+                               struct dcpk_error *err)
 {
     const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
                                              file_to_write(a, c, a->hashes_path), a->dry_run};
@@ -116,7 +116,7 @@ static dcpk_status tell(const struct dcpk_convert_args *a, const struct dcpk_con
     return st;
 }
 
-/* Plan, run, tell; collective. What is told stands on lines of its own, without the bar. */
+/* Plans, runs, prints; collective. What is printed stands on lines of its own, without the bar. */
 static dcpk_status convert(const struct dcpk_convert_args *a,
                            const struct dcpk_convert_options *options, struct dcpk_bar *bar,
                            struct dcpk_error *err)
@@ -147,8 +147,11 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     if (st == DCPK_OK && !a->dry_run)
         st = dcpk_conversion_run(&c, err);
     dcpk_bar_end(bar);
-    if (st == DCPK_OK)
-        st = dcpk_ranks_agree(ranks, leads ? tell(a, &c, err) : DCPK_OK, err);
+    if (st == DCPK_OK) {
+        if (leads)
+            st = put_results(a, &c, err);
+        st = dcpk_ranks_agree(ranks, st, err);
+    }
     if (st == DCPK_OK)
         dcpk_note_tracker(&a->voice, &c.target);
     dcpk_conversion_free(&c);
@@ -171,7 +174,9 @@ static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char *
         st = convert(a, &options, &bar, &err);
     }
     dcpk_convert_parsed_release(&parsed);
-    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(a->voice.command, &err);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(a->voice.command, &err);
+    return DCPK_EXIT_OK;
 }
 
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)

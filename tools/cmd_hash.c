@@ -21,15 +21,15 @@ struct hashing {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
-    struct dcpk_error lost;                      /* what check_whole says */
+    struct dcpk_error lost;                      /* what check_whole found */
     bool ok;
 };
 
 static dcpk_status list_files(struct hashing *h, struct dcpk_exec *exec, struct dcpk_error *err)
 {
-    const dcpk_status st = dcpk_integrity_collect_all(h->ckpt->store, &h->files, err);
-
-    return st == DCPK_OK ? dcpk_exec_sum_files(exec, &h->files, err) : st;
+    if (dcpk_integrity_collect_all(h->ckpt->store, &h->files, err) != DCPK_OK)
+        return err->status;
+    return dcpk_exec_sum_files(exec, &h->files, err);
 }
 
 static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
@@ -112,8 +112,10 @@ static int run(struct hashing *h, const char *path)
 {
     struct dcpk_ranks *ranks = h->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = h->check_path == NULL ? DCPK_OK : read_recorded(h, &err);
+    dcpk_status st = DCPK_OK;
 
+    if (h->check_path != NULL)
+        st = read_recorded(h, &err);
     if (st == DCPK_OK)
         st = dcpk_cli_open(path, h->format, &h->voice, &h->ckpt, NULL, &err);
     if (st == DCPK_OK)

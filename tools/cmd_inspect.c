@@ -224,7 +224,9 @@ static int inspect_path(struct request *r, const char *path)
     dcpk_run_list_release(&r->list);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
-    return st == DCPK_OK ? code : dcpk_cli_fail(NAME, &err);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return code;
 }
 
 #define DCPK_OPT_STRUCT struct request

@@ -176,7 +176,9 @@ static int modify(struct request *r)
     else if (is_there)
         dcpk_context(&err, "'%s' is in place, and then", m.target.folder);
     dcpk_modification_free(&m);
-    return st == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail(NAME, &err);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return DCPK_EXIT_OK;
 }
 
 #define HELP_OF_OP                                                                                 \

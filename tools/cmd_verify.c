@@ -128,7 +128,7 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     return DCPK_OK;
 }
 
-static dcpk_status tell_source(struct verify *v, struct dcpk_error *err)
+static dcpk_status apply_input_args(struct verify *v, struct dcpk_error *err)
 {
     struct dcpk_input_facts facts;
 
@@ -141,7 +141,7 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
 {
     if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||
         (v->against != NULL && (dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err) ||
-                                tell_source(v, err))) ||
+                                apply_input_args(v, err))) ||
         check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err))
         return err->status;
     if (v->source == NULL)

@@ -48,7 +48,9 @@ static int finish(void)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    return dcpk_cli_flush(&err) == DCPK_OK ? DCPK_EXIT_OK : dcpk_cli_fail("main", &err);
+    if (dcpk_cli_flush(&err) != DCPK_OK)
+        return dcpk_cli_fail("main", &err);
+    return DCPK_EXIT_OK;
 }
 
 static int put_help(void)
@@ -98,10 +100,11 @@ static int put_version(void)
         dcpk_cli_printf(stdout, ", %s", dcpk_kernels_absent[i]);
     for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
         dcpk_cli_printf(stdout, ", %s", dcpk_formats_absent[i]);
-    dcpk_cli_printf(stdout, "%s%s\n",
-                    dcpk_archive_opener == NULL ? ", libarchive (checkpoints in archives)" : "",
-                    dcpk_yaml_args_reader == NULL ? ", libyaml (configurations of Megatron-Bridge)"
-                                                  : "");
+    if (dcpk_archive_opener == NULL)
+        dcpk_cli_printf(stdout, ", libarchive (checkpoints in archives)");
+    if (dcpk_yaml_args_reader == NULL)
+        dcpk_cli_printf(stdout, ", libyaml (configurations of Megatron-Bridge)");
+    dcpk_cli_printf(stdout, "\n");
     dcpk_confine_print(stdout);
     return finish();
 }
@@ -138,7 +141,7 @@ static int run_alone(const struct command *command, int argc, char **argv)
                           n);
 }
 
-/* Rank 0 speaks for all: what the others have to tell reaches it by agreement. */
+/* Only rank 0 prints; the others report through dcpk_ranks_agree. */
 static dcpk_status fall_silent(struct dcpk_error *err)
 {
     const int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -182,22 +185,25 @@ static int run_shared(const struct command *command, int argc, char **argv)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
     const int voice = dup(STDERR_FILENO);
+    dcpk_status st = DCPK_OK;
     bool leads;
     int exit_code;
-    dcpk_status st;
 
     if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
         return dcpk_cli_fail(command->name, &err);
     leads = dcpk_ranks_self(ranks) == 0;
-    st = leads ? DCPK_OK : fall_silent(&err);
+    if (!leads)
+        st = fall_silent(&err);
     if (st == DCPK_OK)
         st = check_arguments(ranks, argc, argv, &err);
     if (dcpk_ranks_agree(ranks, st, &err) == DCPK_OK)
         exit_code = command->share(argc, argv, ranks);
+    else if (leads)
+        exit_code = dcpk_cli_fail(command->name, &err);
     else
-        exit_code = leads ? dcpk_cli_fail(command->name, &err) : dcpk_cli_exit_code(err.status);
+        exit_code = dcpk_cli_exit_code(err.status);
     if (dcpk_ranks_leave(ranks, &err) != DCPK_OK && (!leads || exit_code == DCPK_EXIT_OK)) {
-        (void)dup2(voice, STDERR_FILENO); /* nobody else is left to tell it */
+        (void)dup2(voice, STDERR_FILENO); /* no other rank is left to print it */
         exit_code = dcpk_cli_fail(command->name, &err);
     }
     close(voice);
@@ -270,7 +276,7 @@ int main(int argc, char **argv)
     int exit_code;
 
     if (!guard_descriptors())
-        return DCPK_EXIT_SYSTEM;                /* nowhere to say it */
+        return DCPK_EXIT_SYSTEM;                /* there is nowhere to print */
     setvbuf(stderr, line, _IOLBF, sizeof line); /* lines of several processes stay whole */
     mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES);
     if (argc < 2) {

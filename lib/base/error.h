@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* What went wrong, coarsely: a caller can act on it. The sentence in dcpk_error says the rest. */
+/* What went wrong, coarsely: a caller can act on it. The sentence in dcpk_error has the details. */
 typedef enum dcpk_status {
     DCPK_OK = 0,
     DCPK_EUSAGE,       /* the caller's options do not fit together, or an output exists */
@@ -83,7 +83,7 @@ void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
 void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Does the status say that content is not as it should be, and not that the system refused? */
+/* Is it a fault of content, and not of the system? */
 bool dcpk_status_is_content(dcpk_status status);
 
 #endif

@@ -30,7 +30,7 @@ static dcpk_status conversion_check_input(struct dcpk_making *m, struct dcpk_err
 }
 
 /*
- * What the view says of masters that only their weights can confirm. An earlier run that has
+ * What the view takes as masters, which only their weights can confirm. An earlier run that has
  * written tensor data from the same input by the same plan has had the proof before.
  */
 static dcpk_status check_masters(const struct dcpk_making *m, bool was_proven,

@@ -28,7 +28,7 @@ struct dcpk_hashed {
     const char *not_covered; /* why there is no hash; NULL: there is one. Of objects */
 };
 
-/* What a list that was read says nothing of. */
+/* What a list that was read does not record. */
 enum dcpk_unsaid {
     DCPK_UNSAID_OBJECTS = 1, /* and the common state: written by dcpkit before it hashed them */
     DCPK_UNSAID_FORMS = 2,   /* dtypes and shapes: text */

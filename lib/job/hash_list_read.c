@@ -70,7 +70,7 @@ static dcpk_status take_tensor(struct dcpk_hash_list *list, const struct dcpk_js
     return take_shape(list, dcpk_json_member(node, "shape"), tensor, err);
 }
 
-/* An object, or the common state, whose name is no key. */
+/* An object, or the common state, which has no key. */
 static dcpk_status take_value(struct dcpk_hash_list *list, const struct dcpk_json *node,
                               enum dcpk_hashed_kind kind, struct dcpk_error *err)
 {

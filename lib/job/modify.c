@@ -144,7 +144,7 @@ static const char *why_left(const struct dcpk_modification *m, const char *name,
     return NULL;
 }
 
-/* Copy a file that lies beside the tensors and objects, or say why not. */
+/* Copies a file that lies beside the tensors and objects, or notes why not. */
 static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
                                const char *name, struct dcpk_error *err)
 {

@@ -13,7 +13,7 @@
 
 #include "lib/io/sink.h"
 
-#define STAT_BLOCK_BYTES 512 /* of st_blocks, whatever st_blksize says */
+#define STAT_BLOCK_BYTES 512 /* of st_blocks, not st_blksize */
 #define MAGIC_9P         0x01021997
 #define MAGIC_SMB        0x517b
 #define MAGIC_CIFS       0xff534d42
@@ -36,7 +36,7 @@ static void find_existing(const char *path, char found[PATH_MAX])
     }
 }
 
-/* May it have more than it says? */
+/* May it have more room than it reports? */
 static bool is_vague(const struct statfs *info)
 {
     static const unsigned long kinds[] = {NFS_SUPER_MAGIC, MAGIC_9P,   MAGIC_SMB,

@@ -54,7 +54,7 @@ dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk
 /* The outermost words about a failure to write it, or to compare it. is_kept: it can be resumed. */
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
-/* Publish the folder, then write the tracker, unless what it says by then keeps it
+/* Publish the folder, then write the tracker, unless what it names by then keeps it
  * (dcpk_run_judge_tracker); *folder is NULL once it is published. */
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err);

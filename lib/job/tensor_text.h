@@ -22,7 +22,7 @@ struct dcpk_text_options {
 /*
  * The text of view[slice], without a newline at its end. Not JSON: numpy.array2string(a,
  * separator=', ') without wrapped lines, the elements as Python's repr has them, floats with the
- * fewest digits that tell them from their neighbours in their own dtype.
+ * fewest digits that distinguish them from their neighbours in their own dtype.
  */
 dcpk_status dcpk_tensor_text(struct dcpk_exec *exec, const struct dcpk_view *view,
                              const struct dcpk_slice *slice,
