@@ -39,7 +39,9 @@ static const char *why(const z_stream *stream, int rc)
 {
     if (rc == Z_BUF_ERROR)
         return "unexpected end of file";
-    return stream->msg == NULL ? "bad data" : stream->msg;
+    if (stream->msg == NULL)
+        return "bad data";
+    return stream->msg;
 }
 
 /* Inflate one member and drop what comes out. Its end: zlib has compared CRC-32 and length. */

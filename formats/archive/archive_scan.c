@@ -50,8 +50,9 @@ static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
                          "checkpoint is a folder, or in such an archive");
     if (code > 0 && code != ENOMEM && code != EILSEQ && code != EINVAL) /* of a system call */
         return dcpk_fail_errno(err, code, "%.400s", text == NULL ? "reading" : text);
-    return dcpk_fail(err, code == ENOMEM ? DCPK_ENOMEM : DCPK_EFORMAT, "%.400s",
-                     text == NULL ? "malformed archive" : text);
+    if (text == NULL)
+        text = "malformed archive";
+    return dcpk_fail(err, code == ENOMEM ? DCPK_ENOMEM : DCPK_EFORMAT, "%.400s", text);
 }
 
 /* Only decoders that are in libarchive itself: without one it would start a program. */
@@ -366,7 +367,9 @@ static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *er
     list->kept_bytes = 0;
     dcpk_arena_free(list->arena);
     list->arena = dcpk_arena_new(0, err);
-    return list->arena == NULL ? err->status : DCPK_OK;
+    if (list->arena == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* Once more, with a temporary file that takes what the members hold. */

@@ -27,11 +27,14 @@ struct counts {
 
 static dcpk_status bad_syntax(const yaml_parser_t *parser, struct dcpk_error *err)
 {
+    const char *problem = parser->problem;
+
     if (parser->error == YAML_MEMORY_ERROR)
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
+    if (problem == NULL)
+        problem = "no YAML";
     return dcpk_fail(err, DCPK_EFORMAT, "YAML, line %zu, column %zu: %s",
-                     parser->problem_mark.line + 1, parser->problem_mark.column + 1,
-                     parser->problem == NULL ? "no YAML" : parser->problem);
+                     parser->problem_mark.line + 1, parser->problem_mark.column + 1, problem);
 }
 
 static bool is_one_of(const char *text, const char *const *words)
@@ -63,8 +66,12 @@ static bool parse_float(const char *text, double *number)
     static const char *const nan[] = {".nan", ".NaN", ".NAN", NULL};
     char *end;
 
-    if (is_one_of(text, infinite) || is_one_of(text, negative)) {
-        *number = text[0] == '-' ? -(double)INFINITY : (double)INFINITY;
+    if (is_one_of(text, infinite)) {
+        *number = (double)INFINITY;
+        return true;
+    }
+    if (is_one_of(text, negative)) {
+        *number = -(double)INFINITY;
         return true;
     }
     if (is_one_of(text, nan)) {
@@ -111,7 +118,9 @@ static dcpk_status read_scalar(const struct reading *r, const yaml_node_t *node,
         *value = plain_value(r, text, err);
     else
         *value = dcpk_value_str(r->arena, text, err);
-    return *value == NULL ? err->status : DCPK_OK;
+    if (*value == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status read_node(struct reading *r, int index, int depth,
@@ -129,7 +138,9 @@ static dcpk_status read_sequence(struct reading *r, const yaml_node_t *node, int
         if (read_node(r, node->data.sequence.items.start[i], depth + 1, &items[i], err) != DCPK_OK)
             return err->status;
     *value = dcpk_value_seq(r->arena, DCPK_V_LIST, items, n, err);
-    return *value == NULL ? err->status : DCPK_OK;
+    if (*value == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int depth,
@@ -146,7 +157,9 @@ static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int 
             read_node(r, from[i].value, depth + 1, &pairs[i].value, err))
             return err->status;
     *value = dcpk_value_dict(r->arena, pairs, n, err);
-    return *value == NULL ? err->status : DCPK_OK;
+    if (*value == NULL)
+        return err->status;
+    return DCPK_OK;
 }
 
 /* Bounded by MAX_DEPTH, also where an alias leads back. */

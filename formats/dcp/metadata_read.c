@@ -431,9 +431,9 @@ static dcpk_status keep_strange(struct dcpk_checkpoint *ckpt, const struct dcpk_
 {
     if (n->name == NULL)
         return DCPK_OK;
-    ckpt->strange = *n->name == '\0'
-                        ? "what another call returns"
-                        : dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
+    ckpt->strange = "what another call returns";
+    if (*n->name != '\0')
+        ckpt->strange = dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
     if (ckpt->strange == NULL)
         return err->status;
     dcpk_checkpoint_note(ckpt, ".metadata names '%s', which Python would import or call on loading",

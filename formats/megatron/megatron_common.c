@@ -313,10 +313,12 @@ static const struct dcpk_value *add_further(const struct dcpk_model *model, stru
     for (size_t i = 0; more != NULL && i < more->n; i++) {
         const char *name = dcpk_value_as_str(more->as.pairs[i].key);
 
+        if (name == NULL)
+            name = "?";
         if (dcpk_value_is_portable(more->as.pairs[i].value))
             pairs[n++] = more->as.pairs[i];
         else
-            dcpk_output_event(out, DCPK_EVENT_DROPPED, name != NULL ? name : "?",
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, name,
                               "holds a class, which another Megatron may not have");
     }
     return dcpk_value_dict(out->arena, pairs, n, err);

@@ -60,8 +60,10 @@ static void put_head(struct asking *a)
 
     if (layer->section != DCPK_DECODER_LAYERS && layer->section != DCPK_MTP_LAYERS)
         return;
-    dcpk_bytes_text(&a->key,
-                    layer->section == DCPK_DECODER_LAYERS ? "decoder.layers." : "mtp.layers.");
+    if (layer->section == DCPK_DECODER_LAYERS)
+        dcpk_bytes_text(&a->key, "decoder.layers.");
+    else
+        dcpk_bytes_text(&a->key, "mtp.layers.");
     if (!is_stacked(a)) {
         dcpk_key_number(&a->key, layer->number);
         dcpk_bytes_text(&a->key, ".");

@@ -181,11 +181,11 @@ static dcpk_status spell(const struct finding *f, const char *head, const char *
     if (local == NULL)
         return err->status;
     for (int i = 0; i < 2; i++) {
+        static const char *const impls[] = {"te", "local"};
         const bool is_only = strcmp(te, local) == 0;
         const char *key;
 
-        if ((is_only && i == 1) ||
-            (!is_only && impl != NULL && strcmp(impl, i == 0 ? "te" : "local") != 0))
+        if ((is_only && i == 1) || (!is_only && impl != NULL && strcmp(impl, impls[i]) != 0))
             continue;
         key = dcpk_arena_printf(arena, err, "%s%s", head, rests[i]);
         if (key == NULL)

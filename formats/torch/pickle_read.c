@@ -97,8 +97,9 @@ static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 
 static struct dcpk_pickle_name name_of(const struct dcpk_global_node *g)
 {
-    return g == NULL ? (struct dcpk_pickle_name){NULL, NULL}
-                     : (struct dcpk_pickle_name){g->v.as.global.module, g->v.as.global.name};
+    if (g == NULL)
+        return (struct dcpk_pickle_name){NULL, NULL};
+    return (struct dcpk_pickle_name){g->v.as.global.module, g->v.as.global.name};
 }
 
 static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *arena,

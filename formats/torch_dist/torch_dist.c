@@ -27,7 +27,7 @@ static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_er
 
     if (dcpk_store_look(store, DCPK_MEGATRON_METADATA_JSON, &kind, err))
         return err->status;
-    *score = kind == DCPK_PATH_FILE ? 90 : 0;
+    *score = 90 * (kind == DCPK_PATH_FILE);
     return DCPK_OK;
 }
 
@@ -263,10 +263,13 @@ static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
 
-    if (loading->out == NULL && dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err))
+    if (loading->out != NULL) {
+        *has = dcpk_output_has_beside(loading->out, COMMON_PT);
+        return DCPK_OK;
+    }
+    if (dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err))
         return err->status;
-    *has = loading->out == NULL ? kind != DCPK_PATH_NOTHING
-                                : dcpk_output_has_beside(loading->out, COMMON_PT);
+    *has = kind != DCPK_PATH_NOTHING;
     return DCPK_OK;
 }
 

@@ -412,17 +412,16 @@ static dcpk_status check_records(struct dcpk_checkpoint *ckpt, unsigned flags,
 
     for (size_t i = 0; i < list->n; i++) {
         struct dcpk_bucket *b = &list->buckets[i];
-        const struct dcpk_bucket *before = i > 0 ? b - 1 : NULL,
-                                 *next = i + 1 < list->n ? b + 1 : NULL;
+        const bool is_last = i + 1 == list->n;
 
-        if (before == NULL || before->is_expert != b->is_expert || before->group != b->group) {
+        if (i == 0 || b[-1].is_expert != b->is_expert || b[-1].group != b->group) {
             if (load_record(ckpt, b->key, "per_bucket_numel", &padded, err) ||
                 load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err))
                 return err->status;
         }
         if (check_sizes(padded, unpadded, flags, b, err))
             return err->status;
-        if ((next == NULL || next->number == 0) && !is_last_recorded(unpadded, b))
+        if ((is_last || b[1].number == 0) && !is_last_recorded(unpadded, b))
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%s': bucket %" PRId64 " is recorded, but not stored", b->key,
                              b->number + 1);
