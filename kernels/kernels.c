@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #ifdef DCPK_HAVE_MPI
+#include "kernels/mpi/mpi_link.h"
 #include "kernels/mpi/mpi_transport.h"
 #endif
 
@@ -40,6 +41,9 @@ const char *const dcpk_kernels_absent[] = {
 
 const struct dcpk_link_ops *const dcpk_links[] = {
     &dcpk_link_local,
+#ifdef DCPK_HAVE_MPI
+    &dcpk_link_mpi,
+#endif
     NULL,
 };
 

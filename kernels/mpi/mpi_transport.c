@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/mpi/mpi_priv.h"
 #include "lib/base/alloc.h"
 
 #define TAG 1
@@ -22,8 +23,7 @@ struct mpi_comm {
     MPI_Request requests[N_SLOTS];
 };
 
-/* DCPK_OK, or DCPK_EIO with MPI's own words. */
-static dcpk_status check_mpi(int code, const char *what, struct dcpk_error *err)
+dcpk_status dcpk_mpi_check(int code, const char *what, struct dcpk_error *err)
 {
     char text[MPI_MAX_ERROR_STRING];
     int n = 0;
@@ -57,13 +57,14 @@ static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
     int provided;
 
     if (check_launcher(err) ||
-        check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting", err))
+        dcpk_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "starting",
+                       err))
         return err->status;
     /* Errors on this communicator are returned; those on MPI_COMM_WORLD would end the process. */
-    if (check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "joining", err) ||
-        check_mpi(MPI_Comm_set_errhandler(comm->world, MPI_ERRORS_RETURN), "joining", err) ||
-        check_mpi(MPI_Comm_rank(comm->world, &comm->base.rank), "joining", err) ||
-        check_mpi(MPI_Comm_size(comm->world, &comm->base.n_ranks), "joining", err))
+    if (dcpk_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "joining", err) ||
+        dcpk_mpi_check(MPI_Comm_set_errhandler(comm->world, MPI_ERRORS_RETURN), "joining", err) ||
+        dcpk_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "joining", err) ||
+        dcpk_mpi_check(MPI_Comm_size(comm->world, &comm->base.n_ranks), "joining", err))
         return err->status;
     if (provided < MPI_THREAD_SERIALIZED)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -95,12 +96,17 @@ static struct mpi_comm *of(struct dcpk_comm *comm)
     return (struct mpi_comm *)comm;
 }
 
+MPI_Comm dcpk_mpi_world(struct dcpk_comm *comm)
+{
+    return of(comm)->world;
+}
+
 static dcpk_status mpi_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
                                   void *all, struct dcpk_error *err)
 {
     if (n_bytes > INT_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    return check_mpi(
+    return dcpk_mpi_check(
         MPI_Allgather(mine, (int)n_bytes, MPI_BYTE, all, (int)n_bytes, MPI_BYTE, of(comm)->world),
         "gathering", err);
 }
@@ -110,8 +116,8 @@ static dcpk_status mpi_broadcast(struct dcpk_comm *comm, int root, void *data, s
 {
     if (n_bytes > INT_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    return check_mpi(MPI_Bcast(data, (int)n_bytes, MPI_BYTE, root, of(comm)->world), "broadcasting",
-                     err);
+    return dcpk_mpi_check(MPI_Bcast(data, (int)n_bytes, MPI_BYTE, root, of(comm)->world),
+                          "broadcasting", err);
 }
 
 /* A slot whose message has left; waits for one where all are under way. */
@@ -120,13 +126,14 @@ static dcpk_status free_slot(struct mpi_comm *comm, int *slot, struct dcpk_error
     int is_done;
 
     for (*slot = 0; *slot < N_SLOTS; ++*slot) {
-        dcpk_status st = check_mpi(MPI_Test(&comm->requests[*slot], &is_done, MPI_STATUS_IGNORE),
-                                   "sending", err);
+        dcpk_status st = dcpk_mpi_check(
+            MPI_Test(&comm->requests[*slot], &is_done, MPI_STATUS_IGNORE), "sending", err);
 
         if (st != DCPK_OK || is_done)
             return st;
     }
-    return check_mpi(MPI_Waitany(N_SLOTS, comm->requests, slot, MPI_STATUS_IGNORE), "sending", err);
+    return dcpk_mpi_check(MPI_Waitany(N_SLOTS, comm->requests, slot, MPI_STATUS_IGNORE), "sending",
+                          err);
 }
 
 static dcpk_status mpi_send(struct dcpk_comm *base, int to, uint64_t message,
@@ -139,7 +146,7 @@ static dcpk_status mpi_send(struct dcpk_comm *base, int to, uint64_t message,
     if (st != DCPK_OK)
         return st;
     comm->slots[slot] = message;
-    return check_mpi(
+    return dcpk_mpi_check(
         MPI_Isend(&comm->slots[slot], 1, MPI_UINT64_T, to, TAG, comm->world, &comm->requests[slot]),
         "sending", err);
 }
@@ -154,13 +161,13 @@ static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, in
     dcpk_status st = DCPK_OK;
 
     if (!waits)
-        st = check_mpi(MPI_Iprobe(source, TAG, comm->world, &is_there, MPI_STATUS_IGNORE),
-                       "receiving", err);
+        st = dcpk_mpi_check(MPI_Iprobe(source, TAG, comm->world, &is_there, MPI_STATUS_IGNORE),
+                            "receiving", err);
     *got = st == DCPK_OK && is_there;
     if (!*got)
         return st;
-    st = check_mpi(MPI_Recv(message, 1, MPI_UINT64_T, source, TAG, comm->world, &status),
-                   "receiving", err);
+    st = dcpk_mpi_check(MPI_Recv(message, 1, MPI_UINT64_T, source, TAG, comm->world, &status),
+                        "receiving", err);
     *from = status.MPI_SOURCE;
     return st;
 }

@@ -36,9 +36,9 @@ struct dcpk_link_ops {
     const char *name, *summary;
     enum dcpk_memory_kind memory; /* that messages must lie in */
 
-    /* Collective over the ranks of comm, which is not needed afterwards. space: where messages lie;
-     * borrowed until close. Errors: DCPK_EUNSUPPORTED with the reason; DCPK_ENOMEM; DCPK_EIO. Where
-     * one rank fails others may succeed. */
+    /* Collective over the ranks of comm. space: where messages lie. Both are borrowed until close.
+     * Errors: DCPK_EUNSUPPORTED with the reason; DCPK_ENOMEM; DCPK_EIO. Where one rank fails others
+     * may succeed. */
     dcpk_status (*open)(struct dcpk_comm *comm, struct dcpk_space *space, struct dcpk_link **link,
                         struct dcpk_error *err);
     /* Frees the link, without waiting for others. NULL is a no-op. */

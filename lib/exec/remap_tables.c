@@ -181,67 +181,106 @@ static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is
     return (uint64_t)(uintptr_t)remap->staging + slot * stride;
 }
 
-/* A part on its way into a message, or out of it. */
-static dcpk_status part_tiles(struct dcpk_remap *remap, size_t unit,
-                              const struct dcpk_remap_part *part, uint64_t message, bool is_sent,
-                              struct dcpk_tile_set *set, struct dcpk_error *err)
+/* One direction of a round under way. */
+struct passage {
+    size_t unit;
+    bool is_sent;
+    struct dcpk_tile_set set;
+};
+
+/* A part on its way into the message at `message`, or out of it. */
+static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
+                              const struct dcpk_remap_part *part, uint64_t message,
+                              struct dcpk_error *err)
 {
     const struct dcpk_move *m = &remap->plan->moves[part->move];
     const struct dcpk_shard *s = &remap->sources[m->source], *t = &remap->targets[m->target];
     struct dcpk_tile_box box = {.shape = t->shape,
-                                .sum = sum_of(remap, unit, m),
-                                .has_words = remap->options.checks && is_sent};
+                                .sum = sum_of(remap, p->unit, m),
+                                .has_words = remap->options.checks && p->is_sent};
     int64_t strides[DCPK_MAX_RANK];
-    struct dcpk_tile_side dense = {message + part->at_bytes, strides, t->dtype};
+    const struct dcpk_tile_side dense = {message + part->at_bytes, strides, t->dtype};
 
     dcpk_box_unpack(part->span, t->rank, &box.box);
     dcpk_row_major_strides(dcpk_dtype_bytes(t->dtype), box.box.extent, t->rank, strides);
-    box.src = is_sent ? side_of(remap, s, NO_MEMORY, &box.box) : dense;
-    box.dst = is_sent ? dense : side_of(remap, t, NO_MEMORY, &box.box);
-    return dcpk_tile_set_add(set, &box, tile_bytes_of(remap), err);
+    box.src = box.dst = dense;
+    if (p->is_sent)
+        box.src = side_of(remap, s, NO_MEMORY, &box.box);
+    else
+        box.dst = side_of(remap, t, NO_MEMORY, &box.box);
+    return dcpk_tile_set_add(&p->set, &box, tile_bytes_of(remap), err);
+}
+
+/* The parts of a stream that are in a round. Parts are in the order of rounds. */
+static dcpk_status stream_tiles(struct dcpk_remap *remap, struct passage *p,
+                                const struct dcpk_remap_stream *stream,
+                                const struct dcpk_message *message, size_t round,
+                                struct dcpk_error *err)
+{
+    size_t low = 0, high = stream->n_parts;
+
+    while (low < high) { /* the first part of the round */
+        const size_t middle = low + (high - low) / 2;
+
+        if (stream->parts[middle].round < round)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < stream->n_parts && stream->parts[low].round == round; low++)
+        if (part_tiles(remap, p, &stream->parts[low], (uint64_t)(uintptr_t)message->at, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* The messages of one round in one direction, and the tiles that make or read them. */
-static dcpk_status load_round(struct dcpk_remap *remap, size_t unit, size_t round, bool is_sent,
+static dcpk_status load_round(struct dcpk_remap *remap, struct passage *p, size_t round,
                               uint64_t stride, struct dcpk_error *err)
 {
-    const struct dcpk_remap_rounds *rounds = &remap->rounds[unit];
-    struct remap_round *r = &remap->units[unit].rounds[round];
+    const struct dcpk_remap_rounds *rounds = &remap->rounds[p->unit];
+    const struct dcpk_remap_stream *streams = p->is_sent ? rounds->sends : rounds->receives;
+    struct remap_round *r = &remap->units[p->unit].rounds[round];
     struct dcpk_message *messages =
         dcpk_arena_array(remap->arena, (size_t)remap->n_ranks, sizeof *messages, err);
-    struct dcpk_tile_set set = {0};
-    dcpk_status st = messages == NULL ? err->status : DCPK_OK;
     size_t n = 0;
 
-    for (int k = 1; k < remap->n_ranks && st == DCPK_OK; k++) {
-        const int turn = is_sent ? k : remap->n_ranks - k; /* who sends to whom at one time */
+    if (messages == NULL)
+        return err->status;
+    for (int k = 1; k < remap->n_ranks; k++) {
+        const int turn = p->is_sent ? k : remap->n_ranks - k; /* who sends to whom at one time */
         const int peer = (remap->self + turn) % remap->n_ranks;
-        const struct dcpk_remap_stream *stream =
-            is_sent ? &rounds->sends[peer] : &rounds->receives[peer];
-        const uint64_t at = message_at(remap, round, is_sent, peer, stride);
 
-        if (round >= stream->n_rounds)
+        if (round >= streams[peer].n_rounds)
             continue;
-        messages[n++] = (struct dcpk_message){peer, (void *)(uintptr_t)at,
-                                              (size_t)stream->message_bytes[round]};
-        for (size_t i = 0; i < stream->n_parts && st == DCPK_OK; i++)
-            if (stream->parts[i].round == round)
-                st = part_tiles(remap, unit, &stream->parts[i], at, is_sent, &set, err);
+        messages[n].peer = peer;
+        messages[n].at = (void *)(uintptr_t)message_at(remap, round, p->is_sent, peer, stride);
+        messages[n].n_bytes = (size_t)streams[peer].message_bytes[round];
+        if (stream_tiles(remap, p, &streams[peer], &messages[n++], round, err))
+            return err->status;
     }
-    if (st == DCPK_OK)
-        st = tables_load(remap, &set, 0, is_sent ? &r->pack : &r->unpack, err);
-    dcpk_tile_set_release(&set);
-    if (st != DCPK_OK)
-        return st;
-    remap->stats.n_messages += is_sent ? n : 0;
-    if (is_sent) {
+    if (p->is_sent) {
+        remap->stats.n_messages += n;
         r->exchange.sends = messages;
         r->exchange.n_sends = n;
-    } else {
-        r->exchange.receives = messages;
-        r->exchange.n_receives = n;
+        return tables_load(remap, &p->set, 0, &r->pack, err);
     }
-    return DCPK_OK;
+    r->exchange.receives = messages;
+    r->exchange.n_receives = n;
+    return tables_load(remap, &p->set, 0, &r->unpack, err);
+}
+
+static dcpk_status load_rounds(struct dcpk_remap *remap, size_t unit, uint64_t stride,
+                               struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < 2 * remap->units[unit].n_rounds && st == DCPK_OK; i++) {
+        struct passage p = {.unit = unit, .is_sent = i % 2 == 0};
+
+        st = load_round(remap, &p, i / 2, stride, err);
+        dcpk_tile_set_release(&p.set);
+    }
+    return st;
 }
 
 /* The most bytes that one of this rank's messages has, aligned. */
@@ -289,13 +328,14 @@ static dcpk_status make_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
 {
     const uint64_t n_slots = 4 * (uint64_t)dcpk_max_i64(remap->n_ranks - 1, 1);
     const uint64_t room = remap->options.staging_bytes / n_slots / 256 * 256;
+    const struct dcpk_staging staging = {remap->plan, remap->self, remap->is_staged,
+                                         dcpk_max_u64(room, 256)};
 
     remap->rounds = dcpk_alloc_array(remap->plan->n_units, sizeof *remap->rounds, err);
     if (remap->rounds == NULL)
         return err->status;
     for (size_t u = 0; u < remap->plan->n_units; u++)
-        if (dcpk_remap_rounds_new(remap->plan, u, remap->self, remap->is_staged,
-                                  dcpk_max_u64(room, 256), &remap->rounds[u], err))
+        if (dcpk_remap_rounds_new(&staging, u, &remap->rounds[u], err))
             return err->status;
     return DCPK_OK;
 }
@@ -323,10 +363,8 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
         unit->rounds = dcpk_arena_array(remap->arena, unit->n_rounds, sizeof *unit->rounds, err);
         if (unit->rounds == NULL)
             return err->status;
-        for (size_t k = 0; k < unit->n_rounds; k++)
-            if (load_round(remap, u, k, true, stride, err) ||
-                load_round(remap, u, k, false, stride, err))
-                return err->status;
+        if (load_rounds(remap, u, stride, err))
+            return err->status;
     }
     return DCPK_OK;
 }

@@ -82,10 +82,12 @@ static dcpk_status stream_add_move(struct dcpk_remap_rounds *rounds,
     return DCPK_OK;
 }
 
-static dcpk_status rounds_fill(struct dcpk_remap_rounds *rounds, const struct dcpk_remap_plan *plan,
-                               size_t unit, int self, const uint8_t *is_staged, uint64_t room_bytes,
-                               struct dcpk_error *err)
+static dcpk_status rounds_fill(struct dcpk_remap_rounds *rounds, const struct dcpk_staging *staging,
+                               size_t unit, struct dcpk_error *err)
 {
+    const struct dcpk_remap_plan *plan = staging->plan;
+    const int self = staging->self;
+
     for (size_t m = plan->units[unit].first_move; m < plan->units[unit + 1].first_move; m++) {
         const int from = plan->input.sources[plan->moves[m].source].holder;
         const int to = plan->input.targets[plan->moves[m].target].holder;
@@ -94,24 +96,23 @@ static dcpk_status rounds_fill(struct dcpk_remap_rounds *rounds, const struct dc
             from == self ? &rounds->sends[peer] : &rounds->receives[peer];
 
         if (from == to || (from != self && to != self) ||
-            !is_staged[self * plan->input.n_ranks + peer])
+            !staging->is_staged[self * plan->input.n_ranks + peer])
             continue;
-        if (stream_add_move(rounds, stream, plan, m, room_bytes, err))
+        if (stream_add_move(rounds, stream, plan, m, staging->room_bytes, err))
             return err->status;
         rounds->n_rounds = dcpk_max_size(rounds->n_rounds, stream->n_rounds);
     }
     return DCPK_OK;
 }
 
-dcpk_status dcpk_remap_rounds_new(const struct dcpk_remap_plan *plan, size_t unit, int self,
-                                  const uint8_t *is_staged, uint64_t room_bytes,
+dcpk_status dcpk_remap_rounds_new(const struct dcpk_staging *staging, size_t unit,
                                   struct dcpk_remap_rounds *rounds, struct dcpk_error *err)
 {
-    const size_t n_ranks = (size_t)plan->input.n_ranks;
+    const size_t n_ranks = (size_t)staging->plan->input.n_ranks;
     dcpk_status st;
 
-    assert(room_bytes >= 4 * DCPK_PART_ALIGN);
-    *rounds = (struct dcpk_remap_rounds){.n_ranks = plan->input.n_ranks};
+    assert(staging->room_bytes >= 4 * DCPK_PART_ALIGN);
+    *rounds = (struct dcpk_remap_rounds){.n_ranks = (int)n_ranks};
     rounds->arena = dcpk_arena_new(0, err);
     if (rounds->arena != NULL)
         rounds->sends = dcpk_alloc_array(n_ranks, sizeof *rounds->sends, err);
@@ -119,7 +120,7 @@ dcpk_status dcpk_remap_rounds_new(const struct dcpk_remap_plan *plan, size_t uni
         rounds->receives = dcpk_alloc_array(n_ranks, sizeof *rounds->receives, err);
     st = rounds->receives == NULL ? err->status : DCPK_OK;
     if (st == DCPK_OK)
-        st = rounds_fill(rounds, plan, unit, self, is_staged, room_bytes, err);
+        st = rounds_fill(rounds, staging, unit, err);
     if (st != DCPK_OK)
         dcpk_remap_rounds_release(rounds);
     return st;

@@ -34,13 +34,19 @@ struct dcpk_remap_rounds {
     struct dcpk_arena *arena;
 };
 
+/* What messages are to be like; equal on all ranks but for self. Borrowed. */
+struct dcpk_staging {
+    const struct dcpk_remap_plan *plan;
+    int self;
+    const uint8_t *is_staged; /* [a * n_ranks + b]: moves between ranks a and b go by messages */
+    uint64_t room_bytes;      /* the most of a message; at least 4 * DCPK_PART_ALIGN */
+};
+
 /*
- * Cut what rank `self` exchanges in a unit with the ranks r for which is_staged[self * n_ranks + r]
- * into messages of at most room_bytes (at least 4 * DCPK_PART_ALIGN): parts of at most a quarter of
- * it, so that most of a message is filled. Errors: DCPK_ENOMEM; DCPK_ERANGE.
+ * Cut what a rank exchanges in a unit into messages: parts of at most a quarter of their room, so
+ * that most of a message is filled. Errors: DCPK_ENOMEM; DCPK_ERANGE.
  */
-dcpk_status dcpk_remap_rounds_new(const struct dcpk_remap_plan *plan, size_t unit, int self,
-                                  const uint8_t *is_staged, uint64_t room_bytes,
+dcpk_status dcpk_remap_rounds_new(const struct dcpk_staging *staging, size_t unit,
                                   struct dcpk_remap_rounds *rounds, struct dcpk_error *err);
 void dcpk_remap_rounds_release(struct dcpk_remap_rounds *rounds); /* zeroed: a no-op */
 

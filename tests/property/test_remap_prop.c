@@ -66,7 +66,7 @@ static void every_path(struct remap_case *c, uint64_t seed)
         snprintf(label, sizeof label, "seed %" PRIu64 ", %s", seed, names[path]);
         job.options =
             (struct dcpk_remap_options){.path = (enum dcpk_remap_path)path,
-                                        .staging_bytes = 1024 << seed % 7,
+                                        .staging_bytes = UINT64_C(1024) << seed % 7,
                                         .unit_bytes = seed % 3 == 0 ? 1000 * (1 + seed % 5) : 0,
                                         .timeout_ms = 60000,
                                         .checks = (seed + (uint64_t)path) % 2 != 0};
