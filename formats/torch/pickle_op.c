@@ -74,16 +74,13 @@ static dcpk_status pop_many(struct dcpk_pickle_machine *m, unsigned arg, struct 
 /* A little-endian number of 1, 2, 4 or 8 bytes. */
 static uint64_t load_number(const uint8_t *p, unsigned n_bytes)
 {
-    switch (n_bytes) {
-    case 1:
+    if (n_bytes == 1)
         return *p;
-    case 2:
+    if (n_bytes == 2)
         return dcpk_load_u16le(p);
-    case 4:
+    if (n_bytes == 4)
         return dcpk_load_u32le(p);
-    default:
-        return dcpk_load_u64le(p);
-    }
+    return dcpk_load_u64le(p);
 }
 
 static dcpk_status read_number(struct dcpk_pickle_machine *m, unsigned n_bytes, uint64_t *out,
