@@ -15,6 +15,7 @@ struct remap_job {
     struct dcpk_remap_options options;
     int n_runs;
     bool has_no_link;
+    bool only_gathers; /* the ranks can send no messages, as under a caller's own all_gather */
     const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
     void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
     /* What came of it, of each rank: */
@@ -61,6 +62,20 @@ static inline dcpk_status job_remap(struct remap_job *job, int self,
     return st;
 }
 
+/* Take the messages from the ranks, or give them back. */
+static inline void job_set_transport(const struct remap_job *job, struct dcpk_ranks *ranks,
+                                     bool is_begin)
+{
+    static const struct dcpk_transport gathering = {.name = "gathering",
+                                                    .all_gather = rank_any_gather,
+                                                    .broadcast = rank_any_broadcast,
+                                                    .leave = rank_leave,
+                                                    .abandon = rank_abandon};
+
+    if (job->only_gathers && ranks != NULL)
+        dcpk_ranks_comm(ranks)->transport = is_begin ? &gathering : &rank_transport;
+}
+
 static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
     static const struct dcpk_space_options first = {0};
@@ -71,6 +86,7 @@ static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
     dcpk_status st;
 
     options.ranks = ranks;
+    job_set_transport(job, ranks, true);
     st = space->open(&first, &options.space, err);
     if (st == DCPK_OK && !job->has_no_link && ranks != NULL)
         st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
@@ -81,6 +97,8 @@ static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
     if (options.link != NULL)
         options.link->ops->close(options.link);
     space->close(options.space);
+    (void)dcpk_ranks_agree(ranks, DCPK_OK, &(struct dcpk_error){0}); /* with the same transport */
+    job_set_transport(job, ranks, false);
 }
 
 /* Run by all ranks, which leave well whatever the end of the remap. */

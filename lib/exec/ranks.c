@@ -128,8 +128,8 @@ static void ranks_free(struct dcpk_ranks *ranks)
     dcpk_free(ranks);
 }
 
-static dcpk_status ranks_new(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
-                             struct dcpk_error *err)
+dcpk_status dcpk_ranks_over(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
+                            struct dcpk_error *err)
 {
     struct dcpk_ranks *made = dcpk_alloc(sizeof *made, err);
 
@@ -176,7 +176,7 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
                          "--mpi=list' names)",
                          n_launched);
     }
-    st = ranks_new(comm, ranks, err);
+    st = dcpk_ranks_over(comm, ranks, err);
     if (st != DCPK_OK)
         comm->transport->abandon(comm); /* the others have joined */
     return st;
@@ -258,7 +258,7 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
         const struct vote *vote = &ranks->votes[r];
         const uint64_t n_sent = (vote->stops != 0) + (self == 0 ? vote->n_sent : 0);
 
-        while (r != self && ranks->n_got[r] < n_sent)
+        while (r != self && ranks->n_got[r] < n_sent && ranks->comm->transport->send != NULL)
             if (ranks_take(ranks, r, true, &got, err) != DCPK_OK)
                 return err->status;
         ranks->n_got[r] = 0;
@@ -279,7 +279,7 @@ static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t numbe
     const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
     const struct vote mine = {number, ranks->n_sent, (int32_t)call, (int32_t)st, stops, 0};
 
-    if ((stops && send_stop(ranks, err)) ||
+    if ((stops && transport->send != NULL && send_stop(ranks, err)) ||
         transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err))
         return err->status;
     return drain(ranks, err);

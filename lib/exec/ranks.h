@@ -47,6 +47,14 @@ bool dcpk_ranks_stand_aside(int *rank, int *n_ranks);
 dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
                             struct dcpk_ranks **ranks, struct dcpk_error *err);
 /*
+ * Ranks over a comm that the caller has joined otherwise; dcpk_ranks_leave, which then leaves it,
+ * too. Its transport needs all_gather and broadcast alone where no work sends messages (no
+ * dcpk_ranks_progress, _tell and _wait): `send` is NULL then. Errors: DCPK_ENOMEM, upon which comm
+ * is still the caller's.
+ */
+dcpk_status dcpk_ranks_over(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
+                            struct dcpk_error *err);
+/*
  * Collective: the job is over. A rank that leaves while others still work ends their work with an
  * error: the ranks no longer make the same calls. Errors: DCPK_EIO when the network broke on the
  * way; it then waits for no rank, and this process has to end with an error.
