@@ -11,9 +11,8 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
 
 struct dcpk_hash_check {
     const struct dcpk_hash_list *recorded, *found;
-    const struct dcpk_error
-        *lost; /* what the folder has lost (check_whole); status DCPK_OK: nothing
-                */
+    /* What the folder has lost (check_whole); status DCPK_OK: nothing. */
+    const struct dcpk_error *lost;
 };
 /*
  * Say what differs, what FILE says nothing of, and the verdict. As JSON: {"differences": {key:

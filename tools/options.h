@@ -20,8 +20,8 @@ enum dcpk_cli_kind {
     DCPK_CLI_COUNT,      /* int, 1 .. 1000000 */
     DCPK_CLI_LENGTH,     /* int64_t, 1 .. 2^60 */
     DCPK_CLI_NUMBER,     /* double, 0 or more, finite */
-    DCPK_CLI_SIZE,       /* uint64_t, bytes: "67108864", "64M", "64MiB", "1.5G"; powers of 1024; at
-                            least what a run needs */
+    /* uint64_t, bytes, at least what a run needs: "67108864", "64M", "64MiB", "1.5G" (1024^3). */
+    DCPK_CLI_SIZE,
 };
 
 #define DCPK_CLI_MAX_LIST 64
@@ -120,10 +120,10 @@ struct dcpk_cli {
     void *values;        /* the struct that the table's fields are of */
     const char *example; /* one command line that works */
     int min_args, max_args;
-    unsigned paths;        /* of enum dcpk_cli_paths */
-    const bool *is_dry;    /* nothing is written but files of options; NULL: false */
-    const bool *writes_in; /* a file is written into the first argument, unless an option names
-                              another place; NULL: false */
+    unsigned paths;     /* of enum dcpk_cli_paths */
+    const bool *is_dry; /* nothing is written but files of options; NULL: false */
+    /* A file is written into the first argument, unless an option names another place. NULL: no. */
+    const bool *writes_in;
 };
 
 /*

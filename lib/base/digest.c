@@ -2,8 +2,8 @@
 /* digest.c - CRC-32 by libdeflate, its combination by zlib, XXH3-128 by xxHash. */
 #include "lib/base/digest.h"
 
-#define XXH_STATIC_LINKING_ONLY    /* makes the state's size known, so that it comes from our      \
-                                      allocator */
+/* Makes the state's size known, so that it comes from our allocator. */
+#define XXH_STATIC_LINKING_ONLY
 #include <assert.h>
 #include <libdeflate.h>
 #include <string.h>

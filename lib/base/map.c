@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.c - open addressing with linear probing, at most three quarters full. */
-#define XXH_INLINE_ALL  /* most keys are a few dozen bytes: a call would be a third of their hash  \
-                         */
+/* Most keys are a few dozen bytes: a call would be a third of their hash. */
+#define XXH_INLINE_ALL
 #include "lib/base/map.h"
 
 #include <assert.h>

@@ -99,8 +99,8 @@ struct dcpk_checkpoint {
     const struct dcpk_format *format;
     void *state; /* the format's own, state_bytes of it */
 
-    const char *generation; /* "A", "B", "C" by what is stored; "": the format has one, or nothing
-                               shows which */
+    /* "A", "B", "C" by what is stored; "": the format has one, or nothing shows which. */
+    const char *generation;
     struct dcpk_releases releases;
     struct dcpk_source **files;
     size_t n_files;

@@ -18,9 +18,9 @@ struct dcpk_out_tensor {
     const int64_t *shape;
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
-    const void *literal;        /* instead of pieces: the bytes, row-major (RNG states, step) */
-    const int64_t *model_shape; /* of a flattened tensor that is taken over as it is (struct
-                                   dcpk_tensor); else NULL */
+    const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
+    /* Of a flattened tensor that is taken over as it is (struct dcpk_tensor); else NULL. */
+    const int64_t *model_shape;
     int model_rank;
     /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned
      * ones as make sense. */
@@ -107,13 +107,13 @@ struct dcpk_out_event {
 
 /* What the target run looks like; zeroed: any. */
 struct dcpk_target {
-    struct dcpk_layout mesh; /* sizes of the target's parallel dimensions; 0: not given, chunks as
-                                they read fastest */
-    const char *generation;  /* of torch_dist: "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every
-                                release reads */
-    const char *impl;        /* whose names: "te" or "local"; NULL: both, as aliases */
-    int64_t bucket_elems;    /* of fsdp_dtensor: elements after which FSDP starts another buffer
-                                outside units; 0: never */
+    /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. */
+    struct dcpk_layout mesh;
+    /* Of torch_dist: "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every release reads. */
+    const char *generation;
+    const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
+    /* Of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
+    int64_t bucket_elems;
 };
 
 /* What a run that loads the output has to do without, or to be like: a set. */
@@ -130,10 +130,11 @@ struct dcpk_output {
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
-    const struct dcpk_value *common; /* the common state that is kept in a file or an item of its
-                                        own, set by from_model; NULL: there is none */
-    int pickle_protocol;             /* of object payloads: 2 by default */
-    const void *form; /* what the writer of the format knows by itself; NULL: its usual form */
+    /* The common state that is kept in a file or an item of its own, set by from_model; NULL: there
+     * is none. */
+    const struct dcpk_value *common;
+    int pickle_protocol; /* of object payloads: 2 by default */
+    const void *form;    /* what the writer of the format knows by itself; NULL: its usual form */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 
@@ -153,8 +154,8 @@ struct dcpk_output {
     struct dcpk_beside_file *beside; /* in the order in which they are written */
     size_t n_beside, beside_capacity;
     struct dcpk_out_event *events, **events_end;
-    uint64_t
-        identity; /* hash of input and options, for ids that must not depend on time or place */
+    /* Hash of input and options, for ids that must not depend on time or place. */
+    uint64_t identity;
 };
 
 /* An empty output in `format`. source, format: borrowed. *out: dcpk_output_free. Errors:

@@ -54,10 +54,11 @@ struct dcpk_run {
     enum dcpk_tracker_fate fate;
     /* What it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration. */
     int64_t tracker_was;
-    bool is_archive; /* `folder` is for messages (dcpk_run_open), or the archive to write; no
-                        tracker */
-    bool is_there;   /* dcpk_target_find: something is at `folder` already, which what would be
-                        written is compared with */
+    /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
+    bool is_archive;
+    /* dcpk_target_find: something is at `folder` already, which what would be written is compared
+     * with. */
+    bool is_there;
     /* Of dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };

@@ -35,15 +35,15 @@ struct dcpk_totals {
  * a parameter group or of the scheduler are one, too ("....*").
  */
 struct dcpk_summary_row {
-    const char *pattern;   /* "decoder.layers.{0..3}.mlp.linear_fc1.weight"; "{0,2,5..7}" where
-                              numbers are missing */
+    /* "decoder.layers.{0..3}.mlp.linear_fc1.weight"; "{0,2,5..7}" where numbers are missing. */
+    const char *pattern;
     enum dcpk_dtype dtype; /* DCPK_DTYPE_NONE for objects */
     int rank;
     const int64_t *shape; /* of one of them */
     bool is_alias;
     uint64_t n_keys, n_chunks;
-    uint64_t n_bytes; /* of all of them: elements of tensors, items of objects as stored; of aliases
-                         too */
+    /* Of all of them: elements of tensors, items of objects as stored; of aliases too. */
+    uint64_t n_bytes;
 };
 
 /* Everything but the shapes (the checkpoint's) is owned by it: dcpk_summary_free. */

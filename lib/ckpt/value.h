@@ -51,12 +51,12 @@ struct dcpk_value_tensor {
 /* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally
  * BUILD(state), APPENDS, SETITEMS. */
 struct dcpk_value_object {
-    const char *module,
-        *name; /* of the class or callable, "argparse" "Namespace"; both "" when the callable is
-                * itself an object: args is then (callable, its arguments) */
+    /* Of the class or callable, "argparse" "Namespace"; both "" when the callable is itself an
+     * object: args is then (callable, its arguments). */
+    const char *module, *name;
     bool is_reduce; /* REDUCE; else NEWOBJ */
-    bool is_known;  /* on the reader's list of (module, name) pairs; else kept, named and never
-                       interpreted */
+    /* On the reader's list of (module, name) pairs; else kept, named and never interpreted. */
+    bool is_known;
     const struct dcpk_value *args;         /* a TUPLE */
     const struct dcpk_value *state;        /* BUILD's argument, or NULL */
     const struct dcpk_value *const *items; /* APPEND(S)ed to the object */

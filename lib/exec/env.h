@@ -19,16 +19,18 @@ struct dcpk_env {
     /* What was built in. Only what opens and writes checkpoints needs the first three. */
     const struct dcpk_format *const *formats; /* NULL-terminated */
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
-    const struct dcpk_beside *extras;         /* files beside a checkpoint that belong to it; the
-                                                 last has no name; NULL: none */
+    /* Files beside a checkpoint that belong to it; the last has no name; NULL: none. */
+    const struct dcpk_beside *extras;
     const struct dcpk_device *device;
 
     /* What a job may use. */
-    int n_threads;         /* 0: the CPUs this process may use, at most 16 */
-    uint64_t memory_bytes; /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all
-                              and 1 MiB a thread (fewer threads run where it is small) */
-    uint64_t unit_bytes;   /* of the units that a conversion is cut into (lib/write/units.h); 0:
-                              DCPK_UNIT_BYTES, tests take less */
+    int n_threads; /* 0: the CPUs this process may use, at most 16 */
+    /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all and 1 MiB a thread
+     * (fewer threads run where it is small). */
+    uint64_t memory_bytes;
+    /* Of the units that a conversion is cut into (lib/write/units.h); 0: DCPK_UNIT_BYTES, tests
+     * take less. */
+    uint64_t unit_bytes;
     struct dcpk_progress progress;
     /*
      * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With them what

@@ -41,9 +41,9 @@ struct dcpk_object_hash {
     struct dcpk_hash hash;
     enum dcpk_object_state {
         DCPK_OBJECT_HASHED,
-        DCPK_OBJECT_TOO_LARGE,      /* past DCPK_MOST_LOADED_BYTES, with tensors that lie strided */
-        DCPK_OBJECT_NOT_UNDERSTOOD, /* something in its pickle is not supported, or it is nested or
-                                       shared past all bounds */
+        DCPK_OBJECT_TOO_LARGE, /* past DCPK_MOST_LOADED_BYTES, with tensors that lie strided */
+        /* Something in its pickle is not supported, or it is nested or shared past all bounds. */
+        DCPK_OBJECT_NOT_UNDERSTOOD,
     } state;
 };
 /*
@@ -66,8 +66,9 @@ struct dcpk_compare {
     double max_rel;   /* the same by |right|; infinite where that is 0 */
     bool has_ulp;     /* floats */
     uint64_t max_ulp; /* steps between them in the dtype they were compared in */
-    int64_t worst;    /* row-major index of the element with max_rel, or of one that is NaN on just
-                         one side; the first of several, -1: bits are equal */
+    /* Row-major index of the element with max_rel, or of one that is NaN on just one side; the
+     * first of several, -1: bits are equal. */
+    int64_t worst;
 };
 /* What is compared: left[i], of the one checkpoint, with right[i], of the other. Of equal shapes
  * (asserted). All borrowed. */

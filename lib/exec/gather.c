@@ -19,11 +19,10 @@
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
-#define LONG_RUN_BYTES                                                                             \
-    (32 << 10) /* read in place: a system call then costs less than the copy it saves */
-#define WASTE_RUN_BYTES                                                                            \
-    (8 << 10) /* bytes read in vain that cost less than one more system call                       \
-               */
+/* A run this long is read in place: a system call then costs less than the copy it saves. */
+#define LONG_RUN_BYTES (32 << 10)
+/* So many bytes read in vain cost less than one more system call. */
+#define WASTE_RUN_BYTES (8 << 10)
 
 /* A gathering under way. */
 struct gather {

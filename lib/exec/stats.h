@@ -8,8 +8,8 @@
 
 /* Of one tensor. A value. */
 struct dcpk_stats {
-    bool has_numbers; /* floats, integers and bool (as 0 and 1); complex and packed dtypes have only
-                         n_elems */
+    /* Floats, integers and bool (as 0 and 1); complex and packed dtypes have only n_elems. */
+    bool has_numbers;
     uint64_t n_elems, n_nan, n_inf, n_zero;
     uint64_t first_bad; /* row-major, of the first NaN or Inf; without meaning when there is none */
     /* Of the finite elements; without meaning when there are none: */

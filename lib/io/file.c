@@ -120,10 +120,10 @@ void dcpk_file_abandon(struct dcpk_file *file)
 
     if (file == NULL)
         return;
+    /* The error that led here is reported; that of unlinkat would hide it. */
     if (file->fd >= 0 && file->temporary != NULL &&
         is_at(file->parent_fd, dcpk_name_last(file->temporary), file->fd, &info))
-        (void)unlinkat(file->parent_fd, dcpk_name_last(file->temporary), 0); /* the first error is
-                                                                                 the one to tell */
+        (void)unlinkat(file->parent_fd, dcpk_name_last(file->temporary), 0);
     file_free(file);
 }
 

@@ -24,8 +24,11 @@ enum dcpk_sandbox_access {
     DCPK_SANDBOX_WRITE = 4,          /* change files that are there */
     DCPK_SANDBOX_MAKE = 8,           /* make, rename and delete files, links and folders */
     DCPK_SANDBOX_REMOVE_FOLDER = 16, /* delete empty folders */
-    DCPK_SANDBOX_LINK = 32, /* move and link from one folder to another. A file can be linked only
-                               to where it may be done no more than where it is */
+    /*
+     * Move and link from one folder to another. A file can be linked only to a folder that allows
+     * no more than its own.
+     */
+    DCPK_SANDBOX_LINK = 32,
 };
 
 enum dcpk_sandbox_flags {

@@ -44,8 +44,7 @@ uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            break; /* not between these file systems, or an error that reading or writing will say
-                    */
+            break; /* not between these file systems; reading and writing report other errors */
         done += (uint64_t)n;
     }
     if (from >= 0)

@@ -26,8 +26,8 @@ static int rename_new(int fd, const char *from, const char *to)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -1;
-    return renameat(fd, from, fd, to); /* the file system cannot do better; a full folder still
-                                          stops it */
+    /* The file system cannot do better; a full folder still stops it. */
+    return renameat(fd, from, fd, to);
 }
 
 /*

@@ -23,14 +23,18 @@
  * A policy (compare_policy.c) is a const row of a table. It says which tensors are paired, what
  * becomes of each value that differs, and what the answer keeps:
  *
- *                        SAME                              FAITHFUL: A was made from B
- *   weights, masters     each with its own kind            values (master, else weight) with
- * values; rounded masters with weights, on each side elements             measured, within a
- * tolerance      bit for bit only one side has    differs, unless its format has    B: differs,
- * unless a conversion drops it; no place for it                   A: tensors and args differ args
- * layout and content may differ     what a conversion sets may differ unknown tensors      by key
- * differ vocabulary           padding is not compared           rows that A adds are zero, rows
- * that it lacks are of no token
+ *                      SAME                             FAITHFUL: A was made from B
+ *   weights, masters   each with its own kind           values (master, else weight) with values;
+ *                                                       rounded masters with weights, on each side
+ *   elements           measured, within a tolerance     bit for bit
+ *   only A has it      differs, unless B's format       tensors and args differ
+ *                      has no place for it
+ *   only B has it      differs, unless A's format       differs, unless a conversion drops it
+ *                      has no place for it
+ *   args               layout and content may differ    what a conversion sets may differ
+ *   unknown tensors    by key                           differ
+ *   vocabulary         padding is not compared          rows that A adds are zero, rows that it
+ *                                                       lacks are of no token
  */
 enum dcpk_compare_policy { DCPK_COMPARE_SAME, DCPK_COMPARE_FAITHFUL };
 
@@ -52,8 +56,8 @@ struct dcpk_compare_options {
      * extra states, unknown objects, files.
      */
     bool strict;
-    int64_t
-        bucket_elems; /* DDP bucket size of the runs that wrote A and B; 0: as files record it */
+    /* DDP bucket size of the runs that wrote A and B; 0: as files record it. */
+    int64_t bucket_elems;
 };
 
 /* ---- the answer ---- */

@@ -39,8 +39,8 @@ struct dcpk_convert_options {
     const char *in, *out;             /* run or iteration folders (lib/ckpt/run.h) */
     enum dcpk_tracker_policy tracker; /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
-    struct dcpk_target
-        target; /* what the run that loads OUT looks like; `impl` follows rules.impl */
+    /* What the run that loads OUT looks like; `impl` follows rules.impl. */
+    struct dcpk_target target;
 };
 
 /* A conversion under way. All but `options` is owned by it; zero it before use. */

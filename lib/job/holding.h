@@ -19,8 +19,8 @@ struct dcpk_holding {
     const struct dcpk_format *format; /* whose loaders ask */
     struct dcpk_checkpoint *ckpt;     /* the opened one, or that from which values come */
     const struct dcpk_output *out;    /* the planned one; NULL: */
-    const struct dcpk_edit_item
-        *items; /* the keys of ckpt's tensors, then objects; NULL: its own */
+    /* The keys of ckpt's tensors, then objects; NULL: its own. */
+    const struct dcpk_edit_item *items;
     size_t n_tensors;
     struct dcpk_map tensors, objects; /* of the latter two: key -> index, of fields: key -> row */
     uint64_t *fields;                 /* by row: which of field_names */

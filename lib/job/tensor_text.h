@@ -12,8 +12,8 @@
 
 struct dcpk_text_options {
     bool all; /* never summarise; else past the threshold only the edges of each axis are read */
-    bool as_json; /* nested lists with every element, floats as doubles, complex numbers as [re, im]
-                   */
+    /* Nested lists with every element, floats as doubles, complex numbers as [re, im]. */
+    bool as_json;
     /* Takes the text, piece by piece. */
     dcpk_status (*put)(void *context, const void *data, size_t n_bytes, struct dcpk_error *err);
     void *context;

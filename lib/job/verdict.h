@@ -10,8 +10,8 @@
 
 /* The run that is to load a checkpoint. Zeroed: every release, the rest as args name it. */
 struct dcpk_check_options {
-    const char
-        *release;     /* "core-0.19", "main" (lib/model/release.h); NULL: the one that args show */
+    /* "core-0.19", "main" (lib/model/release.h); NULL: the one that args show. */
+    const char *release;
     const char *impl; /* "te", "local"; NULL: as args.transformer_impl */
     const char *adam; /* "te", "torch"; NULL: whose fields are there, else Transformer Engine's */
     bool is_planned;  /* both Adams of that implementation alone are asked: what convert needs */

@@ -36,8 +36,8 @@ struct dcpk_verification {
 
 enum dcpk_verify_flags {
     DCPK_VERIFY_WEIGHTS_ONLY = 1, /* the checkpoint was converted without optimizer state */
-    DCPK_VERIFY_WRITE_LIST = 2,   /* write integrity.json when all checks hold; an old one is
-                                     replaced and not checked */
+    /* Write integrity.json when all checks hold; an old one is replaced and not checked. */
+    DCPK_VERIFY_WRITE_LIST = 2,
 };
 
 struct dcpk_verify_options {

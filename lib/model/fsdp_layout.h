@@ -17,9 +17,9 @@
 struct dcpk_fsdp_param {
     const char *name; /* for messages */
     const int64_t *shape;
-    int rank;         /* at least 1 */
-    uint64_t group;   /* parameters of one number share buffers: same dtype, unit, experts or not,
-                         trained or not */
+    int rank; /* at least 1 */
+    /* Parameters of one number share buffers: same dtype, unit, experts or not, trained or not. */
+    uint64_t group;
     bool is_in_unit;  /* the group is (part of) an FSDP unit, whose buffer is never cut */
     int64_t n_shards; /* ranks that share the buffer out; the same in all of a group, >= 1 */
 };

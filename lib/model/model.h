@@ -33,8 +33,8 @@ struct dcpk_model_tensor {
     const int64_t *shape;
     const struct dcpk_piece *pieces;
     size_t n_pieces;
-    uint32_t next_state; /* DCPK_STATE: the parameter's next one, or DCPK_NO_TENSOR; set by
-                            dcpk_model_add */
+    /* DCPK_STATE: the parameter's next one, or DCPK_NO_TENSOR; set by dcpk_model_add. */
+    uint32_t next_state;
 };
 
 /* Tensors of a parameter are linked by index, UINT32_MAX where there is none. */
@@ -87,8 +87,9 @@ struct dcpk_rng {
  * 3D-parallel targets to carry over; its value is not looked at.
  */
 struct dcpk_extra {
-    const char *name; /* as stored, unstacked: "decoder.layers.3.mlp.linear_fc1._extra_state", an
-                         expert's number at its end; in the model's arena */
+    /* As stored, unstacked: "decoder.layers.3.mlp.linear_fc1._extra_state", an expert's number at
+     * its end; in the model's arena. */
+    const char *name;
     const struct dcpk_object *object; /* of model->ckpt */
 };
 
@@ -112,16 +113,17 @@ struct dcpk_model {
     struct dcpk_map param_by_name;
 
     /* Training state; NULL where the checkpoint has none. */
-    const struct dcpk_value *args;        /* argparse.Namespace */
-    const struct dcpk_value *iteration;   /* int */
-    const struct dcpk_value *version;     /* checkpoint_version, float */
-    const struct dcpk_value *flops;       /* num_floating_point_operations_so_far */
-    const struct dcpk_value *scheduler;   /* opt_param_scheduler, dict */
-    const struct dcpk_value *content;     /* content_metadata, dict */
-    const struct dcpk_value *scaler;      /* of fp16 runs: the loss scale and its trackers, dict */
-    const struct dcpk_value *common_step; /* of torch's optimizers that are not distributed: kept
-                                             beside the groups, which have it too; a number */
-    const struct dcpk_value *further;     /* what else a common state holds, by name: dict */
+    const struct dcpk_value *args;      /* argparse.Namespace */
+    const struct dcpk_value *iteration; /* int */
+    const struct dcpk_value *version;   /* checkpoint_version, float */
+    const struct dcpk_value *flops;     /* num_floating_point_operations_so_far */
+    const struct dcpk_value *scheduler; /* opt_param_scheduler, dict */
+    const struct dcpk_value *content;   /* content_metadata, dict */
+    const struct dcpk_value *scaler;    /* of fp16 runs: the loss scale and its trackers, dict */
+    /* Of torch's optimizers that are not distributed: kept beside the groups, which have it too; a
+     * number. */
+    const struct dcpk_value *common_step;
+    const struct dcpk_value *further; /* what else a common state holds, by name: dict */
     /* Parameter groups: dicts without "params"; dense, then expert. dcpk_model_add_group. */
     const struct dcpk_value **groups;
     size_t n_groups;
@@ -153,8 +155,9 @@ struct dcpk_model {
      * converter), or its keys have other prefixes. Writing the same format anew mends that.
      */
     bool needs_rewrite;
-    bool is_fp32; /* trained without a low-precision copy: other prefix in fsdp_dtensor
-                     (formats/fsdp_dtensor/FORMAT.md 4, Q) */
+    /* Trained without a low-precision copy: other prefix in fsdp_dtensor
+     * (formats/fsdp_dtensor/FORMAT.md 4, Q). */
+    bool is_fp32;
 
     /* "key\treason" of what this view leaves out: what the user should look at, and what no run
      * that loads it needs. */

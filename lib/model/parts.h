@@ -11,8 +11,8 @@
 /* How many rows a part has. */
 enum dcpk_part_size {
     DCPK_PART_INNER, /* all heads of the values: the columns of out_proj */
-    DCPK_PART_STATE, /* all groups of the keys, or of B and C: half of what the convolution has
-                        besides */
+    /* All groups of the keys, or of B and C: half of what the convolution has besides. */
+    DCPK_PART_STATE,
     DCPK_PART_HEADS, /* one a head: as dt_bias, where the parts have it */
     DCPK_PART_HALF,  /* of the parameter */
     DCPK_N_PART_SIZES,

@@ -19,8 +19,8 @@ struct dcpk_rule_options {
     enum dcpk_swiglu swiglu;
     const char *const *swiglu_modules; /* only fc1 of these modules is gated; NULL: of all */
     size_t n_swiglu_modules;
-    const char *group_map; /* JSON: live name -> group number (RULES.md 2); NULL:
-                              derive the groups */
+    /* JSON: live name -> group number (RULES.md 2); NULL: derive the groups. */
+    const char *group_map;
     size_t group_map_bytes;
     const char *group_map_name; /* for messages: its file; may be NULL */
     struct dcpk_layout mesh; /* of the 3D-parallel run that loads the result; 0: as the source's */

@@ -13,10 +13,11 @@
  * write the same bytes and cut them into the same units.
  */
 struct dcpk_journal_subject {
-    struct dcpk_hash input; /* name, length and time of change of every file that is read, and more
-                               of some (journal_subject.c) */
-    struct dcpk_hash plan;  /* place and origin of every byte, and the size of units */
-    uint64_t n_units;       /* the most that there are records of */
+    /* Name, length and time of change of every file that is read, and more of some
+     * (journal_subject.c). */
+    struct dcpk_hash input;
+    struct dcpk_hash plan; /* place and origin of every byte, and the size of units */
+    uint64_t n_units;      /* the most that there are records of */
 };
 /*
  * in: where the input was opened, which counts itself where it is (in) a plain file, an archive.

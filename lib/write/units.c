@@ -77,8 +77,8 @@ static int compare_chunks(const void *a, const void *b, void *context)
         return DCPK_THREE_WAY(x->file, y->file);
     if (x->offset_bytes != y->offset_bytes)
         return DCPK_THREE_WAY(x->offset_bytes, y->offset_bytes);
-    return (x > y) - (x < y); /* items without bytes may share a place: the order is one all the
-                                 same */
+    /* Items without bytes may share a place: their order is fixed all the same. */
+    return (x > y) - (x < y);
 }
 
 static dcpk_status order_chunks(struct dcpk_units *units, struct dcpk_error *err)

@@ -31,10 +31,10 @@ size_t disk_log_count(const char *log);
 /* Do what the first n entries say; those about other files and folders say nothing. */
 void disk_replay(struct disk *disk, const char *log, size_t n);
 enum disk_fate {
-    DISK_LOSES,     /* anything that was not synced */
-    DISK_IS_HOLLOW, /* bytes, but no name, and no file gets shorter: they wait longest for the disk
-                     */
-    DISK_KEEPS,     /* nothing */
+    DISK_LOSES, /* anything that was not synced */
+    /* Bytes, but no name, and no file gets shorter: they wait longest for the disk. */
+    DISK_IS_HOLLOW,
+    DISK_KEEPS, /* nothing */
 };
 /* Make the empty folder `root` what is left after a power failure. The same seed makes the same. */
 void disk_crash(const struct disk *disk, enum disk_fate fate, uint64_t seed, const char *root);

@@ -26,8 +26,8 @@ struct scene {
     const char *units[MAX_UNITS]; /* what appears, in this order, each whole or not at all */
     bool replaces;                /* something stands there before */
     bool resumes;                 /* knows --resume */
-    bool needs_memory; /* a library does not survive without: libarchive 3.6 uses an entry that it
-                          could not allocate */
+    /* A library crashes without: libarchive 3.6 uses an entry that it could not allocate. */
+    bool needs_memory;
 };
 
 #define DCPKIT "dcpkit" /* stands for the program's path */

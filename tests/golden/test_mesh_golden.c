@@ -11,8 +11,8 @@ static const struct {
     const char *name;
     int64_t tp;
     bool optimizer;
-    size_t n_tensors; /* stored ones that the rules must account for, counted in the MANIFEST by
-                         hand */
+    /* Stored ones that the rules must account for, counted in the MANIFEST by hand. */
+    size_t n_tensors;
 } runs[] = {
     {"torch_dist_a_dense_tp2pp2", 2, false, 9}, {"torch_dist_b_dense_tp2pp2", 2, true, 36},
     {"torch_dist_c_dense_tp2pp2", 2, true, 36}, {"torch_dist_c_dp_reshardable_tp2dp2", 2, false, 9},
