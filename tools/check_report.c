@@ -8,6 +8,7 @@
 
 #include "lib/base/order.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 
 #define MOST_LISTED 8 /* missing things of one purpose */
 
@@ -176,6 +177,8 @@ static void put_check_loads(const void *context, struct dcpk_json_out *j)
 
 void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
+    doc->title = dcpk_base_name(r->folder);
+    doc->subtitle = r->folder;
     dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(r->folder));
     report_loader(r, doc);
     for (const struct dcpk_note *n = r->check->assumed; n != NULL; n = n->next)

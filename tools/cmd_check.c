@@ -14,7 +14,7 @@
 #define NAME "check"
 
 struct check {
-    const char *path, *format, *mesh, *fsdp_version, *args_path;
+    const char *path, *format, *mesh, *fsdp_version, *args_path, *html;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
     struct dcpk_voice voice;
     struct dcpk_env env;
@@ -54,7 +54,9 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
 
     dcpk_doc_init(&doc, NAME, &dcpk_checks_style);
     dcpk_check_report(r, &doc);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = c->as_json}, err);
+    dcpk_cli_keep_private(c->ckpt);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = c->as_json, .html = c->html},
+                          err);
 }
 
 static int report(struct check *c)
@@ -86,9 +88,11 @@ static int check(struct check *c)
     struct dcpk_holding holding = {.format = NULL};
     struct dcpk_args_from from = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = dcpk_cli_open(c->path, c->format, &c->voice, &c->ckpt, &c->run, &err);
+    dcpk_status st = dcpk_check_page(c->html, c->path, &err);
     int code;
 
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(c->path, c->format, &c->voice, &c->ckpt, &c->run, &err);
     if (st == DCPK_OK)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
@@ -137,6 +141,7 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("all", lists_all, "list every key that is missing"),
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_JSON(as_json),
+    DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),

@@ -5,19 +5,43 @@
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define NAME "compare-two-checkpoint"
 
 /* What is to be compared. */
 struct request {
-    const char *iteration, *args_path; /* args_path: --args-from */
+    const char *iteration, *args_path, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
     int top;
     struct dcpk_tolerance tolerance; /* negative: not given */
     struct dcpk_compare_options options;
     struct dcpk_voice voice;
 };
+
+/* Of rank 0: a page can be written, beside both. */
+static dcpk_status check_page(const struct request *r, char *const *paths, struct dcpk_error *err)
+{
+    if (dcpk_ranks_self(r->options.env.ranks) != 0)
+        return DCPK_OK;
+    if (dcpk_check_page(r->html, paths[0], err) || dcpk_check_page(r->html, paths[1], err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* Prints the answer; rank 0 writes the page. */
+static dcpk_status print_answer(const struct request *r, const struct dcpk_compare_report *report,
+                                const struct dcpk_compare_shown *shown, struct dcpk_error *err)
+{
+    const bool leads = dcpk_ranks_self(r->options.env.ranks) == 0;
+    const struct dcpk_doc_way way = {.as_json = r->as_json, .html = leads ? r->html : NULL};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &dcpk_compare_style);
+    dcpk_compare_report(report, shown, &doc);
+    return dcpk_print_doc(&doc, &way, err);
+}
 
 /* paths: of the two. */
 static int compare(struct request *r, char *const *paths)
@@ -36,6 +60,8 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK)
         st = dcpk_choose_iteration(paths[1], r->iteration, right, &err);
     if (st == DCPK_OK)
+        st = check_page(r, paths, &err);
+    if (st == DCPK_OK)
         st = dcpk_cli_open(left, NULL, voice, &a, NULL, &err);
     if (st == DCPK_OK)
         st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
@@ -51,8 +77,12 @@ static int compare(struct request *r, char *const *paths)
         dcpk_bar_end(&bar);
     }
     st = dcpk_ranks_agree(options->env.ranks, st, &err);
-    if (st == DCPK_OK)
-        st = dcpk_compare_print(&report, (uint64_t)r->top, r->as_json, &err);
+    if (st == DCPK_OK) {
+        dcpk_cli_keep_private(a);
+        dcpk_cli_keep_private(b);
+        st = print_answer(r, &report, &(struct dcpk_compare_shown){left, right, (uint64_t)r->top},
+                          &err);
+    }
     st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
@@ -112,6 +142,7 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
+    DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(options.env.n_threads),
     DCPK_OPT_MEMORY(options.env.memory_bytes),
     DCPK_OPT_VOICE(voice),

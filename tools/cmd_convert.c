@@ -59,8 +59,8 @@ static dcpk_status check_two_paths(const char *report, const char *hashes, struc
     if (dcpk_path_look(AT_FDCWD, report, 0, &there, err) != DCPK_OK)
         return err->status;
     if (there.kind == DCPK_PATH_NOTHING || there.kind == DCPK_PATH_FILE)
-        return dcpk_fail(err, DCPK_EUSAGE, "the report and the list of hashes are both '%s'",
-                         report);
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "two of the report, the page and the list of hashes are '%s'", report);
     return DCPK_OK;
 }
 
@@ -74,9 +74,14 @@ static dcpk_status check_outlets(const struct dcpk_convert_args *a,
     if ((!a->voice.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
         return err->status;
     if (check_path("report", a->report_path, options, may_replace, err) ||
+        check_path("page", a->html_path, options, may_replace, err) ||
         check_path("list of hashes", a->hashes_path, options, may_replace, err))
         return err->status;
-    return check_two_paths(a->report_path, a->hashes_path, err);
+    if (check_two_paths(a->report_path, a->html_path, err) ||
+        check_two_paths(a->html_path, a->hashes_path, err) ||
+        check_two_paths(a->report_path, a->hashes_path, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* A file that an earlier run wrote, whose output this one found complete, stays as it is. */
@@ -91,7 +96,8 @@ static dcpk_status write_report(const struct dcpk_convert_args *a, const struct 
 {
     const struct dcpk_doc_way way = {.is_silent = a->voice.is_quiet && !a->json && !a->dry_run,
                                      .as_json = a->json,
-                                     .json = files->report};
+                                     .json = files->report,
+                                     .html = files->html};
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, a->voice.command, &dcpk_convert_style);
@@ -104,6 +110,7 @@ static dcpk_status put_results(const struct dcpk_convert_args *a, const struct d
                                struct dcpk_error *err)
 {
     const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
+                                             file_to_write(a, c, a->html_path),
                                              file_to_write(a, c, a->hashes_path), a->dry_run};
     dcpk_status st = DCPK_OK;
 

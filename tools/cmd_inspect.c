@@ -18,7 +18,7 @@
 struct request {
     bool as_json, has_chunks, has_stats, fails_nonfinite;
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
-    const char *keys, *format, *iteration;
+    const char *keys, *format, *iteration, *html;
     struct dcpk_run_list list; /* of a run folder */
     struct dcpk_voice voice;
     struct dcpk_env env; /* of --stats */
@@ -120,7 +120,9 @@ static dcpk_status print_inspection(const struct dcpk_inspection *in, const stru
 
     dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
     dcpk_inspect_report(in, &doc);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = r->as_json}, err);
+    dcpk_cli_keep_private(in->ckpt);
+    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = r->as_json, .html = r->html},
+                          err);
 }
 
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
@@ -213,6 +215,8 @@ static int inspect_path(struct request *r, const char *path)
     int code = DCPK_EXIT_OK;
     dcpk_status st = dcpk_choose_iteration(path, r->iteration, place, &err);
 
+    if (st == DCPK_OK)
+        st = dcpk_check_page(r->html, path, &err);
     if (st == DCPK_OK && r->iteration == NULL)
         list_iterations(path, r);
     if (st == DCPK_OK)
@@ -248,6 +252,7 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),
+    DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VOICE(voice),

@@ -204,39 +204,61 @@ static void fill_parts(const void *context, struct dcpk_doc_rows *rows)
     }
 }
 
-dcpk_status dcpk_compare_print(const struct dcpk_compare_report *report, uint64_t top, bool as_json,
-                               struct dcpk_error *err)
+const struct dcpk_doc_style dcpk_compare_style = {.label_columns = 12};
+
+/* The answer in two rows. */
+static void report_answer(const struct dcpk_compare_report *report, struct dcpk_doc *doc)
 {
-    const struct dcpk_doc_style style = {.label_columns = 12};
     char size[DCPK_SIZE_TEXT_BYTES];
     const char *how = "key by key as stored: ";
-    struct dcpk_doc doc;
 
-    dcpk_doc_init(&doc, "compare-two-checkpoint", &style);
-    report_list(&doc, "differences", "different",
-                &(struct difference_list){&report->differences, top, false});
-    report_list(&doc, "layout_differences", "layout differs",
-                &(struct difference_list){&report->layout, 0, false});
-    report_list(&doc, "tolerated", "tolerated",
-                &(struct difference_list){&report->tolerated, top, true});
-    dcpk_doc_table(
-        &doc, "parts",
-        &(struct dcpk_doc_table){.flags = DCPK_DOC_KEYED, .fill = fill_parts, .context = report});
     if (report->is_logical)
-        how = dcpk_doc_format(&doc, "%" PRIu64 " parameters, ", report->n_params);
-    dcpk_doc_row(&doc, "compared", "%s%" PRIu64 " tensors, %s, %" PRIu64 " values", how,
+        how = dcpk_doc_format(doc, "%" PRIu64 " parameters, ", report->n_params);
+    dcpk_doc_row(doc, "compared", "%s%" PRIu64 " tensors, %s, %" PRIu64 " values", how,
                  report->n_tensors, dcpk_cli_size(report->tensor_bytes, size), report->n_values);
     if (report->equal)
-        dcpk_doc_row(&doc, "verdict", "equal");
+        dcpk_doc_row(doc, "verdict", "equal");
     else
-        dcpk_doc_row(&doc, "verdict", "DIFFERENT (%" PRIu64 ")", report->differences.n);
-    dcpk_doc_set_flag(&doc, "equal", report->equal);
-    dcpk_doc_set_flag(&doc, "logical", report->is_logical);
-    dcpk_doc_set_count(&doc, "n_differences", report->differences.n);
-    dcpk_doc_set_count(&doc, "n_parameters", report->n_params);
-    dcpk_doc_set_count(&doc, "n_tensors", report->n_tensors);
-    dcpk_doc_set_count(&doc, "n_values", report->n_values);
-    dcpk_doc_set_count(&doc, "tensor_bytes", report->tensor_bytes);
-    dcpk_doc_set_count(&doc, "version", 1);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
+        dcpk_doc_row(doc, "verdict", "DIFFERENT (%" PRIu64 ")", report->differences.n);
+}
+
+/* For programs. */
+static void set_answer(const struct dcpk_compare_report *report, struct dcpk_doc *doc)
+{
+    dcpk_doc_set_flag(doc, "equal", report->equal);
+    dcpk_doc_set_flag(doc, "logical", report->is_logical);
+    dcpk_doc_set_count(doc, "n_differences", report->differences.n);
+    dcpk_doc_set_count(doc, "n_parameters", report->n_params);
+    dcpk_doc_set_count(doc, "n_tensors", report->n_tensors);
+    dcpk_doc_set_count(doc, "n_values", report->n_values);
+    dcpk_doc_set_count(doc, "tensor_bytes", report->tensor_bytes);
+    dcpk_doc_set_count(doc, "version", 1);
+}
+
+void dcpk_compare_report(const struct dcpk_compare_report *report,
+                         const struct dcpk_compare_shown *shown, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table parts = {
+        .flags = DCPK_DOC_KEYED, .fill = fill_parts, .context = report};
+
+    doc->media = DCPK_DOC_PAGE;
+    doc->title =
+        dcpk_doc_format(doc, "%s and %s", dcpk_base_name(shown->a), dcpk_base_name(shown->b));
+    dcpk_doc_row(doc, "A", "%s", shown->a);
+    dcpk_doc_row(doc, "B", "%s", shown->b);
+    report_answer(report, doc);
+    dcpk_doc_heading(doc, "parts");
+    dcpk_doc_show(doc, &parts);
+    dcpk_compare_report_page(report, doc);
+    doc->media = DCPK_DOC_TEXT;
+    report_list(doc, "differences", "different",
+                &(struct difference_list){&report->differences, shown->top, false});
+    report_list(doc, "layout_differences", "layout differs",
+                &(struct difference_list){&report->layout, 0, false});
+    report_list(doc, "tolerated", "tolerated",
+                &(struct difference_list){&report->tolerated, shown->top, true});
+    dcpk_doc_table(doc, "parts", &parts);
+    report_answer(report, doc);
+    doc->media = 0;
+    set_answer(report, doc);
 }

@@ -54,7 +54,7 @@ static const struct dcpk_cli_option shared_options[] = {
     DCPK_OPT_GROUP("the run of this program"),
     DCPK_OPT_FLAG("dry-run", dry_run, "print the plan, write nothing"),
     DCPK_OPT_FLAG("force", force,
-                  "replace an output that exists, and files of --report and --hashes"),
+                  "replace an output that exists, and files of --report, --html and --hashes"),
     DCPK_OPT_FLAG("resume", resume,
                   "continue where a run that was killed or failed stopped, if there was one; an "
                   "output that is there is compared, and complete when it is what would be "
@@ -64,6 +64,7 @@ static const struct dcpk_cli_option shared_options[] = {
     DCPK_OPT_MEMORY(memory_bytes),
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
     DCPK_OPT_JSON(json),
+    DCPK_OPT_HTML(html_path),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 

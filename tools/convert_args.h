@@ -15,8 +15,8 @@
 
 /* What the command line says. */
 struct dcpk_convert_args {
-    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *hashes_path,
-        *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
+    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *html_path,
+        *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;

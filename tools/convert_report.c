@@ -316,6 +316,8 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
         dcpk_doc_row(doc, "hashes", "%s", files->hashes);
     if (files->report != NULL)
         dcpk_doc_row(doc, "report", "%s", files->report);
+    if (files->html != NULL)
+        dcpk_doc_row(doc, "page", "%s", files->html);
     dcpk_doc_set(doc, "tracker", dcpk_fact_member(put_tracker, &c->target));
 }
 
@@ -376,6 +378,8 @@ const struct dcpk_doc_style dcpk_convert_style = {.indent = 2, .label_columns = 
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
+    doc->title = dcpk_base_name(c->target.folder);
+    doc->subtitle = dcpk_doc_format(doc, "%s, from %s", c->target.folder, c->source.folder);
     report_conversion(c, files, doc);
     report_counts(c, doc);
     report_convert_proof(&c->proof, doc);

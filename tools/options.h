@@ -96,6 +96,10 @@ struct dcpk_cli_option {
              "least 16M)")
 #define DCPK_OPT_FORMAT(field)                                                                     \
     DCPK_OPT_TEXT("format", "NAME", field, "read DIR as this format (default: found by looking)")
+#define DCPK_OPT_HTML(field)                                                                       \
+    DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
+                      "write the result as a page for a browser as well, which needs nothing "     \
+                      "beside it; an existing FILE is not replaced")
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")

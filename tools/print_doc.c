@@ -2,9 +2,15 @@
 /* print_doc.c - a document to stdout, as JSON or as a page into a file. */
 #include "tools/print_doc.h"
 
+#include <fcntl.h>
+#include <string.h>
+
+#include "lib/base/path.h"
 #include "lib/ckpt/generation.h"
+#include "lib/ckpt/run.h"
 #include "lib/io/file.h"
 #include "tools/cmd.h"
+#include "tools/convert_report.h"
 
 static dcpk_status print_plain(void *to, const char *text, size_t n_bytes, struct dcpk_error *err)
 {
@@ -54,6 +60,46 @@ static dcpk_status print_text(const struct dcpk_doc *doc, struct dcpk_error *err
     return DCPK_OK;
 }
 
+static dcpk_status put_page(void *to, const char *text, size_t n_bytes, struct dcpk_error *err)
+{
+    return dcpk_file_put(to, text, n_bytes, err);
+}
+
+/* Under another name until it is whole. */
+static dcpk_status write_page(const struct dcpk_doc *doc, const char *path, struct dcpk_error *err)
+{
+    struct dcpk_file *file = NULL;
+    dcpk_status st = dcpk_file_begin(path, DCPK_FILE_INTO, &file, err);
+
+    if (st != DCPK_OK)
+        return st;
+    st = dcpk_doc_html(doc, &(struct dcpk_doc_out){put_page, file}, err);
+    if (st == DCPK_OK)
+        return dcpk_file_publish(file, err);
+    dcpk_file_abandon(file);
+    return st;
+}
+
+dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err)
+{
+    struct dcpk_path there;
+
+    if (path == NULL)
+        return DCPK_OK;
+    if (dcpk_run_check_apart(in, path, err) || dcpk_path_look(AT_FDCWD, path, 0, &there, err))
+        return err->status;
+    if (there.kind == DCPK_PATH_FILE)
+        return dcpk_fail(err, DCPK_EUSAGE, "the page '%s' exists", path);
+    return dcpk_check_file_path("page", path, true, err);
+}
+
+const char *dcpk_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL || slash[1] == '\0' ? path : slash + 1;
+}
+
 dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
                            struct dcpk_error *err)
 {
@@ -61,6 +107,8 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
 
     if (st == DCPK_OK && way->json != NULL)
         st = write_json(doc, way->json, err);
+    if (st == DCPK_OK && way->html != NULL)
+        st = write_page(doc, way->html, err);
     if (st == DCPK_OK && !way->is_silent && way->as_json)
         st = print_json(doc, err);
     if (st == DCPK_OK && !way->is_silent && !way->as_json)

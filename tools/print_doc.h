@@ -17,6 +17,15 @@ struct dcpk_doc_way {
  * lib/io/file.h; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
                            struct dcpk_error *err);
+/*
+ * Can a page be written at `path` (NULL: none is), beside what is read at `in`? Asked before the
+ * work. Errors: DCPK_EUSAGE when something is there, or it would lie in `in`; DCPK_EIO when the
+ * folder cannot be written to.
+ */
+dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
+/* Behind the last slash; the whole without one, or with nothing behind it. */
+const char *dcpk_base_name(const char *path);
+
 /* The members "generation" and "releases" of a checkpoint. */
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
 

@@ -30,11 +30,10 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
                                const struct dcpk_difference *d, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = c->report->arena;
-    const bool is_tensor = d->kind != DCPK_VALUE_DIFFERS && !d->is_value;
     struct dcpk_difference *copy;
 
     if (list == &c->report->differences) {
-        c->report->parts[dcpk_comparing_part(d->name, d->part, is_tensor)].n_different++;
+        c->report->parts[dcpk_difference_part(d)].n_different++;
         c->report->equal = false;
     }
     if (list->n++ >= c->policy->most_kept)

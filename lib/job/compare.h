@@ -110,6 +110,7 @@ enum dcpk_compare_part {
     DCPK_N_COMPARED,
 };
 const char *dcpk_compare_part_name(enum dcpk_compare_part part); /* "weights", "masters", ... */
+enum dcpk_compare_part dcpk_difference_part(const struct dcpk_difference *d); /* it counts to */
 struct dcpk_part_result {
     uint64_t n_compared; /* tensors, or values; those that one side lacks count too */
     uint64_t n_different;

@@ -46,6 +46,13 @@ enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, b
     return dcpk_starts_with(name, "param_groups") ? DCPK_COMPARED_GROUPS : DCPK_COMPARED_STATE;
 }
 
+enum dcpk_compare_part dcpk_difference_part(const struct dcpk_difference *d)
+{
+    const bool is_tensor = d->kind != DCPK_VALUE_DIFFERS && !d->is_value;
+
+    return dcpk_comparing_part(d->name, d->part, is_tensor);
+}
+
 /* Element `at`, row-major, of a tensor of that shape, as a box of one. */
 static void box_of(const int64_t *shape, int rank, int64_t at, struct dcpk_box *box)
 {

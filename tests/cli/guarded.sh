@@ -40,7 +40,7 @@ refuses "a report in OUT" 2 "report 'kept/iter_0000004/r' would lie in the outpu
     "$DCPKIT" convert --to fsdp_dtensor --report kept/iter_0000004/r "$dense" kept/iter_0000004
 refuses "hashes in OUT" 2 "list of hashes 'kept/h' would lie in the output" \
     "$DCPKIT" convert --to fsdp_dtensor --hashes kept/h "$dense" kept
-refuses "both in one file" 2 "report and the list of hashes are both 'r'" \
+refuses "both in one file" 2 "two of the report, the page and the list of hashes are 'r'" \
     "$DCPKIT" convert --to fsdp_dtensor --report r --hashes r "$dense" new
 
 # several iterations into one run folder at once: each succeeds, and the tracker names the newest

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# html.sh - pages of the four commands: one file that needs nothing else, what stdout holds does not change; where
+# a page cannot stand; no page of a run that failed.
+dense=$SAMPLES/torch_dist_c_dense_tp2pp2
+mkdir p
+
+# page NAME WORD...: it stands alone, and holds each word
+page() {
+    local name=$1 word
+    shift
+    [ "$(head -c 15 "p/$name.html")" = '<!doctype html>' ] && [ "$(tail -n 1 "p/$name.html")" = '</html>' ] ||
+        echo "$name: not a whole page"
+    ! grep -nE '(https?:)?//|src=|<script|@import|url\(' "p/$name.html" || echo "$name: needs something else"
+    [ "$(grep -c '<link' "p/$name.html")" = 1 ] && grep -q '<link rel="icon" href="data:,">' "p/$name.html" ||
+        echo "$name: links"
+    for word in "$@"; do
+        grep -qF -- "$word" "p/$name.html" || echo "$name: '$word' is not in it"
+    done
+    [ "$(stat -c %a "p/$name.html")" = 644 ] || echo "$name: mode $(stat -c %a "p/$name.html")"
+}
+# same NAME COMMAND...: stdout and exit code with a page are those without
+same() {
+    local name=$1 with=0 without=0
+    shift
+    "$DCPKIT" "$@" >out.0 2>&1 || without=$?
+    "$DCPKIT" "$@" --html "p/$name.html" >out.1 2>&1 || with=$?
+    [ "$with" = "$without" ] || echo "$name: exit $with, without a page $without"
+    diff out.0 out.1 || echo "$name: stdout changed"
+}
+umask 022
+"$DCPKIT" convert --quiet --to fsdp_dtensor "$dense" one
+"$DCPKIT" modify-state-dict --quiet --op 'remove word_embeddings' "$dense" two
+
+same inspect inspect "$dense"
+page inspect 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
+same stats inspect --stats --keys linear_fc1 "$dense"
+page stats 'class="bars"' 'root mean square' 'linear_fc1'
+same check check "$dense"
+page check 'class="good">ok' 'loads in'
+same equal compare-two-checkpoint "$dense" one
+page equal '<dd>equal</dd>' 'weights'
+same compare compare-two-checkpoint "$dense" two
+page compare 'DIFFERENT' 'only in A' 'word_embeddings' 'class="num bad"'
+"$DCPKIT" convert --to fsdp_dtensor --html p/convert.html --quiet "$dense" out
+page convert 'torch_dist' 'fsdp_dtensor' ' kept'
+[ "$(find p -type f | wc -l)" = 6 ] || ls p
+
+# a page may be asked for with --json as well; a path may hold what HTML means otherwise
+mkdir '<b>&' && ln -s "$dense" '<b>&/<i>'
+"$DCPKIT" inspect --json --html p/odd.html '<b>&/<i>' | jq -r .format
+page odd '&lt;b&gt;&amp;/&lt;i&gt;'
+! grep -qF '<b>' p/odd.html || echo "a path is markup"
+
+# where it cannot stand
+cp -RL --no-preserve=mode "$dense" in
+for command in inspect check "compare-two-checkpoint one"; do
+    read -ra words <<<"$command"
+    refuses "$command, existing" 2 "the page 'p/odd.html' exists" "$DCPKIT" "${words[@]}" --html p/odd.html in
+    refuses "$command, into IN" 2 "in/iter_0000004/p.html' .*in" \
+        "$DCPKIT" "${words[@]}" --html in/iter_0000004/p.html in
+    refuses "$command, no folder" 4 "the page 'none/p.html' cannot be written" \
+        "$DCPKIT" "${words[@]}" --html none/p.html in
+done
+refuses "convert, existing" 2 "the page 'p/odd.html' exists" \
+    "$DCPKIT" convert --to fsdp_dtensor --html p/odd.html in new
+refuses "convert, into IN" 2 "in/p.html' .*in" "$DCPKIT" convert --to fsdp_dtensor --html in/p.html in new
+refuses "convert, into OUT" 2 "the page 'new/p.html' would lie in the output" \
+    "$DCPKIT" convert --to fsdp_dtensor --html new/p.html in new
+refuses "convert, the report as well" 2 "two of the report, the page and the list of hashes are 'r'" \
+    "$DCPKIT" convert --to fsdp_dtensor --html r --report r in new
+"$DCPKIT" convert --quiet --force --to fsdp_dtensor --html p/odd.html in out
+page odd 'fsdp_dtensor'
+
+# a run that fails leaves no page
+rm in/iter_0000004/__3_0.distcp
+for command in "inspect --stats" "compare-two-checkpoint one" "convert --to fsdp_dtensor"; do
+    read -ra words <<<"$command"
+    out=
+    [ "${words[0]}" != convert ] || out=new
+    # shellcheck disable=SC2086 # out: none, or one word
+    "$DCPKIT" "${words[@]}" --html p/failed.html in $out >/dev/null 2>&1 && echo "$command: passed"
+    [ "$(find p -type f | wc -l)" = 7 ] || echo "$command: left $(ls p)"
+done

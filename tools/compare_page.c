@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare_page.c - differences of two checkpoints on a page, by part. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tools/compare_report.h"
+
+/* What a person reads of the kinds of differences. */
+static const char *const kind_texts[DCPK_N_DIFFERENCES] = {
+    [DCPK_ONLY_IN_A] = "only in A",    [DCPK_ONLY_IN_B] = "only in B",
+    [DCPK_SHAPE_DIFFERS] = "shape",    [DCPK_DTYPE_DIFFERS] = "dtype",
+    [DCPK_ELEMENTS_DIFFER] = "values", [DCPK_VALUE_DIFFERS] = "value",
+    [DCPK_NOT_FAITHFUL] = "value",
+};
+
+/* Differences of one list that count to one part. */
+struct part_of {
+    const struct dcpk_differences *list;
+    enum dcpk_compare_part part;
+};
+
+static struct dcpk_doc_cell number_cell(const char *title, bool has, struct dcpk_fact fact)
+{
+    return (struct dcpk_doc_cell){
+        .title = title, .fact = has ? fact : dcpk_fact_text(""), .flags = DCPK_DOC_RIGHT};
+}
+
+/* "at [1, 32, 42]: -0.00455 and -0.0065"; empty where no elements differ. */
+static struct dcpk_fact place_fact(const struct dcpk_difference_place *place, char text[256])
+{
+    if (place->key == NULL || place->a == NULL || place->b == NULL)
+        return dcpk_fact_text("");
+    snprintf(text, 256, "at %s: %s and %s", place->index == NULL ? "[]" : place->index, place->a,
+             place->b);
+    return dcpk_fact_text(text);
+}
+
+static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
+{
+    const struct dcpk_compare *m = &d->measured;
+    const bool has = d->kind == DCPK_ELEMENTS_DIFFER;
+    const uint64_t n = m->equal ? m->n_unequal_bits : m->n_different;
+    char place[256];
+
+    DCPK_DOC_PUT(rows, {.title = "name", .fact = dcpk_fact_text(d->name), .flags = DCPK_DOC_BREAKS},
+                 {.title = "part", .fact = dcpk_fact_text(d->part)},
+                 {.title = "differs in", .fact = dcpk_fact_text(kind_texts[d->kind])},
+                 {.title = "A", .fact = dcpk_fact_text(d->a)},
+                 {.title = "B", .fact = dcpk_fact_text(d->b)},
+                 number_cell("elements", has, dcpk_fact_count(n)),
+                 number_cell("max abs", has, dcpk_fact_number(m->max_abs)),
+                 number_cell("max rel", has, dcpk_fact_number(m->max_rel)),
+                 number_cell("max ULP", has && m->has_ulp, dcpk_fact_count(m->max_ulp)),
+                 {.title = "furthest apart", .fact = place_fact(&d->place, place)});
+}
+
+static void put_value(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
+{
+    DCPK_DOC_PUT(rows, {.title = "name", .fact = dcpk_fact_text(d->name), .flags = DCPK_DOC_BREAKS},
+                 {.title = "differs in", .fact = dcpk_fact_text(kind_texts[d->kind])},
+                 {.title = "A", .fact = dcpk_fact_text(d->a), .flags = DCPK_DOC_BREAKS},
+                 {.title = "B", .fact = dcpk_fact_text(d->b), .flags = DCPK_DOC_BREAKS});
+}
+
+static void fill_part(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct part_of *of = context;
+
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
+        if (dcpk_difference_part(d) != of->part)
+            continue;
+        else if (of->part <= DCPK_COMPARED_TENSORS)
+            put_tensor(rows, d);
+        else
+            put_value(rows, d);
+}
+
+static uint64_t count_of(const struct part_of *of)
+{
+    uint64_t n = 0;
+
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
+        n += dcpk_difference_part(d) == of->part;
+    return n;
+}
+
+/* what: "differ", "differ in layout alone". */
+static void report_page_list(const struct dcpk_differences *list, const char *what,
+                             struct dcpk_doc *doc)
+{
+    for (int p = 0; p < DCPK_N_COMPARED; p++) {
+        const struct part_of of = {list, (enum dcpk_compare_part)p};
+        const uint64_t n = count_of(&of);
+
+        if (n == 0)
+            continue;
+        dcpk_doc_heading(doc, dcpk_doc_format(doc, "%s: %" PRIu64 " %s",
+                                              dcpk_compare_part_name(of.part), n, what));
+        dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
+                                                    .context = dcpk_doc_keep(doc, &of, sizeof of)});
+    }
+}
+
+void dcpk_compare_report_page(const struct dcpk_compare_report *report, struct dcpk_doc *doc)
+{
+    report_page_list(&report->differences, "different", doc);
+    report_page_list(&report->layout, "that only the layout changes", doc);
+    report_page_list(&report->tolerated, "tolerated", doc);
+}
