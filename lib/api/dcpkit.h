@@ -19,7 +19,7 @@
  * and the checkpoints that it opened, at a time; other sessions are independent of it.
  *
  * Functions that can fail return a status, of enum dcpkit_status. Outputs are set on success only.
- * After a failure dcpkit_error says what was wrong, where, and dcpkit_fixes what would mend it.
+ * After a failure dcpkit_error says what was wrong and where.
  * NULL is a no-op for what closes and frees. What a handle gives out is borrowed from it, unless
  * said otherwise; text is UTF-8 and ends with a NUL. Nothing is printed, no signal is caught and no
  * global state is kept. A checkpoint that is read is never written to.
@@ -217,8 +217,9 @@ struct dcpkit_convert_options {
 };
 
 /*
- * Convert the checkpoint at `in`, which is never touched, to the format `to` at `out`: a run
- * folder, a folder iter_NNNNNNN, or a name that ends in ".tar". options: NULL: the defaults.
+ * Convert the checkpoint at `in`, which is never touched, to the format `to` ("torch_dist", "zarr"
+ * or "fsdp_dtensor") at `out`: a run folder, a folder iter_NNNNNNN, or a name that ends in ".tar".
+ * options: NULL: the defaults.
  * *report: what became of the keys, as JSON: "n_kept", "n_renamed", "n_made", "n_cast",
  * "n_aliased", "n_left_out", and "left_out": key, reason and whether it is harmless, of each; freed
  * by dcpkit_text_free; report may be NULL. On failure nothing is left that looks whole. Errors:
