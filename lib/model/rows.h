@@ -30,18 +30,20 @@ struct dcpk_stored {
  *     linear_qkv_down_proj (MLA, fused) of fsdp_dtensor holds two parameters of the view: their
  *                          names, and the rows of it that are theirs
  *
- * Hugging Face (lib/rules/RULES.md 6) needs no other notion. With r query heads of d rows in each
+ * Names of Hugging Face (lib/rules/RULES.md 6), which no format here has yet, need no other notion.
+ * A name map there is a table of names and their rows. With r query heads of d rows in each
  * of G groups, linear_qkv is
  *
- *     "q_proj" {0, rd}, {(r+2)d, rd}, ...      G blocks, one a group (op `qkv`)
+ *     "q_proj" {0, rd}, {(r+2)d, rd}, ...      G blocks, one a group
  *     "k_proj" {rd, d}, {(r+2)d + rd, d}, ...  and "v_proj" d rows behind those; the bias the same
  *
- * "gate_proj" and "up_proj" are the two halves of fc1 (op `cat`). `deinterleave` is one name with
- * blocks of one row, gate and up in turn. One tensor of q, k and v behind each other is one name
- * with the blocks of all three. Stacked experts are slices of the stored tensor, as stacked layers
- * are (struct dcpk_sources), single ones parameters of the view. The other ops do not concern rows:
- * `vocab` is lib/rules/vocab.c, which has resized the view before, `transpose` a matter of pieces,
- * `scales` and `add_one` of kernels.
+ * "gate_proj" and "up_proj" are the two halves of fc1; where gate and up rows take turns in one
+ * tensor, it is one name with blocks of one row. One tensor of q, k and v behind each other is one
+ * name with the blocks of all three. Stacked experts are slices of the stored tensor, as stacked
+ * layers are (struct dcpk_sources), single ones parameters of the view. What else such a map does
+ * is no matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has resized the
+ * view before; a transposed weight is one of pieces; weights that are scaled, or stored less one,
+ * are one of kernels.
  */
 struct dcpk_split {
     const struct dcpk_stored *list;
