@@ -28,7 +28,7 @@ static dcpk_status wait_for(struct dcpk_remap *remap, int queue, struct dcpk_err
     return dcpk_space_wait(remap->options.space, queue, dcpk_remap_timeout(remap), err);
 }
 
-/* Pack the messages of a round and wait for them. */
+/* Queue the packing of a round's messages; behind the last round there is nothing to do. */
 static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit *unit, size_t round,
                               struct dcpk_error *err)
 {
