@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h - the tables of what was built in. A new device or transport is a folder here and
- * one row in kernels.c. */
+/* kernels.h - the tables of what was built in. A new device, space, link or transport
+ * is a folder here and one row in kernels.c. */
 #ifndef DCPK_KERNELS_KERNELS_H
 #define DCPK_KERNELS_KERNELS_H
 
