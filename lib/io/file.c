@@ -42,8 +42,8 @@ static bool is_at(int folder_fd, const char *name, int fd, struct stat *info)
 }
 
 /*
- * Delete what a killed process left at `name`: a plain file of ours that nobody has locked. (Who
- * writes one locks it, and then looks whether it is at its name still.)
+ * Delete what a killed process left at `name`: a plain file of ours that no process has
+ * locked. (Who writes one locks it, and then looks whether it is at its name still.)
  */
 static void sweep(int folder_fd, const char *name)
 {
@@ -127,7 +127,7 @@ void dcpk_file_abandon(struct dcpk_file *file)
     file_free(file);
 }
 
-/* Without a reader a pipe says so at once; afterwards it may wait for one that is slow. */
+/* Opening a pipe without a reader fails at once; writing may wait for one that is slow. */
 static dcpk_status open_into(struct dcpk_file *file, struct dcpk_error *err)
 {
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -176,8 +176,10 @@ static dcpk_status write_stream(const struct dcpk_file *file, const char *data, 
 
         if (put < 0 && errno == EINTR)
             continue;
+        if (put == 0)
+            errno = EIO;
         if (put <= 0)
-            return dcpk_fail_errno(err, put < 0 ? errno : EIO, "writing to '%s'", file->path);
+            return dcpk_fail_errno(err, errno, "writing to '%s'", file->path);
         data += put;
         n_bytes -= (size_t)put;
     }
@@ -241,16 +243,15 @@ dcpk_status dcpk_file_write(const char *path, unsigned flags, const void *data, 
 
 int dcpk_file_lock_parent(const char *path, double wait_seconds)
 {
-    const char *slash = strrchr(path, '/');
+    const size_t folder_bytes = (size_t)(dcpk_name_last(path) - path);
     const double until = dcpk_now_seconds() + wait_seconds;
     const struct timespec nap = {.tv_nsec = NAP_NS};
-    char folder[PATH_MAX];
+    char folder[PATH_MAX] = ".";
     int fd;
 
-    if (slash != NULL && (size_t)(slash - path) + 1 >= sizeof folder)
+    if (folder_bytes >= sizeof folder)
         return -1;
-    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
-             slash == NULL ? "." : path);
+    memcpy(folder, path, folder_bytes);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if ((errno != EWOULDBLOCK && errno != EINTR) || dcpk_now_seconds() >= until) {

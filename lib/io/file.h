@@ -18,7 +18,7 @@ enum dcpk_file_flags {
 /*
  * Begin a file under a name beside `path` that no other process has; what stands at `path`, a link
  * too, stays until it is published, and is replaced then. What a killed process left under such a
- * name is deleted, if it is ours and nobody has it open. Errors: DCPK_EIO.
+ * name is deleted, if it is ours and no process has it open. Errors: DCPK_EIO.
  */
 dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file **file,
                             struct dcpk_error *err);
@@ -37,7 +37,7 @@ dcpk_status dcpk_file_write(const char *path, unsigned flags, const void *data, 
 /*
  * Wait until no other process holds the lock of the folder around `path`, and take it. Returns what
  * dcpk_file_unlock wants; -1 where the file system has no such lock, or it was held for all of
- * wait_seconds: who goes on without it must stand being one of two.
+ * wait_seconds: a caller that continues without it may be one of two.
  */
 int dcpk_file_lock_parent(const char *path, double wait_seconds);
 void dcpk_file_unlock(int lock); /* -1 is a no-op */

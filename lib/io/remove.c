@@ -2,7 +2,6 @@
 /* remove.c - deletes trees: each entry by its name in a folder that is open. */
 #include "lib/io/remove.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "lib/io/dir.h"
 
 #define MAX_LEVELS 64
 
@@ -56,21 +57,14 @@ static enum outcome remove_entry(int fd, const char *name)
 static int walk_enter(struct walk *walk, int fd, const char *name)
 {
     struct level *level = &walk->levels[walk->n];
-    int inner, code;
 
     if (walk->n == MAX_LEVELS) {
         errno = ERANGE;
         return -1;
     }
-    inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    level->dir = inner < 0 ? NULL : fdopendir(inner);
-    if (level->dir == NULL) {
-        code = errno;
-        if (inner >= 0)
-            close(inner);
-        errno = code;
+    level->dir = dcpk_dir_open(fd, name, O_NOFOLLOW);
+    if (level->dir == NULL)
         return -1;
-    }
     level->has_changed = false;
     snprintf(level->name, sizeof level->name, "%s", name);
     walk->n++;

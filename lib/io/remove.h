@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remove.h - files and folders deleted through descriptors, so that nobody can lead it elsewhere.
- */
+/* remove.h - deletes files and folders through descriptors, which no link leads elsewhere. */
 #ifndef DCPK_LIB_IO_REMOVE_H
 #define DCPK_LIB_IO_REMOVE_H
 

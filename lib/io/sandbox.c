@@ -2,7 +2,6 @@
 /* sandbox.c - Landlock rules: the files and folders that are needed. */
 #include "lib/io/sandbox.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,6 +12,8 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/io/dir.h"
 #include "lib/io/sandbox_priv.h"
 
 /* The kernel's own header may be older than the kernel (include/uapi/linux/landlock.h @6.15). */
@@ -63,9 +64,9 @@ struct dcpk_sandbox {
 static uint64_t handled_by(int abi)
 {
     static const int n_rights[] = {[2] = 14, [3] = 15, [4] = 15, [5] = 16};
-    const int last = (int)(sizeof n_rights / sizeof *n_rights) - 1;
+    const size_t known = dcpk_min_size((size_t)abi, DCPK_COUNT(n_rights) - 1);
 
-    return (UINT64_C(1) << n_rights[abi < last ? abi : last]) - 1;
+    return (UINT64_C(1) << n_rights[known]) - 1;
 }
 
 int dcpk_sandbox_landlock_abi(void)
@@ -115,15 +116,24 @@ bool dcpk_sandbox_has_walls(const struct dcpk_sandbox *sandbox)
 
 static uint64_t rights_of(unsigned access)
 {
-    const uint64_t make = FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR | FS_MAKE_REG |
-                          FS_MAKE_SOCK | FS_MAKE_FIFO | FS_MAKE_SYM;
+    static const struct {
+        enum dcpk_sandbox_access access;
+        uint64_t rights;
+    } rows[] = {
+        {DCPK_SANDBOX_LIST, FS_READ_DIR},
+        {DCPK_SANDBOX_READ, FS_READ_FILE},
+        {DCPK_SANDBOX_WRITE, FS_WRITE_FILE | FS_TRUNCATE},
+        {DCPK_SANDBOX_MAKE, FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR | FS_MAKE_REG |
+                                FS_MAKE_SOCK | FS_MAKE_FIFO | FS_MAKE_SYM},
+        {DCPK_SANDBOX_REMOVE_FOLDER, FS_REMOVE_DIR},
+        {DCPK_SANDBOX_LINK, FS_REFER},
+    };
+    uint64_t rights = 0;
 
-    return ((access & DCPK_SANDBOX_LIST) != 0 ? FS_READ_DIR : 0) |
-           ((access & DCPK_SANDBOX_READ) != 0 ? FS_READ_FILE : 0) |
-           ((access & DCPK_SANDBOX_WRITE) != 0 ? FS_WRITE_FILE | FS_TRUNCATE : 0) |
-           ((access & DCPK_SANDBOX_MAKE) != 0 ? make : 0) |
-           ((access & DCPK_SANDBOX_REMOVE_FOLDER) != 0 ? FS_REMOVE_DIR : 0) |
-           ((access & DCPK_SANDBOX_LINK) != 0 ? FS_REFER : 0);
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++)
+        if ((access & rows[i].access) != 0)
+            rights |= rows[i].rights;
+    return rights;
 }
 
 /* info: of what fd, an O_PATH descriptor, is. */
@@ -141,7 +151,7 @@ static dcpk_status sandbox_add_rule(const struct dcpk_sandbox *sandbox, int fd,
     return dcpk_fail_errno(err, errno, "adding a Landlock rule");
 }
 
-/* Is there nothing at a path, or nothing that we may see? Whoever needs it will tell. */
+/* Is there nothing at a path, or nothing that we may see? Whoever needs it reports it. */
 static bool is_absent(int code)
 {
     return code == ENOENT || code == ENOTDIR || code == EACCES || code == ELOOP ||
@@ -203,20 +213,14 @@ struct walk {
 static dcpk_status walk_enter(struct walk *walk, int folder_fd, const char *name, unsigned n_below,
                               struct dcpk_error *err)
 {
-    const int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir;
+    DIR *dir = dcpk_dir_open(folder_fd, name, 0);
 
-    if (fd < 0 && is_absent(errno))
+    if (dir == NULL && is_absent(errno))
         return DCPK_OK;
-    dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir != NULL) {
-        walk->levels[walk->n_levels++] = (struct level){dir, n_below};
-        return DCPK_OK;
-    }
-    (void)dcpk_fail_errno(err, errno, "opening folder '%s'", name);
-    if (fd >= 0)
-        close(fd);
-    return err->status;
+    if (dir == NULL)
+        return dcpk_fail_errno(err, errno, "opening folder '%s'", name);
+    walk->levels[walk->n_levels++] = (struct level){dir, n_below};
+    return DCPK_OK;
 }
 
 /* Remember a folder that a link leads to; false when it is not to be looked into. */

@@ -132,26 +132,26 @@ struct program {
     unsigned short n;
 };
 
-static void put(struct program *p, uint16_t operation, uint32_t k, uint8_t if_true,
-                uint8_t if_false)
+static void program_put(struct program *p, uint16_t operation, uint32_t k, uint8_t if_true,
+                        uint8_t if_false)
 {
     p->code[p->n++] = (struct sock_filter){operation, if_true, if_false, k};
 }
 
 static void put_load(struct program *p, size_t offset_bytes)
 {
-    put(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset_bytes, 0, 0);
+    program_put(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset_bytes, 0, 0);
 }
 
 static void put_refuse(struct program *p, int code)
 {
-    put(p, BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ((uint32_t)code & SECCOMP_RET_DATA), 0, 0);
+    program_put(p, BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ((uint32_t)code & SECCOMP_RET_DATA), 0, 0);
 }
 
 /* Refuse the call whose number is loaded, if it is this one. */
 static void put_call(struct program *p, uint32_t number, int code)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1);
+    program_put(p, BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1);
     put_refuse(p, code);
 }
 
@@ -160,9 +160,9 @@ static void put_call(struct program *p, uint32_t number, int code)
 static void put_argument(struct program *p, uint32_t number, size_t i, uint16_t operation,
                          uint32_t k)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4);
+    program_put(p, BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4);
     put_load(p, offsetof(struct seccomp_data, args) + i * sizeof(uint64_t));
-    put(p, BPF_JMP | operation | BPF_K, k, 0, 1);
+    program_put(p, BPF_JMP | operation | BPF_K, k, 0, 1);
     put_refuse(p, EPERM);
     put_load(p, offsetof(struct seccomp_data, nr));
 }
@@ -170,10 +170,10 @@ static void put_argument(struct program *p, uint32_t number, size_t i, uint16_t 
 static void build(struct program *p, unsigned flags)
 {
     put_load(p, offsetof(struct seccomp_data, arch));
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
-    put(p, BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
+    program_put(p, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
+    program_put(p, BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
     put_load(p, offsetof(struct seccomp_data, nr));
-    put(p, BPF_JMP | BPF_JGE | BPF_K, OTHER_ABI, 0, 1);
+    program_put(p, BPF_JMP | BPF_JGE | BPF_K, OTHER_ABI, 0, 1);
     put_refuse(p, EPERM);
     for (size_t i = 0; i < N_NEVER; i++)
         put_call(p, never[i], EPERM);
@@ -184,7 +184,7 @@ static void build(struct program *p, unsigned flags)
 #endif
     put_argument(p, SYS_clone, 0, BPF_JSET, CLONE_NEWUSER);
     put_argument(p, SYS_ioctl, 1, BPF_JEQ, TIOCSTI); /* types into the terminal */
-    put(p, BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+    program_put(p, BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
 bool dcpk_sandbox_has_filter(void)

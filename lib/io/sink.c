@@ -39,9 +39,13 @@ const char *dcpk_name_last(const char *path)
 int dcpk_open_parent(const char *path, struct dcpk_error *err)
 {
     const size_t n = (size_t)(dcpk_name_last(path) - path);
-    char *parent = dcpk_name_join(n == 0 ? "." : path, n == 0 ? 1 : n, "", err);
+    char *parent;
     int fd;
 
+    if (n > 0)
+        parent = dcpk_name_join(path, n, "", err);
+    else
+        parent = dcpk_name_join(".", 1, "", err);
     if (parent == NULL)
         return -1;
     fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -67,7 +71,9 @@ dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
 dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     folder->parent_fd = dcpk_open_parent(folder->path, err);
-    return folder->parent_fd < 0 ? err->status : DCPK_OK;
+    if (folder->parent_fd < 0)
+        return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err)

@@ -51,7 +51,7 @@ enum dcpk_folder_flags {
 /*
  * Begin. Errors: DCPK_EUSAGE when <path> exists and DCPK_FOLDER_REPLACE is not set (names --force),
  * when a partial folder is in the way without that and DCPK_FOLDER_RESUME (one that holds nothing
- * but a journal and that nobody works in, as its locks tell, is deleted), when another process
+ * but a journal, and that no process has locked, is deleted), when another process
  * works in it or makes the output meanwhile, or when it, its journal or archive is a link or
  * another user's (with DCPK_FOLDER_REPLACE that gives way); DCPK_EIO for permission, no space, a
  * missing file system.
@@ -78,8 +78,8 @@ dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_fo
 dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct dcpk_error *err);
 
 /*
- * Mark a shared folder, so that those who join can tell it from one that only has its path: a
- * folder of their own machine. mark: what to give them. dcpk_folder_unmark when all have joined.
+ * Mark a shared folder, so that those who join recognise it: a folder of their own machine may
+ * have the same path. mark: what to give them. dcpk_folder_unmark when all have joined.
  */
 dcpk_status dcpk_folder_mark(struct dcpk_folder *folder, uint64_t *mark, struct dcpk_error *err);
 dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *err);
@@ -98,7 +98,7 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
  * folder, "folder/name", which is made as needed; not the journal's. No link is followed, neither
  * of a file nor of a folder. It is made anew, but in a shared folder, where another process may
  * have made it. Thread-safe, as are the two behind it. Errors: DCPK_EFORMAT for such a name;
- * DCPK_EIO, also when what is there is no plain file of this user under this name alone.
+ * DCPK_EIO, also when what is there is not a plain file of this user under this name alone.
  */
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
@@ -110,7 +110,7 @@ dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uin
 /*
  * A file, with a plain name, that is to be there only when others are, but can be written before
  * them: it has a name that no reader knows until dcpk_folder_show, after it was closed, gives it
- * its own. In an archive it has its own from the start: nobody reads one that has no end.
+ * its own. In an archive it has its own from the start: no reader takes one that has no end.
  */
 dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *name,
                                       uint64_t n_bytes, struct dcpk_sink **sink,
@@ -127,7 +127,7 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
 dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner,
                               struct dcpk_error *err);
 /* Write n_bytes at offset_bytes; thread-safe. DCPK_EIO names the file and the system's reason, or
- * says that another program has cut the file short. */
+ * that another program has cut the file short. */
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err);
 /* Read what was written there; thread-safe. Errors: DCPK_EIO. */

@@ -11,7 +11,7 @@
 
 /*
  * Is `path`, of which only the beginning may exist, `what` or inside it? A bind mount gives a
- * folder a second path, so that paths do not tell; device and inode do.
+ * folder a second path, so device and inode are compared, not paths.
  */
 static dcpk_status lies_in(const char *path, const struct stat *what, bool *inside,
                            struct dcpk_error *err)

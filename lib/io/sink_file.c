@@ -51,9 +51,11 @@ dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uin
         if (put < 0 && errno == EINTR)
             continue;
         /* POSIX never returns 0 here for part > 0; without this it would be an endless loop */
+        if (put == 0)
+            errno = EIO;
         if (put <= 0)
-            return dcpk_fail_errno(err, put < 0 ? errno : EIO,
-                                   "writing %zu bytes at byte %" PRIu64 " of '%s'", n, at, path);
+            return dcpk_fail_errno(err, errno, "writing %zu bytes at byte %" PRIu64 " of '%s'", n,
+                                   at, path);
         at += (uint64_t)put;
         data += put;
         n -= (size_t)put;
@@ -61,7 +63,7 @@ dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uin
     return DCPK_OK;
 }
 
-/* A sink without a descriptor yet, with the path that messages tell. */
+/* A sink without a descriptor yet, with the path that messages name. */
 static struct dcpk_sink *new_sink(const struct dcpk_folder *folder, const char *name,
                                   uint64_t n_bytes, struct dcpk_error *err)
 {
@@ -126,7 +128,7 @@ dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *na
 
 /*
  * Is the file still as long as it was made? What another program has cut off would come back as
- * zeros when the bytes behind it are written, and nobody would see it. Only the length is asked
+ * zeros when the bytes behind it are written, and stay unseen. Only the length is asked
  * for: NFS writes back what is not on the server when it is asked for times.
  */
 static dcpk_status check_length(const struct dcpk_sink *sink, struct dcpk_error *err)

@@ -22,7 +22,7 @@ static dcpk_status check_opened(const struct dcpk_folder *folder, const char *na
     const struct dcpk_written_file *file = dcpk_written_find(folder, name);
 
     if (how & O_EXCL)
-        return DCPK_OK; /* nobody else had it */
+        return DCPK_OK; /* this process made it */
     if (!dcpk_is_own_file(folder, info) ||
         (file != NULL && (file->dev != info->st_dev || file->ino != info->st_ino)))
         return dcpk_fail(err, DCPK_EIO,

@@ -34,7 +34,7 @@ dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *er
 
 void dcpk_partial_clean(struct dcpk_folder *folder)
 {
-    (void)unlinkat(folder->dir_fd, MARK_NAME, 0); /* dcpk_folder_mark tells what is wrong */
+    (void)unlinkat(folder->dir_fd, MARK_NAME, 0); /* dcpk_folder_mark reports what is wrong */
 }
 
 /*

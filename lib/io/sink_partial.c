@@ -2,7 +2,6 @@
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/base/order.h"
+#include "lib/io/dir.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -21,7 +21,7 @@
  * Lock for as long as fd is open. Where the file system has no locks (or, as NFS, none on folders)
  * that does nothing.
  */
-static dcpk_status lock(const struct dcpk_folder *folder, int fd, struct dcpk_error *err)
+static dcpk_status partial_lock(const struct dcpk_folder *folder, int fd, struct dcpk_error *err)
 {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return DCPK_OK;
@@ -75,7 +75,8 @@ static bool is_of_type(const struct stat *info, const struct dcpk_partial_ops *o
 }
 
 /* Make the partial folder or archive; *is_new: it was not there. */
-static dcpk_status make(const struct dcpk_folder *folder, bool *is_new, struct dcpk_error *err)
+static dcpk_status partial_make(const struct dcpk_folder *folder, bool *is_new,
+                                struct dcpk_error *err)
 {
     const struct dcpk_partial_ops *ops = folder->ops->partial;
     const char *name = dcpk_name_last(folder->partial);
@@ -96,8 +97,8 @@ static dcpk_status make(const struct dcpk_folder *folder, bool *is_new, struct d
 }
 
 /*
- * Is what is there this user's? Some file systems say of all files that they are another's (NFS of
- * root's, SMB, FUSE): then what they say of a file that we make there counts.
+ * Is what is there this user's? Some file systems show all files as another's (NFS of root's, SMB,
+ * FUSE): then the owner of a file that we make there counts.
  */
 static bool is_own(int folder_fd, const struct stat *info)
 {
@@ -213,7 +214,7 @@ static dcpk_status open_locked(struct dcpk_folder *folder, bool *is_strange, str
         return fail_overtaken(folder, err);
     if (folder->dir_fd < 0)
         return dcpk_fail_errno(err, errno, "opening '%s'", folder->partial);
-    st = lock(folder, folder->dir_fd, err);
+    st = partial_lock(folder, folder->dir_fd, err);
     if (st == DCPK_OK)
         st = check_still_there(folder, err);
     if (st != DCPK_OK)
@@ -223,31 +224,29 @@ static dcpk_status open_locked(struct dcpk_folder *folder, bool *is_strange, str
         st = open_journal(folder, err);
     *is_strange = st == DCPK_EUSAGE;
     if (st == DCPK_OK && ops->has_journal)
-        st = lock(folder, folder->journal_fd, err);
+        st = partial_lock(folder, folder->journal_fd, err);
     return st;
 }
 
 /* Does the folder hold nothing but perhaps a journal? */
 static bool is_bare(int dir_fd)
 {
-    const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir = dcpk_dir_open(dir_fd, ".", 0);
     const struct dirent *entry;
-    bool found = dir == NULL;
+    bool found = false;
 
-    if (dir == NULL && fd >= 0)
-        close(fd);
+    if (dir == NULL)
+        return false;
     errno = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL)
+    while ((entry = readdir(dir)) != NULL)
         found = found || (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
                           strcmp(entry->d_name, DCPK_JOURNAL_NAME) != 0);
     found = found || errno != 0;
-    if (dir != NULL)
-        closedir(dir);
+    closedir(dir);
     return !found;
 }
 
-/* Lock it in truth: a file system without locks cannot say that nobody works in it. */
+/* Takes the lock itself: without locks, a file system cannot show that no process works in it. */
 static bool is_ours(int fd)
 {
     return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -298,7 +297,7 @@ dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *e
     return dcpk_fail_errno(err, errno, "deleting '%s'", folder->partial);
 }
 
-/* Is there anything in the journal? Also where the system does not say: reading it tells why. */
+/* Is there anything in the journal? Also where the system does not show it: reading reports why. */
 static bool has_journal(const struct dcpk_folder *folder)
 {
     struct stat info;
@@ -311,7 +310,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
 {
     const bool replaces = folder->flags & DCPK_FOLDER_REPLACE;
     bool is_strange = false;
-    dcpk_status st = make(folder, is_new, err);
+    dcpk_status st = partial_make(folder, is_new, err);
 
     if (st == DCPK_OK)
         st = open_locked(folder, &is_strange, err);
@@ -322,7 +321,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     close(folder->dir_fd);
     folder->dir_fd = folder->journal_fd = -1;
     if (dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err) ||
-        make(folder, is_new, err))
+        partial_make(folder, is_new, err))
         return err->status;
     return open_locked(folder, &is_strange, err);
 }
@@ -336,7 +335,7 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
     is_held = st != DCPK_EUSAGE; /* else another process does */
     if (st == DCPK_OK)
         st = check_not_made(folder, err);
-    /* the first error is the one to tell */
+    /* the first error is reported */
     if (st != DCPK_OK && is_new && is_held && folder->dir_fd >= 0)
         (void)dcpk_partial_delete(folder, &ignored);
     else if (st != DCPK_OK && is_new && is_held)
@@ -370,7 +369,7 @@ dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
     assert(folder->ops->partial != NULL);
-    /* a journal that came back after a crash would speak of files that are others by then */
+    /* a journal that came back after a crash would name files that are others by then */
     if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0)
         return dcpk_fail_errno(err, errno, "emptying '%s'", folder->partial);
     if (folder->journal_fd >= 0 &&
@@ -392,7 +391,7 @@ bool dcpk_folder_keep(struct dcpk_folder *folder)
     bool is_there = true;
 
     if (look_at_partial(folder, &is_there, &ignored) != DCPK_OK)
-        is_there = true; /* nothing says that it is not */
+        is_there = true; /* nothing shows that it is not */
     folder->is_kept = folder->journal_fd >= 0 && !folder->published && is_there;
     return folder->is_kept;
 }

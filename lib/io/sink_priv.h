@@ -48,7 +48,7 @@ extern const struct dcpk_partial_ops dcpk_partial_folder, dcpk_partial_archive;
 
 /*
  * What a kind of output does with its files. There are four: a folder or an archive, made or
- * compared with what is there. NULL: nothing to do, unless a line below says more.
+ * compared with what is there. NULL: nothing to do, unless a line below adds to that.
  */
 struct dcpk_folder_ops {
     const struct dcpk_partial_ops *partial; /* NULL: compared, nothing is made */
@@ -199,9 +199,9 @@ dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_erro
  */
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
 /*
- * Delete a partial folder that nobody works in and that holds no file but a journal: what a run
- * leaves that is killed while it proves its input. Where locks do not tell that nobody works in it,
- * it stays. is_there: is there a partial folder or archive still?
+ * Delete a partial folder that no process works in and that holds no file but a journal: what a
+ * run leaves that is killed while it proves its input. It stays where there are no locks. is_there:
+ * is there a partial folder or archive still?
  */
 dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struct dcpk_error *err);
 /* Delete the partial folder or archive, if it is at its name still. */

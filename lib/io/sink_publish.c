@@ -34,7 +34,7 @@ static int rename_new(int fd, const char *from, const char *to)
  * Put the partial folder into the place of what is there, and that aside. Where the two cannot
  * change places at once there is a moment without either.
  */
-static int replace(const struct moving *m)
+static int moving_replace(const struct moving *m)
 {
     int code;
 
@@ -49,7 +49,7 @@ static int replace(const struct moving *m)
     if (rename_new(m->fd, m->partial, m->path) == 0)
         return 0;
     code = errno;
-    (void)renameat(m->fd, m->old, m->fd, m->path); /* the first error is the one to tell */
+    (void)renameat(m->fd, m->old, m->fd, m->path); /* the first error is reported */
     errno = code;
     return -1;
 }
@@ -109,7 +109,7 @@ static dcpk_status move_in(const struct dcpk_folder *folder, struct moving *m,
         return dcpk_fail(err, DCPK_EIO,
                          "'%s' is not the one that was written: another program has moved it away",
                          folder->partial);
-    if ((m->replaces ? replace(m) : rename_new(m->fd, m->partial, m->path)) == 0)
+    if ((m->replaces ? moving_replace(m) : rename_new(m->fd, m->partial, m->path)) == 0)
         return check_moved(folder, m, err);
     if (errno == EEXIST || errno == ENOTEMPTY)
         return dcpk_fail_exists(folder, err);
@@ -143,7 +143,8 @@ static dcpk_status remove_replaced_at(const struct moving *m, const char *name, 
     return DCPK_OK;
 }
 
-/* Under either of the names that replace() may have left it; or what a killed run was replacing. */
+/* Under either of the names that moving_replace() may have left it; or what a killed run was
+ * replacing. */
 static dcpk_status remove_replaced(const struct dcpk_folder *folder, const struct moving *m,
                                    struct dcpk_error *err)
 {
@@ -159,8 +160,9 @@ static dcpk_status remove_replaced(const struct dcpk_folder *folder, const struc
     return st;
 }
 
-/* The folder is in its place: make that last, then let go of what it was resumed from. */
-static dcpk_status end(struct dcpk_folder *folder, const struct moving *m, struct dcpk_error *err)
+/* The folder is in its place: make that last, then delete what it was resumed from. */
+static dcpk_status moving_end(struct dcpk_folder *folder, const struct moving *m,
+                              struct dcpk_error *err)
 {
     struct dcpk_error second = DCPK_ERROR_INIT;
     bool is_kept = m->replaces;
@@ -191,7 +193,7 @@ dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_err
     if (st != DCPK_OK)
         goto out;
     folder->published = true;
-    st = end(folder, &m, err);
+    st = moving_end(folder, &m, err);
     if (st != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", folder->path);
 out:

@@ -7,13 +7,13 @@
  * stand at its name. A listing may be stale (NFS shows what other machines made late) and may pass
  * over names while entries are deleted: files that it does not show are asked for one by one.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/io/dir.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -84,16 +84,11 @@ typedef dcpk_status take_entry(struct listing *list, const char *entry, struct d
 /* Take the entries of a folder, and sync it. */
 static dcpk_status each_entry(struct listing *list, take_entry *take, struct dcpk_error *err)
 {
-    const int fd = openat(list->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir = dcpk_dir_open(list->fd, ".", 0);
     dcpk_status st = DCPK_OK;
 
-    if (dir == NULL) {
-        dcpk_fail_errno(err, errno, "listing '%s'", list->folder->partial);
-        if (fd >= 0)
-            close(fd);
-        return err->status;
-    }
+    if (dir == NULL)
+        return dcpk_fail_errno(err, errno, "listing '%s'", list->folder->partial);
     while (st == DCPK_OK) {
         const struct dirent *entry;
 
@@ -106,7 +101,7 @@ static dcpk_status each_entry(struct listing *list, take_entry *take, struct dcp
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             st = take(list, entry->d_name, err);
     }
-    if (st == DCPK_OK && list->syncs && dcpk_sync_folder(fd) != 0)
+    if (st == DCPK_OK && list->syncs && dcpk_sync_folder(dirfd(dir)) != 0)
         st = dcpk_fail_errno(err, errno, "syncing '%s'", list->folder->partial);
     closedir(dir);
     return st;

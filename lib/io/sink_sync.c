@@ -11,7 +11,7 @@
 #include "lib/io/sink_priv.h"
 
 /*
- * syncfs has told of lost writes since Linux 5.8, by a descriptor that was opened before them (man
+ * syncfs reports lost writes since Linux 5.8, by a descriptor that was opened before them (man
  * 2 syncfs); and these are the file systems that are known to have all on the disk itself when
  * it returns. On others (of networks, in user space) files are synced one by one.
  */
@@ -52,5 +52,7 @@ dcpk_status dcpk_folder_sync_made(struct dcpk_folder *folder, struct dcpk_error 
         do {
             rc = syncfs(folder->dir_fd);
         } while (rc != 0 && errno == EINTR);
-    return rc == 0 ? DCPK_OK : dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
+    if (rc != 0)
+        return dcpk_fail_errno(err, errno, "syncing '%s'", folder->partial);
+    return DCPK_OK;
 }

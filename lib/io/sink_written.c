@@ -129,8 +129,8 @@ static bool is_kept_name(const char *name, size_t n)
 
 dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err)
 {
-    const char *slash = strchr(name, '/'), *last = slash == NULL ? name : slash + 1;
-    const size_t n = slash == NULL ? strlen(name) : (size_t)(slash - name);
+    const size_t n = strcspn(name, "/"); /* of the folder, or of the whole name */
+    const char *last = name[n] == '/' ? name + n + 1 : name;
 
     if (!is_plain_part(last, strlen(last)) || !is_plain_part(name, n))
         return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
@@ -143,12 +143,14 @@ dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err)
 int dcpk_folder_find_inner(struct dcpk_folder *folder, const char *name, const char **last)
 {
     const char *slash = strchr(name, '/');
-    const size_t n = slash == NULL ? 0 : (size_t)(slash - name);
     struct dcpk_error ignored;
+    size_t n;
 
-    *last = slash == NULL ? name : slash + 1;
+    *last = name;
     if (slash == NULL)
         return folder->dir_fd;
+    *last = slash + 1;
+    n = (size_t)(slash - name);
     if (folder->deep_fd >= 0 && strncmp(folder->deep, name, n) == 0 && folder->deep[n] == '\0')
         return folder->deep_fd;
     leave_inner(folder);

@@ -97,7 +97,9 @@ uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limi
 {
     const uint64_t value_bytes = source->store->value_bytes;
 
-    return value_bytes != 0 && value_bytes < limit_bytes ? value_bytes : limit_bytes;
+    if (value_bytes == 0)
+        return limit_bytes;
+    return dcpk_min_u64(value_bytes, limit_bytes);
 }
 
 /* Does the relative path `name` climb out of its folder, or name none? */
@@ -173,8 +175,12 @@ static dcpk_status look_locked(const struct dcpk_store *store, const char *name,
 
     if (known == NULL && store->ops->look != NULL && !is_too_long(name))
         return store->ops->look(store, name, path, err);
-    path->kind = known == NULL ? DCPK_PATH_NOTHING : DCPK_PATH_FILE;
-    path->n_bytes = known == NULL ? 0 : known->n_bytes;
+    path->kind = DCPK_PATH_NOTHING;
+    path->n_bytes = 0;
+    if (known != NULL) {
+        path->kind = DCPK_PATH_FILE;
+        path->n_bytes = known->n_bytes;
+    }
     return DCPK_OK;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_folder.c - folders as stores, with a bounded cache of descriptors. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/io/dir.h"
 #include "lib/io/store_priv.h"
 
 /* Links are followed: staged checkpoints are often folders of links. */
@@ -79,7 +79,7 @@ static dcpk_status check_same(struct dcpk_source *source, int fd, struct dcpk_er
 /*
  * Open the source's file unless it is open. The limit of the process may be lower than ours
  * (EMFILE): then, too, an idle descriptor makes room, and if there is none yet we wait for one.
- * Lock held; it is let go while waiting, when another thread may open this very source.
+ * Lock held; released while waiting, when another thread may open this very source.
  */
 static dcpk_status open_locked(struct dcpk_source *source, struct dcpk_error *err)
 {
@@ -163,17 +163,11 @@ static void advise_file(struct dcpk_source *source, uint64_t at, uint64_t n, int
 static dcpk_status read_names(const struct dcpk_store *store, const char *folder,
                               struct dcpk_bytes *text, struct dcpk_error *err)
 {
-    /* a descriptor of its own: store->fd's position is shared */
-    const int fd = openat(store->fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir = dcpk_dir_open(store->fd, folder, 0);
     dcpk_status st = DCPK_OK;
 
-    if (dir == NULL) {
-        st = dcpk_fail_errno(err, errno, "listing folder '%.200s' in '%s'", folder, store->path);
-        if (fd >= 0)
-            close(fd);
-        return st;
-    }
+    if (dir == NULL)
+        return dcpk_fail_errno(err, errno, "listing folder '%.200s' in '%s'", folder, store->path);
     for (;;) {
         const struct dirent *entry;
         errno = 0;

@@ -14,10 +14,14 @@
 /* The classes of users that may not read a file, or not enter a folder: GROUP, OTHERS. */
 static unsigned hidden_of(mode_t mode)
 {
-    const mode_t group = S_ISDIR(mode) ? S_IXGRP : S_IRGRP;
-    const mode_t others = S_ISDIR(mode) ? S_IXOTH : S_IROTH;
+    const mode_t needed = S_ISDIR(mode) ? S_IXGRP | S_IXOTH : S_IRGRP | S_IROTH;
+    unsigned hidden = 0;
 
-    return ((mode & group) != 0 ? 0 : GROUP) | ((mode & others) != 0 ? 0 : OTHERS);
+    if ((needed & ~mode & GROUP) != 0)
+        hidden |= GROUP;
+    if ((needed & ~mode & OTHERS) != 0)
+        hidden |= OTHERS;
+    return hidden;
 }
 
 static unsigned hidden_at(const struct dcpk_store *store, const char *name)

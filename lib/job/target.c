@@ -170,8 +170,8 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
 
 void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j)
 {
-    const bool was_known = target->tracker_was != DCPK_ITERATION_UNKNOWN;
     char was[DCPK_ITERATION_TEXT_BYTES];
+    const char *before = target->tracker_was != DCPK_ITERATION_UNKNOWN ? was : NULL;
 
     dcpk_json_put_key(j, "tracker");
     if (target->fate == DCPK_TRACKER_NONE) {
@@ -184,8 +184,8 @@ void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out
     if (target->fate != DCPK_TRACKER_KEPT)
         dcpk_json_add_string(j, "names", target->tracker_text);
     else
-        dcpk_json_add_string(j, "names", was_known ? was : NULL);
-    dcpk_json_add_string(j, "was", was_known ? was : NULL);
+        dcpk_json_add_string(j, "names", before);
+    dcpk_json_add_string(j, "was", before);
     dcpk_json_add_bool(j, "written", target->fate == DCPK_TRACKER_WRITTEN);
     dcpk_json_end_object(j);
 }

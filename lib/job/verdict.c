@@ -262,8 +262,12 @@ static dcpk_status choose_impl(struct checking *c, const struct dcpk_check_optio
 
     check->impl_by = "given";
     if (name == NULL) {
-        check->impl_by = named == NULL ? "assumed" : "args";
-        name = named != NULL && strcmp(named, "local") == 0 ? "local" : "te";
+        check->impl_by = "assumed";
+        name = "te";
+        if (named != NULL)
+            check->impl_by = "args";
+        if (named != NULL && strcmp(named, "local") == 0)
+            name = "local";
     }
     if (strcmp(name, "te") != 0 && strcmp(name, "local") != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "no implementation is called '%s' (te, local)", name);

@@ -34,7 +34,7 @@ static uint32_t seed_of(const struct dcpk_journal *journal)
     return dcpk_load_u32le(header + 40);
 }
 
-/* Is a header about the same? One that was never written whole says nothing: *is_whole. */
+/* Is a header about the same? One that was never written whole is about nothing: *is_whole. */
 static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_t *data,
                                 bool *is_whole, struct dcpk_error *err)
 {
@@ -105,7 +105,7 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
     if (st == DCPK_OK && bytes.n_bytes <= limit_bytes)
         st = dcpk_journal_parse(journal, bytes.data, bytes.n_bytes, err);
     if (st == DCPK_OK && bytes.n_bytes > 0 && journal->end_bytes == 0)
-        st = dcpk_folder_clear(folder, err); /* nobody knows whose files are there */
+        st = dcpk_folder_clear(folder, err); /* whose files are there is unknown */
     if (st == DCPK_OK)
         dcpk_folder_reserve_journal(folder, most_bytes);
     dcpk_bytes_release(&bytes);

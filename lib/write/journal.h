@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal.h - the record of units that are done, by which a conversion that was cut short goes on.
- */
+/* journal.h - the record of units that are done, from which an interrupted conversion resumes. */
 #ifndef DCPK_LIB_WRITE_JOURNAL_H
 #define DCPK_LIB_WRITE_JOURNAL_H
 
@@ -40,10 +39,10 @@ struct dcpk_journal_record {
  *   header  "dcpkjrn3" | input, 16 bytes | plan, 16 bytes | CRC-32 of these 40 bytes
  *   record  unit, 8 bytes | crc32 | CRC-32 of these 12 bytes, begun with the header's
  *
- * The last record of a unit holds; the highest bit of its number says that it is lost. Records are
- * appended only when the bytes they speak of are on disk, and those of what is lost before its file
- * is made again. The first one that is not whole ends the journal: what follows was being written
- * when the system went down.
+ * The last record of a unit holds; the highest bit of its number marks it as lost. Records are
+ * appended only when the bytes they stand for are on disk, and those of what is lost before its
+ * file is made again. The first one that is not whole ends the journal: what follows was being
+ * written when the system went down.
  */
 struct dcpk_journal {
     struct dcpk_folder *folder; /* borrowed */

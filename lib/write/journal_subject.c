@@ -110,7 +110,7 @@ static void put_plan(struct summing *s, const struct dcpk_output *out)
  * ends of what is in them, so that a copy of another checkpoint's file that kept its time shows
  * (common.pt and the like are read whole by that, and the last checksum of a file of items); and
  * where every chunk and object lies. Not by the inode or its own time, which links, changes of
- * owner and mounts change without touching a byte: a run would be refused that could go on.
+ * owner and mounts change without touching a byte: a run would be refused that can resume.
  */
 #define MOST_READ_FILES 1000 /* about as many: a checkpoint of zarr has a hundred thousand */
 #define END_BYTES       ((size_t)64 << 10)

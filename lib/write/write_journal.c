@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_journal.c - what is done is written down once it is on disk, for a run that goes on later.
- */
+/* write_journal.c - records what is done once it is on disk, for a run that resumes later. */
 #include <assert.h>
 #include <inttypes.h>
 
@@ -12,7 +11,7 @@
 #define COMMIT_UNITS   16 /* a GiB */
 #define COMMIT_SECONDS 5
 
-/* What the journal says of the units. */
+/* What the journal has of the units. */
 static void take_found(struct dcpk_writing *w)
 {
     const struct dcpk_journal *journal = &w->keeping.journal;
@@ -26,7 +25,7 @@ static void take_found(struct dcpk_writing *w)
     }
 }
 
-/* Take back what the journal says of a unit. */
+/* Undo what the journal has of a unit. */
 static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_error *err)
 {
     struct dcpk_keeping *k = &w->keeping;
@@ -39,8 +38,8 @@ static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_err
 }
 
 /*
- * Units count as done where their file is there: plain, whole, and nobody else's. All else in the
- * folder goes: it would be written anew, or is not of this output.
+ * Units count as done where their file is there: plain, whole, and of this user alone. All else in
+ * the folder goes: it would be written anew, or is not of this output.
  */
 static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
@@ -212,7 +211,7 @@ static dcpk_status sync_held(struct dcpk_writing *w, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Let go of the files that are held. Returns st, or the first failure. */
+/* Release the files that are held. Returns st, or the first failure. */
 static dcpk_status leave_held(struct dcpk_writing *w, dcpk_status st, struct dcpk_error *err)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
@@ -230,7 +229,7 @@ static dcpk_status leave_held(struct dcpk_writing *w, dcpk_status st, struct dcp
     return st;
 }
 
-/* Write down, or say, what a commit has collected. */
+/* Record, or report, what a commit has collected. */
 static dcpk_status record(struct dcpk_keeping *k, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;

@@ -32,7 +32,7 @@ static dcpk_status write_run(struct dcpk_writing *w, struct run *run, struct dcp
 }
 
 /*
- * Go on to another place. A file that only payloads go into is complete once they leave it:
+ * Move to another place. A file that only payloads go into is complete once they leave it:
  * formats that give each its own file would else run out of descriptors.
  */
 static dcpk_status move_run(struct dcpk_writing *w, struct run *run, uint32_t file,
@@ -48,8 +48,8 @@ static dcpk_status move_run(struct dcpk_writing *w, struct run *run, uint32_t fi
 }
 
 /* Append bytes to the run, writing it out whenever the buffer is full. */
-static dcpk_status put(struct dcpk_writing *w, struct run *run, const uint8_t *data, uint64_t n,
-                       struct dcpk_error *err)
+static dcpk_status run_put(struct dcpk_writing *w, struct run *run, const uint8_t *data, uint64_t n,
+                           struct dcpk_error *err)
 {
     struct dcpk_worker *worker = &w->workers[0];
     dcpk_status st = DCPK_OK;
@@ -86,7 +86,7 @@ static dcpk_status copy_payload(struct dcpk_writing *w, const struct dcpk_out_pa
 
         st = dcpk_worker_read(worker, source, place->offset_bytes + at, worker->scratch, n, err);
         if (st == DCPK_OK)
-            st = put(w, run, worker->scratch, n, err);
+            st = run_put(w, run, worker->scratch, n, err);
     }
     return st;
 }
@@ -103,7 +103,7 @@ static dcpk_status encode_payload(struct dcpk_writing *w, const struct dcpk_out_
         st = dcpk_fail(err, DCPK_EMISMATCH, "laid out as %" PRIu64 " bytes, encoded as %zu",
                        payload->n_bytes, bytes.n_bytes);
     if (st == DCPK_OK)
-        st = put(w, run, bytes.data, bytes.n_bytes, err);
+        st = run_put(w, run, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
     return st;
 }

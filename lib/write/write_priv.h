@@ -45,7 +45,7 @@ struct dcpk_unit_state {
 };
 
 /* What a journal needs: from time to time a thread writes down what has been done since, after it
- * has synced the files of that. One commit at a time; the others go on. */
+ * has synced the files of that. One commit at a time; the others keep writing. */
 struct dcpk_keeping {
     bool is_on;
     bool is_committing;
@@ -101,7 +101,7 @@ dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_s
                             struct dcpk_error *err);
 /* Sync and close the file if it is open. Thread-safe. */
 dcpk_status dcpk_write_close(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err);
-/* A user of the file is done with it; the last one syncs and closes it while other threads go on.
+/* A user of the file is done with it; the last one syncs and closes it while others keep writing.
  * Thread-safe. */
 dcpk_status dcpk_write_leave(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err);
 /* Write and count. */

@@ -58,7 +58,7 @@ static dcpk_status record(void *writing, struct dcpk_error *err)
 }
 
 /*
- * What has been done counts also when the rest fails: it is told, and rank 0 writes it down, before
+ * What has been done counts also when the rest fails: it is sent, and rank 0 records it, before
  * the agreement, which may never come when another rank has died.
  */
 static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,

@@ -25,7 +25,7 @@ dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_s
     return st;
 }
 
-/* Take the sink out of its file, which nobody can use or hold from then on. Under the lock. */
+/* Take the sink out of its file, which no thread can use or hold from then on. Under the lock. */
 static struct dcpk_sink *take_sink(struct dcpk_open_file *f)
 {
     struct dcpk_sink *sink = f->sink;

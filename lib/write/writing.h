@@ -32,11 +32,12 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
 void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32);
 
 /*
- * Keep a journal in the folder (lib/write/journal.h), and go on from what is in it: units whose
- * files are there, and read as the journal says, count as done, *resumed_bytes of tensor data; all
- * else in the folder is deleted (dcpk_folder_settle). That reads once what was done. From then on
- * `run` writes down what it has done every GiB or few seconds. After `new`, before the other steps.
- * Errors: those of dcpk_journal_open, in which case there is no journal and all is to be done.
+ * Keep a journal in the folder (lib/write/journal.h), and resume from what is in it: units whose
+ * files are there, and read as the journal has them, count as done, *resumed_bytes of tensor data;
+ * all else in the folder is deleted (dcpk_folder_settle). That reads once what was done. From then
+ * on `run` writes down what it has done every GiB or few seconds. After `new`, before the other
+ * steps. Errors: those of dcpk_journal_open, in which case there is no journal and all is to be
+ * done.
  */
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);
@@ -45,14 +46,14 @@ dcpk_status dcpk_writing_resume_or_clear(struct dcpk_writing *w,
                                          const struct dcpk_journal_subject *subject,
                                          uint64_t *resumed_bytes, struct dcpk_error *err);
 /*
- * Instead of resume, where another process keeps the journal: from then on `run` says which units
- * are done and on disk, every GiB or few seconds. Called by one thread at a time.
+ * Instead of resume, where another process keeps the journal: from then on `run` reports which
+ * units are done and on disk, every GiB or few seconds. Called by one thread at a time.
  */
 typedef dcpk_status dcpk_writing_done(void *context, uint64_t unit, uint32_t crc32,
                                       struct dcpk_error *err);
 void dcpk_writing_report(struct dcpk_writing *w, dcpk_writing_done *done, void *context);
-/* Between two runs: write down, or say, what has been done and not been said yet; with a journal
- * only when that is due. */
+/* Between two runs: record, or report, what has been done since the last time; with a journal only
+ * when that is due. */
 dcpk_status dcpk_writing_record(struct dcpk_writing *w, struct dcpk_error *err);
 /*
  * After a failure, instead of finish: write down what has been done. True: it is a unit's worth or
