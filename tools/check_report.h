@@ -22,7 +22,8 @@ void dcpk_check_report_fill(struct dcpk_check_report *report);
 /* Into a document of dcpk_checks_style. `report` outlives it. */
 void dcpk_check_report(const struct dcpk_check_report *report, struct dcpk_doc *doc);
 
-/* "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.
+/*
+ * "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.
  */
 dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
                                struct dcpk_error *err);

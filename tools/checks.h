@@ -13,7 +13,8 @@
 
 #define DCPK_MAX_CHECKS 16
 
-/* DCPK_OK, or why the answer is no (DCPK_EFORMAT, DCPK_EMISMATCH) or could not be had (the rest).
+/*
+ * DCPK_OK, or why the answer is no (DCPK_EFORMAT, DCPK_EMISMATCH) or could not be had (the rest).
  */
 struct dcpk_check {
     const char *name; /* one word, borrowed */
@@ -42,7 +43,8 @@ void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoi
 /* 0: all hold; 1: one fails; 2 to 4: none does, but one could not be made. */
 int dcpk_checks_exit_code(const struct dcpk_checks *checks);
 
-/* Into a document of dcpk_checks_style: the table of {"name", "ok", "text"}; "ok" and the verdict.
+/*
+ * Into a document of dcpk_checks_style: the table of {"name", "ok", "text"}; "ok" and the verdict.
  */
 extern const struct dcpk_doc_style dcpk_checks_style;
 void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *doc);

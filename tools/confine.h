@@ -17,7 +17,8 @@
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err);
 
-/* Removes a folder that dcpk_confine made, if it is still empty. Call it when the command is over.
+/*
+ * Removes a folder that dcpk_confine made, if it is still empty. Call it when the command is over.
  */
 void dcpk_confine_end(void);
 

@@ -27,7 +27,8 @@ static void fill_out_tensors(const void *context, struct dcpk_doc_rows *rows)
 
 /* ---- objects ---- */
 
-/* Object keys in the order of their payloads: an index of out->objects each. NULL after a failure.
+/*
+ * Object keys in the order of their payloads: an index of out->objects each. NULL after a failure.
  */
 static const size_t *sort_objects(const struct dcpk_output *out, struct dcpk_doc *doc)
 {

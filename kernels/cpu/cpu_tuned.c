@@ -227,7 +227,8 @@ static inline uint16_t f32_to_f16(uint32_t bits)
     const uint32_t sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
     /* exponents from 127 to 15, then round off 13 bits */
     const uint32_t normal = (size - (112u << 23) + 0xfff + ((size >> 13) & 1)) >> 13;
-    /* at 0.5 the last mantissa bit of an f32 is 2^-24, f16's smallest number: the addition rounds
+    /*
+     * at 0.5 the last mantissa bit of an f32 is 2^-24, f16's smallest number: the addition rounds
      */
     const uint32_t small = bits_of(float_of(size) + 0.5f) - 0x3f000000;
     const uint32_t kept = (size >> 13) & 0x3ff, nan = 0x7c00 | kept | choose(kept == 0, 0x200, 0);

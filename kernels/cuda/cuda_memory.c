@@ -98,7 +98,8 @@ void cuda_memory_release(struct cuda_space *space)
     space->own = NULL;
 }
 
-/* The allocation around `at`, by the driver's own number for it: addresses come back after a free.
+/*
+ * The allocation around `at`, by the driver's own number for it: addresses come back after a free.
  */
 static dcpk_status memory_describe(const struct cuda_space *s, CUdeviceptr at,
                                    struct dcpk_memory_id *id, struct dcpk_error *err)

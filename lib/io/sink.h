@@ -136,7 +136,8 @@ dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *
 /* Sync what was written so far; the file stays open. Thread-safe. Of DCPK_FOLDER_MANY: nothing to
  * do, as in dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
-/* Start writing a range back to disk without waiting (sync_file_range); never fails. Thread-safe.
+/*
+ * Start writing a range back to disk without waiting (sync_file_range); never fails. Thread-safe.
  */
 void dcpk_sink_flush(struct dcpk_sink *sink, uint64_t offset_bytes, uint64_t n_bytes);
 /* Sync the file's data to disk and close it. Frees sink in every case. (Of DCPK_FOLDER_MANY: close

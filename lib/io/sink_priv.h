@@ -61,7 +61,8 @@ struct dcpk_folder_ops {
     /* Write, or compare, a range of the sink that was checked. */
     dcpk_status (*write)(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
                          size_t n_bytes, struct dcpk_error *err);
-    /* Let the system copy a source into an empty sink. Returns how many bytes it did. NULL: none.
+    /*
+     * Let the system copy a source into an empty sink. Returns how many bytes it did. NULL: none.
      */
     uint64_t (*copy)(const struct dcpk_source *source, const struct dcpk_sink *sink);
     /* Close the sink's descriptor, synced unless `syncs` is false or that comes later; NULL: it is
@@ -162,7 +163,8 @@ bool dcpk_is_same_file(const struct stat *a, const struct stat *b);
  * behind a link? Errors: DCPK_EIO. */
 dcpk_status dcpk_look_at(int folder_fd, const char *name, int fd, bool *is_at,
                          struct dcpk_error *err);
-/* A plain file of the folder's owner, with no name besides: writing into it changes nothing else.
+/*
+ * A plain file of the folder's owner, with no name besides: writing into it changes nothing else.
  */
 bool dcpk_is_own_file(const struct dcpk_folder *folder, const struct stat *info);
 /* The file of that name is this one, n_bytes long when all is written. Under the lock. */

@@ -8,7 +8,8 @@
 
 #define NO_FILE UINT32_MAX
 
-/* Items in groups that share their bytes: item i is in group[i], behind the others of it in next[].
+/*
+ * Items in groups that share their bytes: item i is in group[i], behind the others of it in next[].
  */
 struct grouping {
     struct dcpk_modification *m;
@@ -23,7 +24,8 @@ static const struct dcpk_tensor *tensor_of(const struct dcpk_modification *m, si
     return item < m->ckpt->n_tensors ? &m->ckpt->tensors[item] : NULL;
 }
 
-/* The place that tells groups apart: an object's, or a tensor's first chunk's. NULL: it has none.
+/*
+ * The place that tells groups apart: an object's, or a tensor's first chunk's. NULL: it has none.
  */
 static const struct dcpk_place *place_of(const struct dcpk_modification *m, size_t item)
 {

@@ -52,7 +52,8 @@ void dcpk_report_count(const struct dcpk_conversion *c, struct dcpk_report_count
     dcpk_report_each_loss(c, count_one, &counts->dropped);
 }
 
-/* The losses of a model's list, which are all harmless or all not. Returns false when `each` does.
+/*
+ * The losses of a model's list, which are all harmless or all not. Returns false when `each` does.
  */
 static bool each_note(const struct dcpk_note *notes, bool is_harmless, dcpk_report_take *take,
                       void *context)

@@ -308,7 +308,8 @@ static dcpk_status choose_adam(struct checking *c, const struct dcpk_check_optio
     return DCPK_OK;
 }
 
-/* A mesh without its data-parallel size gets that of the run that saved, if the rest is the same.
+/*
+ * A mesh without its data-parallel size gets that of the run that saved, if the rest is the same.
  */
 static dcpk_status choose_mesh(struct checking *c, const struct dcpk_check_options *options,
                                const struct saved *saved, struct dcpk_error *err)

@@ -99,7 +99,8 @@ bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, b
 /* All outcomes: "core 0.19, main; with --no-load-rng in core 0.16; not in core 0.15 (...)". */
 void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *text);
 
-/* An object: "loads_in" by release, "lacking" of these loaders, "unknown", "assumed", "warnings".
+/*
+ * An object: "loads_in" by release, "lacking" of these loaders, "unknown", "assumed", "warnings".
  */
 void dcpk_verdict_json(const struct dcpk_verdict *check, uint32_t loaders, struct dcpk_json_out *j);
 

@@ -116,7 +116,8 @@ static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, siz
     dcpk_plain_key(&r->plain, key->as.text, fits ? at + 2 : LAST_KEY_INDENT, LAST_KEY_INDENT);
 }
 
-/* Cell i behind `at` columns, in front of the next one if there is one. Returns the columns then.
+/*
+ * Cell i behind `at` columns, in front of the next one if there is one. Returns the columns then.
  */
 static size_t print_cell(struct text_rows *r, const struct dcpk_doc_cell *cell, size_t i,
                          bool is_last, size_t at)

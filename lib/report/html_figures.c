@@ -82,7 +82,8 @@ static void take_leaf(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *ce
     r->n++;
 }
 
-/* Bytes of path up to and with the separator that ends its next name from `at` on; 0: it has none.
+/*
+ * Bytes of path up to and with the separator that ends its next name from `at` on; 0: it has none.
  */
 static size_t next_name(const char *path, size_t at)
 {

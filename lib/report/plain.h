@@ -32,7 +32,8 @@ void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_byt
  */
 void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,
                      size_t indent);
-/* A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
+/*
+ * A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
  */
 void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, size_t indent);
 void dcpk_plain_blanks(const struct dcpk_plain *out, size_t n);

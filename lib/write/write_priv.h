@@ -91,7 +91,8 @@ uint64_t dcpk_write_item_bytes(const struct dcpk_out_chunk *chunk);
 
 /* Set trees. On failure the caller releases what is there. */
 dcpk_status dcpk_write_make_trees(struct dcpk_writing *w, struct dcpk_error *err);
-/* Set entries and n_tasks, and count what units and files have left, for units first .. last - 1.
+/*
+ * Set entries and n_tasks, and count what units and files have left, for units first .. last - 1.
  */
 dcpk_status dcpk_write_prepare(struct dcpk_writing *w, size_t first, size_t last,
                                struct dcpk_error *err);

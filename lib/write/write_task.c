@@ -293,7 +293,8 @@ static struct dcpk_entry *find_entry(const struct dcpk_writing *w, uint64_t task
     return &w->entries[low];
 }
 
-/* Let the system read what the task after the next one of each thread wants, while this one works.
+/*
+ * Let the system read what the task after the next one of each thread wants, while this one works.
  */
 static void advise_task(struct dcpk_writing *w, uint64_t task)
 {

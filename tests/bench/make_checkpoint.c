@@ -164,7 +164,8 @@ static dcpk_status write_files(struct dcpk_making *m, struct dcpk_folder *folder
     return st;
 }
 
-/* .metadata as torch writes it, and the golden's metadata.json, which does not depend on the model.
+/*
+ * .metadata as torch writes it, and the golden's metadata.json, which does not depend on the model.
  */
 static dcpk_status write_metadata(struct dcpk_making *m, struct dcpk_folder *folder,
                                   struct dcpk_error *err)

@@ -168,7 +168,8 @@ static uint32_t crc32(const uint8_t *data, size_t n)
     return ~crc;
 }
 
-/* The checksum of one record: in the directory's entry, and behind the data where it is said again.
+/*
+ * The checksum of one record: in the directory's entry, and behind the data where it is said again.
  */
 static void seal_record(struct text *t, size_t archive, size_t entry)
 {

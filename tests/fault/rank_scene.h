@@ -7,7 +7,8 @@
 
 #define MOST_RANKS 3
 
-/* Make MPI run on a test machine, which has few cores, perhaps as root; false where there is none.
+/*
+ * Make MPI run on a test machine, which has few cores, perhaps as root; false where there is none.
  */
 static inline bool rank_scene_begin(void)
 {

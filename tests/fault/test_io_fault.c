@@ -193,7 +193,8 @@ static void test_kill(void **state)
     strike_all("kill");
 }
 
-/* System calls on the way of an output, the rare ones too, and a scene that makes one of the names.
+/*
+ * System calls on the way of an output, the rare ones too, and a scene that makes one of the names.
  */
 static const struct {
     const char *names[4];

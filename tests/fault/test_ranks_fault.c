@@ -112,7 +112,8 @@ static void one_fails(void **state)
     CHECK(rounds.n == 0 || n_struck > 0, "some calls were made");
 }
 
-/* Rank 0 alone cannot delete what its folder was marked with for the others, who go on meanwhile.
+/*
+ * Rank 0 alone cannot delete what its folder was marked with for the others, who go on meanwhile.
  */
 static void mark_stays(void **state)
 {

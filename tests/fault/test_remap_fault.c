@@ -202,7 +202,8 @@ static void allocations_fail(void **state)
     case_release(the_case);
 }
 
-/* A byte of each target of a rank changes before it is checked: the tensor is named on all ranks.
+/*
+ * A byte of each target of a rank changes before it is checked: the tensor is named on all ranks.
  */
 static struct dcpk_space_ops flipping_ops;
 static _Thread_local int n_waits, n_flipped; /* of a rank, in a job */

@@ -74,7 +74,8 @@ static void check_chunks(const struct dcpk_checkpoint *ckpt, const struct dcpk_t
     CHECK_EQ_INT(t->n_chunks, n_chunks, t->key);
 }
 
-/* A zarr manifest gives one chunk's shape: the chunks are the cells of that grid, cut at the end.
+/*
+ * A zarr manifest gives one chunk's shape: the chunks are the cells of that grid, cut at the end.
  */
 static void check_grid(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
                        const struct dcpk_json *want)

@@ -218,7 +218,8 @@ static void expert_groups_follow_the_target(void **state)
     }
 }
 
-/* What today's Megatron cannot read, or not at another layout, is written anew in the same format.
+/*
+ * What today's Megatron cannot read, or not at another layout, is written anew in the same format.
  */
 static void older_layouts_become_todays(void **state)
 {

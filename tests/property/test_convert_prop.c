@@ -49,7 +49,8 @@ static void cast_naive(enum dcpk_dtype from, const uint8_t *src, enum dcpk_dtype
     }
 }
 
-/* A source tensor that has a box of the extents of `to`, with other axes of length 1, and that box.
+/*
+ * A source tensor that has a box of the extents of `to`, with other axes of length 1, and that box.
  */
 static uint32_t make_source(struct round *r, enum dcpk_dtype dtype, const struct dcpk_box *to,
                             struct dcpk_box *from)

@@ -8,7 +8,8 @@
 
 #define N_ROUNDS 300
 
-/* Sizes of a random model and of the mesh; every size of the model is a multiple of what cuts it.
+/*
+ * Sizes of a random model and of the mesh; every size of the model is a multiple of what cuts it.
  */
 struct round {
     uint64_t seed;

@@ -11,7 +11,8 @@
 #define MAX_ROWS 96
 #define MAX_LIST 7
 
-/* A tensor of n_rows rows in random pieces, its rows shuffled, under random names in random blocks.
+/*
+ * A tensor of n_rows rows in random pieces, its rows shuffled, under random names in random blocks.
  */
 struct round {
     char label[32];

@@ -55,7 +55,8 @@ static struct dcpk_checkpoint *open_round(struct fake *fake, struct round *r, co
     return ckpt;
 }
 
-/* Put what the view's boxes hold into got, by the view's row-major index; -1 where there is none.
+/*
+ * Put what the view's boxes hold into got, by the view's row-major index; -1 where there is none.
  */
 static void read_view(struct dcpk_checkpoint *ckpt, int64_t *got, const char *label)
 {

@@ -59,7 +59,8 @@ static void test_compare(void **state)
 
 #define W1 H1 H1
 
-/* What a list is silent on is no difference: objects in one of an earlier dcpkit, dtypes in text.
+/*
+ * What a list is silent on is no difference: objects in one of an earlier dcpkit, dtypes in text.
  */
 static void test_silent(void **state)
 {

@@ -71,7 +71,8 @@ static const struct {
      MOE,
      "decoder.layers.1.mlp.shared_experts.linear_fc1.weight",
      {"decoder.layers.1.mlp.shared_experts.linear_fc1.weight"}},
-    /* MLA: the layer's own norm is no part of linear_qkv, q_layernorm is one of linear_q_up_proj.
+    /*
+     * MLA: the layer's own norm is no part of linear_qkv, q_layernorm is one of linear_q_up_proj.
      */
     {"decoder.layers.0.input_layernorm.weight",
      MLA,

@@ -8,7 +8,8 @@
 
 #define L "decoder.layers.3."
 
-/* In the order in which named_parameters() gives them, with the unit; -1: outside. Canonical names.
+/*
+ * In the order in which named_parameters() gives them, with the unit; -1: outside. Canonical names.
  */
 struct registered {
     const char *name;
@@ -41,7 +42,8 @@ static const struct registered local_order[] = {
     {"output_layer.weight", -1},
 };
 
-/* Transformer Engine: fused norms with their linear, grouped experts; MTP's wrapper around a unit.
+/*
+ * Transformer Engine: fused norms with their linear, grouped experts; MTP's wrapper around a unit.
  */
 static const struct registered te_order[] = {
     {"embedding.word_embeddings.weight", -1},

@@ -285,7 +285,8 @@ static void test_spans(void **state)
     fake_release(&fake);
 }
 
-/* A tensor of 5 TiB is cut into row-aligned chunks of at most 64 MiB; nothing of it is allocated.
+/*
+ * A tensor of 5 TiB is cut into row-aligned chunks of at most 64 MiB; nothing of it is allocated.
  */
 static void test_chunks(void **state)
 {
@@ -344,7 +345,8 @@ static int compare_spans(const int64_t *a, const int64_t *b)
     return 0;
 }
 
-/* All that meet `box`, in the order of their offsets, found by looking at each; returns how many.
+/*
+ * All that meet `box`, in the order of their offsets, found by looking at each; returns how many.
  */
 static size_t naive_find(const struct boxes *boxes, const struct dcpk_box *box, size_t *found)
 {

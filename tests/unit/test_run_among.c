@@ -135,7 +135,8 @@ static void finds(void **state)
     }
 }
 
-/* Every allocation fails in turn: an error, and nothing is kept (the sanitizer build sees leaks).
+/*
+ * Every allocation fails in turn: an error, and nothing is kept (the sanitizer build sees leaks).
  */
 static void every_failure(void **state)
 {
