@@ -14,6 +14,9 @@
 #include "kernels/mpi/mpi_link.h"
 #include "kernels/mpi/mpi_transport.h"
 #endif
+#ifdef DCPK_HAVE_NCCL
+#include "kernels/nccl/nccl_link.h"
+#endif
 
 const struct dcpk_device *const dcpk_devices[] = {
     &dcpk_device_cpu,
@@ -36,11 +39,17 @@ const char *const dcpk_kernels_absent[] = {
 #ifndef DCPK_HAVE_MPI
     "mpi",
 #endif
+#ifndef DCPK_HAVE_NCCL
+    "nccl",
+#endif
     NULL,
 };
 
 const struct dcpk_link_ops *const dcpk_links[] = {
     &dcpk_link_local,
+#ifdef DCPK_HAVE_NCCL
+    &dcpk_link_nccl,
+#endif
 #ifdef DCPK_HAVE_MPI
     &dcpk_link_mpi,
 #endif

@@ -78,6 +78,27 @@ static int put_help(void)
     return finish();
 }
 
+/* What optional dependencies would have brought. */
+static void put_absent(void)
+{
+    const char *before = "not built in: ";
+
+    for (size_t i = 0; dcpk_kernels_absent[i] != NULL; i++, before = ", ")
+        dcpk_cli_printf(stdout, "%s%s", before, dcpk_kernels_absent[i]);
+    for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++, before = ", ")
+        dcpk_cli_printf(stdout, "%s%s", before, dcpk_formats_absent[i]);
+    if (dcpk_archive_opener == NULL) {
+        dcpk_cli_printf(stdout, "%slibarchive (checkpoints in archives)", before);
+        before = ", ";
+    }
+    if (dcpk_yaml_args_reader == NULL) {
+        dcpk_cli_printf(stdout, "%slibyaml (configurations of Megatron-Bridge)", before);
+        before = ", ";
+    }
+    if (strcmp(before, ", ") == 0)
+        dcpk_cli_printf(stdout, "\n");
+}
+
 static int put_version(void)
 {
     dcpk_cli_printf(stdout, "dcpkit %s\nformats:\n", DCPK_VERSION);
@@ -95,16 +116,10 @@ static int put_version(void)
     for (size_t i = 0; dcpk_transports[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_transports[i]->name,
                         dcpk_transports[i]->summary);
-    dcpk_cli_printf(stdout, "not built in: nccl");
-    for (size_t i = 0; dcpk_kernels_absent[i] != NULL; i++)
-        dcpk_cli_printf(stdout, ", %s", dcpk_kernels_absent[i]);
-    for (size_t i = 0; dcpk_formats_absent[i] != NULL; i++)
-        dcpk_cli_printf(stdout, ", %s", dcpk_formats_absent[i]);
-    if (dcpk_archive_opener == NULL)
-        dcpk_cli_printf(stdout, ", libarchive (checkpoints in archives)");
-    if (dcpk_yaml_args_reader == NULL)
-        dcpk_cli_printf(stdout, ", libyaml (configurations of Megatron-Bridge)");
-    dcpk_cli_printf(stdout, "\n");
+    dcpk_cli_printf(stdout, "links:\n");
+    for (size_t i = 0; dcpk_links[i] != NULL; i++)
+        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_links[i]->name, dcpk_links[i]->summary);
+    put_absent();
     dcpk_confine_print(stdout);
     return finish();
 }

@@ -41,8 +41,39 @@ struct cpu_table {
     struct dcpk_tile_words *words;
 };
 
-static void memory_unmap(const struct dcpk_import *import)
+/* Map a memory file of another process, once it is sure that it still is the same file. */
+static dcpk_status memory_map(void *context, const struct dcpk_memory_id *id, void **at,
+                              struct dcpk_error *err)
 {
+    dcpk_status st = DCPK_OK;
+    struct stat info;
+    char path[64];
+    int number, fd;
+
+    (void)context;
+    memcpy(&number, id->handle, sizeof number);
+    snprintf(path, sizeof path, "/proc/%" PRIu64 "/fd/%d", id->process, number);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "memory of process %" PRIu64 ": %s: %s", id->process,
+                       path, strerror(errno));
+    } else if ((uint64_t)info.st_ino != id->generation || (uint64_t)info.st_size < id->n_bytes) {
+        st = dcpk_fail(err, DCPK_EIO, "memory of process %" PRIu64 " was freed: %s is another file",
+                       id->process, path);
+    } else {
+        *at = mmap(NULL, (size_t)id->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (*at == MAP_FAILED)
+            st = dcpk_fail(err, DCPK_ENOMEM, "out of memory: mapping %" PRIu64 " bytes",
+                           id->n_bytes);
+    }
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static void memory_unmap(void *context, const struct dcpk_import *import)
+{
+    (void)context;
     munmap(import->at, (size_t)import->id.n_bytes);
 }
 
@@ -58,6 +89,7 @@ static dcpk_status cpu_open(const struct dcpk_space_options *options, struct dcp
     if (made == NULL)
         return err->status;
     made->base = (struct dcpk_space){&dcpk_cpu_space, 0};
+    made->imports.map = memory_map;
     made->imports.unmap = memory_unmap;
     *space = &made->base;
     return DCPK_OK;
@@ -189,34 +221,6 @@ static dcpk_status cpu_export(struct dcpk_space *space, const void *at, size_t n
     return DCPK_OK;
 }
 
-/* Map a memory file of another process, once it is sure that it still is the same file. */
-static dcpk_status memory_map(const struct dcpk_memory_id *id, void **at, struct dcpk_error *err)
-{
-    dcpk_status st = DCPK_OK;
-    struct stat info;
-    char path[64];
-    int number, fd;
-
-    memcpy(&number, id->handle, sizeof number);
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/fd/%d", id->process, number);
-    fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "memory of process %" PRIu64 ": %s: %s", id->process,
-                       path, strerror(errno));
-    } else if ((uint64_t)info.st_ino != id->generation || (uint64_t)info.st_size < id->n_bytes) {
-        st = dcpk_fail(err, DCPK_EIO, "memory of process %" PRIu64 " was freed: %s is another file",
-                       id->process, path);
-    } else {
-        *at = mmap(NULL, (size_t)id->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (*at == MAP_FAILED)
-            st = dcpk_fail(err, DCPK_ENOMEM, "out of memory: mapping %" PRIu64 " bytes",
-                           id->n_bytes);
-    }
-    if (fd >= 0)
-        close(fd);
-    return st;
-}
-
 static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
                               struct dcpk_error *err)
 {
@@ -230,7 +234,7 @@ static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "memory at %#" PRIx64 " of process %" PRIu64 " is private to it", id->base,
                          id->process);
-    return dcpk_imports_get(&s->imports, id, memory_map, at, err);
+    return dcpk_imports_get(&s->imports, id, at, err);
 }
 
 static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)

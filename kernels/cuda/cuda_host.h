@@ -1,51 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_host.h - what the host code of this folder shares: the opened GPU, its errors. */
+/* cuda_host.h - what the host code of this folder shares: the opened GPU. */
 #ifndef DCPK_KERNELS_CUDA_CUDA_HOST_H
 #define DCPK_KERNELS_CUDA_CUDA_HOST_H
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "kernels/cuda/cuda_driver.h"
 #include "lib/device/device_space.h"
 #include "lib/device/imports.h"
 
 /* Tickets of a queue that can be told apart; an older one is done when the next is. */
 #define CUDA_TICKETS 16
 
-/* Functions of the driver that the runtime does not have; found in it, not linked. */
-struct cuda_driver {
-    CUresult (*range)(CUdeviceptr *base, size_t *n_bytes, CUdeviceptr at);
-    CUresult (*attribute)(void *data, CUpointer_attribute which, CUdeviceptr at);
+/* The kernels that move a tile. All tiles of one kind and size are one launch. */
+enum cuda_kind {
+    CUDA_MOVE_WHOLE, /* addresses, strides and rows in 16-byte units on both sides */
+    CUDA_MOVE_ODD,   /* any other copy */
+    CUDA_CAST_F32_BF16,
+    CUDA_CAST_F32_F16,
+    CUDA_CAST_BF16_F32,
+    CUDA_CAST_F16_F32,
+    CUDA_CAST_F32_E4M3,
+    CUDA_CAST_BF16_E4M3,
+    CUDA_CAST_F32_E5M2,
+    CUDA_CAST_BF16_E5M2,
+    CUDA_CAST_ANY, /* the rare pairs: through f64, in integers */
+    CUDA_READ,     /* for the fingerprint alone: nothing is stored */
+    CUDA_N_KINDS,
+};
+
+/* A large tile is a block's work, a small one a warp's. */
+enum cuda_size { CUDA_BLOCK, CUDA_WARP, CUDA_N_SIZES };
+
+/* The machine code of this folder's .cu files, loaded into a context. */
+struct cuda_kernels {
+    CUmodule modules[3];
+    CUfunction functions[CUDA_N_KINDS][CUDA_N_SIZES][2]; /* without sums, with them */
 };
 
 struct cuda_queue {
-    cudaStream_t stream;
-    cudaEvent_t events[CUDA_TICKETS];
+    CUstream stream;
+    CUevent events[CUDA_TICKETS];
     uint64_t n_tickets; /* given out so far; ticket i is event i % CUDA_TICKETS */
 };
 
 struct cuda_memory {
     struct cuda_memory *next;
-    void *at;
+    uint64_t at;
     enum dcpk_memory_kind kind;
 };
 
 struct cuda_space {
     struct dcpk_space base;
     struct cuda_driver driver;
+    CUdevice device;
+    CUcontext context; /* the device's primary one */
+    unsigned n_multiprocessors;
+    unsigned n_blocks; /* of launches that reach peers */
+    struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
     struct cuda_memory *own; /* the latest first */
     struct dcpk_imports imports;
-    unsigned n_blocks; /* of launches that reach peers */
 };
 
-/* Make the space's device the thread's; returns the one that was, for cuda_leave. */
-int cuda_enter(const struct dcpk_space *space);
-void cuda_leave(int device);
+/* Make the space's context the thread's, and the one that was again. */
+void cuda_enter(const struct cuda_space *s);
+void cuda_leave(const struct cuda_space *s);
 
-/* DCPK_OK, or what the runtime's code comes to (DCPK_ENOMEM, DCPK_EIO): "<doing>: <its reason>". */
-dcpk_status cuda_check(cudaError_t code, const char *doing, struct dcpk_error *err);
+/* cuda_kernels.c. Load them into the thread's context. */
+dcpk_status cuda_kernels_load(struct cuda_space *s, struct dcpk_error *err);
+void cuda_kernels_unload(struct cuda_space *s);
 
 /* The hooks of dcpk_space_ops, by file: cuda_memory.c, cuda_table.c. */
 dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uint64_t *total_bytes,
@@ -57,8 +81,7 @@ dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t 
                                struct dcpk_memory_id *id, struct dcpk_error *err);
 dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
                                struct dcpk_error *err);
-void cuda_memory_unmap(const struct dcpk_import *import);
-void cuda_memory_release(struct cuda_space *space); /* all of `own` */
+void cuda_memory_release(struct cuda_space *s); /* all own memory, in the thread's context */
 
 dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
                             struct dcpk_table **table, struct dcpk_error *err);

@@ -10,31 +10,51 @@
 dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uint64_t *total_bytes,
                              struct dcpk_error *err)
 {
-    const int before = cuda_enter(space);
+    const struct cuda_space *s = (const struct cuda_space *)space;
     size_t unused = 0, total = 0;
-    const dcpk_status st =
-        cuda_check(cudaMemGetInfo(&unused, &total), "asking for the GPU's memory", err);
+    CUresult code;
 
-    cuda_leave(before);
+    cuda_enter(s);
+    code = s->driver.memory_info(&unused, &total);
+    cuda_leave(s);
     *free_bytes = unused;
     *total_bytes = total;
-    return st;
+    return dcpk_cuda_check(&s->driver, code, "asking for the GPU's memory", err);
 }
 
-static cudaError_t memory_take(enum dcpk_memory_kind kind, size_t n_bytes, void **at)
+/* In the thread's context, as memory_drop. */
+static CUresult memory_take(const struct cuda_space *s, struct cuda_memory *memory, size_t n_bytes)
 {
-    if (kind == DCPK_MEMORY_HOST)
-        return cudaHostAlloc(at, n_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    return cudaMalloc(at, n_bytes);
+    CUdeviceptr device = 0;
+    void *host = NULL;
+    CUresult code;
+
+    if (memory->kind == DCPK_MEMORY_HOST)
+        code = s->driver.host_alloc(&host, n_bytes, CU_MEMHOSTALLOC_PORTABLE);
+    else
+        code = s->driver.memory_alloc(&device, n_bytes);
+    memory->at = memory->kind == DCPK_MEMORY_HOST ? (uint64_t)(uintptr_t)host : (uint64_t)device;
+    return code;
 }
 
-static void memory_drop(struct cuda_memory *memory)
+static void memory_drop(const struct cuda_space *s, struct cuda_memory *memory)
 {
     if (memory->kind == DCPK_MEMORY_HOST)
-        cudaFreeHost(memory->at);
+        s->driver.host_free((void *)(uintptr_t)memory->at);
     else
-        cudaFree(memory->at);
+        s->driver.memory_free((CUdeviceptr)memory->at);
     dcpk_free(memory);
+}
+
+static dcpk_status memory_missing(const struct cuda_space *s, size_t n_bytes,
+                                  struct dcpk_error *err)
+{
+    size_t unused = 0, total = 0;
+
+    s->driver.memory_info(&unused, &total);
+    return dcpk_fail(err, DCPK_ENOMEM,
+                     "GPU %d is out of memory: %zu bytes asked, %zu of %zu are free",
+                     s->base.ordinal, n_bytes, unused, total);
 }
 
 dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
@@ -42,32 +62,25 @@ dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind ki
 {
     struct cuda_space *s = (struct cuda_space *)space;
     struct cuda_memory *made = dcpk_alloc(sizeof *made, err);
-    cudaError_t code;
-    int before;
+    CUresult code;
 
     if (made == NULL)
         return err->status;
-    before = cuda_enter(space);
-    code = memory_take(kind, n_bytes, &made->at);
-    if (code == cudaErrorMemoryAllocation && kind == DCPK_MEMORY_DEVICE) {
-        size_t unused = 0, total = 0;
-
-        cudaGetLastError();
-        cudaMemGetInfo(&unused, &total);
-        dcpk_fail(err, DCPK_ENOMEM, "GPU %d is out of memory: %zu bytes asked, %zu of %zu are free",
-                  space->ordinal, n_bytes, unused, total);
-    } else {
-        cuda_check(code, "taking memory", err);
-    }
-    cuda_leave(before);
-    if (code != cudaSuccess) {
+    made->kind = kind;
+    cuda_enter(s);
+    code = memory_take(s, made, n_bytes);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && kind == DCPK_MEMORY_DEVICE)
+        memory_missing(s, n_bytes, err);
+    else
+        dcpk_cuda_check(&s->driver, code, "taking memory", err);
+    cuda_leave(s);
+    if (code != CUDA_SUCCESS) {
         dcpk_free(made);
         return err->status;
     }
-    made->kind = kind;
     made->next = s->own;
     s->own = made;
-    *at = made->at;
+    *at = (void *)(uintptr_t)made->at;
     return DCPK_OK;
 }
 
@@ -75,27 +88,26 @@ void cuda_memory_free(struct dcpk_space *space, void *at)
 {
     struct cuda_space *s = (struct cuda_space *)space;
     struct cuda_memory **link = &s->own, *memory;
-    int before;
 
     if (at == NULL)
         return;
-    while (*link != NULL && (*link)->at != at)
+    while (*link != NULL && (*link)->at != (uint64_t)(uintptr_t)at)
         link = &(*link)->next;
     assert(*link != NULL);
     memory = *link;
     *link = memory->next;
-    before = cuda_enter(space);
-    memory_drop(memory);
-    cuda_leave(before);
+    cuda_enter(s);
+    memory_drop(s, memory);
+    cuda_leave(s);
 }
 
-void cuda_memory_release(struct cuda_space *space)
+void cuda_memory_release(struct cuda_space *s)
 {
-    for (struct cuda_memory *memory = space->own, *next; memory != NULL; memory = next) {
+    for (struct cuda_memory *memory = s->own, *next; memory != NULL; memory = next) {
         next = memory->next;
-        memory_drop(memory);
+        memory_drop(s, memory);
     }
-    space->own = NULL;
+    s->own = NULL;
 }
 
 /*
@@ -108,107 +120,88 @@ static dcpk_status memory_describe(const struct cuda_space *s, CUdeviceptr at,
     CUdeviceptr base = 0;
     size_t n_bytes = 0;
 
-    if (s->driver.range(&base, &n_bytes, at) != CUDA_SUCCESS ||
-        s->driver.attribute(&generation, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) != CUDA_SUCCESS)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "%#" PRIx64 " is no memory of GPU %d",
+    if (s->driver.memory_range(&base, &n_bytes, at) != CUDA_SUCCESS ||
+        s->driver.pointer_attribute(&generation, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) !=
+            CUDA_SUCCESS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "%#" PRIx64 " is not memory of GPU %d",
                          (uint64_t)at, s->base.ordinal);
     *id = (struct dcpk_memory_id){.base = base, .n_bytes = n_bytes, .generation = generation};
     dcpk_memory_id_sign(id);
     return DCPK_OK;
 }
 
-static dcpk_status memory_handle(struct dcpk_memory_id *id, struct dcpk_error *err)
+static dcpk_status memory_handle(const struct cuda_space *s, struct dcpk_memory_id *id,
+                                 struct dcpk_error *err)
 {
-    cudaIpcMemHandle_t handle;
-    const cudaError_t code = cudaIpcGetMemHandle(&handle, (void *)(uintptr_t)id->base);
+    CUipcMemHandle handle;
+    const CUresult code = s->driver.handle_get(&handle, id->base);
 
     static_assert(sizeof handle <= sizeof id->handle, "an IPC handle fits");
-    cudaGetLastError();
-    if (code != cudaSuccess)
+    if (code != CUDA_SUCCESS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "memory at %#" PRIx64 " cannot be shared with other processes: %s; memory "
-                         "of cudaMalloc can, that of torch's expandable segments and of pools "
-                         "cannot",
-                         id->base, cudaGetErrorString(code));
+                         "memory at %#" PRIx64 " cannot be shared with other processes: %s; what "
+                         "cudaMalloc gives can, torch's expandable segments and pools cannot",
+                         id->base, dcpk_cuda_reason(&s->driver, code));
     memcpy(id->handle, &handle, sizeof handle);
     return DCPK_OK;
+}
+
+static dcpk_status memory_export(const struct cuda_space *s, CUdeviceptr at, size_t n_bytes,
+                                 struct dcpk_memory_id *id, struct dcpk_error *err)
+{
+    if (memory_describe(s, at, id, err))
+        return err->status;
+    if (n_bytes > id->base + id->n_bytes - at)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "%zu bytes at %#" PRIx64 " go past the end of their allocation", n_bytes,
+                         (uint64_t)at);
+    return memory_handle(s, id, err);
 }
 
 dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t n_bytes,
                                struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     const struct cuda_space *s = (const struct cuda_space *)space;
-    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)at;
-    const int before = cuda_enter(space);
-    dcpk_status st = memory_describe(s, address, id, err);
+    dcpk_status st;
 
-    if (st == DCPK_OK && n_bytes > id->base + id->n_bytes - address)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED,
-                       "%zu bytes at %#" PRIx64 " go past the end of their allocation", n_bytes,
-                       (uint64_t)address);
-    if (st == DCPK_OK)
-        st = memory_handle(id, err);
-    cuda_leave(before);
+    cuda_enter(s);
+    st = memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
+    cuda_leave(s);
     return st;
 }
 
 /* Memory of another GPU of this process: by its own address, once the peer lets us. */
-static dcpk_status peer_enable(const struct dcpk_space *space, const struct dcpk_memory_id *id,
+static dcpk_status peer_enable(const struct cuda_space *s, const struct dcpk_memory_id *id,
                                struct dcpk_error *err)
 {
-    struct cudaPointerAttributes memory;
-    cudaError_t code;
+    CUcontext owner = NULL;
+    CUresult code = s->driver.pointer_attribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, id->base);
 
-    if (cuda_check(cudaPointerGetAttributes(&memory, (void *)(uintptr_t)id->base),
-                   "asking where memory is", err))
+    if (dcpk_cuda_check(&s->driver, code, "asking where memory is", err))
         return err->status;
-    if (memory.type != cudaMemoryTypeDevice || memory.device == space->ordinal)
+    if (owner == s->context)
         return DCPK_OK;
-    code = cudaDeviceEnablePeerAccess(memory.device, 0);
-    cudaGetLastError();
-    if (code == cudaSuccess || code == cudaErrorPeerAccessAlreadyEnabled)
+    code = s->driver.peer_enable(owner, 0);
+    if (code == CUDA_SUCCESS || code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED, "GPU %d cannot reach the memory of GPU %d: %s",
-                     space->ordinal, memory.device, cudaGetErrorString(code));
-}
-
-static dcpk_status memory_map(const struct dcpk_memory_id *id, void **at, struct dcpk_error *err)
-{
-    cudaIpcMemHandle_t handle;
-    cudaError_t code;
-
-    memcpy(&handle, id->handle, sizeof handle);
-    code = cudaIpcOpenMemHandle(at, handle, cudaIpcMemLazyEnablePeerAccess);
-    cudaGetLastError();
-    if (code == cudaErrorMemoryAllocation)
-        return cuda_check(code, "mapping a peer's memory", err);
-    if (code != cudaSuccess)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "memory of process %" PRIu64 " has no way here: %s", id->process,
-                         cudaGetErrorString(code));
-    return DCPK_OK;
-}
-
-void cuda_memory_unmap(const struct dcpk_import *import)
-{
-    cudaIpcCloseMemHandle(import->at);
-    cudaGetLastError();
+    return dcpk_fail(err, DCPK_EUNSUPPORTED, "GPU %d cannot reach another one's memory: %s",
+                     s->base.ordinal, dcpk_cuda_reason(&s->driver, code));
 }
 
 dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
                                struct dcpk_error *err)
 {
     struct cuda_space *s = (struct cuda_space *)space;
-    const int before = cuda_enter(space);
     dcpk_status st;
 
+    cuda_enter(s);
     if (dcpk_memory_id_is_own(id)) {
-        st = peer_enable(space, id, err);
+        st = peer_enable(s, id, err);
         if (st == DCPK_OK)
             *at = (void *)(uintptr_t)id->base;
     } else {
-        st = dcpk_imports_get(&s->imports, id, memory_map, at, err);
+        st = dcpk_imports_get(&s->imports, id, at, err);
     }
-    cuda_leave(before);
+    cuda_leave(s);
     return st;
 }

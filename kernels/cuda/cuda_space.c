@@ -2,202 +2,213 @@
 /* cuda_space.c - a GPU opened as a space: streams as queues, events as tickets. */
 #include "kernels/cuda/cuda.h"
 
-#include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/cuda/cuda_host.h"
 #include "lib/base/alloc.h"
 
-int cuda_enter(const struct dcpk_space *space)
-{
-    int before = space->ordinal;
+#define LEAST_CAPABILITY 8 /* major: what the kernels are built for, and all that came after */
 
-    cudaGetDevice(&before);
-    if (before != space->ordinal)
-        cudaSetDevice(space->ordinal);
-    return before;
+void cuda_enter(const struct cuda_space *s)
+{
+    s->driver.context_push(s->context);
 }
 
-void cuda_leave(int device)
+void cuda_leave(const struct cuda_space *s)
 {
-    int now = device;
+    CUcontext mine;
 
-    cudaGetDevice(&now);
-    if (now != device)
-        cudaSetDevice(device);
+    s->driver.context_pop(&mine);
 }
 
-dcpk_status cuda_check(cudaError_t code, const char *doing, struct dcpk_error *err)
+static dcpk_status attribute_read(const struct cuda_space *s, CUdevice_attribute which, int *value,
+                                  struct dcpk_error *err)
 {
-    if (code == cudaSuccess)
-        return DCPK_OK;
-    cudaGetLastError(); /* the next call would report it again */
-    return dcpk_fail(err, code == cudaErrorMemoryAllocation ? DCPK_ENOMEM : DCPK_EIO, "%s: %s (%s)",
-                     doing, cudaGetErrorString(code), cudaGetErrorName(code));
+    return dcpk_cuda_check(&s->driver, s->driver.device_attribute(value, which, s->device),
+                           "asking for the GPU", err);
 }
 
-/* Why no GPU can be had at all, or DCPK_OK. */
-static dcpk_status driver_check(int ordinal, struct dcpk_error *err)
+/* The device of that number, and whether it will do. */
+static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_error *err)
 {
-    int driver = 0, n_devices = 0;
-    const cudaError_t code = cudaGetDeviceCount(&n_devices);
+    int n_devices = 0, major = 0, minor = 0, n_multiprocessors = 0;
+    char name[64] = "";
 
-    cudaGetLastError();
-    cudaDriverGetVersion(&driver);
-    if (code == cudaErrorInsufficientDriver && driver != 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the driver knows CUDA up to %d.%d, this build needs %d.%d", driver / 1000,
-                         driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    if (code == cudaErrorInsufficientDriver)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this machine has no driver for NVIDIA GPUs");
-    if (code != cudaSuccess)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "no GPU: %s (%s)", cudaGetErrorString(code),
-                         cudaGetErrorName(code));
+    if (dcpk_cuda_check(&s->driver, s->driver.device_count(&n_devices), "counting GPUs", err))
+        return err->status;
     if (ordinal < 0 || ordinal >= n_devices)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "there is no GPU %d, only %d from 0 on", ordinal,
                          n_devices);
-    return DCPK_OK;
-}
-
-/* The kernels are built for a list of processors, and for what comes after the last. */
-static dcpk_status kernels_check(const struct cudaDeviceProp *device, struct dcpk_error *err)
-{
-    if (device->major >= 8)
+    if (dcpk_cuda_check(&s->driver, s->driver.device_get(&s->device, ordinal), "finding the GPU",
+                        err) ||
+        dcpk_cuda_check(&s->driver, s->driver.device_name(name, sizeof name, s->device),
+                        "asking for the GPU", err) ||
+        attribute_read(s, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major, err) ||
+        attribute_read(s, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor, err) ||
+        attribute_read(s, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &n_multiprocessors, err))
+        return err->status;
+    s->n_multiprocessors = (unsigned)n_multiprocessors;
+    if (major >= LEAST_CAPABILITY)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "%s has compute capability %d.%d, this build needs 8.0 or more", device->name,
-                     device->major, device->minor);
+                     "GPU %d (%s) has compute capability %d.%d, needed is %d.0 or more", ordinal,
+                     name, major, minor, LEAST_CAPABILITY);
 }
 
-static dcpk_status driver_find(struct cuda_driver *driver, struct dcpk_error *err)
+static dcpk_status queue_open(struct cuda_space *s, struct cuda_queue *queue,
+                              struct dcpk_error *err)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *range = NULL, *attribute = NULL;
-
-    if (cuda_check(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &range, 12000,
-                                                    cudaEnableDefault, &found),
-                   "asking the driver for cuMemGetAddressRange", err) ||
-        cuda_check(cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &attribute, 12000,
-                                                    cudaEnableDefault, &found),
-                   "asking the driver for cuPointerGetAttribute", err))
+    if (dcpk_cuda_check(&s->driver, s->driver.stream_create(&queue->stream, CU_STREAM_NON_BLOCKING),
+                        "making a stream", err))
         return err->status;
-    if (range == NULL || attribute == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver lacks cuMemGetAddressRange");
-    memcpy(&driver->range, &range, sizeof range);
-    memcpy(&driver->attribute, &attribute, sizeof attribute);
+    for (size_t i = 0; i < CUDA_TICKETS; i++)
+        if (dcpk_cuda_check(&s->driver,
+                            s->driver.event_create(&queue->events[i], CU_EVENT_DISABLE_TIMING),
+                            "making an event", err))
+            return err->status;
     return DCPK_OK;
 }
 
-static void queue_close(struct cuda_queue *queue)
+static void queue_close(struct cuda_space *s, struct cuda_queue *queue)
 {
     for (size_t i = 0; i < CUDA_TICKETS; i++)
         if (queue->events[i] != NULL)
-            cudaEventDestroy(queue->events[i]);
+            s->driver.event_destroy(queue->events[i]);
     if (queue->stream != NULL)
-        cudaStreamDestroy(queue->stream);
+        s->driver.stream_destroy(queue->stream);
 }
 
-static dcpk_status queue_open(struct cuda_queue *queue, struct dcpk_error *err)
+/* Everything that lives in the context, which is the thread's. */
+static dcpk_status space_fill(struct cuda_space *s, int n_blocks, struct dcpk_error *err)
 {
-    if (cuda_check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
-                   "making a stream", err))
-        return err->status;
-    for (size_t i = 0; i < CUDA_TICKETS; i++)
-        if (cuda_check(cudaEventCreateWithFlags(&queue->events[i], cudaEventDisableTiming),
-                       "making an event", err))
+    /* A block a multiprocessor fills a link of an H200: 365 of 390 GB/s; 48 blocks reach 344. */
+    s->n_blocks = n_blocks > 0 ? (unsigned)n_blocks : s->n_multiprocessors;
+    for (int i = 0; i < DCPK_N_QUEUES; i++)
+        if (queue_open(s, &s->queues[i], err))
             return err->status;
-    return DCPK_OK;
+    return cuda_kernels_load(s, err);
 }
 
-/* Releases what a space has; its device is the thread's. */
-static void space_release(struct cuda_space *s)
+static void space_empty(struct cuda_space *s)
 {
     for (int i = 0; i < DCPK_N_QUEUES; i++)
         if (s->queues[i].stream != NULL)
-            cudaStreamSynchronize(s->queues[i].stream);
+            s->driver.stream_wait(s->queues[i].stream);
     dcpk_imports_release(&s->imports);
     cuda_memory_release(s);
+    cuda_kernels_unload(s);
     for (int i = 0; i < DCPK_N_QUEUES; i++)
-        queue_close(&s->queues[i]);
+        queue_close(s, &s->queues[i]);
+}
+
+static void cuda_close(struct dcpk_space *space)
+{
+    struct cuda_space *s = (struct cuda_space *)space;
+
+    if (s == NULL)
+        return;
+    if (s->context != NULL) {
+        cuda_enter(s);
+        space_empty(s);
+        cuda_leave(s);
+        s->driver.context_release(s->device);
+    }
     dcpk_free(s);
 }
 
-static dcpk_status space_fill(struct cuda_space *s, const struct dcpk_space_options *options,
+static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, void **at,
+                              struct dcpk_error *err);
+static void handle_unmap(void *context, const struct dcpk_import *import);
+
+static dcpk_status space_open(struct cuda_space *s, const struct dcpk_space_options *options,
                               struct dcpk_error *err)
 {
-    struct cudaDeviceProp device;
+    dcpk_status st;
 
-    if (cuda_check(cudaGetDeviceProperties(&device, options->ordinal), "asking for the GPU", err) ||
-        kernels_check(&device, err) || driver_find(&s->driver, err))
+    s->base = (struct dcpk_space){&dcpk_cuda_space, options->ordinal};
+    s->imports = (struct dcpk_imports){.map = handle_map, .unmap = handle_unmap, .context = s};
+    if (dcpk_cuda_driver_load(&s->driver, err) || device_find(s, options->ordinal, err) ||
+        dcpk_cuda_check(&s->driver, s->driver.context_retain(&s->context, s->device),
+                        "opening the GPU", err))
         return err->status;
-    s->imports.unmap = cuda_memory_unmap;
-    /* A block a multiprocessor fills a link of an H200: 365 of 390 GB/s; 48 blocks reach 344. */
-    s->n_blocks =
-        options->n_blocks > 0 ? (unsigned)options->n_blocks : (unsigned)device.multiProcessorCount;
-    for (int i = 0; i < DCPK_N_QUEUES; i++)
-        if (queue_open(&s->queues[i], err))
-            return err->status;
-    return DCPK_OK;
+    cuda_enter(s);
+    st = space_fill(s, options->n_blocks, err);
+    cuda_leave(s);
+    return st;
 }
 
 static dcpk_status cuda_open(const struct dcpk_space_options *options, struct dcpk_space **space,
                              struct dcpk_error *err)
 {
-    struct cuda_space *made;
-    int before;
+    struct cuda_space *made = dcpk_alloc(sizeof *made, err);
 
-    if (driver_check(options->ordinal, err))
-        return err->status;
-    made = dcpk_alloc(sizeof *made, err);
     if (made == NULL)
         return err->status;
-    made->base = (struct dcpk_space){&dcpk_cuda_space, options->ordinal};
-    before = cuda_enter(&made->base);
-    if (space_fill(made, options, err))
-        space_release(made);
-    else
-        *space = &made->base;
-    cuda_leave(before);
-    return err->status;
+    if (space_open(made, options, err)) {
+        cuda_close(&made->base);
+        return err->status;
+    }
+    *space = &made->base;
+    return DCPK_OK;
 }
 
-static void cuda_close(struct dcpk_space *space)
+/* Memory that another process exported. */
+static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, void **at,
+                              struct dcpk_error *err)
 {
-    int before;
+    const struct cuda_space *s = context;
+    CUipcMemHandle handle;
+    CUdeviceptr mapped;
+    CUresult code;
 
-    if (space == NULL)
-        return;
-    before = cuda_enter(space);
-    space_release((struct cuda_space *)space);
-    cuda_leave(before);
+    memcpy(&handle, id->handle, sizeof handle);
+    code = s->driver.handle_open(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
+        return dcpk_cuda_check(&s->driver, code, "mapping a peer's memory", err);
+    if (code != CUDA_SUCCESS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "memory of process %" PRIu64 " has no way here: %s", id->process,
+                         dcpk_cuda_reason(&s->driver, code));
+    *at = (void *)(uintptr_t)mapped;
+    return DCPK_OK;
+}
+
+static void handle_unmap(void *context, const struct dcpk_import *import)
+{
+    const struct cuda_space *s = context;
+
+    s->driver.handle_close((CUdeviceptr)(uintptr_t)import->at);
 }
 
 static dcpk_status cuda_copy(struct dcpk_space *space, int queue, void *to, const void *from,
                              size_t n_bytes, struct dcpk_error *err)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
-    const int before = cuda_enter(space);
-    const dcpk_status st =
-        cuda_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, s->queues[queue].stream),
-                   "queueing a copy", err);
+    const struct cuda_space *s = (const struct cuda_space *)space;
+    CUresult code;
 
-    cuda_leave(before);
-    return st;
+    cuda_enter(s);
+    code = s->driver.copy((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n_bytes,
+                          s->queues[queue].stream);
+    cuda_leave(s);
+    return dcpk_cuda_check(&s->driver, code, "queueing a copy", err);
 }
 
 /* A ticket is its number times the queues, plus the queue. */
 static dcpk_status cuda_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
                                struct dcpk_error *err)
 {
-    struct cuda_queue *q = &((struct cuda_space *)space)->queues[queue];
-    const int before = cuda_enter(space);
-    const dcpk_status st = cuda_check(
-        cudaEventRecord(q->events[q->n_tickets % CUDA_TICKETS], q->stream), "marking a queue", err);
+    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_queue *q = &s->queues[queue];
+    CUresult code;
 
-    cuda_leave(before);
-    if (st == DCPK_OK)
-        *ticket = q->n_tickets++ * DCPK_N_QUEUES + (uint64_t)queue;
-    return st;
+    cuda_enter(s);
+    code = s->driver.event_record(q->events[q->n_tickets % CUDA_TICKETS], q->stream);
+    cuda_leave(s);
+    if (dcpk_cuda_check(&s->driver, code, "marking a queue", err))
+        return err->status;
+    *ticket = q->n_tickets++ * DCPK_N_QUEUES + (uint64_t)queue;
+    return DCPK_OK;
 }
 
 /* The event of an old ticket may stand for a later one by now: done no sooner. */
@@ -206,16 +217,15 @@ static dcpk_status cuda_poll(struct dcpk_space *space, uint64_t ticket, bool *do
 {
     const struct cuda_space *s = (const struct cuda_space *)space;
     const struct cuda_queue *q = &s->queues[ticket % DCPK_N_QUEUES];
-    const int before = cuda_enter(space);
-    const cudaError_t code = cudaEventQuery(q->events[ticket / DCPK_N_QUEUES % CUDA_TICKETS]);
-    dcpk_status st = DCPK_OK;
+    CUresult code;
 
-    if (code != cudaErrorNotReady)
-        st = cuda_check(code, "waiting for the GPU", err);
-    cudaGetLastError(); /* "not ready" stays behind otherwise */
-    cuda_leave(before);
-    *done = code == cudaSuccess;
-    return st;
+    cuda_enter(s);
+    code = s->driver.event_query(q->events[ticket / DCPK_N_QUEUES % CUDA_TICKETS]);
+    cuda_leave(s);
+    *done = code == CUDA_SUCCESS;
+    if (code == CUDA_ERROR_NOT_READY)
+        return DCPK_OK;
+    return dcpk_cuda_check(&s->driver, code, "waiting for the GPU", err);
 }
 
 const struct dcpk_space_ops dcpk_cuda_space = {

@@ -16,11 +16,10 @@
 
 struct cuda_table {
     struct dcpk_table base;
-    char *memory;                  /* of the device: all tiles, then all words */
-    struct dcpk_tile_words *words; /* in it; NULL without */
-    size_t n_of[N_CLASSES];        /* tiles of each class, in this order in `memory` */
+    CUdeviceptr memory;     /* all tiles, then all words */
+    size_t n_parts;         /* tiles in it */
+    size_t n_of[N_CLASSES]; /* of each class, in this order */
     bool reaches_peers;
-    struct cuda_dtypes dtypes;
 };
 
 /* The casts with a kernel of their own. */
@@ -179,18 +178,35 @@ static void sort_parts(const struct dcpk_tiles *tiles, const size_t n_of[N_CLASS
     }
 }
 
-/* Sort the tiles on the host, then send them in one piece. The space's device is the thread's. */
+/*
+ * Send what the kernels read, and wait until it is there: a copy from pageable memory returns when
+ * the memory may be used again, which is before it has arrived, and no queue waits for another.
+ */
+static dcpk_status table_send(const struct cuda_space *s, CUdeviceptr to, const void *from,
+                              size_t n_bytes, struct dcpk_error *err)
+{
+    const CUstream stream = s->queues[0].stream;
+    const CUdeviceptr host = (CUdeviceptr)(uintptr_t)from;
+
+    if (dcpk_cuda_check(&s->driver, s->driver.copy(to, host, n_bytes, stream), "sending tiles",
+                        err) ||
+        dcpk_cuda_check(&s->driver, s->driver.stream_wait(stream), "sending tiles", err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* Sort the tiles on the host, then send them in one piece. In the thread's context. */
 static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles *tiles,
-                              struct dcpk_error *err)
+                              const struct cuda_space *s, struct dcpk_error *err)
 {
     const size_t n = count_parts(tiles, table->n_of);
     const size_t tiles_bytes = n * sizeof *tiles->tiles;
     const size_t words_bytes = tiles->words != NULL ? n * sizeof *tiles->words : 0;
     struct dcpk_tile_words *words = NULL;
-    void *memory = NULL;
     char *host;
 
     static_assert(sizeof *tiles->tiles % _Alignof(struct dcpk_tile_words) == 0, "words follow");
+    table->n_parts = n;
     if (n == 0)
         return DCPK_OK;
     host = dcpk_alloc(tiles_bytes + words_bytes, err);
@@ -199,14 +215,10 @@ static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles 
     if (tiles->words != NULL)
         words = (struct dcpk_tile_words *)(void *)(host + tiles_bytes);
     sort_parts(tiles, table->n_of, (struct dcpk_tile *)(void *)host, words);
-    if (cuda_check(cudaMalloc(&memory, tiles_bytes + words_bytes), "taking memory for tiles", err))
-        goto out;
-    table->memory = memory;
-    if (tiles->words != NULL)
-        table->words = (struct dcpk_tile_words *)(void *)(table->memory + tiles_bytes);
-    cuda_check(cudaMemcpy(table->memory, host, tiles_bytes + words_bytes, cudaMemcpyHostToDevice),
-               "sending tiles", err);
-out:
+    if (dcpk_cuda_check(&s->driver,
+                        s->driver.memory_alloc(&table->memory, tiles_bytes + words_bytes),
+                        "taking memory for tiles", err) == DCPK_OK)
+        table_send(s, table->memory, host, tiles_bytes + words_bytes, err);
     dcpk_free(host);
     return err->status;
 }
@@ -214,9 +226,9 @@ out:
 dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
                             struct dcpk_table **table, struct dcpk_error *err)
 {
+    const struct cuda_space *s = (const struct cuda_space *)space;
     struct cuda_table *made;
     dcpk_status st;
-    int before;
 
     for (size_t i = 0; i < tiles->n; i++)
         if (check_tile(&tiles->tiles[i], err))
@@ -226,11 +238,9 @@ dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *t
         return err->status;
     made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
     made->reaches_peers = tiles->flags & DCPK_TABLE_PEER;
-    for (int i = 0; i < DCPK_N_DTYPES; i++)
-        made->dtypes.elem_bytes[i] = (uint8_t)dcpk_dtype_bytes((enum dcpk_dtype)i);
-    before = cuda_enter(space);
-    st = table_fill(made, tiles, err);
-    cuda_leave(before);
+    cuda_enter(s);
+    st = table_fill(made, tiles, s, err);
+    cuda_leave(s);
     if (st != DCPK_OK)
         cuda_table_unload(space, &made->base);
     else
@@ -240,24 +250,59 @@ dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *t
 
 void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table)
 {
+    const struct cuda_space *s = (const struct cuda_space *)space;
     struct cuda_table *t = (struct cuda_table *)table;
-    int before;
 
     if (t == NULL)
         return;
-    before = cuda_enter(space);
-    cudaFree(t->memory);
-    cuda_leave(before);
+    cuda_enter(s);
+    if (t->memory != 0)
+        s->driver.memory_free(t->memory);
+    cuda_leave(s);
     dcpk_free(t);
 }
 
-static cudaError_t launch_class(const struct cuda_launch *launch, cudaStream_t stream)
+/* Blocks of a launch: a tile a block or a warp, fewer where the blocks are to go round. */
+static unsigned class_blocks(const struct cuda_space *s, const struct cuda_table *t, size_t class)
 {
-    if (launch->kind == CUDA_READ)
-        return dcpk_cuda_launch_read(launch, stream);
-    if (launch->kind == CUDA_MOVE_WHOLE || launch->kind == CUDA_MOVE_ODD)
-        return dcpk_cuda_launch_move(launch, stream);
-    return dcpk_cuda_launch_cast(launch, stream);
+    const size_t tiles_a_block = class % CUDA_N_SIZES == CUDA_BLOCK ? 1 : CUDA_THREADS / 32;
+    const size_t wanted = (t->n_of[class] + tiles_a_block - 1) / tiles_a_block;
+    size_t most = INT32_MAX;
+
+    if (class / CUDA_N_SIZES == CUDA_READ)
+        most = CUDA_READ_BLOCKS * s->n_multiprocessors;
+    else if (t->reaches_peers)
+        most = s->n_blocks;
+    return (unsigned)dcpk_min_size(wanted, most);
+}
+
+/* Queue the tiles of a class, which are there. */
+static CUresult class_launch(const struct cuda_space *s, const struct cuda_table *t, size_t class,
+                             struct cuda_tiles *list, CUstream stream)
+{
+    const CUfunction kernel =
+        s->kernels.functions[class / CUDA_N_SIZES][class % CUDA_N_SIZES][list->sums != NULL];
+    void *arguments[] = {list};
+
+    list->n = (uint32_t)t->n_of[class];
+    return s->driver.launch(kernel, class_blocks(s, t, class), 1, 1, CUDA_THREADS, 1, 1, 0, stream,
+                            arguments, NULL);
+}
+
+/* The list of all tiles of a table, to be moved along it class by class. */
+static struct cuda_tiles list_of(const struct cuda_table *t, uint64_t *sums)
+{
+    const uintptr_t tiles = (uintptr_t)t->memory;
+    struct cuda_tiles list = {
+        .tiles = (const struct dcpk_tile *)tiles,
+        .words = (const struct dcpk_tile_words *)(tiles + t->n_parts * sizeof(struct dcpk_tile)),
+        .sums = (unsigned long long *)sums,
+    };
+
+    static_assert(DCPK_N_DTYPES <= sizeof list.elem_bytes, "all dtypes fit");
+    for (int i = 0; i < DCPK_N_DTYPES; i++)
+        list.elem_bytes[i] = (uint8_t)dcpk_dtype_bytes((enum dcpk_dtype)i);
+    return list;
 }
 
 dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
@@ -265,29 +310,19 @@ dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcp
 {
     const struct cuda_space *s = (const struct cuda_space *)space;
     const struct cuda_table *t = (const struct cuda_table *)table;
-    const struct dcpk_tile *tiles = (const struct dcpk_tile *)(const void *)t->memory;
-    const int before = cuda_enter(space);
-    dcpk_status st = DCPK_OK;
-    size_t first = 0;
+    struct cuda_tiles list = list_of(t, sums);
+    CUresult code = CUDA_SUCCESS;
 
     assert(sums == NULL || t->base.has_words);
-    for (size_t c = 0; c < N_CLASSES && st == DCPK_OK; first += t->n_of[c++]) {
-        const struct cuda_launch launch = {
-            .kind = (enum cuda_kind)(c / CUDA_N_SIZES),
-            .size = (enum cuda_size)(c % CUDA_N_SIZES),
-            .tiles = tiles + first,
-            .words = sums != NULL ? t->words + first : NULL,
-            .sums = (unsigned long long *)sums,
-            .n_tiles = (uint32_t)t->n_of[c],
-            .n_blocks = t->reaches_peers ? s->n_blocks : 0,
-            .dtypes = t->dtypes,
-        };
+    cuda_enter(s);
+    for (size_t c = 0; c < N_CLASSES && code == CUDA_SUCCESS; c++) {
+        const bool is_idle = c / CUDA_N_SIZES == CUDA_READ && sums == NULL;
 
-        /* Tiles that are only read have nothing to do without sums. */
-        if (t->n_of[c] > 0 && !(launch.kind == CUDA_READ && sums == NULL))
-            st = cuda_check(launch_class(&launch, s->queues[queue].stream), "starting a kernel",
-                            err);
+        if (t->n_of[c] > 0 && !is_idle)
+            code = class_launch(s, t, c, &list, s->queues[queue].stream);
+        list.tiles += t->n_of[c];
+        list.words += t->n_of[c];
     }
-    cuda_leave(before);
-    return st;
+    cuda_leave(s);
+    return dcpk_cuda_check(&s->driver, code, "starting a kernel", err);
 }

@@ -11,31 +11,23 @@
 
 #include "kernels/cuda/cuda_priv.h"
 
-#define CUDA_THREADS 256 /* of a block, in every kernel */
-#define WARP         32
+#define WARP 32
 
-/* The tiles of one launch, by value to the kernel. */
-struct tile_list {
-    const struct dcpk_tile *tiles;
-    const struct dcpk_tile_words *words;
-    unsigned long long *sums;
-    uint32_t n;
-    struct cuda_dtypes dtypes;
-};
-
-static inline struct tile_list launch_list(const struct cuda_launch *launch)
-{
-    return {launch->tiles, launch->words, launch->sums, launch->n_tiles, launch->dtypes};
-}
-
-/* Blocks for a launch with groups of so many threads. */
-static inline unsigned grid_blocks(const struct cuda_launch *launch, unsigned group)
-{
-    const unsigned tiles_a_block = CUDA_THREADS / group;
-    const unsigned wanted = (launch->n_tiles + tiles_a_block - 1) / tiles_a_block;
-
-    return launch->n_blocks != 0 && launch->n_blocks < wanted ? launch->n_blocks : wanted;
-}
+/*
+ * The four kernels of a function template over <GROUP, SUMS, ...>, called name_block, name_warp,
+ * name_block_sums and name_warp_sums: the host finds them by these names.
+ */
+#define TILE_KERNEL(name, function, group, sums, ...)                                              \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS)                                     \
+        name(const __grid_constant__ struct cuda_tiles list)                                       \
+    {                                                                                              \
+        function<group, sums, ##__VA_ARGS__>(list);                                                \
+    }
+#define TILE_KERNELS(name, function, ...)                                                          \
+    TILE_KERNEL(name##_block, function, CUDA_THREADS, false, ##__VA_ARGS__)                        \
+    TILE_KERNEL(name##_warp, function, WARP, false, ##__VA_ARGS__)                                 \
+    TILE_KERNEL(name##_block_sums, function, CUDA_THREADS, true, ##__VA_ARGS__)                    \
+    TILE_KERNEL(name##_warp_sums, function, WARP, true, ##__VA_ARGS__)
 
 /* The first tile of a thread's group, and how far it is to its next. */
 template <unsigned GROUP> __device__ __forceinline__ uint32_t tile_first()

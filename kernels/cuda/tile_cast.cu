@@ -2,7 +2,9 @@
 /* tile_cast.cu - tiles whose elements are cast on the way. */
 #include "kernels/cuda/float_codes.cuh"
 #include "kernels/cuda/tile.cuh"
+extern "C" {
 #include "lib/tensor/dtype.h"
+}
 
 /* Loads of a unit, as large as they can be. */
 template <int BYTES> struct load_of {
@@ -144,9 +146,8 @@ __device__ __forceinline__ bool are_units(const struct dcpk_tile &t)
     return t.n_elems % unit::ELEMS == 0 && src % unit::LOAD_BYTES == 0 && dst % 16 == 0;
 }
 
-template <typename FROM, typename TO, unsigned GROUP, bool SUMS>
-__global__ void __launch_bounds__(CUDA_THREADS)
-    cast_tiles(const __grid_constant__ struct tile_list list)
+template <unsigned GROUP, bool SUMS, typename FROM, typename TO>
+__device__ __forceinline__ void cast_tiles(const struct cuda_tiles &list)
 {
     const uint32_t lane = threadIdx.x % GROUP;
 
@@ -188,8 +189,7 @@ __device__ __forceinline__ struct float_type type_of(uint8_t dtype)
 }
 
 template <unsigned GROUP, bool SUMS>
-__global__ void __launch_bounds__(CUDA_THREADS)
-    cast_any_tiles(const __grid_constant__ struct tile_list list)
+__device__ __forceinline__ void cast_any_tiles(const struct cuda_tiles &list)
 {
     const uint32_t lane = threadIdx.x % GROUP;
 
@@ -208,53 +208,12 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     }
 }
 
-typedef void (*tile_kernel)(struct tile_list list);
-
-/* The instances of one pair, by size and by whether there are sums. */
-template <typename FROM, typename TO> static tile_kernel pair_kernel(enum cuda_size size, bool sums)
-{
-    if (size == CUDA_BLOCK)
-        return sums ? cast_tiles<FROM, TO, CUDA_THREADS, true>
-                    : cast_tiles<FROM, TO, CUDA_THREADS, false>;
-    return sums ? cast_tiles<FROM, TO, WARP, true> : cast_tiles<FROM, TO, WARP, false>;
-}
-
-static tile_kernel any_kernel(enum cuda_size size, bool sums)
-{
-    if (size == CUDA_BLOCK)
-        return sums ? cast_any_tiles<CUDA_THREADS, true> : cast_any_tiles<CUDA_THREADS, false>;
-    return sums ? cast_any_tiles<WARP, true> : cast_any_tiles<WARP, false>;
-}
-
-static tile_kernel find_kernel(enum cuda_kind kind, enum cuda_size size, bool sums)
-{
-    switch (kind) {
-    case CUDA_CAST_F32_BF16:
-        return pair_kernel<F32, BF16>(size, sums);
-    case CUDA_CAST_F32_F16:
-        return pair_kernel<F32, F16>(size, sums);
-    case CUDA_CAST_BF16_F32:
-        return pair_kernel<BF16, F32>(size, sums);
-    case CUDA_CAST_F16_F32:
-        return pair_kernel<F16, F32>(size, sums);
-    case CUDA_CAST_F32_E4M3:
-        return pair_kernel<F32, E4M3>(size, sums);
-    case CUDA_CAST_BF16_E4M3:
-        return pair_kernel<BF16, E4M3>(size, sums);
-    case CUDA_CAST_F32_E5M2:
-        return pair_kernel<F32, E5M2>(size, sums);
-    case CUDA_CAST_BF16_E5M2:
-        return pair_kernel<BF16, E5M2>(size, sums);
-    default:
-        return any_kernel(size, sums);
-    }
-}
-
-cudaError_t dcpk_cuda_launch_cast(const struct cuda_launch *launch, cudaStream_t stream)
-{
-    const unsigned blocks = grid_blocks(launch, launch->size == CUDA_BLOCK ? CUDA_THREADS : WARP);
-    const tile_kernel kernel = find_kernel(launch->kind, launch->size, launch->sums != NULL);
-
-    kernel<<<blocks, CUDA_THREADS, 0, stream>>>(launch_list(launch));
-    return cudaGetLastError();
-}
+TILE_KERNELS(cast_f32_bf16, cast_tiles, F32, BF16)
+TILE_KERNELS(cast_f32_f16, cast_tiles, F32, F16)
+TILE_KERNELS(cast_bf16_f32, cast_tiles, BF16, F32)
+TILE_KERNELS(cast_f16_f32, cast_tiles, F16, F32)
+TILE_KERNELS(cast_f32_e4m3, cast_tiles, F32, E4M3)
+TILE_KERNELS(cast_bf16_e4m3, cast_tiles, BF16, E4M3)
+TILE_KERNELS(cast_f32_e5m2, cast_tiles, F32, E5M2)
+TILE_KERNELS(cast_bf16_e5m2, cast_tiles, BF16, E5M2)
+TILE_KERNELS(cast_any, cast_any_tiles)

@@ -180,15 +180,14 @@ __device__ uint64_t move_odd(const struct dcpk_tile &t, uint32_t row_bytes, uint
  * Whole and odd tiles are kernels of their own: in one kernel both would have the registers of the
  * greedier one, and odd copies fall from 1819 to 1526 with fewer threads on a multiprocessor.
  */
-template <unsigned GROUP, bool WHOLE, bool SUMS>
-__global__ void __launch_bounds__(CUDA_THREADS)
-    move_tiles(const __grid_constant__ struct tile_list list)
+template <unsigned GROUP, bool SUMS, bool WHOLE>
+__device__ __forceinline__ void move_tiles(const struct cuda_tiles &list)
 {
     const uint32_t lane = threadIdx.x % GROUP;
 
     for (uint32_t i = tile_first<GROUP>(); i < list.n; i += tile_step<GROUP>()) {
         const struct dcpk_tile t = tile_load(list.tiles + i);
-        const uint32_t elem_bytes = list.dtypes.elem_bytes[t.to];
+        const uint32_t elem_bytes = list.elem_bytes[t.to];
         const uint32_t word_bytes = elem_bytes < 4 ? elem_bytes : 4;
         const uint32_t row_bytes = t.n_elems * elem_bytes;
         struct dcpk_tile_words words = {};
@@ -206,27 +205,5 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     }
 }
 
-template <unsigned GROUP>
-static void launch_group(const struct cuda_launch *launch, cudaStream_t stream)
-{
-    const unsigned blocks = grid_blocks(launch, GROUP);
-    const struct tile_list list = launch_list(launch);
-
-    if (launch->kind == CUDA_MOVE_WHOLE && launch->sums != NULL)
-        move_tiles<GROUP, true, true><<<blocks, CUDA_THREADS, 0, stream>>>(list);
-    else if (launch->kind == CUDA_MOVE_WHOLE)
-        move_tiles<GROUP, true, false><<<blocks, CUDA_THREADS, 0, stream>>>(list);
-    else if (launch->sums != NULL)
-        move_tiles<GROUP, false, true><<<blocks, CUDA_THREADS, 0, stream>>>(list);
-    else
-        move_tiles<GROUP, false, false><<<blocks, CUDA_THREADS, 0, stream>>>(list);
-}
-
-cudaError_t dcpk_cuda_launch_move(const struct cuda_launch *launch, cudaStream_t stream)
-{
-    if (launch->size == CUDA_BLOCK)
-        launch_group<CUDA_THREADS>(launch, stream);
-    else
-        launch_group<WARP>(launch, stream);
-    return cudaGetLastError();
-}
+TILE_KERNELS(move_whole, move_tiles, true)
+TILE_KERNELS(move_odd, move_tiles, false)

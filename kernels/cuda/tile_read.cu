@@ -2,10 +2,6 @@
 /* tile_read.cu - fingerprints of tiles that are only read: what has landed, what is in memory. */
 #include "kernels/cuda/tile.cuh"
 
-/* Blocks a multiprocessor, all of them running from the start: each takes a row of neighbouring
- * tiles, most of them of one tensor. */
-#define READ_BLOCKS 4
-
 static __device__ uint64_t read_units(const struct dcpk_tile &t, uint32_t row_bytes,
                                       uint32_t word_bytes, const struct dcpk_tile_words &words)
 {
@@ -33,30 +29,28 @@ static __device__ uint64_t read_units(const struct dcpk_tile &t, uint32_t row_by
     return sum;
 }
 
-/* Tiles are dealt in rows of neighbours: what threads have is added to a sum when that changes, not
- * at each tile. */
-static __global__ void __launch_bounds__(CUDA_THREADS, READ_BLOCKS)
-    read_tiles(const __grid_constant__ struct tile_list list)
+/* Every block runs from the start and takes every n-th tile. What its threads have is added to a
+ * sum when that changes, not at each tile. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, CUDA_READ_BLOCKS)
+    read_tiles(const __grid_constant__ struct cuda_tiles list)
 {
-    const uint32_t first = static_cast<uint32_t>(uint64_t{list.n} * blockIdx.x / gridDim.x);
-    const uint32_t end = static_cast<uint32_t>(uint64_t{list.n} * (blockIdx.x + 1) / gridDim.x);
-    struct dcpk_tile next = tile_load(list.tiles + first);
-    struct dcpk_tile_words next_words = list.words[first];
+    struct dcpk_tile next = tile_load(list.tiles + blockIdx.x);
+    struct dcpk_tile_words next_words = list.words[blockIdx.x];
     uint32_t to = next_words.sum;
     uint64_t sum = 0;
 
-    for (uint32_t i = first; i < end; i++) {
+    for (uint32_t i = blockIdx.x; i < list.n; i += gridDim.x) {
         const struct dcpk_tile t = next;
         const struct dcpk_tile_words words = next_words;
-        const uint32_t elem_bytes = list.dtypes.elem_bytes[t.to];
+        const uint32_t elem_bytes = list.elem_bytes[t.to];
         const uint32_t word_bytes = elem_bytes < 4 ? elem_bytes : 4;
         const uint32_t row_bytes = t.n_elems * elem_bytes;
         const int64_t stride = t.n_rows > 1 ? t.src_stride_bytes : 0;
         const uint32_t bits = static_cast<uint32_t>(t.src) | static_cast<uint32_t>(stride);
 
-        if (i + 1 < end) { /* on its way while this one is read */
-            next = tile_load(list.tiles + i + 1);
-            next_words = list.words[i + 1];
+        if (i + gridDim.x < list.n) { /* on its way while this one is read */
+            next = tile_load(list.tiles + i + gridDim.x);
+            next_words = list.words[i + gridDim.x];
         }
         if (words.sum != to) {
             sum_add(list.sums, to, sum);
@@ -69,19 +63,4 @@ static __global__ void __launch_bounds__(CUDA_THREADS, READ_BLOCKS)
             sum += source_sum<CUDA_THREADS>(t, words, word_bytes, row_bytes, threadIdx.x);
     }
     sum_add(list.sums, to, sum);
-}
-
-cudaError_t dcpk_cuda_launch_read(const struct cuda_launch *launch, cudaStream_t stream)
-{
-    int device, multiprocessors;
-    cudaError_t failed = cudaGetDevice(&device);
-
-    if (failed == cudaSuccess)
-        failed = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    if (failed != cudaSuccess)
-        return failed;
-    const unsigned most = READ_BLOCKS * static_cast<unsigned>(multiprocessors);
-    const unsigned blocks = launch->n_tiles < most ? launch->n_tiles : most;
-    read_tiles<<<blocks, CUDA_THREADS, 0, stream>>>(launch_list(launch));
-    return cudaGetLastError();
 }

@@ -17,13 +17,11 @@ static void import_drop(struct dcpk_imports *imports, struct dcpk_import **link)
     struct dcpk_import *import = *link;
 
     *link = import->next;
-    imports->unmap(import);
+    imports->unmap(imports->context, import);
     dcpk_free(import);
 }
 
 dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_memory_id *id,
-                             dcpk_status (*map)(const struct dcpk_memory_id *id, void **at,
-                                                struct dcpk_error *err),
                              void **at, struct dcpk_error *err)
 {
     struct dcpk_import *made, **link = &imports->first;
@@ -44,7 +42,7 @@ dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_mem
     if (made == NULL)
         return err->status;
     *made = (struct dcpk_import){.next = imports->first, .id = *id};
-    if (map(id, &made->at, err)) {
+    if (imports->map(imports->context, id, &made->at, err)) {
         dcpk_free(made);
         return err->status;
     }

@@ -12,20 +12,22 @@ struct dcpk_import {
     void *at; /* where its base lies here */
 };
 
-/* The imports of one space, the latest first. Starts as zeros. */
+/* The imports of one space. Zeros but for the functions and what they are given. */
 struct dcpk_imports {
-    struct dcpk_import *first;
-    void (*unmap)(const struct dcpk_import *import);
+    struct dcpk_import *first; /* the latest */
+    /* *at: where the memory is mapped. On failure nothing is. */
+    dcpk_status (*map)(void *context, const struct dcpk_memory_id *id, void **at,
+                       struct dcpk_error *err);
+    void (*unmap)(void *context, const struct dcpk_import *import);
+    void *context;
 };
 
 /*
- * *at: where the memory lies, mapped by `map` unless it is already. What the same process has
- * exported before at a place that meets it is unmapped. Errors: DCPK_EUNSUPPORTED when the memory
- * is of another machine; DCPK_ENOMEM; those of `map`, which then has mapped nothing.
+ * *at: where the memory lies, mapped unless it is already. What the same process has exported
+ * before at a place that meets it is unmapped. Errors: DCPK_EUNSUPPORTED when the memory is of
+ * another machine; DCPK_ENOMEM; those of `map`.
  */
 dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_memory_id *id,
-                             dcpk_status (*map)(const struct dcpk_memory_id *id, void **at,
-                                                struct dcpk_error *err),
                              void **at, struct dcpk_error *err);
 
 /* Unmap all. */

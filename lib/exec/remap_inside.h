@@ -7,8 +7,9 @@
 #include "lib/plan/remap_rounds.h"
 #include "lib/plan/remap_tiles.h"
 
-/* Queues of the space. */
-enum { QUEUE_MOVE, QUEUE_UNPACK };
+/* Queues of the space. What stays in a rank has one of its own: it takes the memory's time, what
+ * goes to peers the link's. */
+enum { QUEUE_MOVE, QUEUE_UNPACK, QUEUE_LOCAL };
 
 /* An allocation of a rank that shards lie in. */
 struct remap_memory {

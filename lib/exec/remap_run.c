@@ -107,16 +107,20 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
     if (remap->sums != NULL) {
         memset(remap->host_sums, 0, sums_bytes);
         st = space->ops->copy(space, QUEUE_MOVE, remap->sums, remap->host_sums, sums_bytes, err);
+        if (st == DCPK_OK) /* for the other queue, too */
+            st = wait_for(remap, QUEUE_MOVE, err);
     }
     if (st == DCPK_OK)
         st = run_tables(remap, QUEUE_MOVE, &unit->peers, remap->sums, err);
     if (st == DCPK_OK)
-        st = run_tables(remap, QUEUE_MOVE, &unit->local, remap->sums, err);
+        st = run_tables(remap, QUEUE_LOCAL, &unit->local, remap->sums, err);
     if (unit->n_rounds > 0)
         st = run_rounds(remap, unit, st, err);
-    if (st != DCPK_OK)
-        return st;
-    return wait_both(remap, err);
+    if (st == DCPK_OK)
+        st = wait_both(remap, err);
+    if (st == DCPK_OK)
+        st = wait_for(remap, QUEUE_LOCAL, err);
+    return st;
 }
 
 /* The sums of a unit's tensors over all ranks: what was stored against what has landed. */

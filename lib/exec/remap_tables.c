@@ -13,6 +13,9 @@
 #define MANY_TILES  (UINT64_C(1) << 18)
 #define WIDE_FACTOR 4
 
+/* What is only read needs no tiles that are whole at a destination: fewer, larger ones. */
+#define READ_FACTOR 4
+
 static void tables_free(struct dcpk_remap *remap, struct remap_tables *tables)
 {
     struct dcpk_space *space = remap->options.space;
@@ -162,7 +165,7 @@ static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcp
             continue;
         dcpk_move_box(plan, m, &box.box);
         box.src = side_of(remap, t, NO_MEMORY, &box.box);
-        st = dcpk_tile_set_add(&set, &box, tile_bytes_of(remap), err);
+        st = dcpk_tile_set_add(&set, &box, READ_FACTOR * tile_bytes_of(remap), err);
     }
     if (st == DCPK_OK)
         st = tables_load(remap, &set, 0, &remap->units[unit].landed, err);

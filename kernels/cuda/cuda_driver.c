@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_driver.c - libcuda.so.1, by dlopen. */
+#include "kernels/cuda/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+
+#define OLDEST_VERSION 12000
+
+static dcpk_status driver_find(void *library, struct cuda_driver *driver, struct dcpk_error *err)
+{
+#define NAME_OF(function) #function
+    const struct {
+        const char *name;
+        void *at; /* a function pointer's place */
+    } rows[] = {
+#define CUDA_ROW(member, function) {NAME_OF(function), &driver->member},
+        CUDA_CALLS(CUDA_ROW)
+#undef CUDA_ROW
+    };
+#undef NAME_OF
+
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+        void *found = dlsym(library, rows[i].name);
+
+        if (found == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver for NVIDIA GPUs lacks %s",
+                             rows[i].name);
+        memcpy(rows[i].at, &found, sizeof found);
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_cuda_driver_load(struct cuda_driver *driver, struct dcpk_error *err)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int version = 0, n_devices = 0;
+    CUresult code;
+
+    if (library == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this machine has no driver for NVIDIA GPUs");
+    if (driver_find(library, driver, err))
+        return err->status;
+    driver->version(&version);
+    if (version < OLDEST_VERSION)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the driver for NVIDIA GPUs knows CUDA up to %d.%d, needed is %d.%d",
+                         version / 1000, version % 1000 / 10, OLDEST_VERSION / 1000,
+                         OLDEST_VERSION % 1000 / 10);
+    code = driver->init(0);
+    if (code == CUDA_SUCCESS)
+        code = driver->device_count(&n_devices);
+    if (code != CUDA_SUCCESS || n_devices == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver for NVIDIA GPUs finds none: %s",
+                         dcpk_cuda_reason(driver, code));
+    return DCPK_OK;
+}
+
+const char *dcpk_cuda_reason(const struct cuda_driver *driver, CUresult code)
+{
+    const char *text = NULL;
+
+    if (driver->error_string(code, &text) != CUDA_SUCCESS || text == NULL)
+        return "unknown error";
+    return text;
+}
+
+dcpk_status dcpk_cuda_check(const struct cuda_driver *driver, CUresult code, const char *doing,
+                            struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_EIO;
+    const char *name = NULL;
+
+    if (code == CUDA_SUCCESS)
+        return DCPK_OK;
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
+        st = DCPK_ENOMEM;
+    if (driver->error_name(code, &name) != CUDA_SUCCESS || name == NULL)
+        name = "unknown";
+    return dcpk_fail(err, st, "%s: %s (%s)", doing, dcpk_cuda_reason(driver, code), name);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nccl_link.c - a communicator that never blocks: it is asked whether it is done, and aborted by
+ * its own clock. */
+#include "kernels/nccl/nccl_link.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_driver.h"
+#include "lib/base/alloc.h"
+#include "lib/base/clock.h"
+#include "lib/base/order.h"
+#include "lib/device/pause.h"
+
+#define OPEN_TIMEOUT_SECONDS 120 /* ranks arrive, and NCCL finds its way between them */
+
+/* NCCL's functions, by pointer. */
+struct nccl {
+    ncclResult_t (*get_unique_id)(ncclUniqueId *id);
+    ncclResult_t (*init)(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
+                         ncclConfig_t *config);
+    ncclResult_t (*async_error)(ncclComm_t comm, ncclResult_t *result);
+    ncclResult_t (*group_start)(void);
+    ncclResult_t (*group_end)(void);
+    ncclResult_t (*send)(const void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                         cudaStream_t stream);
+    ncclResult_t (*receive)(void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                            cudaStream_t stream);
+    ncclResult_t (*abort)(ncclComm_t comm);
+    const char *(*error_string)(ncclResult_t result);
+    const char *(*last_error)(ncclComm_t comm);
+};
+
+enum nccl_phase {
+    NCCL_IDLE,
+    NCCL_STARTING, /* the group is on its way to the stream */
+    NCCL_RUNNING,  /* the event stands behind it */
+};
+
+struct nccl_link {
+    struct dcpk_link base;
+    struct nccl nccl;
+    ncclComm_t comm; /* NULL: aborted, or never there */
+    struct cuda_driver driver;
+    CUdevice device;
+    CUcontext context; /* the device's primary one */
+    CUstream stream;
+    CUevent event;
+    enum nccl_phase phase;
+};
+
+static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)
+{
+    const struct {
+        const char *name;
+        void *at; /* a function pointer's place */
+    } rows[] = {
+        {"ncclGetUniqueId", &nccl->get_unique_id},
+        {"ncclCommInitRankConfig", &nccl->init},
+        {"ncclCommGetAsyncError", &nccl->async_error},
+        {"ncclGroupStart", &nccl->group_start},
+        {"ncclGroupEnd", &nccl->group_end},
+        {"ncclSend", &nccl->send},
+        {"ncclRecv", &nccl->receive},
+        {"ncclCommAbort", &nccl->abort},
+        {"ncclGetErrorString", &nccl->error_string},
+        {"ncclGetLastError", &nccl->last_error},
+    };
+
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+        void *found = dlsym(library, rows[i].name);
+
+        if (found == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnccl.so.2 is older than 2.14: it lacks %s",
+                             rows[i].name);
+        memcpy(rows[i].at, &found, sizeof found);
+    }
+    return DCPK_OK;
+}
+
+/* The copy that is in the process comes first: two of them in one process disturb each other. It is
+ * never unloaded, as it starts threads. */
+static dcpk_status nccl_load(struct nccl *nccl, struct dcpk_error *err)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+
+    if (library == NULL)
+        library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "NCCL is not there: %s", dlerror());
+    return nccl_find(library, nccl, err);
+}
+
+static dcpk_status nccl_check(const struct nccl_link *l, ncclResult_t result, const char *doing,
+                              struct dcpk_error *err)
+{
+    if (result == ncclSuccess || result == ncclInProgress)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EIO, "%s: NCCL: %s: %s", doing, l->nccl.error_string(result),
+                     l->comm == NULL ? "" : l->nccl.last_error(l->comm));
+}
+
+/* Has what was asked of the communicator come to its end? */
+static dcpk_status comm_poll(struct nccl_link *l, bool *done, struct dcpk_error *err)
+{
+    ncclResult_t result = ncclSuccess;
+
+    if (nccl_check(l, l->nccl.async_error(l->comm, &result), "asking for the state", err) ||
+        nccl_check(l, result, "talking to other ranks", err))
+        return err->status;
+    *done = result == ncclSuccess;
+    return DCPK_OK;
+}
+
+/* As NCCL 2.14 knew it, which all later ones take: fields that it had not are never looked at. */
+static ncclConfig_t config_2_14(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.version = NCCL_VERSION(2, 14, 0);
+    config.blocking = 0;
+    return config;
+}
+
+static dcpk_status comm_join(struct nccl_link *l, const ncclUniqueId *id, struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+    ncclConfig_t config = config_2_14();
+    bool done = false;
+
+    if (nccl_check(l, l->nccl.init(&l->comm, l->base.n_ranks, *id, l->base.rank, &config),
+                   "joining the other ranks", err))
+        return err->status;
+    while (!done) {
+        const double waited = dcpk_now_seconds() - begun;
+
+        if (comm_poll(l, &done, err))
+            return err->status;
+        if (!done && waited > OPEN_TIMEOUT_SECONDS)
+            return dcpk_fail(err, DCPK_EIO, "NCCL has not joined the other ranks after %d s",
+                             OPEN_TIMEOUT_SECONDS);
+        if (!done)
+            dcpk_pause(waited);
+    }
+    return DCPK_OK;
+}
+
+static void link_enter(const struct nccl_link *l)
+{
+    l->driver.context_push(l->context);
+}
+
+static void link_leave(const struct nccl_link *l)
+{
+    CUcontext mine;
+
+    l->driver.context_pop(&mine);
+}
+
+static dcpk_status link_fill(struct nccl_link *l, const ncclUniqueId *id, struct dcpk_error *err)
+{
+    const struct cuda_driver *d = &l->driver;
+
+    if (dcpk_cuda_check(d, d->stream_create(&l->stream, CU_STREAM_NON_BLOCKING), "making a stream",
+                        err) ||
+        dcpk_cuda_check(d, d->event_create(&l->event, CU_EVENT_DISABLE_TIMING), "making an event",
+                        err) ||
+        comm_join(l, id, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static void nccl_abort(struct dcpk_link *link)
+{
+    struct nccl_link *l = (struct nccl_link *)link;
+
+    l->phase = NCCL_IDLE;
+    if (l->comm == NULL)
+        return;
+    link_enter(l);
+    l->nccl.abort(l->comm);
+    link_leave(l);
+    l->comm = NULL;
+}
+
+/* A communicator whose exchanges are done is aborted, too: to destroy it would wait for others. */
+static void nccl_close(struct dcpk_link *link)
+{
+    struct nccl_link *l = (struct nccl_link *)link;
+
+    if (l == NULL)
+        return;
+    nccl_abort(link);
+    if (l->context != NULL) {
+        link_enter(l);
+        if (l->event != NULL)
+            l->driver.event_destroy(l->event);
+        if (l->stream != NULL)
+            l->driver.stream_destroy(l->stream);
+        link_leave(l);
+        l->driver.context_release(l->device);
+    }
+    dcpk_free(l);
+}
+
+/* What rank 0 broadcasts, also where it failed: others wait for it. */
+struct invitation {
+    ncclUniqueId id;
+    bool is_there;
+};
+
+static dcpk_status invitation_make(const struct nccl_link *l, struct invitation *invitation,
+                                   struct dcpk_error *err)
+{
+    if (nccl_check(l, l->nccl.get_unique_id(&invitation->id), "inviting the other ranks", err))
+        return err->status;
+    invitation->is_there = true;
+    return DCPK_OK;
+}
+
+/* What a link needs before it meets the others. */
+static dcpk_status link_prepare(struct nccl_link *l, int ordinal, struct invitation *invitation,
+                                struct dcpk_error *err)
+{
+    if (dcpk_cuda_driver_load(&l->driver, err) || nccl_load(&l->nccl, err) ||
+        dcpk_cuda_check(&l->driver, l->driver.device_get(&l->device, ordinal), "finding the GPU",
+                        err) ||
+        dcpk_cuda_check(&l->driver, l->driver.context_retain(&l->context, l->device),
+                        "opening the GPU", err))
+        return err->status;
+    if (l->base.rank == 0)
+        return invitation_make(l, invitation, err);
+    return DCPK_OK;
+}
+
+static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_space *space,
+                             struct dcpk_link **link, struct dcpk_error *err)
+{
+    struct invitation invitation = {.is_there = false};
+    struct nccl_link *made = dcpk_alloc(sizeof *made, err);
+
+    if (made != NULL) {
+        made->base = (struct dcpk_link){&dcpk_link_nccl, comm->rank, comm->n_ranks};
+        link_prepare(made, space->ordinal, &invitation, err);
+    }
+    if (err->status != DCPK_OK) {
+        (void)comm->transport->broadcast(comm, 0, &invitation, sizeof invitation,
+                                         &(struct dcpk_error){0});
+        nccl_close(made == NULL ? NULL : &made->base);
+        return err->status;
+    }
+    if (comm->transport->broadcast(comm, 0, &invitation, sizeof invitation, err) == DCPK_OK &&
+        !invitation.is_there)
+        dcpk_fail(err, DCPK_EUNSUPPORTED, "rank 0 has no NCCL");
+    if (err->status == DCPK_OK) {
+        link_enter(made);
+        link_fill(made, &invitation.id, err);
+        link_leave(made);
+    }
+    if (err->status != DCPK_OK)
+        nccl_close(&made->base);
+    else
+        *link = &made->base;
+    return err->status;
+}
+
+/* All messages in one group: none waits for another. */
+static dcpk_status group_queue(struct nccl_link *l, const struct dcpk_exchange *exchange,
+                               struct dcpk_error *err)
+{
+    ncclResult_t failed = l->nccl.group_start();
+    ncclResult_t ended;
+
+    for (size_t i = 0; i < exchange->n_sends && failed == ncclSuccess; i++) {
+        const struct dcpk_message *m = &exchange->sends[i];
+
+        failed = l->nccl.send(m->at, m->n_bytes, ncclUint8, m->peer, l->comm, l->stream);
+        if (failed == ncclInProgress)
+            failed = ncclSuccess;
+    }
+    for (size_t i = 0; i < exchange->n_receives && failed == ncclSuccess; i++) {
+        const struct dcpk_message *m = &exchange->receives[i];
+
+        failed = l->nccl.receive(m->at, m->n_bytes, ncclUint8, m->peer, l->comm, l->stream);
+        if (failed == ncclInProgress)
+            failed = ncclSuccess;
+    }
+    ended = l->nccl.group_end();
+    if (nccl_check(l, failed, "queueing messages", err) ||
+        nccl_check(l, ended, "queueing messages", err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status nccl_begin(struct dcpk_link *link, const struct dcpk_exchange *exchange,
+                              struct dcpk_error *err)
+{
+    struct nccl_link *l = (struct nccl_link *)link;
+    dcpk_status st;
+
+    if (l->comm == NULL)
+        return dcpk_fail(err, DCPK_EIO, "the link was aborted");
+    if (exchange->n_sends + exchange->n_receives == 0)
+        return DCPK_OK;
+    link_enter(l);
+    st = group_queue(l, exchange, err);
+    link_leave(l);
+    if (st == DCPK_OK)
+        l->phase = NCCL_STARTING;
+    return st;
+}
+
+/* The group reaches the stream when the communicator says so; the event is behind it then. */
+static dcpk_status exchange_poll(struct nccl_link *l, struct dcpk_error *err)
+{
+    bool queued = false;
+    CUresult code;
+
+    if (l->phase == NCCL_STARTING) {
+        if (comm_poll(l, &queued, err))
+            return err->status;
+        if (!queued)
+            return DCPK_OK;
+        if (dcpk_cuda_check(&l->driver, l->driver.event_record(l->event, l->stream),
+                            "marking the stream", err))
+            return err->status;
+        l->phase = NCCL_RUNNING;
+    }
+    code = l->driver.event_query(l->event);
+    if (code == CUDA_ERROR_NOT_READY)
+        return comm_poll(l, &queued, err);
+    if (dcpk_cuda_check(&l->driver, code, "waiting for messages", err))
+        return err->status;
+    l->phase = NCCL_IDLE;
+    return DCPK_OK;
+}
+
+static dcpk_status nccl_poll(struct dcpk_link *link, bool *done, struct dcpk_error *err)
+{
+    struct nccl_link *l = (struct nccl_link *)link;
+    dcpk_status st = DCPK_OK;
+
+    if (l->phase != NCCL_IDLE) {
+        link_enter(l);
+        st = exchange_poll(l, err);
+        link_leave(l);
+    }
+    *done = l->phase == NCCL_IDLE;
+    return st;
+}
+
+const struct dcpk_link_ops dcpk_link_nccl = {
+    .name = "nccl",
+    .summary = "NVIDIA's NCCL, between GPUs",
+    .memory = DCPK_MEMORY_DEVICE,
+    .open = nccl_open,
+    .close = nccl_close,
+    .begin = nccl_begin,
+    .poll = nccl_poll,
+    .abort = nccl_abort,
+};
