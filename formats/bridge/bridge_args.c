@@ -153,7 +153,7 @@ dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_
     if (dcpk_bridge_parse(text, n_bytes, arena, &config, err) != DCPK_OK)
         return err->status;
     if (config->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no mapping of names to values");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is not a mapping of names to values");
     t.capacity = MAX_ARGS;
     t.pairs = dcpk_arena_array(arena, t.capacity, sizeof *t.pairs, err);
     if (t.pairs == NULL)

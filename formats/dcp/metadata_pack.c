@@ -38,7 +38,7 @@ const char *dcpk_metadata_class(const struct dcpk_value *v, const char **module)
 {
     *module = "";
     if (v == NULL || (v->kind != DCPK_V_OBJECT && v->kind != DCPK_V_GLOBAL))
-        return "something that is no object";
+        return "something that is not an object";
     *module = v->kind == DCPK_V_OBJECT ? v->as.object->module : v->as.global.module;
     return v->kind == DCPK_V_OBJECT ? v->as.object->name : v->as.global.name;
 }
@@ -84,7 +84,7 @@ dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int
 
         if (item->kind != DCPK_V_INT)
             return dcpk_fail(err, DCPK_EFORMAT,
-                             "number %zu of %s does not fit 64 bits or is no number", i, what);
+                             "number %zu of %s does not fit 64 bits or is not a number", i, what);
         if (item->as.i < 0)
             return dcpk_fail(err, DCPK_EFORMAT, "number %zu of %s is %" PRId64 ", below 0", i, what,
                              item->as.i);
@@ -245,7 +245,7 @@ static dcpk_status read_properties(struct dcpk_packed *p, const struct dcpk_valu
     const char *layout_name;
 
     if (!is_old && !dcpk_metadata_is_a(v, DCPK_METADATA_MODULE, "TensorProperties"))
-        return dcpk_fail(err, DCPK_EFORMAT, "properties are no TensorProperties");
+        return dcpk_fail(err, DCPK_EFORMAT, "properties are not a TensorProperties");
     p->is_old_module = p->is_old_module || is_old;
     state = v->as.object->state;
     name = dcpk_value_at(state, 0);
@@ -298,7 +298,7 @@ dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value
     struct dcpk_packed_entry entry = {.shape = DCPK_NO_SIZE, .dtype = DCPK_DTYPE_NONE};
 
     if (text == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "a key that is no text, or holds a NUL");
+        return dcpk_fail(err, DCPK_EFORMAT, "a key that is not text, or holds a NUL");
     if (pack_entry(p, value, &entry, err) || intern_key(p, key, &entry.key, err) ||
         dcpk_grow(&p->entries, &p->entries_capacity, p->n_entries, sizeof *p->entries, err)) {
         dcpk_context(err, "'%s'", text);
@@ -381,11 +381,11 @@ static dcpk_status pack_place(struct dcpk_packed *p, const struct dcpk_value *v,
     uint64_t file_bytes;
 
     if (!dcpk_metadata_is_a(v, FILESYSTEM_MODULE, "_StorageInfo") || name == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "its place is no _StorageInfo with a relative_path");
+        return dcpk_fail(err, DCPK_EFORMAT, "its place is not a _StorageInfo with a relative_path");
     if (!is_count(dcpk_value_get(attrs, "offset"), &place->offset_bytes) ||
         !is_count(dcpk_value_get(attrs, "length"), &place->n_bytes))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "offset or length of its place in '%s' is no count of bytes", name);
+                         "offset or length of its place in '%s' is not a count of bytes", name);
     if (check_transforms(dcpk_value_get(attrs, "transform_descriptors"), err) ||
         find_file(p, name, &place->file, err))
         return err->status;
@@ -421,7 +421,7 @@ dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value
     struct dcpk_packed_place place = {.index.offsets = DCPK_NO_SIZE};
 
     if (!dcpk_metadata_is_a(key, DCPK_METADATA_MODULE, "MetadataIndex") || fqn == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "a key that is no MetadataIndex with an fqn");
+        return dcpk_fail(err, DCPK_EFORMAT, "a key that is not a MetadataIndex with an fqn");
     if (pack_offsets(p, dcpk_value_get(attrs, "offset"), &place.index.offsets, err) ||
         pack_place(p, value, &place, err) ||
         intern_key(p, dcpk_value_get(attrs, "fqn"), &place.index.key, err) ||

@@ -332,7 +332,7 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
     if (dict->n != 1 || dcpk_value_get(dict, attribute) == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s': attributes other than %s", key, attribute);
     if (!dcpk_map_get(&r->ckpt->tensor_by_key, key, strlen(key), &i))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no tensor", key);
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a tensor", key);
     tensor = &r->ckpt->tensors[i];
     if (dcpk_metadata_size(dcpk_value_get(dict, attribute), attribute, shape, &tensor->model_rank,
                            err))

@@ -190,7 +190,7 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
         return err->status;
     }
     if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof step)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32", key);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
     memcpy(&step, value->as.tensor->data, sizeof step);
     if (r->step != NULL && dcpk_value_as_float(r->step, &old) && (float)old != step)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is %g, that of another parameter %g", key,

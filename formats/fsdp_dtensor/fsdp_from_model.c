@@ -318,7 +318,7 @@ static dcpk_status add_group_field(struct writer *w, uint32_t group, const struc
 
     if (name == NULL) {
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, "param_groups",
-                          "a field of parameter group %" PRIu32 " whose name is no text", group);
+                          "a field of parameter group %" PRIu32 " whose name is not text", group);
         return DCPK_OK;
     }
     if (strcmp(name, "params") == 0)

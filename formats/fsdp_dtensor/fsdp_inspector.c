@@ -300,7 +300,7 @@ static dcpk_status add_value(struct mapper *m, const char *key, const struct dcp
     uint32_t payload;
 
     if (value->kind == DCPK_V_BYTES)
-        return refuse(err, key, "the Python tool writes bare bytes as no torch item");
+        return refuse(err, key, "the Python tool writes bare bytes without a torch item");
     if (value->kind == DCPK_V_TENSOR)
         return refuse(err, key, "a tensor inside the common state");
     if (dcpk_output_add_payload(m->out, value, NULL, &payload, err))
@@ -368,7 +368,7 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
             if (dcpk_checkpoint_load_object(ckpt, object, m->out->arena, &value, err))
                 return err->status;
             if (dcpk_value_at(value, 0) == NULL)
-                return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list", object->key);
+                return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a list", object->key);
             if (flatten(m, "rerun_state_machine.sharded", dcpk_value_at(value, 0), err))
                 return err->status;
         } else if (dcpk_output_add_payload(m->out, NULL, object, &payload, err)) {

@@ -87,7 +87,7 @@ static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
         return err->status;
     }
     if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no single float32", key);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
     memcpy(&f, value->as.tensor->data, sizeof f);
     *step = dcpk_value_float(model->arena, (double)f, err);
     return *step == NULL ? err->status : DCPK_OK;

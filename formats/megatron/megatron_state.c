@@ -117,15 +117,16 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     if (list == NULL)
         return DCPK_OK;
     if (list->kind != DCPK_V_LIST)
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "the parameter groups of the common state are no list, and without them "
-                         "no optimizer state is of use");
+        return dcpk_fail(
+            err, DCPK_EFORMAT,
+            "the parameter groups of the common state are not a list, and without them "
+            "no optimizer state is of use");
     for (size_t i = 0; i < list->n; i++) {
         const struct dcpk_value *group = dcpk_value_at(list, i);
 
         if (group == NULL || group->kind != DCPK_V_DICT)
             return dcpk_fail(err, DCPK_EFORMAT,
-                             "parameter group %zu of the common state is no dict", i);
+                             "parameter group %zu of the common state is not a dict", i);
         group = with_step(model->arena, group, model->common_step, err);
         if (group == NULL || dcpk_model_add_group(model, group, err) != DCPK_OK)
             return err->status;

@@ -130,7 +130,7 @@ static dcpk_status read_shape(const struct dcpk_value *size, const struct dcpk_v
 {
     if (size == NULL || size->kind != DCPK_V_TUPLE || stride == NULL ||
         stride->kind != DCPK_V_TUPLE || size->n != stride->n)
-        return dcpk_fail(err, DCPK_EFORMAT, "size and stride of a tensor are no equal tuples");
+        return dcpk_fail(err, DCPK_EFORMAT, "size and stride of a tensor are not equal tuples");
     if (size->n > DCPK_MAX_RANK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of rank %zu; the limit is %d", size->n,
                          DCPK_MAX_RANK);
@@ -270,7 +270,7 @@ static dcpk_status check_small_records(struct dcpk_zip *zip, struct dcpk_error *
 
     if (dcpk_zip_find(zip, "constants.pkl") != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "a TorchScript archive (it has a constants.pkl): its code is no data");
+                         "a TorchScript archive (it has a constants.pkl): its code is not data");
     if (dcpk_zip_find(zip, "version") == NULL && dcpk_zip_find(zip, ".data/version") == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "an archive without a version record: not torch.save's");

@@ -364,7 +364,7 @@ static dcpk_status read_dict(struct dcpk_store *store, const char *name, struct 
     if (dcpk_item_read_value(&range, arena, value, err))
         return err->status;
     if ((*value)->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+        return dcpk_fail(err, DCPK_EFORMAT, "the common state is not a dict");
     return DCPK_OK;
 }
 

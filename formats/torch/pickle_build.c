@@ -507,7 +507,7 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
     size_t capacity;
 
     if (n % 2 != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "%zu values are no pairs of keys and values", n);
+        return dcpk_fail(err, DCPK_EFORMAT, "%zu values are not pairs of keys and values", n);
     if (dcpk_node_check_target(to, DCPK_V_DICT, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
     if (to->kind == DCPK_V_DICT)

@@ -118,13 +118,14 @@ static dcpk_status read_end(struct dcpk_zip *zip, struct directory *dir, struct 
     const uint8_t *p;
 
     if (zip->n_bytes < DCPK_ZIP_END_BYTES)
-        return dcpk_fail(err, DCPK_EFORMAT, "zip: %" PRIu64 " bytes are no archive", zip->n_bytes);
+        return dcpk_fail(err, DCPK_EFORMAT, "zip: %" PRIu64 " bytes are not an archive",
+                         zip->n_bytes);
     if (borrow(zip, end_bytes, DCPK_ZIP_END_BYTES, &p, err))
         return err->status;
     if (dcpk_load_u32le(p) != DCPK_ZIP_END_MARK || dcpk_load_u16le(p + 20) != 0)
         return dcpk_fail(
             err, DCPK_EFORMAT,
-            "zip: the last 22 bytes are no end record: not a torch.save archive, or cut");
+            "zip: the last 22 bytes are not an end record: not a torch.save archive, or cut");
     if (dcpk_load_u32le(p + 4) != 0 || dcpk_load_u16le(p + 8) != dcpk_load_u16le(p + 10))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "zip: an archive in several parts");
     dir->n_members = dcpk_load_u16le(p + 10);

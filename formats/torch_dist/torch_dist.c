@@ -182,7 +182,7 @@ static dcpk_status td_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
         if (v->kind == DCPK_V_LIST)
             v = dcpk_value_at(v, 0);
         if (v != NULL && v->kind != DCPK_V_DICT)
-            return dcpk_fail(err, DCPK_EFORMAT, "the common state is no dict");
+            return dcpk_fail(err, DCPK_EFORMAT, "the common state is not a dict");
     }
     *value = v;
     return DCPK_OK;

@@ -168,7 +168,7 @@ static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_
     struct dcpk_loading old = *loading;
 
     if (dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_16, DCPK_MAIN),
-                           "zarr", "is no format that core 0.16 and later read", err))
+                           "zarr", "is not a format that core 0.16 and later read", err))
         return err->status;
     old.loaders &= dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15);
     if (loading->common == NULL && dcpk_request_fault(&old, DCPK_FOR_COMMON, DCPK_ALL_LOADERS,

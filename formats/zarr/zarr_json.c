@@ -53,7 +53,7 @@ static dcpk_status check_format(const struct dcpk_json *doc, struct dcpk_error *
     if (need(doc, "zarr_format", &node, err))
         return err->status;
     if (!dcpk_json_int(node, &version))
-        return dcpk_fail(err, DCPK_EFORMAT, "\"zarr_format\" is no whole number");
+        return dcpk_fail(err, DCPK_EFORMAT, "\"zarr_format\" is not a whole number");
     if (version != 2)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "zarr_format %" PRId64 ": only 2 is read",
                          version);
@@ -98,14 +98,14 @@ static dcpk_status read_extents(const struct dcpk_json *doc, const char *key,
     if (need(doc, key, &node, err))
         return err->status;
     if (dcpk_json_kind(node) != DCPK_JSON_ARRAY)
-        return dcpk_fail(err, DCPK_EFORMAT, "\"%s\" is no list", key);
+        return dcpk_fail(err, DCPK_EFORMAT, "\"%s\" is not a list", key);
     *rank = 0;
     for (node = dcpk_json_first(node); node != NULL; node = dcpk_json_next(node)) {
         if (*rank == DCPK_MAX_RANK)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "more than %d axes", DCPK_MAX_RANK);
         if (!dcpk_json_int(node, &extents[*rank]) || extents[*rank] < 0)
-            return dcpk_fail(err, DCPK_EFORMAT, "\"%s\"[%d] is no whole number from 0 to 2^53", key,
-                             *rank);
+            return dcpk_fail(err, DCPK_EFORMAT, "\"%s\"[%d] is not a whole number from 0 to 2^53",
+                             key, *rank);
         ++*rank;
     }
     return DCPK_OK;
@@ -159,7 +159,7 @@ static dcpk_status read_codec(const struct dcpk_json *doc, struct dcpk_zarr_arra
 
     if (!is_null(filters)) {
         if (dcpk_json_kind(filters) != DCPK_JSON_ARRAY)
-            return dcpk_fail(err, DCPK_EFORMAT, "\"filters\" is no list");
+            return dcpk_fail(err, DCPK_EFORMAT, "\"filters\" is not a list");
         filters = dcpk_json_first(filters);
         if (filters != NULL) {
             id = dcpk_json_string(dcpk_json_member(filters, "id"));

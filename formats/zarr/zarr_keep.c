@@ -85,7 +85,7 @@ static dcpk_status keep_file(struct dcpk_output *out, const char *from, const ch
         return err->status;
     if (kind != DCPK_PATH_FILE)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is no plain file: an array whose chunks lie in folders "
+                         "'%s' is not a plain file: an array whose chunks lie in folders "
                          "(dimension_separator \"/\") is not taken over",
                          from);
     if (dcpk_store_find(store, from, &source, err))

@@ -301,7 +301,7 @@ static dcpk_status note_strays(struct dcpk_checkpoint *ckpt, const struct listin
         n_files += names[i][0] != '.';
     dcpk_free(names);
     if (n_files > n_chunks)
-        dcpk_checkpoint_note(ckpt, "'%s': %zu files are no chunks of its grid and are not read",
+        dcpk_checkpoint_note(ckpt, "'%s': %zu files are not chunks of its grid and are not read",
                              l->key, n_files - n_chunks);
     return DCPK_OK;
 }
@@ -391,7 +391,7 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
         }
     }
     if (n_others > n_chunks)
-        dcpk_checkpoint_note(ckpt, "'%s' holds %zu names that are no part of a checkpoint", folder,
+        dcpk_checkpoint_note(ckpt, "'%s' holds %zu names that are not part of a checkpoint", folder,
                              n_others - n_chunks);
     if (n_chunks == 0)
         return DCPK_OK;
@@ -429,7 +429,7 @@ static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, str
     if (entry == DCPK_PATH_FILE) {
         if (name[0] != '.' && strcmp(name, DCPK_MEGATRON_METADATA_JSON) != 0 &&
             strcmp(name, DCPK_ZARR_COMMON_PT) != 0)
-            dcpk_checkpoint_note(ckpt, "'%s' is no part of a zarr checkpoint", name);
+            dcpk_checkpoint_note(ckpt, "'%s' is not part of a zarr checkpoint", name);
         return DCPK_OK;
     }
     if (dcpk_store_list_in(ckpt->store, name, &names, &n, err))

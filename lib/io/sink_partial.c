@@ -197,7 +197,7 @@ static dcpk_status open_journal(struct dcpk_folder *folder, struct dcpk_error *e
     if (folder->journal_fd >= 0 && dcpk_is_own_file(folder, &info))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
-                     "'%s/" DCPK_JOURNAL_NAME "' is no plain file of this user's alone",
+                     "'%s/" DCPK_JOURNAL_NAME "' is not a plain file of this user's alone",
                      folder->partial);
 }
 

@@ -138,7 +138,7 @@ static const char *why_left(const struct dcpk_modification *m, const char *name,
     if (strcmp(name, DCPK_JOURNAL_NAME) == 0)
         return "it is what a killed run of this program left";
     if (kind != DCPK_PATH_FILE)
-        return "it is no plain file";
+        return "it is not a plain file";
     if (dcpk_store_leads_to_private(m->ckpt->store, name))
         return "it is a link to what fewer may read than the checkpoint";
     return NULL;

@@ -69,7 +69,7 @@ common() {
 }
 sample tiny_generations/torch_dist_0.15.0_torch2.5 evil
 truncate -s 1T evil/common.pt && common "common.pt of a TiB" 3 "common\.pt.*1099511627776"
-truncate -s 1000M evil/common.pt && common "common.pt with 1000 MiB of nothing behind it" 3 "common\.pt.*no end record"
+truncate -s 1000M evil/common.pt && common "common.pt with 1000 MiB of nothing behind it" 3 "common\.pt.*not an end record"
 ln -sf /dev/zero evil/common.pt && common "a device as common.pt" 4 "common\.pt.*not a plain file"
 rm evil/common.pt && mkfifo evil/common.pt && common "a pipe as common.pt" 4 "common\.pt.*not a plain file"
 ln -sf common.pt evil/common.pt && common "common.pt as a link to itself" 4 "common\.pt.*symbolic links"

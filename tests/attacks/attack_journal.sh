@@ -26,11 +26,11 @@ resumes() {
 }
 mkdir -p $partial
 
-mkfifo $journal && resumes "a pipe as journal" "\.dcpkit-journal' is no plain file of this user's alone"
-ln -s "$TMP/kept/file" $journal && resumes "a link as journal" "\.dcpkit-journal' is no plain file"
-ln -s /dev/zero $journal && resumes "a device as journal" "\.dcpkit-journal' is no plain file"
-mkdir $journal && resumes "a folder as journal" "\.dcpkit-journal' is no plain file"
-ln kept/file $journal && resumes "a hard link as journal" "\.dcpkit-journal' is no plain file"
+mkfifo $journal && resumes "a pipe as journal" "\.dcpkit-journal' is not a plain file of this user's alone"
+ln -s "$TMP/kept/file" $journal && resumes "a link as journal" "\.dcpkit-journal' is not a plain file"
+ln -s /dev/zero $journal && resumes "a device as journal" "\.dcpkit-journal' is not a plain file"
+mkdir $journal && resumes "a folder as journal" "\.dcpkit-journal' is not a plain file"
+ln kept/file $journal && resumes "a hard link as journal" "\.dcpkit-journal' is not a plain file"
 truncate -s 1T $journal && resumes "a TiB of nothing as journal" none
 head -c 1000000 /dev/urandom >$journal && resumes "noise as journal" none
 { printf dcpkjrn1 && head -c 36 /dev/zero; } >$journal && resumes "a header with a wrong checksum" none

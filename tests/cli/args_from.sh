@@ -81,7 +81,7 @@ convert --args-from two.json --to fsdp_dtensor full_b told >said && print told a
 
 # What is no args.
 bad() { refuses "$1" "$2" "$3" convert --args-from "$4" --to torch_dist in other; }
-echo '[1]' >list.json && bad "a list" 3 'no mapping of names' list.json
+echo '[1]' >list.json && bad "a list" 3 'not a mapping of names' list.json
 echo '{"a": ' >broken.json && bad "broken JSON" 3 "args from 'broken.json': JSON.*byte" broken.json
 echo '{}' >empty.json && bad "nothing in it" 3 'names no args' empty.json
 printf 'a: [1\nb: 2\n' >broken.yaml && bad "broken YAML" 3 "line [0-9]*, column [0-9]*: " broken.yaml

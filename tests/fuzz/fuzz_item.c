@@ -89,7 +89,7 @@ static dcpk_status check_record(void *context, const struct dcpk_record *record,
     return DCPK_OK;
 }
 
-/* The outline of a list, or of what is no list: tensors in one run lie inside the item. */
+/* The outline of a list, or of what is not a list: tensors in one run lie inside the item. */
 static void check_outline(const struct dcpk_item_range *range, const struct dcpk_value *value)
 {
     const size_t n = value->kind == DCPK_V_LIST ? value->n : 1;

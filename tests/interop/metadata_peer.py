@@ -64,9 +64,9 @@ def cases():
 
     u = usual()
     u["state_dict_metadata"]["a"].chunks = ["no chunk"]
-    yield "a chunk of another class", u, "'a': chunk 0: something that is no object where ChunkStorageMetadata"
+    yield "a chunk of another class", u, "'a': chunk 0: something that is not an object where ChunkStorageMetadata"
     u["state_dict_metadata"]["a"].chunks = [chunk(0), None, chunk(2)]
-    yield "a chunk between two", u, "'a': chunk 1: something that is no object where ChunkStorageMetadata"
+    yield "a chunk between two", u, "'a': chunk 1: something that is not an object where ChunkStorageMetadata"
     u["state_dict_metadata"]["a"].chunks = [chunk(0), chunk(0)]
     yield "a chunk twice", u, "'a': chunk 1: two chunks have the same offsets"
     u["state_dict_metadata"]["a"].chunks = [chunk(0)] * 9
@@ -87,7 +87,7 @@ def cases():
     u = usual()
     u["storage_data"][MetadataIndex("a", (2, 0), 7)] = place(0)
     u["storage_data"][MetadataIndex("q", (2, 0))] = "no place"
-    yield "a place of another class", u, "storage_data: 'q': its place is no _StorageInfo"
+    yield "a place of another class", u, "storage_data: 'q': its place is not a _StorageInfo"
 
 
 def main():

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_file.c - small files: replaced whole, or written into what is no plain file. */
+/* test_file.c - small files: replaced whole, or written into what is not a plain file. */
 #include "tests/check.h"
 
 #include <fcntl.h>

@@ -643,7 +643,7 @@ static void outlines_point_at_tensors(void **state)
     CHECK_OK(dcpk_item_read_outline(&range, arena, &v, &err), "nothing is read");
     CHECK(!v->as.tensor->is_row_major, "one element many times");
     range.n_bytes--;
-    CHECK_FAILS(dcpk_item_read_outline(&range, arena, &v, &err), DCPK_EFORMAT, "no end record",
+    CHECK_FAILS(dcpk_item_read_outline(&range, arena, &v, &err), DCPK_EFORMAT, "not an end record",
                 "cut");
     dcpk_store_close(store);
     dcpk_bytes_release(&pickle);

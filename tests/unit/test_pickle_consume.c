@@ -86,8 +86,8 @@ static const struct {
     {"a tuple below", "298c016b865d4b0161862e", "(((),\"k\",),[1,],)", 0},
     {"the rest stays", "7d8c016b5d284b018c017a4b0265732e", "{\"k\":[\"z\",2,],}", 1},
     {"of a dict too", "7d8c016b7d284b014b024b034e4b054b0675732e", "{\"k\":{3:None,5:6,},}", 2},
-    {"a tuple is no list", "7d8c016b4b014b0286732e", "{\"k\":(1,2,),}", 0},
-    {"an object is no list", "7d8c016b63610a620a29814b0161732e", "{\"k\":new:a.b()[1,],}", 0},
+    {"a tuple is not a list", "7d8c016b4b014b0286732e", "{\"k\":(1,2,),}", 0},
+    {"an object is not a list", "7d8c016b63610a620a29814b0161732e", "{\"k\":new:a.b()[1,],}", 0},
     /* {"k": (n := 300; [n]), "z": n}: the memo holds what was taken */
     {"asked for again",
      "7d288c016b5d4d2c01710061"
@@ -147,7 +147,7 @@ static const struct {
      DCPK_EUNSUPPORTED, "changes a object"},
     {"key twice inside an item", "7d8c016b5d7d284b014b014b014b027561732e", DCPK_EFORMAT,
      "holds key 1 twice"},
-    {"half a pair", "7d8c016b7d284b0175732e", DCPK_EFORMAT, "no pairs"},
+    {"half a pair", "7d8c016b7d284b0175732e", DCPK_EFORMAT, "not pairs"},
     {"never set", "7d8c016b5d680161732e", DCPK_EFORMAT, "never set"},
 };
 

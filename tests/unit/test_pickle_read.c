@@ -141,7 +141,7 @@ static const struct {
      {0}},
     {"append to an int", "4b014b02612e", DCPK_EUNSUPPORTED, "cannot be done to a int", {0}},
     {"append to a tuple", "294b02612e", DCPK_EUNSUPPORTED, "cannot be done to a tuple", {0}},
-    {"pairs of three", "7d284b014b024b03752e", DCPK_EFORMAT, "3 values are no pairs", {0}},
+    {"pairs of three", "7d284b014b024b03752e", DCPK_EFORMAT, "3 values are not pairs", {0}},
     {"set items of a list", "5d4b014b02732e", DCPK_EUNSUPPORTED, "cannot be done to a list", {0}},
     {"add to a frozenset", "289128902e", DCPK_EUNSUPPORTED, "adds to a frozenset", {0}},
     {"state of a list", "5d7d622e", DCPK_EUNSUPPORTED, "cannot be done to a list", {0}},

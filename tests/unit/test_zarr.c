@@ -160,7 +160,7 @@ static void left_out_chunks_are_zero(void **state)
     check_same(ckpt, "sparse", "full");
     CHECK(ckpt->notes != NULL && ckpt->notes->next != NULL, "notes");
     CHECK(strstr(ckpt->notes->text, "2 chunks are left out") != NULL, ckpt->notes->text);
-    CHECK(strstr(ckpt->notes->next->text, "1 files are no chunks") != NULL,
+    CHECK(strstr(ckpt->notes->next->text, "1 files are not chunks") != NULL,
           ckpt->notes->next->text);
     dcpk_checkpoint_close(ckpt);
 }

@@ -34,7 +34,7 @@ static dcpk_status see_chunk(const struct dcpk_tensor *stored, int n_lead, const
         dcpk_box_unpack(span, stored->rank, &box);
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,
-            "'%s': the chunk %s is no block of tensor parallelism: the parts that ranks "
+            "'%s': the chunk %s is not a block of tensor parallelism: the parts that ranks "
             "held are not known",
             stored->key, dcpk_box_format(&box, text, sizeof text));
     }

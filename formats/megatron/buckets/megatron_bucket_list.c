@@ -133,7 +133,7 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
             return err->status;
         (*entries)[*n].tensor = t;
         if (!parse_key(key, &(*entries)[*n].key))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no key of a bucket that is known",
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a key of a bucket that is known",
                              key);
         if ((*entries)[*n].key.chained > 1)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -350,7 +350,7 @@ static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_
     const struct dcpk_object *object;
 
     if (!take_group(&p, &parts))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no key of a bucket", bucket_key);
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a key of a bucket", bucket_key);
     key = dcpk_arena_printf(ckpt->arena, err, "%.*s.%s/shard_0_1", (int)parts.group_bytes,
                             bucket_key, name);
     if (key == NULL)

@@ -90,7 +90,7 @@ static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *
     if (world % dense != 0 || world / dense % instances != 0 ||
         (cut->n_experts > 0 && (world % expert != 0 || world / expert % instances != 0)))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "args: world_size %" PRId64 " is no multiple of tensor %" PRId64
+                         "args: world_size %" PRId64 " is not a multiple of tensor %" PRId64
                          ", pipeline %" PRId64 ", expert %" PRId64 " x %" PRId64
                          " parallel sizes and %" PRId64 " optimizer instances",
                          world, cut->tp, cut->pp, cut->ep, cut->etp, instances);
@@ -333,7 +333,7 @@ static dcpk_status fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena
     }
     if (is_set(attrs, "pipeline_model_parallel_layout"))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "args.pipeline_model_parallel_layout is no text: what it says of the "
+                         "args.pipeline_model_parallel_layout is not text: what it says of the "
                          "buckets is not known");
     if (hybrid != NULL && memchr(hybrid, '|', strcspn(hybrid, "/")) != NULL)
         return fill_from_text(hybrid, NULL, cut, chunks, err);

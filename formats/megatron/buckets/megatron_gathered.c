@@ -125,7 +125,7 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
     if (v != NULL && v->kind == DCPK_V_TENSOR)
         t = v->as.tensor;
     if (t == NULL || t->rank != 1 || t->shape[0] < 1 || t->dtype != DCPK_F32 || !t->is_row_major)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' of bucket %zu is no float32 tensor in one run",
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' of bucket %zu is not a float32 tensor in one run",
                          state, number);
     if (t->n_bytes > r->left_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -157,7 +157,7 @@ static dcpk_status add_state(struct reading *r, const char *state, const struct 
     if (r->base.form == DCPK_COALESCED)
         return add_tensor(r, 0, state, v, err);
     if (v->kind != DCPK_V_LIST)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is no list of tensors", state);
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a list of tensors", state);
     for (size_t i = 0; i < v->n; i++)
         if (add_tensor(r, i, state, dcpk_value_at(v, i), err))
             return err->status;
@@ -214,7 +214,7 @@ static dcpk_status read_dtype(const struct dcpk_value *key, enum dcpk_dtype *dty
     const struct dcpk_value *v = key->kind == DCPK_V_TUPLE ? dcpk_value_at(key, 0) : NULL;
 
     if (v == NULL || v->kind != DCPK_V_GLOBAL || strcmp(v->as.global.module, "torch") != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "its key is no pair of dtypes");
+        return dcpk_fail(err, DCPK_EFORMAT, "its key is not a pair of dtypes");
     return dcpk_bucket_check_dtype(v->as.global.name, strlen(v->as.global.name), dtype, err);
 }
 
@@ -226,7 +226,7 @@ static dcpk_status read_buffer(struct reading *r, const struct dcpk_value *v,
         v->kind == DCPK_V_DICT && v->n == 1 ? v->as.pairs[0].value : NULL;
 
     if (states == NULL || states->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EFORMAT, "it is no dict of one dict");
+        return dcpk_fail(err, DCPK_EFORMAT, "it is not a dict of one dict");
     r->first = r->list->n;
     if (read_dtype(v->as.pairs[0].key, &r->base.param_dtype, err))
         return err->status;
@@ -234,7 +234,7 @@ static dcpk_status read_buffer(struct reading *r, const struct dcpk_value *v,
         const char *name = dcpk_value_as_str(states->as.pairs[i].key);
 
         if (name == NULL) {
-            return dcpk_fail(err, DCPK_EFORMAT, "a key in it is no text");
+            return dcpk_fail(err, DCPK_EFORMAT, "a key in it is not text");
         } else if (strcmp(name, N_UNPADDED) != 0)
             if (add_state(r, name, states->as.pairs[i].value, err))
                 return err->status;
@@ -269,7 +269,7 @@ static dcpk_status read_group(struct reading *r, struct dcpk_error *err)
         return err->status;
     state = dcpk_value_at(item, 0);
     if (state == NULL || state->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EFORMAT, "it is no list of one dict");
+        return dcpk_fail(err, DCPK_EFORMAT, "it is not a list of one dict");
     if (read_form(r, state, err))
         return err->status;
     for (const struct dcpk_value *v; (v = dcpk_value_get_int(state, n_buffers)) != NULL;

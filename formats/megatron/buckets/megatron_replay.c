@@ -27,7 +27,7 @@ static dcpk_status find_blocks(const struct dcpk_checkpoint *ckpt,
         struct dcpk_blocks part;
 
         if (piece->src >= ckpt->n_tensors || piece->src_rank < weight->rank)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no slice of a stored tensor");
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is not a slice of a stored tensor");
         if (dcpk_blocks_find(ckpt, &ckpt->tensors[piece->src], piece->src_rank - weight->rank, tp,
                              &part, err))
             return err->status;
