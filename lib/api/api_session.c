@@ -102,6 +102,26 @@ const char *dcpkit_error(const dcpkit *session)
     return session->err.text;
 }
 
+#define FIX(api, lib)                                                                              \
+    static_assert((int)DCPKIT_FIX_##api == (int)DCPK_FIX_##lib, "one fix, one bit")
+FIX(REPLACE, REPLACE);
+FIX(RESUME, RESUME);
+FIX(MEMORY, MEMORY);
+FIX(WEIGHTS_ONLY, WEIGHTS_ONLY);
+FIX(SWIGLU, SWIGLU);
+FIX(NO_MESH, NO_MESH);
+FIX(NO_PROOF, NO_READ_BACK);
+FIX(NO_INTEGRITY, NO_INTEGRITY);
+
+unsigned dcpkit_fixes(const dcpkit *session)
+{
+    const unsigned ours = DCPKIT_FIX_REPLACE | DCPKIT_FIX_RESUME | DCPKIT_FIX_MEMORY |
+                          DCPKIT_FIX_WEIGHTS_ONLY | DCPKIT_FIX_SWIGLU | DCPKIT_FIX_NO_MESH |
+                          DCPKIT_FIX_NO_PROOF | DCPKIT_FIX_NO_INTEGRITY;
+
+    return session->err.fixes & ours;
+}
+
 void dcpkit_text_free(char *text)
 {
     dcpk_free(text);

@@ -97,6 +97,20 @@ DCPKIT_API void dcpkit_free(dcpkit *session);
 /* The sentence of the session's last failure; "" when there was none. */
 DCPKIT_API const char *dcpkit_error(const dcpkit *session);
 
+/* What a caller of this library can do about a failure. */
+enum dcpkit_fix {
+    DCPKIT_FIX_REPLACE = 1,        /* convert with DCPKIT_REPLACE */
+    DCPKIT_FIX_RESUME = 2,         /* convert with DCPKIT_RESUME */
+    DCPKIT_FIX_MEMORY = 4,         /* make a session with more memory_bytes */
+    DCPKIT_FIX_WEIGHTS_ONLY = 8,   /* convert with DCPKIT_WEIGHTS_ONLY */
+    DCPKIT_FIX_SWIGLU = 16,        /* set swiglu in the options of dcpkit_convert */
+    DCPKIT_FIX_NO_MESH = 1024,     /* convert without a mesh */
+    DCPKIT_FIX_NO_PROOF = 4096,    /* convert without DCPKIT_PROVE */
+    DCPKIT_FIX_NO_INTEGRITY = 8192 /* convert without DCPKIT_INTEGRITY */
+};
+/* Which of these would mend the session's last failure: a set, often 0. */
+DCPKIT_API unsigned dcpkit_fixes(const dcpkit *session);
+
 /* Name number `index` of the formats that are read, NULL past the end. */
 DCPKIT_API const char *dcpkit_format_name(size_t index);
 

@@ -92,6 +92,7 @@ static void convert(const char *in, dcpkit_checkpoint *source, const char *out)
     dcpkit_text_free(report);
     MUST(dcpkit_convert(session, in, out, "fsdp_dtensor", NULL, NULL) == DCPKIT_EUSAGE);
     MUST(strstr(dcpkit_error(session), "exists") != NULL);
+    MUST((dcpkit_fixes(session) & DCPKIT_FIX_REPLACE) != 0);
     MUST(dcpkit_open(session, out, "fsdp_dtensor", &made) == DCPKIT_OK);
     MUST(dcpkit_verify(made, source) == DCPKIT_OK);
     MUST(dcpkit_compare(made, source, &n_differences, &first) == DCPKIT_OK);

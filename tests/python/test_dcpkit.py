@@ -154,7 +154,7 @@ class Working(unittest.TestCase):
             self.assertGreater(report["n_renamed"], 0)
             self.assertEqual(report["n_left_out"], len(report["left_out"]))
             self.assertTrue(all(done <= total for _, done, total in seen))
-            with self.assertRaisesRegex(dcpkit.UsageError, "exists"):
+            with self.assertRaisesRegex(dcpkit.UsageError, "exists .*replace=True"):
                 dcpkit.convert(SAMPLE, there, "fsdp_dtensor")
             dcpkit.convert(SAMPLE, there, "fsdp_dtensor", replace=True)
             dcpkit.convert(there, back, "torch_dist", mesh={"tp": 2, "pp": 2})

@@ -102,6 +102,18 @@ class Cancelled(Error):
     """The progress callback asked to stop."""
 
 
+#: enum dcpkit_fix, as arguments of this package's functions
+_FIXES = {
+    1: "replace=True replaces it",
+    2: "resume=True continues it",
+    4: "memory=... allows more",
+    8: "weights_only=True leaves the optimizer state out",
+    16: "swiglu=... says which",
+    1024: "mesh=None cuts it for no mesh",
+    4096: "prove=False does not read it back",
+    8192: "integrity=False writes no list of files",
+}
+
 _EXCEPTIONS = {
     1: UsageError,
     2: FormatError,
@@ -118,6 +130,7 @@ _SIGNATURES = {
     "dcpkit_new": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "dcpkit_free": (None, [c_void_p]),
     "dcpkit_error": (c_char_p, [c_void_p]),
+    "dcpkit_fixes": (ctypes.c_uint, [c_void_p]),
     "dcpkit_format_name": (c_char_p, [c_size_t]),
     "dcpkit_open": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     "dcpkit_close": (None, [c_void_p]),
@@ -164,9 +177,13 @@ library = _load()
 
 
 def check(status: int, session: c_void_p) -> None:
-    """Raise what a status stands for, with the session's sentence."""
-    if status != 0:
-        raise _EXCEPTIONS.get(status, Error)(library.dcpkit_error(session).decode())
+    """Raise what a status stands for, with the session's sentence and what would mend it."""
+    if status == 0:
+        return
+    fixes = library.dcpkit_fixes(session)
+    words = ", ".join(text for bit, text in _FIXES.items() if fixes & bit)
+    sentence = library.dcpkit_error(session).decode()
+    raise _EXCEPTIONS.get(status, Error)(f"{sentence} ({words})" if words else sentence)
 
 
 def take_text(text: c_void_p) -> str:
