@@ -65,27 +65,29 @@ static dcpk_status gather_view(struct dcpk_exec *exec, struct dcpk_worker *worke
                                struct dcpk_error *err)
 {
     struct dcpk_box_tree pieces;
+    const struct dcpk_gather_from from = {view, &pieces};
     dcpk_status st;
 
     if (dcpk_piece_tree_build(view, &pieces, err))
         return err->status;
-    st = dcpk_gather(exec, worker, view, &pieces, slab, out, err);
+    st = dcpk_gather(exec, worker, &from, slab, out, err);
     dcpk_box_tree_release(&pieces);
     return st;
 }
 
-/* Count the elements that differ; *first: index of the first of them, set when there is one. */
-static uint64_t count_different(const uint8_t *a, const uint8_t *b, size_t elem_bytes,
-                                uint64_t n_elems, uint64_t *first)
+/* Count the elements whose bits differ. result: DCPK_COMPARE_INIT. */
+static void count_different(const struct dcpk_element_run *run, struct dcpk_compare *result)
 {
-    uint64_t n = 0;
+    const size_t elem_bytes = dcpk_dtype_bytes(run->dtype);
+    const uint8_t *a = run->a, *b = run->b;
 
-    if (memcmp(a, b, (size_t)n_elems * elem_bytes) == 0)
-        return 0;
-    for (uint64_t i = 0; i < n_elems; i++)
-        if (memcmp(a + i * elem_bytes, b + i * elem_bytes, elem_bytes) != 0 && n++ == 0)
-            *first = i;
-    return n;
+    if (memcmp(a, b, (size_t)run->n * elem_bytes) == 0)
+        return;
+    for (uint64_t i = 0; i < run->n; i++)
+        if (memcmp(a + i * elem_bytes, b + i * elem_bytes, elem_bytes) != 0 &&
+            result->n_different++ == 0)
+            result->first_different = (int64_t)(run->first + i);
+    result->equal = result->n_different == 0;
 }
 
 static void add_result(struct comparison *c, size_t pair, const struct dcpk_compare *result)
@@ -137,23 +139,6 @@ static const struct dcpk_tolerance *tolerance_of(const struct comparison *c, con
     return c->tolerance;
 }
 
-static void compare_run(const struct comparison *c, enum dcpk_dtype dtype, const struct side *a,
-                        const struct side *b, uint64_t n_elems, uint64_t first,
-                        struct dcpk_compare *result)
-{
-    uint64_t at = 0;
-
-    if (c->is_measured) {
-        dcpk_measure(dtype, a->data, b->data, n_elems, first, tolerance_of(c, a, b), result);
-        return;
-    }
-    result->n_different = count_different(a->data, b->data, dcpk_dtype_bytes(dtype), n_elems, &at);
-    result->equal = result->n_different == 0;
-    result->first_different = -1;
-    if (!result->equal)
-        result->first_different = (int64_t)(first + at);
-}
-
 static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
                                 struct dcpk_error *err)
 {
@@ -167,6 +152,7 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     uint8_t *buffer = worker->buffer;
     struct side a = {c->pairs.left_exec, left, buffer, buffer + 2 * third, NULL};
     struct side b = {c->pairs.right_exec, right, buffer + third, buffer + 2 * third, NULL};
+    struct dcpk_element_run run = {.dtype = dtype};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
 
@@ -174,8 +160,14 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     dcpk_slabs_box(&slabs, slab_number, &slab);
     if (gather_side(worker, &a, &slab, dtype, err) || gather_side(worker, &b, &slab, dtype, err))
         return err->status;
-    compare_run(c, dtype, &a, &b, dcpk_slab_elems(&slab), dcpk_slabs_first(&slabs, slab_number),
-                &result);
+    run.a = a.data;
+    run.b = b.data;
+    run.n = dcpk_slab_elems(&slab);
+    run.first = dcpk_slabs_first(&slabs, slab_number);
+    if (c->is_measured)
+        dcpk_measure(&run, tolerance_of(c, &a, &b), &result);
+    else
+        count_different(&run, &result);
     add_result(c, pair, &result);
     return dcpk_meter_add(&c->pass.meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype),
                           err);

@@ -38,6 +38,7 @@ static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
 {
     struct dcpk_worker *worker = &h->pass.workers[worker_number];
     const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
+    const struct dcpk_gather_from from = {view, pieces};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
     dcpk_status st = DCPK_OK;
@@ -49,11 +50,11 @@ static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
 
         if (i + 1 < slabs.n) {
             dcpk_slabs_box(&slabs, i + 1, &slab);
-            dcpk_gather_advise(h->exec, view, pieces, &slab);
+            dcpk_gather_advise(h->exec, &from, &slab);
         }
         dcpk_slabs_box(&slabs, i, &slab);
         n_bytes = (size_t)dcpk_slab_elems(&slab) * elem_bytes;
-        st = dcpk_gather(h->exec, worker, view, pieces, &slab, worker->buffer, err);
+        st = dcpk_gather(h->exec, worker, &from, &slab, worker->buffer, err);
         if (st != DCPK_OK)
             break;
         dcpk_hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);

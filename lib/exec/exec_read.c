@@ -31,8 +31,9 @@ dcpk_status dcpk_view_reader_new(struct dcpk_exec *exec, const struct dcpk_view 
 dcpk_status dcpk_view_reader_read(struct dcpk_view_reader *reader, const struct dcpk_box *region,
                                   void *out, struct dcpk_error *err)
 {
-    return dcpk_gather(reader->exec, &reader->workers[0], reader->view, &reader->pieces, region,
-                       out, err);
+    const struct dcpk_gather_from from = {reader->view, &reader->pieces};
+
+    return dcpk_gather(reader->exec, &reader->workers[0], &from, region, out, err);
 }
 
 void dcpk_view_reader_free(struct dcpk_view_reader *reader)

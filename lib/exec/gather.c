@@ -152,27 +152,33 @@ static struct reading choose_reading(const struct dcpk_copy *copy, size_t scratc
     return by_run;
 }
 
-/* Read `n` indices of reading->axis and the axes behind it. */
+/* `n` indices of reading->axis and the axes behind it: where they begin in the source and in out.
+ */
+struct read_step {
+    int64_t n;
+    uint64_t src_bytes, dst_bytes;
+};
+
 static dcpk_status read_part(const struct gather *g, const struct file_copy *file,
-                             const struct reading *reading, int64_t n, uint64_t src_bytes,
-                             uint64_t dst_bytes, struct dcpk_error *err)
+                             const struct reading *reading, const struct read_step *step,
+                             struct dcpk_error *err)
 {
-    const uint64_t first = file->first_bytes + src_bytes;
+    const uint64_t first = file->first_bytes + step->src_bytes;
     struct dcpk_worker *worker = g->worker;
     struct dcpk_copy part = {.elem_bytes = file->copy.elem_bytes};
 
     if (reading->in_place)
-        return dcpk_worker_read(worker, file->source, first, file->out + dst_bytes,
+        return dcpk_worker_read(worker, file->source, first, file->out + step->dst_bytes,
                                 (size_t)run_bytes(&file->copy, true), err);
     for (int axis = reading->axis; axis < file->copy.rank; axis++) {
-        part.extent[part.rank] = axis == reading->axis ? n : file->copy.extent[axis];
+        part.extent[part.rank] = axis == reading->axis ? step->n : file->copy.extent[axis];
         part.src_stride_bytes[part.rank] = file->copy.src_stride_bytes[axis];
         part.dst_stride_bytes[part.rank++] = file->copy.dst_stride_bytes[axis];
     }
     if (dcpk_worker_read(worker, file->source, first, worker->scratch, (size_t)span_bytes(&part, 0),
                          err) != DCPK_OK)
         return err->status;
-    g->exec->device->copy(&part, worker->scratch, file->out + dst_bytes);
+    g->exec->device->copy(&part, worker->scratch, file->out + step->dst_bytes);
     return DCPK_OK;
 }
 
@@ -214,14 +220,13 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
         const uint64_t dst = index_offset(copy->dst_stride_bytes, index, reading.axis);
 
         for (int64_t row = 0; row < n_rows && st == DCPK_OK; row += reading.group) {
-            uint64_t src_row = 0, dst_row = 0;
+            struct read_step step = {dcpk_min_i64(n_rows - row, reading.group), src, dst};
 
             if (row > 0) {
-                src_row = (uint64_t)row * (uint64_t)copy->src_stride_bytes[reading.axis];
-                dst_row = (uint64_t)row * (uint64_t)copy->dst_stride_bytes[reading.axis];
+                step.src_bytes += (uint64_t)row * (uint64_t)copy->src_stride_bytes[reading.axis];
+                step.dst_bytes += (uint64_t)row * (uint64_t)copy->dst_stride_bytes[reading.axis];
             }
-            st = read_part(g, file, &reading, dcpk_min_i64(n_rows - row, reading.group),
-                           src + src_row, dst + dst_row, err);
+            st = read_part(g, file, &reading, &step, err);
         }
     } while (st == DCPK_OK && next_index(copy, reading.axis, index));
     return st;
@@ -464,9 +469,10 @@ static dcpk_status gather_all(const struct gather *g, const struct dcpk_box_tree
 }
 
 dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
-                        const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
-                        const struct dcpk_box *region, void *out, struct dcpk_error *err)
+                        const struct dcpk_gather_from *from, const struct dcpk_box *region,
+                        void *out, struct dcpk_error *err)
 {
+    const struct dcpk_view *view = from->view;
     struct gather g = {.exec = exec, .worker = worker, .view = view, .region = region, .out = out};
 
     if (dcpk_slab_elems(region) == 0)
@@ -477,17 +483,18 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
         gather_literal(&g);
         return DCPK_OK;
     }
-    return gather_all(&g, pieces, err);
+    return gather_all(&g, from->pieces, err);
 }
 
-void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view,
-                        const struct dcpk_box_tree *pieces, const struct dcpk_box *region)
+void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *from,
+                        const struct dcpk_box *region)
 {
+    const struct dcpk_view *view = from->view;
     struct gather g = {.exec = exec, .view = view, .region = region};
     struct dcpk_error ignored = DCPK_ERROR_INIT;
 
     dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
                            g.stride_bytes);
     if (view->literal == NULL && dcpk_slab_elems(region) > 0)
-        (void)gather_all(&g, pieces, &ignored);
+        (void)gather_all(&g, from->pieces, &ignored);
 }

@@ -69,23 +69,25 @@ static bool measure_pair(enum dcpk_dtype dtype, const void *at, const void *bt, 
     return apart <= tolerance->atol + tolerance->rtol * size;
 }
 
-void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t n, uint64_t first,
-                  const struct dcpk_tolerance *tolerance, struct dcpk_compare *result)
+void dcpk_measure(const struct dcpk_element_run *run, const struct dcpk_tolerance *tolerance,
+                  struct dcpk_compare *result)
 {
-    const size_t elem_bytes = dcpk_dtype_bytes(dtype);
-    const uint8_t *left = a, *right = b;
+    const size_t elem_bytes = dcpk_dtype_bytes(run->dtype);
+    const uint8_t *left = run->a, *right = run->b;
 
-    if (memcmp(a, b, (size_t)n * elem_bytes) == 0)
+    if (memcmp(left, right, (size_t)run->n * elem_bytes) == 0)
         return;
-    for (uint64_t i = 0; i < n; i++, left += elem_bytes, right += elem_bytes) {
+    for (uint64_t i = 0; i < run->n; i++, left += elem_bytes, right += elem_bytes) {
+        const int64_t at = (int64_t)(run->first + i);
+
         if (memcmp(left, right, elem_bytes) == 0)
             continue;
         result->n_unequal_bits++;
-        if (measure_pair(dtype, left, right, (int64_t)(first + i), tolerance, result))
+        if (measure_pair(run->dtype, left, right, at, tolerance, result))
             continue;
         result->equal = false;
-        if (result->n_different++ == 0 || (int64_t)(first + i) < result->first_different)
-            result->first_different = (int64_t)(first + i);
+        if (result->n_different++ == 0 || at < result->first_different)
+            result->first_different = at;
     }
 }
 

@@ -11,14 +11,20 @@
         .equal = true, .first_different = -1, .worst = -1                                          \
     }
 
+/* Elements of two tensors that are compared: n of them from each side, one behind the other. */
+struct dcpk_element_run {
+    enum dcpk_dtype dtype;
+    const void *a, *b;
+    uint64_t n, first; /* first: the number of the first in its tensor */
+};
+
 /*
- * Compare n elements of one dtype and add the outcome to `result`; first_different counts from a's
- * first element plus `first`. tolerance NULL: elements are equal when their bits are. Else as
- * numpy.isclose(a, b, rtol, atol, equal_nan=True): |a - b| <= atol + rtol * |b|, a NaN equals a
- * NaN, an infinity itself.
+ * Compare the elements and add the outcome to `result`; its indices are of the tensor. tolerance
+ * NULL: elements are equal when their bits are. Else as numpy.isclose(a, b, rtol, atol,
+ * equal_nan=True): |a - b| <= atol + rtol * |b|, a NaN equals a NaN, an infinity itself.
  */
-void dcpk_measure(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t n, uint64_t first,
-                  const struct dcpk_tolerance *tolerance, struct dcpk_compare *result);
+void dcpk_measure(const struct dcpk_element_run *run, const struct dcpk_tolerance *tolerance,
+                  struct dcpk_compare *result);
 
 /* Put a second result of the same tensors into the first. The order of merging makes no
  * difference. */

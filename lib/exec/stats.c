@@ -161,6 +161,7 @@ static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worke
 {
     const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
     struct dcpk_box_tree pieces;
+    const struct dcpk_gather_from from = {view, &pieces};
     struct dcpk_slabs blocks;
     struct dcpk_box block;
     dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
@@ -171,7 +172,7 @@ static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worke
     dcpk_slabs_cut(segment, elem_bytes, BLOCK_BYTES, &blocks);
     for (uint64_t i = 0; i < blocks.n && st == DCPK_OK; i++) {
         dcpk_slabs_box(&blocks, i, &block);
-        st = dcpk_gather(s->exec, worker, view, &pieces, &block, worker->buffer, err);
+        st = dcpk_gather(s->exec, worker, &from, &block, worker->buffer, err);
         if (st != DCPK_OK)
             break;
         survey_block(view->dtype, worker->buffer, dcpk_slab_elems(&block), stats);

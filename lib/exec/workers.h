@@ -143,18 +143,24 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
 dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
                                   struct dcpk_error *err);
 
+/* A view, and the tree of its pieces (dcpk_piece_tree_build). A value; both are borrowed. */
+struct dcpk_gather_from {
+    const struct dcpk_view *view;
+    const struct dcpk_box_tree *pieces;
+};
+
 /*
  * Gather the elements of `region` (a box in the view's coordinates) into `out`, row-major, in the
- * view's dtype. pieces: the tree of the view's pieces. out: any memory but the worker's scratch and
+ * view's dtype. out: any memory but the worker's scratch and
  * cast buffers. Errors: those of locating, reading and casting, with key and file.
  */
 dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
-                        const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
-                        const struct dcpk_box *region, void *out, struct dcpk_error *err);
+                        const struct dcpk_gather_from *from, const struct dcpk_box *region,
+                        void *out, struct dcpk_error *err);
 
 /* Advises the system that dcpk_gather will read this region soon. Failures show when it is
  * gathered. */
-void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_view *view,
-                        const struct dcpk_box_tree *pieces, const struct dcpk_box *region);
+void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *from,
+                        const struct dcpk_box *region);
 
 #endif

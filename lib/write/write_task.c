@@ -109,14 +109,16 @@ static dcpk_status gather_box(struct dcpk_writing *w, struct dcpk_worker *worker
                               void *out, struct dcpk_error *err)
 {
     const struct dcpk_view view = dcpk_write_view(&w->out->tensors[chunk->tensor]);
+    struct dcpk_gather_from from = {&view, w->trees[chunk->tensor]};
     struct dcpk_box_tree few;
     dcpk_status st;
 
-    if (w->trees[chunk->tensor] != NULL)
-        return dcpk_gather(w->exec, worker, &view, w->trees[chunk->tensor], box, out, err);
+    if (from.pieces != NULL)
+        return dcpk_gather(w->exec, worker, &from, box, out, err);
+    from.pieces = &few;
     st = dcpk_piece_tree_build(&view, &few, err);
     if (st == DCPK_OK)
-        st = dcpk_gather(w->exec, worker, &view, &few, box, out, err);
+        st = dcpk_gather(w->exec, worker, &from, box, out, err);
     dcpk_box_tree_release(&few);
     return st;
 }
@@ -320,7 +322,7 @@ static void advise_task(struct dcpk_writing *w, uint64_t task)
         box = slabs.box;
     view = dcpk_write_view(&w->out->tensors[chunk->tensor]);
     if (dcpk_piece_tree_build(&view, &pieces, &ignored) == DCPK_OK)
-        dcpk_gather_advise(w->exec, &view, &pieces, &box);
+        dcpk_gather_advise(w->exec, &(struct dcpk_gather_from){&view, &pieces}, &box);
     dcpk_box_tree_release(&pieces);
 }
 

@@ -142,9 +142,9 @@ static void test_cases(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct dcpk_compare got = DCPK_COMPARE_INIT;
+        const struct dcpk_element_run run = {cases[c].dtype, cases[c].a, cases[c].b, cases[c].n, 0};
 
-        dcpk_measure(cases[c].dtype, cases[c].a, cases[c].b, cases[c].n, 0,
-                     cases[c].has_tolerance ? &cases[c].tolerance : NULL, &got);
+        dcpk_measure(&run, cases[c].has_tolerance ? &cases[c].tolerance : NULL, &got);
         check_result(&got, &cases[c].want, cases[c].label);
     }
 }
@@ -159,10 +159,15 @@ static void test_merge(void **state)
 
         for (uint64_t i = cases[c].n; i-- > 0;) {
             struct dcpk_compare one = DCPK_COMPARE_INIT;
+            const struct dcpk_element_run run = {
+                .dtype = cases[c].dtype,
+                .a = (const char *)cases[c].a + i * bytes,
+                .b = (const char *)cases[c].b + i * bytes,
+                .n = 1,
+                .first = i,
+            };
 
-            dcpk_measure(cases[c].dtype, (const char *)cases[c].a + i * bytes,
-                         (const char *)cases[c].b + i * bytes, 1, i,
-                         cases[c].has_tolerance ? &cases[c].tolerance : NULL, &one);
+            dcpk_measure(&run, cases[c].has_tolerance ? &cases[c].tolerance : NULL, &one);
             dcpk_compare_merge(&got, &one);
         }
         check_result(&got, &cases[c].want, cases[c].label);
