@@ -9,7 +9,7 @@ chosen=(
     kernels kernels/cpu kernels/mpi
     lib/base lib/tensor lib/device lib/ckpt lib/model lib/rules lib/plan lib/exec lib/write
     lib/io lib/job lib/api
-    formats formats/archive formats/bridge formats/dcp formats/fsdp_dtensor formats/torch formats/zarr
+    formats formats/archive formats/bridge formats/dcp formats/fsdp_dtensor formats/torch formats/torch_dist formats/zarr
     formats/megatron formats/megatron/buckets
 )
 

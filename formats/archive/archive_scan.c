@@ -36,7 +36,7 @@ struct scan {
     bool unpacks;      /* into list->fd; else members must lie plainly in the archive */
     bool needs_unpack; /* set by a walk that does not unpack: it found one that does not */
     uint64_t limit_bytes;
-    double told_seconds;
+    double reported_seconds;
 };
 
 static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
@@ -78,7 +78,7 @@ static dcpk_status open_archive(struct scan *s, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static bool tell_progress(struct scan *s)
+static bool report_progress(struct scan *s)
 {
     const struct dcpk_progress *progress = s->list->progress;
     const int64_t done = archive_filter_bytes(s->archive, -1);
@@ -86,9 +86,9 @@ static bool tell_progress(struct scan *s)
 
     if (progress == NULL || progress->update == NULL || done < 0)
         return true;
-    if (now - s->told_seconds < PROGRESS_SECONDS)
+    if (now - s->reported_seconds < PROGRESS_SECONDS)
         return true;
-    s->told_seconds = now;
+    s->reported_seconds = now;
     return progress->update(progress->context, (uint64_t)done, s->list->archive_bytes);
 }
 
@@ -224,7 +224,7 @@ static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, str
         if (check_unpacked(s, block_end, err) || write_block(s, block, n, block_end - n, err))
             return err->status;
         end = dcpk_max_u64(end, block_end);
-        if (!tell_progress(s))
+        if (!report_progress(s))
             return dcpk_fail(err, DCPK_ECANCELLED, "stopped while unpacking");
     }
     if (rc != ARCHIVE_EOF)
@@ -311,7 +311,7 @@ static dcpk_status walk_members(struct scan *s, struct dcpk_error *err)
         if (archive_filter_bytes(s->archive, 0) > 0 && /* headers count as well */
             check_unpacked(s, (uint64_t)archive_filter_bytes(s->archive, 0), err))
             return err->status;
-        if (!tell_progress(s))
+        if (!report_progress(s))
             return dcpk_fail(err, DCPK_ECANCELLED, "stopped");
     }
     return DCPK_OK;

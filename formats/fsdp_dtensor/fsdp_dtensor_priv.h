@@ -16,6 +16,9 @@
 #define FD_Q_LOW  "module.module.module."
 #define FD_Q_FP32 "module.module."
 
+/* Values of a state that are flattened before the rest counts as hostile. */
+#define FD_MAX_VALUES 10000000
+
 dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err);
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,

@@ -21,7 +21,7 @@ struct writer {
     const char *q;                           /* the wrappers in the keys of parameter groups */
     const char *model_prefix, *state_prefix; /* with their last dot */
     struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
-    bool *is_told;     /* by source tensor: that it was replaced by its master */
+    bool *is_noted;    /* by source tensor: that it was replaced by its master */
     bool spells_fused; /* every spelling is wanted */
     bool is_v2;        /* keys of Megatron-FSDP v2 */
     int64_t tp;        /* rows of parts are in the order of so many tensor-parallel ranks */
@@ -42,15 +42,21 @@ static dcpk_status keys_begin(struct writer *w, size_t capacity, struct keys *ke
     return keys->list == NULL ? err->status : DCPK_OK;
 }
 
+/* What is written of a parameter: under which names which rows, and between what. */
+struct stored_param {
+    const struct dcpk_param *param;
+    const char *prefix, *end;
+    struct dcpk_split split;
+};
+
 /* Keys of one part's tensor under all spellings. */
-static dcpk_status spell_keys(struct writer *w, const struct dcpk_param *p, const char *prefix,
-                              const char *part, const char *end, struct keys *keys,
-                              struct dcpk_error *err)
+static dcpk_status spell_keys(struct writer *w, const struct stored_param *e, const char *part,
+                              struct keys *keys, struct dcpk_error *err)
 {
     const char *suffix = dcpk_fsdp_part_end(part);
 
-    for (size_t i = 0; i < p->n_spellings; i++) {
-        const char *const parts[] = {prefix, p->spellings[i], suffix, end};
+    for (size_t i = 0; i < e->param->n_spellings; i++) {
+        const char *const parts[] = {e->prefix, e->param->spellings[i], suffix, e->end};
         const char *key = dcpk_arena_join(w->out->arena, parts, DCPK_COUNT(parts), err);
 
         if (key == NULL)
@@ -108,13 +114,6 @@ static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,
     return DCPK_OK;
 }
 
-/* What is written of a parameter: under which names which rows, and between what. */
-struct stored_param {
-    const struct dcpk_param *param;
-    const char *prefix, *end;
-    struct dcpk_split split;
-};
-
 /* The rows of one tensor that lie under one name. */
 static dcpk_status param_add_rows(struct writer *w, const struct stored_param *e,
                                   const struct dcpk_model_tensor *tensor,
@@ -126,7 +125,7 @@ static dcpk_status param_add_rows(struct writer *w, const struct stored_param *e
     struct keys keys;
 
     if (keys_begin(w, e->param->n_spellings, &keys, err) ||
-        spell_keys(w, e->param, e->prefix, stored->name, e->end, &keys, err) ||
+        spell_keys(w, e, stored->name, &keys, err) ||
         dcpk_rows_take(w->out->arena, tensor, stored, &rows, err))
         return err->status;
     out = whole_tensor(&rows);
@@ -154,12 +153,12 @@ static dcpk_status add_param_tensor(struct writer *w, const struct stored_param 
 static dcpk_status uncut_keys(struct writer *w, const struct dcpk_param *p, const char *end,
                               struct keys *keys, struct dcpk_error *err)
 {
-    struct dcpk_split split;
+    struct stored_param e = {.param = p, .prefix = w->state_prefix, .end = end};
 
-    if (param_split(w, p, &split, err))
+    if (param_split(w, p, &e.split, err))
         return err->status;
-    for (size_t i = 0; i < split.n; i++)
-        if (spell_keys(w, p, w->state_prefix, split.list[i].name, end, keys, err))
+    for (size_t i = 0; i < e.split.n; i++)
+        if (spell_keys(w, &e, e.split.list[i].name, keys, err))
             return err->status;
     return DCPK_OK;
 }
@@ -179,7 +178,7 @@ static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
 }
 
 /* The stored weight is not written where its master is: say so, once a source tensor. */
-static void tell_replaced(struct writer *w, const struct dcpk_param *p)
+static void note_replaced(struct writer *w, const struct dcpk_param *p)
 {
     const uint32_t weight = p->tensor[DCPK_WEIGHT];
 
@@ -188,9 +187,9 @@ static void tell_replaced(struct writer *w, const struct dcpk_param *p)
     for (size_t i = 0; i < w->model->tensors[weight].n_pieces; i++) {
         const uint32_t src = w->model->tensors[weight].pieces[i].src;
 
-        if (src >= w->out->source->n_tensors || w->is_told[src])
+        if (src >= w->out->source->n_tensors || w->is_noted[src])
             continue;
-        w->is_told[src] = true;
+        w->is_noted[src] = true;
         dcpk_output_event(w->out, DCPK_EVENT_OMITTED, w->out->source->tensors[src].key,
                           "replaced by its fp32 master, which Megatron-FSDP keeps as the weight");
     }
@@ -208,7 +207,7 @@ static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error
     struct stored_param e = {.param = p, .prefix = w->model_prefix, .end = ""};
 
     assert(value != NULL); /* the rules see to it */
-    tell_replaced(w, p);
+    note_replaced(w, p);
     if (param_split(w, p, &e.split, err) || add_param_tensor(w, &e, value, err))
         return err->status;
     e.prefix = w->state_prefix;
@@ -377,7 +376,7 @@ static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_layou
 }
 
 /* Are there such rows? For one rank, as long as nothing else was asked for, that is told. */
-static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp)
+static bool note_order(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp)
 {
     for (size_t i = 0; i < model->n_params; i++) {
         if (!dcpk_ends_with(model->params[i].name, ".in_proj.weight"))
@@ -393,7 +392,7 @@ static bool tell_order(const struct dcpk_model *model, struct dcpk_output *out, 
     return false;
 }
 
-static void tell_extras(const struct dcpk_model *model, struct dcpk_output *out)
+static void note_extras(const struct dcpk_model *model, struct dcpk_output *out)
 {
     for (size_t i = 0; i < model->n_extras; i++)
         dcpk_output_event(out, DCPK_EVENT_OMITTED, model->extras[i].object->key,
@@ -403,7 +402,7 @@ static void tell_extras(const struct dcpk_model *model, struct dcpk_output *out)
 
 /* Training state that no loader of this format asks for (MC/optimizer/distrib_optimizer.py@0.19.0
  * sharded_param_state_fsdp_dtensor keeps no scaler). */
-static void tell_state(const struct dcpk_model *model, struct dcpk_output *out)
+static void note_state(const struct dcpk_model *model, struct dcpk_output *out)
 {
     const struct dcpk_value *more = model->further;
 
@@ -458,17 +457,17 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         .is_v2 = is_v2,
         .model_prefix = choose_prefix(out->arena, own, "", out->model_prefix, err),
         .state_prefix = choose_prefix(out->arena, FD_STATE, q, out->state_prefix, err),
-        .is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
+        .is_noted = dcpk_arena_alloc(out->arena, out->source->n_tensors, err),
         .spells_fused = out->target.impl == NULL,
         .tp = is_v2 ? 1 : choose_tp(model, &out->target.mesh),
     };
 
-    if (w.model_prefix == NULL || w.state_prefix == NULL || w.is_told == NULL ||
+    if (w.model_prefix == NULL || w.state_prefix == NULL || w.is_noted == NULL ||
         add_params(&w, err))
         return err->status;
-    w.is_for_tp = tell_order(model, out, w.tp);
-    tell_extras(model, out);
-    tell_state(model, out);
+    w.is_for_tp = note_order(model, out, w.tp);
+    note_extras(model, out);
+    note_state(model, out);
     if (!model->has_optimizer || model->scheduler == NULL || is_v2)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if ((model->has_optimizer && add_groups(&w, err)) ||

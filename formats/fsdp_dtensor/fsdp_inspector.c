@@ -7,11 +7,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "lib/base/text.h"
 
 #define OPTIMIZER_STATE "optimizer.state."
 #define EXPERTS         ".experts.experts."
-#define MAX_VISITS      10000000
 
 struct mapper {
     struct dcpk_output *out;
@@ -315,7 +315,8 @@ static dcpk_status flatten(struct mapper *m, const char *prefix, const struct dc
     const bool is_dict = v->kind == DCPK_V_DICT;
 
     if (m->visits_left-- == 0)
-        return dcpk_fail(err, DCPK_ERANGE, "more than %d values in the common state", MAX_VISITS);
+        return dcpk_fail(err, DCPK_ERANGE, "more than %d values in the common state",
+                         FD_MAX_VALUES);
     if (!is_dict && v->kind != DCPK_V_LIST) { /* R13 */
         static const char nested[] = "optimizer.optimizer.param_groups.";
 
@@ -418,7 +419,7 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
                                        struct dcpk_error *err)
 {
     const struct dcpk_fsdp_inspector_options *o = options;
-    struct mapper m = {out, o, o->rename_mtp || detects_mtp(out->source), MAX_VISITS};
+    struct mapper m = {out, o, o->rename_mtp || detects_mtp(out->source), FD_MAX_VALUES};
     const struct dcpk_value *common = NULL;
 
     /* It leaves RNG out, and groups that fit no loader (FORMAT.md 12.2, T1). */

@@ -10,8 +10,6 @@
 #include "lib/model/layout.h"
 #include "lib/model/portable.h"
 
-#define MAX_VISITS 10000000
-
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
@@ -93,7 +91,7 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
 
     if (w->visits_left == 0) {
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
-                          "it, and what comes after it, is of more than %d values", MAX_VISITS);
+                          "it, and what comes after it, is of more than %d values", FD_MAX_VALUES);
         return DCPK_OK;
     }
     w->visits_left--;
@@ -265,7 +263,7 @@ static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
 dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *m, struct dcpk_output *out, int64_t tp,
                                 bool is_for_tp, struct dcpk_error *err)
 {
-    struct writer state = {m, out, tp, is_for_tp, MAX_VISITS}, *w = &state;
+    struct writer state = {m, out, tp, is_for_tp, FD_MAX_VALUES}, *w = &state;
     const struct dcpk_value *version = m->version;
 
     if (version == NULL)

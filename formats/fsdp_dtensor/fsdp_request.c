@@ -453,7 +453,7 @@ static bool is_of_v2(const struct dcpk_loading *loading)
 }
 
 /* What stops training with v2 (FORMAT.md 13; tests/golden/requests, main.*v2*). */
-static dcpk_status tell_v2(const struct dcpk_loading *loading, struct dcpk_error *err)
+static dcpk_status report_v2(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct {
         bool is_so;
@@ -487,11 +487,11 @@ static dcpk_status ask_v2(const struct dcpk_loading *told, struct dcpk_loading *
     loading->flags |= DCPK_LOADING_NO_OPTIMIZER;
     a->loading = loading;
     a->model_prefix = FD_V2_MODEL;
-    return tell_v2(told, err);
+    return report_v2(told, err);
 }
 
 /* Runs that end before they have asked for anything (tests/golden/requests, "stops"). */
-static dcpk_status tell_stops(const struct dcpk_loading *loading, struct dcpk_error *err)
+static dcpk_status report_stops(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_expected *m = loading->model;
     const uint32_t oldest = UP_TO(DCPK_CORE_0_15);
@@ -548,7 +548,7 @@ dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_er
 
     if (a.state_prefix == NULL || a.group_prefix == NULL ||
         (a.is_v2 && ask_v2(loading, &of_v2, &a, err)) || ask_all(&a, err) ||
-        (!a.is_v2 && tell_stops(loading, err)))
+        (!a.is_v2 && report_stops(loading, err)))
         st = err->status;
     dcpk_bytes_release(&a.key);
     return st;

@@ -481,7 +481,7 @@ out:
 }
 
 /* Objects that are no part of what Megatron-FSDP saves. */
-static void tell_unknown(struct dcpk_model *model)
+static void note_unknown_objects(struct dcpk_model *model)
 {
     static const char *const names[] = {"args", "iteration", "checkpoint_version",
                                         "num_floating_point_operations_so_far"};
@@ -523,7 +523,7 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
             return err->status;
     if (dcpk_model_merge_given_args(model, err))
         return err->status;
-    tell_unknown(model);
+    note_unknown_objects(model);
     if (read_scheduler(model, err))
         return err->status;
     return read_rng(model, err);

@@ -14,7 +14,7 @@ struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
-    bool *is_told;               /* by source tensor: that its master is not written */
+    bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
 /* The model's dtype by args; *known false: they do not say, bfloat16 is likely. */
@@ -329,7 +329,7 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
 
 /* Without the optimizer a master beside its weight is left out: say so, once a source tensor; a
  * view of a flattened one has its key, those inside objects are not listed. */
-static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
+static void note_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {
     const struct dcpk_checkpoint *source = w->out->source;
 
@@ -344,9 +344,9 @@ static void tell_unwritten(struct writer *w, const struct dcpk_slot *slot)
             const char *key = source->tensors[master->pieces[i].src].key;
             const struct dcpk_tensor *stored = dcpk_checkpoint_tensor(source, key);
 
-            if (stored == NULL || w->is_told[stored - source->tensors])
+            if (stored == NULL || w->is_noted[stored - source->tensors])
                 continue;
-            w->is_told[stored - source->tensors] = true;
+            w->is_noted[stored - source->tensors] = true;
             dcpk_output_event(w->out, DCPK_EVENT_OMITTED, key,
                               "fp32 master: optimizer state, which is left out");
         }
@@ -376,7 +376,7 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
             goto out;
     }
     if (!m->has_optimizer)
-        tell_unwritten(w, slot);
+        note_unwritten(w, slot);
 out:
     dcpk_free(tensors);
     return st;
@@ -392,8 +392,8 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     dcpk_status st = DCPK_OK;
 
     w.model_dtype = model_dtype(model, &is_known);
-    w.is_told = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
-    if (w.is_told == NULL || dcpk_slots_find(model, out, &slots, err)) {
+    w.is_noted = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
+    if (w.is_noted == NULL || dcpk_slots_find(model, out, &slots, err)) {
         st = err->status;
         goto out;
     }

@@ -179,7 +179,7 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
 }
 
 /* States of modules that the model has not: none that Megatron writes. */
-static void tell_left(const struct extra_state *x)
+static void extra_note_left(const struct extra_state *x)
 {
     for (size_t i = 0; i < x->model->n_extras; i++)
         if (!x->is_carried[i])
@@ -206,7 +206,7 @@ dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk
     st = put_extra_state(&x, "output_layer", &single, err);
     if (st != DCPK_OK)
         goto out;
-    tell_left(&x);
+    extra_note_left(&x);
 out:
     dcpk_by_place_release(&x.loaded);
     dcpk_by_place_release(&x.made);

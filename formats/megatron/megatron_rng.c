@@ -193,7 +193,7 @@ static dcpk_status put_model_rank(struct putting *p, int64_t pp, int64_t tp, str
 }
 
 /* States that are not written, by the key that they would have, and why. */
-static void tell_left(const struct putting *p, const char *why)
+static void rng_note_left(const struct putting *p, const char *why)
 {
     for (size_t i = 0; i < p->model->n_rng; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
@@ -242,6 +242,6 @@ dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_ou
     if (*is_whole)
         why = "RNG state of a data-parallel rank that the target does not have or does not tell "
               "apart: it gets that of the first";
-    tell_left(&p, why);
+    rng_note_left(&p, why);
     return DCPK_OK;
 }

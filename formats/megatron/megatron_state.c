@@ -77,8 +77,8 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
 }
 
 /* What stands in an optimizer's dict and is nothing that this version knows. */
-static dcpk_status tell_unknown(struct dcpk_model *model, const struct dcpk_value *optimizer,
-                                struct dcpk_error *err)
+static dcpk_status note_unknown_entries(struct dcpk_model *model,
+                                        const struct dcpk_value *optimizer, struct dcpk_error *err)
 {
     static const char *const known[] = {
         "optimizer", "param_groups",          "param_state", "param_state_sharding_type",
@@ -112,7 +112,7 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
     dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         return DCPK_OK;
-    if (tell_unknown(model, optimizer, err) || read_common_step(model, of, err))
+    if (note_unknown_entries(model, optimizer, err) || read_common_step(model, of, err))
         return err->status;
     if (list == NULL)
         return DCPK_OK;

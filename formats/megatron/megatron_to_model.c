@@ -84,14 +84,14 @@ enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
 }
 
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
-static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_found_parts *found,
-                             const char *name, const struct dcpk_stacking *s, const int64_t *lead,
+static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_sources *sources,
+                             const char *name, const struct dcpk_stacking *s,
                              struct dcpk_model_tensor tensor, struct dcpk_error *err)
 {
-    const struct dcpk_sources sources = {found->tensor, found->n, lead, s->n_axes};
+    const int64_t *lead = sources->at;
     const char *live = dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1], err);
 
-    if (live == NULL || dcpk_rows_read(model, &sources, &tensor, err) ||
+    if (live == NULL || dcpk_rows_read(model, sources, &tensor, err) ||
         dcpk_model_param(model, live, &tensor.param, err))
         return err->status;
     return dcpk_model_add(model, &tensor, err);
@@ -106,6 +106,7 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_found_
     const struct dcpk_tensor *stored = &model->ckpt->tensors[found->tensor[0]];
     int64_t lead[2] = {0, 0}, count[2] = {1, 1};
     const struct dcpk_model_tensor tensor = {.role = role, .state = state};
+    struct dcpk_sources sources;
     struct dcpk_stacking s;
 
     if (dcpk_stacking_find(name, stored->rank, &s, err))
@@ -117,9 +118,10 @@ static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_found_
                          "'%s' stacks %" PRId64 " x %" PRId64
                          " layers and experts, the limit is %d",
                          stored->key, count[0], count[1], MAX_SLICES);
+    sources = (struct dcpk_sources){found->tensor, found->n, lead, s.n_axes};
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
         for (lead[1] = 0; lead[1] < count[1]; lead[1]++)
-            if (add_slice(model, found, name, &s, lead, tensor, err))
+            if (add_slice(model, &sources, name, &s, tensor, err))
                 return err->status;
     return DCPK_OK;
 }

@@ -291,7 +291,7 @@ static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base
     return st;
 }
 
-static void tell_range(const struct dcpk_item_range *range, struct dcpk_error *err)
+static void add_range_context(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
                  dcpk_source_name(range->source));
@@ -346,7 +346,7 @@ dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcp
                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
     if (check_range(range, err) || load_value(range, arena, value, err)) {
-        tell_range(range, err);
+        add_range_context(range, err);
         return err->status;
     }
     return DCPK_OK;
@@ -396,7 +396,7 @@ dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct d
         st = err->status;
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
-        tell_range(range, err);
+        add_range_context(range, err);
     return st;
 }
 
@@ -447,6 +447,6 @@ dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take
 out:
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
-        tell_range(range, err);
+        add_range_context(range, err);
     return st;
 }

@@ -328,21 +328,27 @@ static void put_bytes(struct dcpk_pickle_writer *w, const struct dcpk_value *v)
         put_counted(w, OP_SHORT_BINBYTES, OP_BINBYTES, OP_BINBYTES8, v->as.str, v->n);
 }
 
-/* Items behind a container on the stack, in batches; single_op 0: always behind a MARK. */
+/* The opcodes that add one item, or all behind a MARK; single 0: one stands behind a MARK too. */
+struct item_ops {
+    uint8_t single, marked;
+};
+static const struct item_ops list_ops = {DCPK_OP_APPEND, DCPK_OP_APPENDS};
+static const struct item_ops set_ops = {0, OP_ADDITEMS};
+
+/* Writes items behind a container on the stack, in batches. */
 static dcpk_status put_items(struct dcpk_pickle_writer *w, const struct dcpk_value *const *items,
-                             size_t n, uint8_t single_op, uint8_t op, int depth,
-                             struct dcpk_error *err)
+                             size_t n, struct item_ops ops, int depth, struct dcpk_error *err)
 {
     for (size_t at = 0; at < n; at += BATCH) {
         const size_t end = dcpk_min_size(n, at + BATCH);
-        const bool is_single = single_op != 0 && end - at == 1;
+        const bool is_single = ops.single != 0 && end - at == 1;
 
         if (!is_single)
             dcpk_pickle_put_op(w, DCPK_OP_MARK);
         for (size_t i = at; i < end; i++)
             if (put_value(w, items[i], depth, err))
                 return err->status;
-        dcpk_pickle_put_op(w, is_single ? single_op : op);
+        dcpk_pickle_put_op(w, is_single ? ops.single : ops.marked);
     }
     return DCPK_OK;
 }
@@ -388,11 +394,11 @@ static dcpk_status put_set(struct dcpk_pickle_writer *w, const struct dcpk_value
     if (w->protocol >= 4) {
         dcpk_pickle_put_op(w, OP_EMPTY_SET);
         remember_node(w, v);
-        return put_items(w, v->as.items, v->n, 0, OP_ADDITEMS, depth, err);
+        return put_items(w, v->as.items, v->n, set_ops, depth, err);
     }
     put_shared_global(w, "builtins", "set");
     dcpk_pickle_put_op(w, DCPK_OP_EMPTY_LIST);
-    if (put_items(w, v->as.items, v->n, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err))
+    if (put_items(w, v->as.items, v->n, list_ops, depth, err))
         return err->status;
     dcpk_pickle_put_op(w, DCPK_OP_TUPLE1);
     dcpk_pickle_put_op(w, DCPK_OP_REDUCE);
@@ -418,7 +424,7 @@ static dcpk_status put_object(struct dcpk_pickle_writer *w, const struct dcpk_va
     }
     dcpk_pickle_put_op(w, o->is_reduce ? DCPK_OP_REDUCE : DCPK_OP_NEWOBJ);
     remember_node(w, v);
-    if (put_items(w, o->items, o->n_items, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err) ||
+    if (put_items(w, o->items, o->n_items, list_ops, depth, err) ||
         put_pairs(w, o->pairs, o->n_pairs, depth, err))
         return err->status;
     if (o->state != NULL) {
@@ -484,7 +490,7 @@ static dcpk_status put_new(struct dcpk_pickle_writer *w, const struct dcpk_value
     case DCPK_V_LIST:
         dcpk_pickle_put_op(w, DCPK_OP_EMPTY_LIST);
         remember_node(w, v);
-        return put_items(w, v->as.items, v->n, DCPK_OP_APPEND, DCPK_OP_APPENDS, depth, err);
+        return put_items(w, v->as.items, v->n, list_ops, depth, err);
     case DCPK_V_SET:
         return put_set(w, v, depth, err);
     case DCPK_V_DICT:

@@ -57,10 +57,10 @@ static bool has_flattened(const struct dcpk_checkpoint *ckpt)
 }
 
 /*
- * What the common state says of its content. Megatron's training loop has the entry since 0.13
+ * Whether the common state describes its content. Megatron's training loop has the entry since 0.13
  * (FORMAT.md 6); a program that saves without that loop may leave it out in any release.
  */
-enum content { CONTENT_UNKNOWN, CONTENT_TOLD, CONTENT_NOT_TOLD };
+enum content { CONTENT_UNKNOWN, CONTENT_DESCRIBED, CONTENT_MISSING };
 
 /* The common state, where it can be read; else NULL. */
 static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -81,7 +81,7 @@ static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     return DCPK_OK;
 }
 
-/* Only common.pt's pickle is read. What is wrong with it is for a command to say that needs it. */
+/* Reads the pickle of common.pt alone. Its faults are reported by the command that needs it. */
 static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *content,
                                 struct dcpk_error *err)
 {
@@ -93,9 +93,9 @@ static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *cont
     if (arena == NULL || outline_common(ckpt, arena, &common, err))
         st = err->status;
     else if (dcpk_value_get(common, "content_metadata") != NULL)
-        *content = CONTENT_TOLD;
+        *content = CONTENT_DESCRIBED;
     else if (dcpk_value_get(common, "args") != NULL)
-        *content = CONTENT_NOT_TOLD;
+        *content = CONTENT_MISSING;
     dcpk_arena_free(arena);
     return st;
 }
@@ -110,9 +110,12 @@ static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, en
 {
     const struct dcpk_dcp_info *info = ckpt->state;
     const bool is_new_torch = strcmp(info->torch_generation, "2.9+") == 0;
-    const char *oldest = content == CONTENT_TOLD ? "core-0.13" : "core-0.11";
-    const char *newest = content == CONTENT_NOT_TOLD ? "core-0.12" : "core-0.15";
+    const char *oldest = "core-0.11", *newest = "core-0.15";
 
+    if (content == CONTENT_DESCRIBED)
+        oldest = "core-0.13";
+    if (content == CONTENT_MISSING)
+        newest = "core-0.12";
     if (info->is_mcore_class)
         return (struct dcpk_releases){"core-0.15", "core-0.15"};
     if (info->has_mcore_data && info->has_planner_data)
@@ -121,13 +124,15 @@ static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, en
         return (struct dcpk_releases){oldest, newest};
     if (info->has_planner_data)
         return (struct dcpk_releases){"core-0.6", "core-0.10"};
+    if (is_flattened && !is_new_torch && content != CONTENT_DESCRIBED)
+        return (struct dcpk_releases){"core-0.8", newest};
     if (is_flattened && !is_new_torch)
-        return (struct dcpk_releases){content == CONTENT_TOLD ? oldest : "core-0.8", newest};
+        return (struct dcpk_releases){oldest, newest};
     if (!is_new_torch)
         return (struct dcpk_releases){"core-0.16", "core-0.18"};
     if (is_reshardable(ckpt))
         return (struct dcpk_releases){"core-0.15", "core-0.18"};
-    if (content == CONTENT_NOT_TOLD)
+    if (content == CONTENT_MISSING)
         return (struct dcpk_releases){oldest, newest};
     return (struct dcpk_releases){oldest, is_flattened ? "core-0.14" : "core-0.18"};
 }
@@ -234,10 +239,13 @@ static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *c
     static const char with_file[] = "{\"sharded_backend\": \"torch_dist\", "
                                     "\"sharded_backend_version\": 1, "
                                     "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
-    const char *text = wants_item(out) ? with_item : with_file;
+    const char *text = with_item;
 
-    if (!wants_item(out) && dcpk_item_put_beside(out, "common", common, err) != DCPK_OK)
-        return err->status;
+    if (!wants_item(out)) {
+        text = with_file;
+        if (dcpk_item_put_beside(out, "common", common, err))
+            return err->status;
+    }
     return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err);
 }
 

@@ -74,22 +74,27 @@ static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tens
     return DCPK_OK;
 }
 
+/* One state of the parameter of a slot, by number. */
+struct slot_state {
+    size_t slot, state;
+};
+
 /* Add a view of one state of a parameter: every rank's blocks, wherever they lie. */
 static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            const struct dcpk_replay *replay, size_t s, size_t state,
-                            uint32_t *index, struct dcpk_error *err)
+                            const struct dcpk_replay *replay, struct slot_state of, uint32_t *index,
+                            struct dcpk_error *err)
 {
-    const struct dcpk_replay_slot *slot = &replay->slots[s];
+    const struct dcpk_replay_slot *slot = &replay->slots[of.slot];
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
-    const struct dcpk_replay_place *places = &replay->places[s * (size_t)replay->n_ranks];
+    const struct dcpk_replay_place *places = &replay->places[of.slot * (size_t)replay->n_ranks];
     int64_t *shape =
         dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
     struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};
 
-    view.dtype = model->ckpt->tensors[list->buckets[places[0].bucket].tensor[state]].dtype;
+    view.dtype = model->ckpt->tensors[list->buckets[places[0].bucket].tensor[of.state]].dtype;
     view.key = dcpk_arena_printf(model->ckpt->arena, err, "optimizer.distributed (%s of %s)",
-                                 list->states[state], param->name);
+                                 list->states[of.state], param->name);
     if (view.key == NULL || shape == NULL)
         return err->status;
     /* The view outlives the model: its shape must too. */
@@ -98,7 +103,7 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
         return err->status;
     for (int64_t r = 0; r < slot->blocks->n_ranks; r++)
         if (add_rank(model->ckpt, &view, slot->blocks, r,
-                     (struct stretch){&list->buckets[places[r].bucket], state, places[r].first},
+                     (struct stretch){&list->buckets[places[r].bucket], of.state, places[r].first},
                      err))
             return err->status;
     return DCPK_OK;
@@ -116,7 +121,7 @@ static dcpk_status add_state(struct dcpk_model *model, const struct dcpk_bucket_
     struct dcpk_box whole;
     uint32_t view;
 
-    if (piece == NULL || add_view(model, list, replay, s, state, &view, err))
+    if (piece == NULL || add_view(model, list, replay, (struct slot_state){s, state}, &view, err))
         return err->status;
     if (tensor.role == DCPK_STATE)
         tensor.state = list->states[state];

@@ -73,11 +73,11 @@ static dcpk_status try_bucketing(const struct dcpk_model *model,
 }
 
 /* One order of registration: sort the slots and place them. What is wrong with the first size of
- * buckets is what is told when none fits. */
+ * buckets is reported when none fits. */
 static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                              unsigned spec, struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    const struct dcpk_bucketing told = replay->cut.bucketing;
+    const struct dcpk_bucketing given = replay->cut.bucketing;
     struct dcpk_bucketing bucketings[MAX_BUCKETINGS];
     const size_t n = list_bucketings(model, list, &replay->cut, bucketings);
     dcpk_status st;
@@ -93,7 +93,7 @@ static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_b
         if (i == 0 || st != DCPK_EMISMATCH)
             *err = tried;
     }
-    replay->cut.bucketing = told;
+    replay->cut.bucketing = given;
     return st;
 }
 
@@ -109,13 +109,13 @@ static bool makes_a_difference(const struct dcpk_model *model, const struct dcpk
     return bit == DCPK_SPEC_TE;
 }
 
-/* The order that args name, then the others; what is wrong with the first is what is told when none
+/* The order that args name, then the others; what is wrong with the first is reported when none
  * fits. */
 static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                               struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    const unsigned told = replay->cut.spec;
-    dcpk_status st = try_order(model, list, told, replay, err);
+    const unsigned given = replay->cut.spec;
+    dcpk_status st = try_order(model, list, given, replay, err);
     unsigned bits = 0;
 
     for (unsigned bit = DCPK_SPEC_TE; bit <= DCPK_SPEC_CONV_MODULE; bit *= 2)
@@ -123,7 +123,7 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
             bits |= bit;
     for (unsigned other = 1; other <= bits && st == DCPK_EMISMATCH; other++) {
         struct dcpk_error ignored = DCPK_ERROR_INIT;
-        const unsigned spec = told ^ other;
+        const unsigned spec = given ^ other;
 
         if ((other & ~bits) != 0 || try_order(model, list, spec, replay, &ignored) != DCPK_OK)
             continue;
@@ -149,11 +149,11 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
 static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                 struct dcpk_replay *replay, struct dcpk_error *err)
 {
-    const struct dcpk_replay_rules *told = dcpk_replay_rules_find(model->args);
-    const size_t n = DCPK_N_REPLAY_RULES, first = (size_t)(told - dcpk_replay_rules);
+    const struct dcpk_replay_rules *given = dcpk_replay_rules_find(model->args);
+    const size_t n = DCPK_N_REPLAY_RULES, first = (size_t)(given - dcpk_replay_rules);
     dcpk_status st;
 
-    replay->rules = told;
+    replay->rules = given;
     st = try_orders(model, list, replay, err);
     for (size_t i = 1; i < n && st == DCPK_EMISMATCH; i++) {
         struct dcpk_error ignored = DCPK_ERROR_INIT;
@@ -162,7 +162,7 @@ static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_buck
         if (try_orders(model, list, replay, &ignored) != DCPK_OK)
             continue;
         dcpk_checkpoint_note(model->ckpt, "the buckets are laid out as by %s, args look like %s",
-                             replay->rules->releases, told->releases);
+                             replay->rules->releases, given->releases);
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
         return DCPK_OK;
     }
