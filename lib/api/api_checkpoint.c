@@ -17,12 +17,12 @@ int dcpkit_open(dcpkit *session, const char *path, const char *format, dcpkit_ch
     dcpkit_checkpoint *made = dcpk_alloc(sizeof *made, err);
 
     if (made == NULL)
-        return err->status;
+        return (int)err->status;
     session->stage = "unpacking";
     made->session = session;
     if (dcpk_env_open(&session->env, path, format, NULL, &made->ckpt, err)) {
         dcpk_free(made);
-        return err->status;
+        return (int)err->status;
     }
     *ckpt = made;
     return DCPKIT_OK;
@@ -82,7 +82,7 @@ int dcpkit_tensor_at(const dcpkit_checkpoint *ckpt, size_t index, struct dcpkit_
     const struct dcpk_tensor *t;
 
     if (check_index(ckpt, index, err))
-        return err->status;
+        return (int)err->status;
     t = &ckpt->ckpt->tensors[index];
     *tensor = (struct dcpkit_tensor){
         .key = t->key,
@@ -101,7 +101,7 @@ int dcpkit_tensor_find(dcpkit_checkpoint *ckpt, const char *key, size_t *index)
     const struct dcpk_tensor *tensor = dcpk_checkpoint_tensor(ckpt->ckpt, key);
 
     if (tensor == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s'", key);
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s'", key);
     *index = (size_t)(tensor - ckpt->ckpt->tensors);
     return DCPKIT_OK;
 }
@@ -114,11 +114,11 @@ int dcpkit_chunk_at(dcpkit_checkpoint *ckpt, size_t tensor, size_t index,
     const struct dcpk_chunk *c;
 
     if (check_index(ckpt, tensor, err))
-        return err->status;
+        return (int)err->status;
     t = &ckpt->ckpt->tensors[tensor];
     if (index >= t->n_chunks)
-        return dcpk_fail(err, DCPK_EUSAGE, "'%s' has %zu chunks, no chunk %zu", t->key, t->n_chunks,
-                         index);
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "'%s' has %zu chunks, no chunk %zu", t->key,
+                              t->n_chunks, index);
     c = &ckpt->ckpt->chunks[t->first_chunk + index];
     *chunk = (struct dcpkit_chunk){
         .offset = c->span,
@@ -190,11 +190,11 @@ int dcpkit_read(dcpkit_checkpoint *ckpt, size_t tensor, const int64_t *offset,
     struct dcpk_box box;
 
     if (check_index(ckpt, tensor, err))
-        return err->status;
+        return (int)err->status;
     t = &ckpt->ckpt->tensors[tensor];
     if (box_take(t, offset, extent, &box, err) || check_room(t, &box, n_bytes, err))
-        return err->status;
-    return read_box(ckpt, tensor, &box, out, err);
+        return (int)err->status;
+    return (int)read_box(ckpt, tensor, &box, out, err);
 }
 
 const char *dcpkit_object_key(const dcpkit_checkpoint *ckpt, size_t index)
@@ -245,7 +245,7 @@ int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)
     const struct dcpk_value *value;
 
     if (arena == NULL)
-        return err->status;
+        return (int)err->status;
     if (value_find(ckpt->ckpt, name, arena, &value, err) == DCPK_OK) {
         if (value == NULL)
             dcpk_fail(err, DCPK_EUSAGE, "there is no object or state '%s'", name);
@@ -253,7 +253,7 @@ int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)
             value_put(value, json, err);
     }
     dcpk_arena_free(arena);
-    return err->status;
+    return (int)err->status;
 }
 
 /* Views of n tensors, which the caller frees. */
@@ -278,11 +278,11 @@ int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_t n, uint8_
 
     static_assert(sizeof(struct dcpk_hash) == sizeof *hashes, "a hash is its 16 bytes");
     if (tensors == NULL && n != ckpt->ckpt->n_tensors)
-        return dcpk_fail(err, DCPK_EUSAGE, "there are %zu tensors, not %zu", ckpt->ckpt->n_tensors,
-                         n);
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "there are %zu tensors, not %zu",
+                              ckpt->ckpt->n_tensors, n);
     for (size_t i = 0; i < n && tensors != NULL; i++)
         if (check_index(ckpt, tensors[i], err))
-            return err->status;
+            return (int)err->status;
     ckpt->session->stage = "hashing";
     arena = dcpk_arena_new(0, err);
     views = dcpk_alloc_array(n, sizeof *views, err);
@@ -291,5 +291,5 @@ int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_t n, uint8_
         dcpk_exec_hash(ckpt->exec, views, n, (struct dcpk_hash *)hashes, NULL, err);
     dcpk_free(views);
     dcpk_arena_free(arena);
-    return err->status;
+    return (int)err->status;
 }

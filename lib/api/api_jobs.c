@@ -38,7 +38,7 @@ int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
         if (v.outcomes[i].is_made && v.outcomes[i].err.status != DCPK_OK)
             *err = v.outcomes[i].err;
     dcpk_verification_release(&v);
-    return err->status;
+    return (int)err->status;
 }
 
 /* "decoder.final_layernorm.weight (weight): 3 of 64 elements differ" */
@@ -79,7 +79,7 @@ int dcpkit_compare(dcpkit_checkpoint *a, dcpkit_checkpoint *b, uint64_t *n_diffe
         *n_differences = report.differences.n;
     }
     dcpk_compare_release(&report);
-    return err->status;
+    return (int)err->status;
 }
 
 /* ---- convert ---- */
@@ -200,16 +200,16 @@ int dcpkit_convert(dcpkit *session, const char *in, const char *out, const char 
     struct dcpk_conversion c = {0};
 
     if (options != NULL && api_take(&given, sizeof given, options, options->size, err))
-        return err->status;
+        return (int)err->status;
     job.to = dcpk_format_find(to);
     if (job.to == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", to);
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", to);
     if (options_apply(&given, &job, err))
-        return err->status;
+        return (int)err->status;
     session->stage = "reading metadata";
     if (dcpk_conversion_plan(&c, &job, err) == DCPK_OK && dcpk_conversion_run(&c, err) == DCPK_OK &&
         report != NULL)
         report_put(&c, report, err);
     dcpk_conversion_free(&c);
-    return err->status;
+    return (int)err->status;
 }

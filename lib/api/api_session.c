@@ -72,10 +72,10 @@ int dcpkit_new(const struct dcpkit_options *options, dcpkit **session)
     dcpkit *made = dcpk_alloc(sizeof *made, &err);
 
     if (made == NULL)
-        return err.status;
+        return (int)err.status;
     if (options != NULL && options_take(&made->options, options, &err)) {
         dcpk_free(made);
-        return err.status;
+        return (int)err.status;
     }
     made->env = (struct dcpk_env){
         .formats = dcpk_formats,
