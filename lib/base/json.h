@@ -85,7 +85,6 @@ void dcpk_json_put_null(struct dcpk_json_out *j);
 void dcpk_json_add_string(struct dcpk_json_out *j, const char *key, const char *text);
 void dcpk_json_add_int(struct dcpk_json_out *j, const char *key, int64_t v);
 void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v);
-void dcpk_json_add_double(struct dcpk_json_out *j, const char *key, double v);
 void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v);
 void dcpk_json_add_null(struct dcpk_json_out *j, const char *key);
 /* An array of n integers. */

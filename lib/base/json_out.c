@@ -416,12 +416,6 @@ void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v)
     dcpk_json_put_uint(j, v);
 }
 
-void dcpk_json_add_double(struct dcpk_json_out *j, const char *key, double v)
-{
-    dcpk_json_put_key(j, key);
-    dcpk_json_put_double(j, v);
-}
-
 void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v)
 {
     dcpk_json_put_key(j, key);
