@@ -177,16 +177,19 @@ static void put_check_loads(const void *context, struct dcpk_json_out *j)
 
 void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
-    doc->title = dcpk_base_name(r->folder);
-    doc->subtitle = r->folder;
+    doc->title = dcpk_page_title(r->folder);
     dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(r->folder));
     report_loader(r, doc);
     for (const struct dcpk_note *n = r->check->assumed; n != NULL; n = n->next)
         dcpk_doc_row(doc, "assumed", "%s", n->text);
     for (const struct dcpk_note *n = r->check->warnings; n != NULL; n = n->next)
         dcpk_doc_row(doc, "warning", "%s", n->text);
+    dcpk_doc_page_heading(doc, "checks");
     dcpk_checks_report_rows(r->checks, doc);
+    if (r->check->findings != NULL)
+        dcpk_doc_page_heading(doc, "missing");
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.indent = 2, .fill = fill_missing, .context = r});
+    dcpk_doc_page_heading(doc, "releases");
     report_releases(r->check, doc);
     dcpk_checks_report_verdict(r->checks, doc);
     dcpk_doc_set_text(doc, "format", r->ckpt->format->name);

@@ -80,7 +80,8 @@ void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *
 
 void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc)
 {
-    dcpk_doc_row(doc, "verdict", "%s", verdict_text(checks));
+    doc->subtitle = verdict_text(checks);
+    dcpk_doc_row(doc, "verdict", "%s", doc->subtitle);
     dcpk_doc_set_flag(doc, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
 }
 

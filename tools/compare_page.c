@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_page.c - differences of two checkpoints on a page, by part. */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "tools/compare_report.h"
 
@@ -25,33 +24,25 @@ static struct dcpk_doc_cell number_cell(const char *title, bool has, struct dcpk
         .title = title, .fact = has ? fact : dcpk_fact_text(""), .flags = DCPK_DOC_RIGHT};
 }
 
-/* "at [1, 32, 42]: -0.00455 and -0.0065"; empty where no elements differ. */
-static struct dcpk_fact place_fact(const struct dcpk_difference_place *place, char text[256])
+/* Of elements: how many, how far, and both values where they are furthest apart. */
+static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_difference *d,
+                       bool names_state)
 {
-    if (place->key == NULL || place->a == NULL || place->b == NULL)
-        return dcpk_fact_text("");
-    snprintf(text, 256, "at %s: %s and %s", place->index == NULL ? "[]" : place->index, place->a,
-             place->b);
-    return dcpk_fact_text(text);
-}
-
-static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
-{
+    const bool is_element = d->place.key != NULL;
     const struct dcpk_compare *m = &d->measured;
     const bool has = d->kind == DCPK_ELEMENTS_DIFFER;
     const uint64_t n = m->equal ? m->n_unequal_bits : m->n_different;
-    char place[256];
 
     DCPK_DOC_PUT(rows, {.title = "name", .fact = dcpk_fact_text(d->name), .flags = DCPK_DOC_BREAKS},
-                 {.title = "part", .fact = dcpk_fact_text(d->part)},
+                 {.title = names_state ? "state" : NULL, .fact = dcpk_fact_text(d->part)},
                  {.title = "differs in", .fact = dcpk_fact_text(kind_texts[d->kind])},
-                 {.title = "A", .fact = dcpk_fact_text(d->a)},
-                 {.title = "B", .fact = dcpk_fact_text(d->b)},
                  number_cell("elements", has, dcpk_fact_count(n)),
                  number_cell("max abs", has, dcpk_fact_number(m->max_abs)),
                  number_cell("max rel", has, dcpk_fact_number(m->max_rel)),
                  number_cell("max ULP", has && m->has_ulp, dcpk_fact_count(m->max_ulp)),
-                 {.title = "furthest apart", .fact = place_fact(&d->place, place)});
+                 number_cell("furthest apart", is_element, dcpk_fact_text(d->place.index)),
+                 number_cell("A", true, dcpk_fact_text(is_element ? d->place.a : d->a)),
+                 number_cell("B", true, dcpk_fact_text(is_element ? d->place.b : d->b)));
 }
 
 static void put_value(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
@@ -66,13 +57,14 @@ static void fill_part(const void *context, struct dcpk_doc_rows *rows)
 {
     const struct part_of *of = context;
 
-    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
         if (dcpk_difference_part(d) != of->part)
             continue;
-        else if (of->part <= DCPK_COMPARED_TENSORS)
-            put_tensor(rows, d);
+        if (of->part <= DCPK_COMPARED_TENSORS)
+            put_tensor(rows, d, of->part >= DCPK_COMPARED_MOMENTS);
         else
             put_value(rows, d);
+    }
 }
 
 static uint64_t count_of(const struct part_of *of)

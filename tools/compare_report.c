@@ -198,7 +198,7 @@ static void fill_parts(const void *context, struct dcpk_doc_rows *rows)
                       .fact = dcpk_fact_count(part->n_different),
                       .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT | tone},
                      {.key = "max_rel_error",
-                      .title = is_shown ? "largest relative error" : NULL,
+                      .title = is_shown ? "max rel" : NULL,
                       .fact = dcpk_fact_number(part->max_rel),
                       .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
     }
@@ -243,7 +243,8 @@ void dcpk_compare_report(const struct dcpk_compare_report *report,
 
     doc->media = DCPK_DOC_PAGE;
     doc->title =
-        dcpk_doc_format(doc, "%s and %s", dcpk_base_name(shown->a), dcpk_base_name(shown->b));
+        dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
+    doc->subtitle = report->equal ? "equal" : "different";
     dcpk_doc_row(doc, "A", "%s", shown->a);
     dcpk_doc_row(doc, "B", "%s", shown->b);
     report_answer(report, doc);

@@ -2,7 +2,19 @@
 /* convert_keys.c - every key of a conversion's output, with its source. */
 #include "tools/convert_report.h"
 
+#include <stdio.h>
+
 /* ---- tensors ---- */
+
+/* "float32", "float32 from bfloat16". */
+static const char *cast_text(const struct dcpk_out_tensor *t, const struct dcpk_tensor *source,
+                             char room[64])
+{
+    if (source == NULL || source->dtype == t->dtype)
+        return dcpk_dtype_name(t->dtype);
+    snprintf(room, 64, "%s from %s", dcpk_dtype_name(t->dtype), dcpk_dtype_name(source->dtype));
+    return room;
+}
 
 static void fill_out_tensors(const void *context, struct dcpk_doc_rows *rows)
 {
@@ -13,14 +25,27 @@ static void fill_out_tensors(const void *context, struct dcpk_doc_rows *rows)
         const struct dcpk_tensor *source = dcpk_report_source(c, t);
         const bool is_cast = source != NULL && source->dtype != t->dtype;
         const char *source_key = source == NULL ? NULL : source->key;
+        char room[64];
 
         DCPK_DOC_PUT(
-            rows, {.key = "source", .title = "source key", .fact = dcpk_fact_text(source_key)},
+            rows,
+            {.key = "source",
+             .title = "source key",
+             .fact = dcpk_fact_text(source_key),
+             .flags = DCPK_DOC_BREAKS},
             {.key = "source_dtype",
              .fact = is_cast ? dcpk_fact_text(dcpk_dtype_name(source->dtype)) : dcpk_fact_absent()},
-            {.key = "key", .title = "output key", .fact = dcpk_fact_text(t->keys[0])},
-            {.key = "dtype", .title = "dtype", .fact = dcpk_fact_text(dcpk_dtype_name(t->dtype))},
-            {.key = "shape", .title = "shape", .fact = dcpk_fact_ints(t->shape, t->rank)},
+            {.key = "key",
+             .title = "output key",
+             .fact = dcpk_fact_text(t->keys[0]),
+             .flags = DCPK_DOC_BREAKS},
+            {.key = "dtype", .fact = dcpk_fact_text(dcpk_dtype_name(t->dtype))},
+            {.title = "dtype", .fact = dcpk_fact_text(cast_text(t, source, room))},
+            {.key = "shape",
+             .title = "shape",
+             .fact = dcpk_fact_ints(t->shape, t->rank),
+             .flags = DCPK_DOC_RIGHT},
+            {.title = "aliases", .fact = dcpk_fact_count(t->n_keys - 1), .flags = DCPK_DOC_RIGHT},
             DCPK_MEMBER("aliases", dcpk_fact_texts(t->keys + 1, t->n_keys - 1)));
     }
 }
@@ -81,6 +106,7 @@ static void fill_out_objects(const void *context, struct dcpk_doc_rows *rows)
     const struct objects_of *all = context;
     const struct dcpk_out_object *objects = all->out->objects;
     const size_t *order = all->order;
+    struct dcpk_bytes name = {0};
 
     for (size_t i = 0, n; i < all->out->n_objects; i += n) {
         const struct dcpk_out_object *first = &objects[order[i]];
@@ -93,10 +119,25 @@ static void fill_out_objects(const void *context, struct dcpk_doc_rows *rows)
              n++)
             continue;
         names.n = n;
-        DCPK_DOC_PUT(rows, DCPK_MEMBER("aliases", dcpk_fact_table(&aliases)),
-                     DCPK_MEMBER("key", dcpk_fact_json(put_out_object_name, first)),
-                     DCPK_MEMBER("source", dcpk_fact_text(source == NULL ? NULL : source->key)));
+        name.n_bytes = 0;
+        dcpk_out_object_name(first, &name);
+        if (name.status != DCPK_OK)
+            break;
+        DCPK_DOC_PUT(
+            rows,
+            {.key = "source",
+             .title = "source key",
+             .fact = dcpk_fact_text(source == NULL ? NULL : source->key),
+             .flags = DCPK_DOC_BREAKS},
+            DCPK_MEMBER("aliases", dcpk_fact_table(&aliases)),
+            DCPK_MEMBER("key", dcpk_fact_json(put_out_object_name, first)),
+            {.title = "output key",
+             .fact = dcpk_fact_part((const char *)name.data, name.n_bytes),
+             .flags = DCPK_DOC_BREAKS},
+            {.title = "aliases", .fact = dcpk_fact_count(names.n - 1), .flags = DCPK_DOC_RIGHT});
     }
+    dcpk_bytes_status(&name, rows->err);
+    dcpk_bytes_release(&name);
 }
 
 void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *doc)
@@ -104,8 +145,12 @@ void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *
     const struct objects_of objects = {c->out, sort_objects(c->out, doc)};
     const void *kept = dcpk_doc_keep(doc, &objects, sizeof objects);
 
-    dcpk_doc_set_table(doc, "tensors",
-                       &(struct dcpk_doc_table){.fill = fill_out_tensors, .context = c});
-    dcpk_doc_set_table(doc, "objects",
-                       &(struct dcpk_doc_table){.fill = fill_out_objects, .context = kept});
+    doc->media = DCPK_DOC_PAGE;
+    dcpk_doc_heading(doc, "tensors that are written");
+    dcpk_doc_table(doc, "tensors",
+                   &(struct dcpk_doc_table){.fill = fill_out_tensors, .context = c});
+    dcpk_doc_heading(doc, "objects that are written");
+    dcpk_doc_table(doc, "objects",
+                   &(struct dcpk_doc_table){.fill = fill_out_objects, .context = kept});
+    doc->media = 0;
 }

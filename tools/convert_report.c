@@ -102,8 +102,11 @@ static bool put_loss(void *context, const struct dcpk_report_loss *loss)
 {
     DCPK_DOC_PUT((struct dcpk_doc_rows *)context,
                  DCPK_MEMBER("harmless", dcpk_fact_flag(loss->is_harmless)),
-                 DCPK_MEMBER("key", dcpk_fact_part(loss->key, loss->key_bytes)),
-                 DCPK_MEMBER("reason", dcpk_fact_text(loss->reason)));
+                 {.key = "key",
+                  .title = "key",
+                  .fact = dcpk_fact_part(loss->key, loss->key_bytes),
+                  .flags = DCPK_DOC_BREAKS},
+                 {.key = "reason", .title = "reason", .fact = dcpk_fact_text(loss->reason)});
     return true;
 }
 
@@ -115,18 +118,26 @@ static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
 /* What a person should look at stands last, nearest to the prompt. */
 static void report_losses(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
+    const struct dcpk_doc_table losses = {.fill = fill_losses, .context = c};
     struct reasons *found = dcpk_doc_take(doc, 1, sizeof *found);
 
-    dcpk_doc_set_table(doc, "dropped", &(struct dcpk_doc_table){.fill = fill_losses, .context = c});
+    dcpk_doc_set_table(doc, "dropped", &losses);
     if (found == NULL)
         return;
     dcpk_report_each_loss(c, collect_reason, found);
+    if (found->n > 0)
+        dcpk_doc_page_heading(doc, "left out, by reason");
     report_reasons(doc, "left out, and not missed:", found, true);
     report_reasons(doc, "left out, have a look at it:", found, false);
     if (found->n_more > 0)
         dcpk_doc_row(doc, "left out",
                      "%" PRIu64 " more keys for other reasons (the JSON report has all)",
                      found->n_more);
+    doc->media = DCPK_DOC_PAGE;
+    if (found->n > 0)
+        dcpk_doc_heading(doc, "left out, by key");
+    dcpk_doc_show(doc, &losses);
+    doc->media = 0;
 }
 
 static void put_convert_note(struct dcpk_doc_rows *rows, const char *text)
@@ -168,6 +179,8 @@ static void report_load(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     const bool no_rng = (needs & DCPK_LOAD_WITHOUT_RNG) != 0;
     struct dcpk_fact expert_parallel = dcpk_fact_null();
 
+    if (needs != 0)
+        dcpk_doc_page_heading(doc, "what loads it");
     if (no_optim || no_rng)
         dcpk_doc_row(doc, "to load", "add%s%s", no_optim ? " --no-load-optim" : "",
                      no_rng ? " --no-load-rng" : "");
@@ -316,25 +329,49 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
         dcpk_doc_row(doc, "hashes", "%s", files->hashes);
     if (files->report != NULL)
         dcpk_doc_row(doc, "report", "%s", files->report);
+    doc->media = DCPK_DOC_TEXT;
     if (files->html != NULL)
         dcpk_doc_row(doc, "page", "%s", files->html);
+    doc->media = 0;
     dcpk_doc_set(doc, "tracker", dcpk_fact_member(put_tracker, &c->target));
 }
 
-/* From what to what, and how much. */
+/* From what to what: a line of text, the subtitle of a page. */
+static void report_deed(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                        struct dcpk_doc *doc)
+{
+    char generation[DCPK_GENERATION_TEXT_BYTES];
+
+    dcpk_generation_text(c->ckpt, generation);
+    doc->subtitle = dcpk_doc_format(
+        doc, "%s %s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
+        c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
+    doc->media = DCPK_DOC_TEXT;
+    dcpk_doc_line(doc, "%s", doc->subtitle);
+    doc->media = 0;
+}
+
+static void report_sides(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
+                         struct dcpk_doc *doc)
+{
+    doc->media = DCPK_DOC_PAGE;
+    dcpk_doc_heading(doc, "source and target");
+    dcpk_convert_report_sides(c, doc);
+    dcpk_doc_heading(doc, files->dry_run ? "what would be done" : "what was done");
+    doc->media = 0;
+}
+
+/* How much of what. */
 static void report_conversion(const struct dcpk_conversion *c,
                               const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {
     const struct dcpk_plan_totals *t = &c->totals;
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
-    char generation[DCPK_GENERATION_TEXT_BYTES];
 
-    dcpk_generation_text(c->ckpt, generation);
-    dcpk_doc_line(
-        doc, "%s %s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
-        c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
+    doc->media = DCPK_DOC_TEXT; /* a page has them side by side */
     dcpk_doc_fact(doc, "from", "input", dcpk_fact_text(c->source.folder));
     dcpk_doc_row(doc, "to", "%s%s", c->target.folder, dcpk_tracker_words(&c->target, words));
+    doc->media = 0;
     dcpk_doc_row(doc, "tensors",
                  "%" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64 " pieces, under %" PRIu64
                  " keys",
@@ -378,8 +415,10 @@ const struct dcpk_doc_style dcpk_convert_style = {.indent = 2, .label_columns = 
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
-    doc->title = dcpk_base_name(c->target.folder);
-    doc->subtitle = dcpk_doc_format(doc, "%s, from %s", c->target.folder, c->source.folder);
+    doc->title = dcpk_page_title(c->target.folder);
+    report_deed(c, files, doc);
+    if (files->html != NULL)
+        report_sides(c, files, doc);
     report_conversion(c, files, doc);
     report_counts(c, doc);
     report_convert_proof(&c->proof, doc);

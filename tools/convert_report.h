@@ -20,7 +20,9 @@ struct dcpk_convert_files {
 extern const struct dcpk_doc_style dcpk_convert_style;
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc);
-/* Of it: every key of the output. */
+/* Of a page: source and target side by side. */
+void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc);
+/* Every key of the output. */
 void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *doc);
 
 /*

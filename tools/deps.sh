@@ -4,14 +4,14 @@
 #
 #   tools/deps.sh build|tests|ci
 #
-# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck and codespell.
+# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell and chromium.
 # Installs only what is missing; where nothing is, it needs neither apt nor root.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
     libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
-ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
+ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv chromium)
 
 case "${1:-}" in
 build) wanted=("${build[@]}") ;;

@@ -14,9 +14,10 @@
 static void put_folded(struct dcpk_doc_rows *rows, const struct dcpk_summary_row *row)
 {
     const bool is_tensor = row->dtype != DCPK_DTYPE_NONE;
-    char size[DCPK_SIZE_TEXT_BYTES], count[32], size_or_alias[DCPK_SIZE_TEXT_BYTES + 8];
+    char size[DCPK_SIZE_TEXT_BYTES], count[32], keys[32], size_or_alias[DCPK_SIZE_TEXT_BYTES + 8];
 
     snprintf(count, sizeof count, "x%" PRIu64, row->n_keys);
+    snprintf(keys, sizeof keys, "%" PRIu64 " keys", row->n_keys);
     snprintf(size_or_alias, sizeof size_or_alias, "%s%s", dcpk_cli_short_size(row->n_bytes, size),
              row->is_alias ? "  alias" : "");
     DCPK_DOC_PUT(
@@ -31,7 +32,12 @@ static void put_folded(struct dcpk_doc_rows *rows, const struct dcpk_summary_row
          .fact = is_tensor ? dcpk_fact_ints(row->shape, row->rank) : dcpk_fact_absent(),
          .flags = DCPK_DOC_MEASURED,
          .gap = 1},
-        {.title = "keys", .fact = dcpk_fact_text(count), .flags = DCPK_DOC_MEASURED},
+        {.title = "keys",
+         .fact = dcpk_fact_text(count),
+         .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE},
+        {.title = "keys",
+         .fact = row->n_keys > 1 ? dcpk_fact_text(keys) : dcpk_fact_absent(),
+         .flags = DCPK_DOC_NOT_TEXT},
         {.title = "size",
          .fact = dcpk_fact_text(size_or_alias),
          .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE,

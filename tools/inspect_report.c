@@ -304,8 +304,7 @@ static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc 
 void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
     report_inspection(in, doc);
-    doc->title = dcpk_base_name(in->run->folder);
-    doc->subtitle = in->run->folder;
+    doc->title = dcpk_page_title(in->run->folder);
     dcpk_inspect_report_keys(in, doc);
     dcpk_inspect_report_maps(in, doc);
     if (in->stats == NULL)

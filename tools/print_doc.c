@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/path.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/ckpt/run.h"
 #include "lib/io/file.h"
@@ -93,11 +94,25 @@ dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error 
     return dcpk_check_file_path("page", path, true, err);
 }
 
-const char *dcpk_base_name(const char *path)
+const char *dcpk_page_title(const char *path)
 {
-    const char *slash = strrchr(path, '/');
+    const char *name = path, *parent = path;
 
-    return slash == NULL || slash[1] == '\0' ? path : slash + 1;
+    for (const char *c = path; *c != '\0'; c++)
+        if (c[0] == '/' && c[1] != '/' && c[1] != '\0') {
+            parent = name;
+            name = c + 1;
+        }
+    return dcpk_starts_with(name, "iter_") || strcmp(name, "release") == 0 ? parent : name;
+}
+
+void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text)
+{
+    const unsigned media = doc->media;
+
+    doc->media = DCPK_DOC_PAGE;
+    dcpk_doc_heading(doc, text);
+    doc->media = media;
 }
 
 dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,

@@ -23,8 +23,10 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
  * folder cannot be written to.
  */
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
-/* Behind the last slash; the whole without one, or with nothing behind it. */
-const char *dcpk_base_name(const char *path);
+/* "run/iter_0000004" of "/ckpt/run/iter_0000004"; of other paths what is behind the last slash. */
+const char *dcpk_page_title(const char *path);
+/* A heading that text does not have. */
+void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);
 
 /* The members "generation" and "releases" of a checkpoint. */
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);

@@ -39,6 +39,20 @@ void dcpk_html_text(struct dcpk_doc_pipe *pipe, const char *text)
     dcpk_html_put(pipe, text, strlen(text));
 }
 
+/* Not in "{0..3}", which is one name. */
+void dcpk_html_put_path(struct dcpk_doc_pipe *pipe, const char *text, size_t n_bytes)
+{
+    size_t done = 0;
+
+    for (size_t i = 1; i + 1 < n_bytes; i++)
+        if (text[i] == '/' || (text[i] == '.' && text[i - 1] != '.' && text[i + 1] != '.')) {
+            dcpk_html_put(pipe, text + done, i + 1 - done);
+            dcpk_pipe_text(pipe, "<wbr>");
+            done = i + 1;
+        }
+    dcpk_html_put(pipe, text + done, n_bytes - done);
+}
+
 void dcpk_html_left_out(struct dcpk_doc_pipe *pipe, uint64_t n, const char *what)
 {
     if (n > 0)
@@ -68,12 +82,15 @@ size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
     return n_shown;
 }
 
-static void html_put_fact(struct dcpk_doc_pipe *pipe, const struct dcpk_fact *fact)
+static void html_put_fact(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell *cell)
 {
     char room[DCPK_FACT_ROOM_BYTES];
-    const struct dcpk_fact text = dcpk_fact_for_person(fact, room);
+    const struct dcpk_fact text = dcpk_fact_for_person(&cell->fact, room);
 
-    dcpk_html_put(pipe, text.as.text, text.n);
+    if ((cell->flags & DCPK_DOC_BREAKS) != 0)
+        dcpk_html_put_path(pipe, text.as.text, text.n);
+    else
+        dcpk_html_put(pipe, text.as.text, text.n);
 }
 
 static const char *cell_class(const struct dcpk_doc_cell *cell)
@@ -93,7 +110,7 @@ static void html_put_row(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell 
     dcpk_pipe_text(pipe, "<tr>");
     for (size_t i = 0; i < n; i++) {
         dcpk_pipe_printf(pipe, "<td%s>", cell_class(shown[i]));
-        html_put_fact(pipe, &shown[i]->fact);
+        html_put_fact(pipe, shown[i]);
         dcpk_pipe_text(pipe, "</td>");
     }
     dcpk_pipe_text(pipe, "</tr>\n");
@@ -118,7 +135,7 @@ static void html_put_paragraphs(struct dcpk_doc_pipe *pipe,
     dcpk_pipe_text(pipe, "<li>");
     for (size_t i = 0; i < n; i++) {
         dcpk_pipe_text(pipe, i == 0 ? "<p>" : "<p class=\"dim\">");
-        html_put_fact(pipe, &shown[i]->fact);
+        html_put_fact(pipe, shown[i]);
         dcpk_pipe_text(pipe, "</p>");
     }
     dcpk_pipe_text(pipe, "</li>\n");
@@ -179,7 +196,7 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
     dcpk_pipe_text(pipe, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"command\">dcpkit ");
     dcpk_html_text(pipe, doc->command);
     dcpk_pipe_text(pipe, "</p><h1>");
-    dcpk_html_text(pipe, or_empty(doc->title));
+    dcpk_html_put_path(pipe, or_empty(doc->title), strlen(or_empty(doc->title)));
     dcpk_pipe_text(pipe, "</h1>");
     if (doc->subtitle != NULL) {
         dcpk_pipe_text(pipe, "<p class=\"sub\">");

@@ -121,7 +121,7 @@ static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t 
 static void put_name(struct dcpk_doc_pipe *pipe, const char *path, size_t at, size_t end)
 {
     dcpk_pipe_text(pipe, "<span class=\"name\">");
-    dcpk_html_put(pipe, path + at, end - at);
+    dcpk_html_put_path(pipe, path + at, end - at);
     dcpk_pipe_text(pipe, "</span>");
 }
 
@@ -189,7 +189,7 @@ void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *tab
 /* ---- maps ---- */
 
 #define MAP_WIDTH    1000.0
-#define LABEL_WIDTH  90.0 /* a box as wide as this, and as high as LABEL_HEIGHT, has its label */
+#define LABEL_WIDTH  110.0 /* a box as wide as this, and as high as LABEL_HEIGHT, has its label */
 #define LABEL_HEIGHT 28.0
 #define N_COLOURS    12 /* of the style sheet; neighbours differ */
 
@@ -216,9 +216,8 @@ void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
 {
     dcpk_pipe_text(pipe, map->is_open ? "<details class=\"map\" open><summary>"
                                       : "<details class=\"map\"><summary>");
-    dcpk_pipe_text(pipe, "<span class=\"name\">");
-    dcpk_html_text(pipe, map->title);
-    dcpk_pipe_text(pipe, "</span><span class=\"what\"><span>");
+    put_name(pipe, map->title, 0, strlen(map->title));
+    dcpk_pipe_text(pipe, "<span class=\"what\"><span>");
     dcpk_html_text(pipe, map->note);
     dcpk_pipe_printf(pipe,
                      "</span></span></summary>\n<div class=\"scroll\"><svg viewBox=\"-1 -1 %.0f "

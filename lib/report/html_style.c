@@ -46,6 +46,7 @@ const char *const dcpk_html_style[] = {
     "th::first-letter{text-transform:uppercase}\n",
     "tbody tr:last-child td{border-bottom:0}\n",
     ".num{text-align:right;white-space:nowrap}\n",
+    ".key{overflow-wrap:anywhere;min-width:200px}\n",
     ".list{list-style:none;margin:12px 0;padding:4px 20px;background:var(--card);"
     "border:1px solid var(--line);border-radius:10px}\n",
     ".list li{padding:8px 0;border-bottom:1px solid var(--line)}\n",
@@ -57,7 +58,8 @@ const char *const dcpk_html_style[] = {
     ".tree details .leaf,.tree details details{margin-left:18px}\n",
     "summary{cursor:pointer;list-style:none}\n",
     "summary::-webkit-details-marker{display:none}\n",
-    "summary .name::before{content:\"\\25b8\";display:inline-block;width:18px;color:var(--dim)}\n",
+    "summary .name{padding-left:18px;position:relative}\n",
+    "summary .name::before{content:\"\\25b8\";position:absolute;left:0;color:var(--dim)}\n",
     "details[open]>summary .name::before{content:\"\\25be\"}\n",
     ".leaf .name{padding-left:18px}\n",
     ".leaf,summary{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 12px;padding:4px 0;"
@@ -66,7 +68,7 @@ const char *const dcpk_html_style[] = {
     ".name{flex:1 1 220px;min-width:0;overflow-wrap:anywhere}\n",
     ".what{color:var(--dim);font-size:13px}\n",
     ".what span{margin-left:12px}\n",
-    ".size{width:84px;text-align:right;white-space:nowrap}\n",
+    ".size{width:92px;text-align:right;white-space:nowrap}\n",
     ".share,.bar{height:6px;border-radius:3px;background:var(--line);align-self:center;"
     "overflow:hidden}\n",
     ".share{width:72px}\n",
@@ -100,7 +102,8 @@ const char *const dcpk_html_style[] = {
     "@media(max-width:600px){main{padding:24px 16px 56px}h1{font-size:22px}"
     "dl{grid-template-columns:minmax(0,1fr);gap:0;padding:12px 16px}dd{margin-bottom:8px}"
     "dt:empty{display:none}.share{display:none}.what{flex-basis:100%;order:3;padding-left:6px}"
-    ".tree details .leaf,.tree details details{margin-left:10px}"
+    ".tree details .leaf,.tree details details{margin-left:10px}.name{flex-basis:110px}"
+    ".key{min-width:170px}svg text{font-size:30px}"
     ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
 };
 const size_t dcpk_n_html_style = DCPK_COUNT(dcpk_html_style);

@@ -124,12 +124,14 @@ static void folds_paths(void **state)
     build(&doc, "tree");
     dcpk_doc_show(&doc, &(struct dcpk_doc_table){.flags = DCPK_DOC_TREE, .fill = fill_paths});
     got = render(&doc, "html");
-    CHECK(strstr(got,
-                 "<summary><span class=\"name\">a.{0..3}</span><span class=\"size\">200 bytes") !=
+    CHECK(strstr(
+              got,
+              "<summary><span class=\"name\">a.<wbr>{0..3}</span><span class=\"size\">200 bytes") !=
               NULL,
           "one node for a run of names, with the sum of its sizes");
-    CHECK(strstr(got, "<span class=\"name\">x.weight</span>") != NULL, "the rest in its leaf");
-    CHECK(strstr(got, "<span class=\"name\">c.&lt;d&gt;.e</span>") != NULL, "a leaf of one row");
+    CHECK(strstr(got, "<span class=\"name\">x.<wbr>weight</span>") != NULL, "the rest in its leaf");
+    CHECK(strstr(got, "<span class=\"name\">c.<wbr>&lt;d&gt;.<wbr>e</span>") != NULL,
+          "a leaf of one row");
     free(got);
     dcpk_doc_release(&doc);
 }

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_page.c - a conversion on a page: source and target side by side. */
+#include <inttypes.h>
+
+#include "lib/base/order.h"
+#include "lib/ckpt/generation.h"
+#include "lib/model/run_state.h"
+#include "lib/model/saved_layout.h"
+#include "tools/cmd.h"
+#include "tools/convert_report.h"
+
+/* What one thing is in the source and in the target. */
+struct side_row {
+    const char *what, *source, *target;
+};
+struct sides {
+    struct side_row rows[24];
+    size_t n;
+};
+
+static void add_side(struct sides *sides, const char *what, const char *source, const char *target)
+{
+    sides->rows[sides->n++] = (struct side_row){what, source, target};
+}
+
+static void fill_sides(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct sides *sides = context;
+
+    for (size_t i = 0; i < sides->n; i++) {
+        const struct side_row *row = &sides->rows[i];
+
+        DCPK_DOC_PUT(
+            rows, {.title = "", .fact = dcpk_fact_text(row->what)},
+            {.title = "source", .fact = dcpk_fact_text(row->source), .flags = DCPK_DOC_BREAKS},
+            {.title = "target", .fact = dcpk_fact_text(row->target), .flags = DCPK_DOC_BREAKS});
+    }
+}
+
+static const char *count_text(struct dcpk_doc *doc, uint64_t n)
+{
+    return dcpk_doc_format(doc, "%" PRIu64, n);
+}
+
+/* A size of a mesh: 0 is not known. */
+static const char *mesh_text(struct dcpk_doc *doc, int64_t n)
+{
+    return n > 0 ? dcpk_doc_format(doc, "%" PRId64, n) : "-";
+}
+
+/* Sizes that either side knows, by args. */
+static void add_layouts(struct sides *sides, const struct dcpk_layout *from,
+                        const struct dcpk_layout *to, struct dcpk_doc *doc)
+{
+    const struct {
+        const char *name;
+        int64_t from, to;
+    } sizes[] = {
+        {"tensor parallel", from->tp, to->tp},  {"pipeline parallel", from->pp, to->pp},
+        {"expert parallel", from->ep, to->ep},  {"expert tensor parallel", from->etp, to->etp},
+        {"context parallel", from->cp, to->cp}, {"data parallel", from->dp, to->dp},
+        {"ranks", from->world, to->world}};
+
+    for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
+        if (sizes[i].from > 0 || sizes[i].to > 0)
+            add_side(sides, sizes[i].name, mesh_text(doc, sizes[i].from),
+                     mesh_text(doc, sizes[i].to));
+}
+
+static uint64_t file_bytes(const struct dcpk_checkpoint *ckpt)
+{
+    uint64_t n_bytes = 0;
+
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        n_bytes += dcpk_source_bytes(ckpt->files[i]);
+    return n_bytes;
+}
+
+static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    const struct dcpk_checkpoint *ckpt = c->ckpt;
+    const struct dcpk_plan_totals *t = &c->totals;
+    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
+
+    add_side(sides, "keys of tensors", count_text(doc, ckpt->n_tensors),
+             count_text(doc, t->n_keys));
+    add_side(sides, "chunks", count_text(doc, ckpt->n_chunks), count_text(doc, t->n_chunks));
+    add_side(sides, "keys of objects", count_text(doc, ckpt->n_objects),
+             count_text(doc, t->n_objects));
+    add_side(sides, "files", count_text(doc, ckpt->n_files), count_text(doc, t->n_files));
+    add_side(sides, "in files",
+             dcpk_doc_format(doc, "%s", dcpk_cli_short_size(file_bytes(ckpt), a)),
+             dcpk_doc_format(doc, "%s", dcpk_cli_short_size(t->file_bytes, b)));
+}
+
+void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    const struct dcpk_layout unknown = {0};
+    const char *generation = c->out->target.generation;
+    char source_generation[DCPK_GENERATION_TEXT_BYTES];
+    struct sides *sides = dcpk_doc_take(doc, 1, sizeof *sides);
+    struct dcpk_run_state state = {0};
+
+    if (sides == NULL)
+        return;
+    dcpk_run_state_load(c->ckpt, doc->arena, &state);
+    dcpk_generation_text(c->ckpt, source_generation);
+    add_side(sides, "folder", c->source.folder, c->target.folder);
+    add_side(
+        sides, "format", dcpk_doc_format(doc, "%s %s", c->ckpt->format->name, source_generation),
+        dcpk_doc_format(doc, "%s %s", c->options->to->name, generation == NULL ? "" : generation));
+    add_layouts(sides, &state.layout, c->model == NULL ? &unknown : &c->model->layout, doc);
+    add_amounts(sides, c, doc);
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_sides, .context = sides});
+}
