@@ -53,7 +53,7 @@ load_modules() {
 check() {
     command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
     "$DCPKIT" --version >/dev/null || fail "'$DCPKIT' does not start on $(hostname); MODULES may name what it lacks"
-    [ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -eq 1 ] ||
+    [ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] ||
         fail "'$DCPKIT' was built without MPI, and would work in one process (build it where MPI is installed)"
     [ -e "$IN" ] || fail "IN: there is no '$IN' on $(hostname)"
     command -v "${launch[0]}" >/dev/null || fail "there is no ${launch[0]} on $(hostname); MODULES may name its module"
