@@ -89,8 +89,8 @@ static const struct dcpk_value *arg_of(struct dcpk_arena *arena, const struct dc
     return value;
 }
 
-static dcpk_status take(struct taking *t, const char *section, const struct dcpk_value_pair *pair,
-                        struct dcpk_error *err)
+static dcpk_status section_take(struct taking *t, const char *section,
+                                const struct dcpk_value_pair *pair, struct dcpk_error *err)
 {
     const char *name = dcpk_value_as_str(pair->key);
     const struct dcpk_value *value = arg_of(t->arena, pair->value, err);
@@ -138,7 +138,7 @@ static dcpk_status take_sections(struct taking *t, const struct dcpk_value *conf
         if (section == NULL || section->kind != DCPK_V_DICT)
             continue;
         for (size_t i = 0; i < section->n; i++)
-            if (take(t, *name, &section->as.pairs[i], err) != DCPK_OK)
+            if (section_take(t, *name, &section->as.pairs[i], err) != DCPK_OK)
                 return err->status;
     }
     return add_padded_vocabulary(t, dcpk_value_get(config, "model"), err);
@@ -164,7 +164,7 @@ dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_
             return err->status;
     } else {
         for (size_t i = 0; i < config->n; i++)
-            if (take(&t, "", &config->as.pairs[i], err) != DCPK_OK)
+            if (section_take(&t, "", &config->as.pairs[i], err) != DCPK_OK)
                 return err->status;
     }
     if (t.n == 0)

@@ -294,8 +294,8 @@ static dcpk_status map_tensor(struct mapper *m, uint32_t source, struct dcpk_err
     return DCPK_OK;
 }
 
-static dcpk_status add_value(struct mapper *m, const char *key, const struct dcpk_value *value,
-                             struct dcpk_error *err)
+static dcpk_status mapped_add_value(struct mapper *m, const char *key,
+                                    const struct dcpk_value *value, struct dcpk_error *err)
 {
     uint32_t payload;
 
@@ -322,7 +322,7 @@ static dcpk_status flatten(struct mapper *m, const char *prefix, const struct dc
 
         if (dcpk_starts_with(prefix, nested))
             prefix += strlen("optimizer.");
-        return add_value(m, prefix, v, err);
+        return mapped_add_value(m, prefix, v, err);
     }
     for (size_t i = 0; i < v->n; i++) {
         const struct dcpk_value *child = is_dict ? v->as.pairs[i].value : v->as.items[i];
@@ -441,7 +441,7 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
     if (dcpk_value_get(common, "checkpoint_version") == NULL) { /* R15 */
         const struct dcpk_value *three = dcpk_value_float(out->arena, 3.0, err);
 
-        if (three == NULL || add_value(&m, "checkpoint_version", three, err))
+        if (three == NULL || mapped_add_value(&m, "checkpoint_version", three, err))
             return err->status;
     }
     return DCPK_OK;

@@ -18,8 +18,8 @@ struct writer {
     uint64_t visits_left; /* values may share nodes: a walk is bounded by visits, not by nodes */
 };
 
-static dcpk_status add_value(struct writer *w, const char *key, const struct dcpk_value *value,
-                             struct dcpk_error *err)
+static dcpk_status state_add_value(struct writer *w, const char *key,
+                                   const struct dcpk_value *value, struct dcpk_error *err)
 {
     uint32_t payload;
 
@@ -98,7 +98,7 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
     if (value->kind == DCPK_V_TENSOR)
         return add_literal(w, prefix, value->as.tensor, err);
     if (!is_dict && !(value->kind == DCPK_V_LIST && list_is_nested(w, value)))
-        return add_value(w, prefix, value, err);
+        return state_add_value(w, prefix, value, err);
     for (size_t i = 0; i < value->n; i++) {
         const char *key;
 
@@ -202,7 +202,7 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
     if (err->status != DCPK_OK ||
         dcpk_args_portable(w->out, w->model->args, s.pairs, s.n, &args, err))
         return err->status;
-    return add_value(w, "args", args, err);
+    return state_add_value(w, "args", args, err);
 }
 
 /* Why the i-th RNG states are not written; NULL: they are. */
@@ -274,9 +274,10 @@ dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *m, struct dcpk_output *
         return dcpk_fail(
             err, DCPK_EFORMAT,
             "the source has no iteration: Megatron-FSDP does not load a checkpoint without it");
-    if (add_value(w, "checkpoint_version", version, err) ||
-        add_value(w, "iteration", m->iteration, err) ||
-        (m->flops != NULL && add_value(w, "num_floating_point_operations_so_far", m->flops, err)) ||
+    if (state_add_value(w, "checkpoint_version", version, err) ||
+        state_add_value(w, "iteration", m->iteration, err) ||
+        (m->flops != NULL &&
+         state_add_value(w, "num_floating_point_operations_so_far", m->flops, err)) ||
         (m->scheduler != NULL && add_flat(w, "opt_param_scheduler", m->scheduler, err)))
         return err->status;
     return add_rng(w, err);

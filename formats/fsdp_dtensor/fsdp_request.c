@@ -85,7 +85,8 @@ struct asking {
     struct dcpk_bytes key;
 };
 
-static dcpk_status take(struct asking *a, struct dcpk_request *request, struct dcpk_error *err)
+static dcpk_status request_put(struct asking *a, struct dcpk_request *request,
+                               struct dcpk_error *err)
 {
     request->loaders &= a->loading->loaders;
     request->key = (const char *)a->key.data;
@@ -186,7 +187,7 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
     n_bytes = a->key.n_bytes;
     dcpk_bytes_text(&a->key, end);
     request.loaders = whole;
-    if (whole != 0 && take(a, &request, err))
+    if (whole != 0 && request_put(a, &request, err))
         return err->status;
     request.loaders = split;
     memcpy(shape, s->param->shape, sizeof shape);
@@ -197,7 +198,7 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
         dcpk_bytes_text(&a->key, dcpk_fsdp_part_end(parts->list[i].name));
         dcpk_bytes_text(&a->key, end);
         shape[0] = parts->list[i].rows[0].n_rows;
-        if (take(a, &request, err))
+        if (request_put(a, &request, err))
             return err->status;
     }
     return DCPK_OK;
@@ -234,7 +235,7 @@ static dcpk_status ask_group(struct asking *a, const struct spelling *s, struct 
     for (size_t i = 0; i < DCPK_COUNT(group_fields); i++) {
         request.loaders = s->loaders & loaders_of(group_fields[i].who);
         request.field = group_fields[i].name;
-        if (request.loaders != 0 && take(a, &request, err))
+        if (request.loaders != 0 && request_put(a, &request, err))
             return err->status;
     }
     return DCPK_OK;
@@ -376,7 +377,7 @@ static dcpk_status ask_list(struct asking *a, const char *prefix, const struct l
         dcpk_bytes_text(&a->key, prefix);
         dcpk_bytes_text(&a->key, list->names[i]);
         request.loaders = list->loaders;
-        if (take(a, &request, err))
+        if (request_put(a, &request, err))
             return err->status;
     }
     return DCPK_OK;

@@ -192,9 +192,9 @@ static dcpk_status slot_add_members(struct writer *w, const struct dcpk_slot *sl
     return DCPK_OK;
 }
 
-static dcpk_status add_tensor(struct writer *w, const struct dcpk_slot *slot,
-                              const uint32_t *tensors, const struct dcpk_out_tensor *out,
-                              struct dcpk_error *err)
+static dcpk_status slot_add_tensor(struct writer *w, const struct dcpk_slot *slot,
+                                   const uint32_t *tensors, const struct dcpk_out_tensor *out,
+                                   struct dcpk_error *err)
 {
     const size_t n_members = (size_t)(slot->n_layers * slot->n_experts);
     struct dcpk_model_tensor *members = dcpk_alloc_array(2 * n_members, sizeof *members, err);
@@ -246,8 +246,9 @@ static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum
  * that is not distributed calls masters "fp32_param" (MC/optimizer/optimizer.py@0.19.0
  * Float16OptimizerWithFloat16Params): a second name for a run that has one.
  */
-static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enum dcpk_role role,
-                             const char *state, uint32_t *tensors, struct dcpk_error *err)
+static dcpk_status slot_add_state(struct writer *w, const struct dcpk_slot *slot,
+                                  enum dcpk_role role, const char *state, uint32_t *tensors,
+                                  struct dcpk_error *err)
 {
     struct dcpk_out_tensor out = {.dtype = DCPK_F32};
     const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
@@ -265,7 +266,7 @@ static dcpk_status add_state(struct writer *w, const struct dcpk_slot *slot, enu
          add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err)) ||
         add_keys(w, slot, prefix, &out, keys, err))
         return err->status;
-    return add_tensor(w, slot, tensors, &out, err);
+    return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
 /* What the stored weight is made of: the model's own, else its master, rounded. */
@@ -324,7 +325,7 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     if (add_keys(w, slot, "", &out, keys, err) ||
         (is_own && add_keys(w, slot, "optimizer.state.param.", &out, keys, err)))
         return err->status;
-    return add_tensor(w, slot, tensors, &out, err);
+    return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
 /* Without the optimizer a master beside its weight is left out: say so, once a source tensor; a
@@ -363,15 +364,16 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
     dcpk_status st = DCPK_OK;
 
     if (tensors == NULL || add_weight(w, slot, tensors, &needs_master, err) ||
-        (needs_master && add_state(w, slot, DCPK_MASTER, "param", tensors, err)) ||
-        (m->has_optimizer && add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
-        (m->has_optimizer && add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
+        (needs_master && slot_add_state(w, slot, DCPK_MASTER, "param", tensors, err)) ||
+        (m->has_optimizer && slot_add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
+        (m->has_optimizer &&
+         slot_add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
         st = err->status;
         goto out;
     }
     for (uint32_t t = m->params[param].tensor[DCPK_STATE]; m->has_optimizer && t != DCPK_NO_TENSOR;
          t = m->tensors[t].next_state) {
-        st = add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
+        st = slot_add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
         if (st != DCPK_OK)
             goto out;
     }

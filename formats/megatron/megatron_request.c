@@ -114,9 +114,9 @@ static void put_state(struct asking *a, const struct dcpk_expected_param *p, con
 }
 
 /* Hand over the key that stands in a->key. */
-static dcpk_status take(struct asking *a, enum dcpk_purpose purpose, uint32_t loaders,
-                        const struct spelling *s, const int64_t *shape, int rank,
-                        struct dcpk_error *err)
+static dcpk_status request_put(struct asking *a, enum dcpk_purpose purpose, uint32_t loaders,
+                               const struct spelling *s, const int64_t *shape, int rank,
+                               struct dcpk_error *err)
 {
     struct dcpk_request request = {
         .purpose = purpose,
@@ -177,7 +177,7 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
 
     a->key.n_bytes = 0;
     put_name(a, s);
-    if (take(a, DCPK_FOR_WEIGHTS, s->loaders, s, shape, rank, err))
+    if (request_put(a, DCPK_FOR_WEIGHTS, s->loaders, s, shape, rank, err))
         return err->status;
     for (const char *const *state = states_of(a); is_trained && *state != NULL; state++) {
         const bool is_master = dcpk_ends_with(*state, "param");
@@ -186,7 +186,7 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
         a->key.n_bytes = 0;
         put_state(a, s->param, *state);
         put_name(a, s);
-        if (take(a, purpose, s->loaders & a->optimizer.loaders, s, shape, rank, err))
+        if (request_put(a, purpose, s->loaders & a->optimizer.loaders, s, shape, rank, err))
             return err->status;
     }
     return DCPK_OK;

@@ -99,9 +99,9 @@ static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_sources
 
 /* Add stored tensors: themselves, or their slices along the stacked axes. `name`: their key without
  * optimizer prefix. */
-static dcpk_status add_tensor(struct dcpk_model *model, const struct dcpk_found_parts *found,
-                              const char *name, enum dcpk_role role, const char *state,
-                              struct dcpk_error *err)
+static dcpk_status stored_add_tensor(struct dcpk_model *model, const struct dcpk_found_parts *found,
+                                     const char *name, enum dcpk_role role, const char *state,
+                                     struct dcpk_error *err)
 {
     const struct dcpk_tensor *stored = &model->ckpt->tensors[found->tensor[0]];
     int64_t lead[2] = {0, 0}, count[2] = {1, 1};
@@ -185,8 +185,8 @@ static bool is_master_in_doubt(const struct dcpk_model *model)
 }
 
 /* key: of all parts together. */
-static dcpk_status add_state(struct dcpk_model *model, struct dcpk_found_parts *sources,
-                             const struct dcpk_megatron_key *key, struct dcpk_error *err)
+static dcpk_status stored_add_state(struct dcpk_model *model, struct dcpk_found_parts *sources,
+                                    const struct dcpk_megatron_key *key, struct dcpk_error *err)
 {
     const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
     const char *name = model->ckpt->tensors[sources->tensor[0]].key, *state = NULL;
@@ -224,7 +224,7 @@ static dcpk_status add_state(struct dcpk_model *model, struct dcpk_found_parts *
     }
     if (role != DCPK_MASTER)
         model->has_optimizer = true;
-    return add_tensor(model, sources, key->param, role, state, err);
+    return stored_add_tensor(model, sources, key->param, role, state, err);
 }
 
 /* Is it the second name of a master, for optimizers that are not distributed (our own writing)? */
@@ -288,13 +288,13 @@ static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct 
     if (name == NULL)
         return err->status;
     if (dcpk_megatron_split_key(name, &parts))
-        return add_state(model, &sources, &parts, err);
+        return stored_add_state(model, &sources, &parts, err);
     if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer."))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "an optimizer tensor of a form that this version does not know");
     if (sources.n == 0)
         return DCPK_OK;
-    return add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
+    return stored_add_tensor(model, &sources, name, DCPK_WEIGHT, NULL, err);
 }
 
 /*

@@ -223,8 +223,8 @@ static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, ui
     return DCPK_OK;
 }
 
-static dcpk_status add_tensor(struct dcpk_checkpoint *ckpt, const char *key,
-                              const struct dcpk_zarr_array *array, struct dcpk_error *err)
+static dcpk_status array_add_tensor(struct dcpk_checkpoint *ckpt, const char *key,
+                                    const struct dcpk_zarr_array *array, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
     const size_t rank = (size_t)array->rank;
@@ -313,7 +313,7 @@ static dcpk_status add_array(struct dcpk_checkpoint *ckpt, const char *key,
     struct listing l = {.key = key, .array = &array, .json = json};
     bool is_left;
 
-    if (read_json(json, &array, err) || add_tensor(ckpt, key, &array, err))
+    if (read_json(json, &array, err) || array_add_tensor(ckpt, key, &array, err))
         return err->status;
     for (is_left = array.n_chunks > 0; is_left; is_left = next_index(&l))
         if (add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err))

@@ -110,9 +110,9 @@ static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_l
 }
 
 /* Add one state of a parameter to the model. */
-static dcpk_status add_state(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                             const struct dcpk_replay *replay, size_t s, size_t state,
-                             struct dcpk_error *err)
+static dcpk_status bucket_add_state(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                                    const struct dcpk_replay *replay, size_t s, size_t state,
+                                    struct dcpk_error *err)
 {
     const uint32_t param = replay->slots[s].param;
     const struct dcpk_megatron_key key = {list->states[state], strlen(list->states[state]), ""};
@@ -143,7 +143,7 @@ static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket
         if (replay->slots[s].is_copy)
             continue;
         for (size_t state = 0; state < list->n_states; state++)
-            if (add_state(model, list, replay, s, state, err))
+            if (bucket_add_state(model, list, replay, s, state, err))
                 return err->status;
     }
     return DCPK_OK;

@@ -112,8 +112,8 @@ static dcpk_status take_bucket(struct reading *r, size_t number, struct dcpk_buc
 }
 
 /* Make a tensor of the object the state of a bucket. */
-static dcpk_status add_tensor(struct reading *r, size_t number, const char *state,
-                              const struct dcpk_value *v, struct dcpk_error *err)
+static dcpk_status gathered_add_tensor(struct reading *r, size_t number, const char *state,
+                                       const struct dcpk_value *v, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = r->ckpt->arena;
     const struct dcpk_value_tensor *t = NULL;
@@ -151,15 +151,15 @@ static dcpk_status add_tensor(struct reading *r, size_t number, const char *stat
 }
 
 /* All buckets in one tensor, or a list of one for each. */
-static dcpk_status add_state(struct reading *r, const char *state, const struct dcpk_value *v,
-                             struct dcpk_error *err)
+static dcpk_status gathered_add_state(struct reading *r, const char *state,
+                                      const struct dcpk_value *v, struct dcpk_error *err)
 {
     if (r->base.form == DCPK_COALESCED)
-        return add_tensor(r, 0, state, v, err);
+        return gathered_add_tensor(r, 0, state, v, err);
     if (v->kind != DCPK_V_LIST)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a list of tensors", state);
     for (size_t i = 0; i < v->n; i++)
-        if (add_tensor(r, i, state, dcpk_value_at(v, i), err))
+        if (gathered_add_tensor(r, i, state, dcpk_value_at(v, i), err))
             return err->status;
     return DCPK_OK;
 }
@@ -236,7 +236,7 @@ static dcpk_status read_buffer(struct reading *r, const struct dcpk_value *v,
         if (name == NULL) {
             return dcpk_fail(err, DCPK_EFORMAT, "a key in it is not text");
         } else if (strcmp(name, N_UNPADDED) != 0)
-            if (add_state(r, name, states->as.pairs[i].value, err))
+            if (gathered_add_state(r, name, states->as.pairs[i].value, err))
                 return err->status;
     }
     return check_buffer(r, states, err);
