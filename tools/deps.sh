@@ -2,23 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh - install the Debian packages that a build needs and that are missing.
 #
-#   tools/deps.sh build|tests|ci
+#   tools/deps.sh build|tests|ci|browser
 #
-# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell and chromium.
+# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell;
+# browser: a headless one that opens pages.
 # Installs only what is missing; where nothing is, it needs neither apt nor root.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
     libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
-ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv chromium)
+ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
+browser=(chromium)
 
 case "${1:-}" in
 build) wanted=("${build[@]}") ;;
 tests) wanted=("${build[@]}" "${tests[@]}") ;;
 ci) wanted=("${build[@]}" "${tests[@]}" "${ci[@]}") ;;
+browser) wanted=("${browser[@]}") ;;
 *)
-    echo "usage: tools/deps.sh build|tests|ci" >&2
+    echo "usage: tools/deps.sh build|tests|ci|browser" >&2
     exit 2
     ;;
 esac
