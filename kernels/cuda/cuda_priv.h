@@ -7,8 +7,7 @@
 
 #include "lib/device/tile.h"
 
-#define CUDA_THREADS     256 /* of a block, in every kernel */
-#define CUDA_READ_BLOCKS 4   /* of a multiprocessor, for kernels that read alone */
+#define CUDA_THREADS 256 /* of a block, in every kernel */
 
 /* What every kernel gets, by value. */
 struct cuda_tiles {

@@ -267,12 +267,8 @@ static unsigned class_blocks(const struct cuda_space *s, const struct cuda_table
 {
     const size_t tiles_a_block = class % CUDA_N_SIZES == CUDA_BLOCK ? 1 : CUDA_THREADS / 32;
     const size_t wanted = (t->n_of[class] + tiles_a_block - 1) / tiles_a_block;
-    size_t most = INT32_MAX;
+    const size_t most = t->reaches_peers ? s->n_blocks : INT32_MAX;
 
-    if (class / CUDA_N_SIZES == CUDA_READ)
-        most = CUDA_READ_BLOCKS * s->n_multiprocessors;
-    else if (t->reaches_peers)
-        most = s->n_blocks;
     return (unsigned)dcpk_min_size(wanted, most);
 }
 
