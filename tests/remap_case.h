@@ -21,7 +21,7 @@
 #define CASE_POISON  0xa5
 
 struct case_tensor {
-    char name[16];
+    char name[24];
     enum dcpk_dtype from, to;
     int rank;
     int64_t shape[5];
