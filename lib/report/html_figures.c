@@ -36,7 +36,7 @@ static char *copy_text(const char *text, size_t n, struct dcpk_error *err)
 {
     char *copy = dcpk_alloc(n + 1, err);
 
-    if (copy != NULL)
+    if (copy != NULL && n > 0)
         memcpy(copy, text, n);
     return copy;
 }
