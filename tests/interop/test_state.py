@@ -196,7 +196,7 @@ class State(unittest.TestCase):
         run = self.source(edit)
         status, said = dcpkit_fails("convert", "--to", "fsdp_dtensor", run, os.path.join(self.work, "out"))
         self.assertEqual(status, 3)
-        self.assertIn("give --param-to-param-group-map-json, or convert with --weights-only", said)
+        self.assertIn("(give --param-to-param-group-map-json; --weights-only leaves the optimizer state out)", said)
         self.convert(run, "fsdp_dtensor", "--weights-only")
 
     def test_shared_embedding_in_a_bucket_of_its_own(self):
