@@ -220,7 +220,8 @@ static dcpk_status flipping_run(struct dcpk_space *space, int queue, const struc
 {
     const struct case_side *side = &the_case->sides[1];
 
-    if (rank_self == 1 && n_waits > 0 && n_flipped++ == 0) /* all have moved, and met */
+    /* The first wait is for sums of zero; behind the next ones all have moved, and met. */
+    if (rank_self == 1 && n_waits > 1 && n_flipped++ == 0)
         for (size_t i = 0; i < side->n; i++)
             if (side->shards[i].holder == 1)
                 *(uint8_t *)(uintptr_t)side->shards[i].at ^= 0x10;
