@@ -2,6 +2,7 @@
 /* test_remap_fault.c - something fails on one rank of a remap: all ranks get the same error,
  * sources are as they were, nothing hangs, and where nothing had begun the targets are untouched.
  */
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "lib/base/alloc.h"
@@ -170,11 +171,17 @@ static void device_calls_fail(void **state)
 
 /* The n-th allocation of all ranks together fails. */
 static uint64_t failing_allocation;
+static atomic_uint_fast64_t armed; /* the failing_allocation that counts by now */
 
+/* No rank allocates while the count begins. */
 static void arm(int self)
 {
-    if (self == 0)
+    if (self == 0) {
         dcpk_alloc_fail_nth(failing_allocation);
+        atomic_store(&armed, failing_allocation);
+    }
+    while (atomic_load(&armed) != failing_allocation)
+        sched_yield();
 }
 
 static void allocations_fail(void **state)
@@ -182,7 +189,7 @@ static void allocations_fail(void **state)
     (void)state;
     make_case(2011);
     for (size_t path = 0; path < DCPK_COUNT(paths); path++)
-        for (failing_allocation = 1;; failing_allocation++) {
+        for (failing_allocation = 1, atomic_store(&armed, 0);; failing_allocation++) {
             struct remap_job job = {
                 .c = the_case, .to = 1, .n_runs = 1, .options = paths[path], .before = arm};
             char label[64];
