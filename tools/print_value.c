@@ -10,25 +10,6 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/named_state.h"
 
-static bool is_outlined(const struct dcpk_object *object)
-{
-    return object != NULL && object->place.n_bytes > DCPK_MOST_LOADED_BYTES;
-}
-
-/* *value NULL: no object has that name. */
-static dcpk_status load_named(struct dcpk_checkpoint *ckpt, const char *key,
-                              struct dcpk_arena *arena, const struct dcpk_value **value,
-                              struct dcpk_error *err)
-{
-    const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
-
-    if (is_outlined(object))
-        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
-    if (object != NULL)
-        return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
-    return DCPK_OK;
-}
-
 /* A value too large to be taken into memory is shown without its tensors' elements. */
 static void note_outline(const struct dcpk_voice *voice, const struct dcpk_object *object)
 {
@@ -82,16 +63,17 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
                              const struct dcpk_voice *voice, bool *found, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    const struct dcpk_value *value = NULL;
+    const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
+    const struct dcpk_value *value;
 
     *found = false;
-    if (arena == NULL || load_named(ckpt, key, arena, &value, err))
+    if (arena == NULL || object == NULL ||
+        dcpk_checkpoint_show_object(ckpt, object, arena, &value, err))
         goto out;
-    *found = value != NULL;
-    if (is_outlined(dcpk_checkpoint_object(ckpt, key)))
-        note_outline(voice, dcpk_checkpoint_object(ckpt, key));
-    if (value != NULL)
-        (void)print_value(key, value, as_json, err);
+    *found = true;
+    if (dcpk_object_is_large(object))
+        note_outline(voice, object);
+    (void)print_value(key, value, as_json, err);
 out:
     dcpk_arena_free(arena);
     return err->status;

@@ -211,17 +211,14 @@ static dcpk_status value_find(struct dcpk_checkpoint *ckpt, const char *name,
     struct dcpk_named_state state = {0};
 
     *value = NULL;
-    if (object != NULL && object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
-        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
     if (object != NULL)
-        return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
+        return dcpk_checkpoint_show_object(ckpt, object, arena, value, err);
     if (dcpk_named_state_find(ckpt, name, arena, &state, err))
         return err->status;
     *value = state.value;
     return DCPK_OK;
 }
 
-/* *json is the bytes with a NUL behind them, taken over. */
 static dcpk_status value_put(const struct dcpk_value *value, char **json, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
@@ -229,13 +226,7 @@ static dcpk_status value_put(const struct dcpk_value *value, char **json, struct
 
     dcpk_json_out_init(&j, &bytes, 0);
     dcpk_value_to_json(value, &j);
-    dcpk_bytes_u8(&bytes, 0);
-    if (dcpk_bytes_status(&bytes, err)) {
-        dcpk_bytes_release(&bytes);
-        return err->status;
-    }
-    *json = (char *)bytes.data;
-    return DCPK_OK;
+    return api_give_text(&bytes, json, err);
 }
 
 int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)

@@ -11,18 +11,6 @@
 
 #define MOST_SIZE (INT64_C(1) << 20) /* of a dimension of a mesh */
 
-/* The bytes as text of the caller's, a NUL behind them. */
-static dcpk_status text_give(struct dcpk_bytes *bytes, char **text, struct dcpk_error *err)
-{
-    dcpk_bytes_u8(bytes, 0);
-    if (dcpk_bytes_status(bytes, err)) {
-        dcpk_bytes_release(bytes);
-        return err->status;
-    }
-    *text = (char *)bytes->data;
-    return DCPK_OK;
-}
-
 int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
 {
     struct dcpk_error *err = api_begin(ckpt->session);
@@ -74,7 +62,7 @@ int dcpkit_compare(dcpkit_checkpoint *a, dcpkit_checkpoint *b, uint64_t *n_diffe
             *first = NULL;
         if (first != NULL && report.differences.first != NULL) {
             difference_put(report.differences.first, &text);
-            text_give(&text, first, err);
+            api_give_text(&text, first, err);
         }
         *n_differences = report.differences.n;
     }
@@ -188,7 +176,7 @@ static dcpk_status report_put(const struct dcpk_conversion *c, char **report,
     dcpk_json_add_string(&j, "out", c->target.folder);
     dcpk_json_add_uint(&j, "tensor_bytes", c->totals.tensor_bytes);
     dcpk_json_end_object(&j);
-    return text_give(&bytes, report, err);
+    return api_give_text(&bytes, report, err);
 }
 
 int dcpkit_convert(dcpkit *session, const char *in, const char *out, const char *to,

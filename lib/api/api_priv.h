@@ -38,4 +38,7 @@ dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
 /* The executor of a checkpoint, made when first asked for. NULL: see err. */
 struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err);
 
+/* Hand the bytes over as text that ends with a NUL; the caller of the library frees it. */
+dcpk_status api_give_text(struct dcpk_bytes *bytes, char **text, struct dcpk_error *err);
+
 #endif

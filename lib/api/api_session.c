@@ -56,6 +56,17 @@ dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
     return DCPK_OK;
 }
 
+dcpk_status api_give_text(struct dcpk_bytes *bytes, char **text, struct dcpk_error *err)
+{
+    dcpk_bytes_u8(bytes, 0);
+    if (dcpk_bytes_status(bytes, err)) {
+        dcpk_bytes_release(bytes);
+        return err->status;
+    }
+    *text = (char *)bytes->data;
+    return DCPK_OK;
+}
+
 static dcpk_status options_take(struct dcpkit_options *to, const struct dcpkit_options *from,
                                 struct dcpk_error *err)
 {

@@ -249,6 +249,20 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
     return err->status;
 }
 
+bool dcpk_object_is_large(const struct dcpk_object *object)
+{
+    return object->place.n_bytes > DCPK_MOST_LOADED_BYTES;
+}
+
+dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
+                                        const struct dcpk_object *object, struct dcpk_arena *arena,
+                                        const struct dcpk_value **value, struct dcpk_error *err)
+{
+    if (dcpk_object_is_large(object))
+        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
+    return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
+}
+
 dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err)
 {

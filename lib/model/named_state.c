@@ -85,15 +85,6 @@ static void walk(const struct dcpk_value *value, const char *name, const char *r
 
 /* ---- objects that stand for the common state ---- */
 
-static dcpk_status load_state_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                     struct dcpk_arena *arena, const struct dcpk_value **value,
-                                     struct dcpk_error *err)
-{
-    if (object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
-        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
-    return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
-}
-
 /* Dots come before all other bytes, so that what is under a name stands together behind it. */
 static int rank_of(unsigned char c)
 {
@@ -158,7 +149,7 @@ static dcpk_status group_gather_part(struct dcpk_checkpoint *ckpt, const struct 
     if (pair->key == NULL)
         return err->status;
     if (part[n_part] == '\0')
-        return load_state_object(ckpt, g->objects[0], arena, &pair->value, err);
+        return dcpk_checkpoint_show_object(ckpt, g->objects[0], arena, &pair->value, err);
     return group_gather(ckpt, &inner, arena, &pair->value, err);
 }
 
@@ -243,7 +234,7 @@ static dcpk_status find_object(struct dcpk_checkpoint *ckpt, const char *name,
         }
     if (best == NULL)
         return find_under(ckpt, name, arena, state, err);
-    if (load_state_object(ckpt, best, arena, &value, err) != DCPK_OK)
+    if (dcpk_checkpoint_show_object(ckpt, best, arena, &value, err) != DCPK_OK)
         return err->status;
     walk(value, name, rest, state);
     return DCPK_OK;
