@@ -41,6 +41,7 @@ struct remap_case {
     struct case_tensor tensors[CASE_TENSORS];
     struct case_side sides[2]; /* sources, targets */
     uint8_t *want[CASE_RANKS]; /* the targets' memory afterwards */
+    uint8_t *kept[CASE_RANKS]; /* as much for a test to use: bytes of before, counts */
     int64_t numbers[1u << 17]; /* spans and strides */
     size_t n_numbers;
     struct dcpk_arena *arena;
@@ -251,6 +252,19 @@ static inline void case_make(struct remap_case *c, uint64_t seed, int n_ranks)
     case_fill(c, 1);
 }
 
+/* The shards of one rank: they are in order of holders. */
+static inline const struct dcpk_shard *case_shards(const struct case_side *side, int self,
+                                                   size_t *n)
+{
+    size_t first = 0;
+
+    while (first < side->n && side->shards[first].holder < self)
+        first++;
+    for (*n = 0; first + *n < side->n && side->shards[first + *n].holder == self;)
+        ++*n;
+    return side->shards + first;
+}
+
 static inline void case_release(struct remap_case *c)
 {
     dcpk_arena_free(c->arena);
@@ -273,10 +287,11 @@ static inline struct remap_case *case_new(void)
     CHECK(c != NULL, "memory");
     for (int r = 0; r < CASE_RANKS; r++) {
         c->want[r] = malloc(CASE_BYTES);
+        c->kept[r] = malloc(CASE_BYTES);
         for (int side = 0; side < 2; side++)
             c->sides[side].memory[r] = malloc(CASE_BYTES);
-        CHECK(c->want[r] != NULL && c->sides[0].memory[r] != NULL && c->sides[1].memory[r] != NULL,
-              "memory");
+        CHECK(c->want[r] != NULL && c->kept[r] != NULL, "memory");
+        CHECK(c->sides[0].memory[r] != NULL && c->sides[1].memory[r] != NULL, "memory");
     }
     return c;
 }
@@ -285,10 +300,28 @@ static inline void case_free(struct remap_case *c)
 {
     for (int r = 0; r < CASE_RANKS; r++) {
         free(c->want[r]);
+        free(c->kept[r]);
         free(c->sides[0].memory[r]);
         free(c->sides[1].memory[r]);
     }
     free(c);
+}
+
+/* The case of all tests of a program: the setup of their group makes it, the teardown frees it. */
+static struct remap_case *the_case;
+
+static inline int case_begin_tests(void **state)
+{
+    (void)state;
+    the_case = case_new();
+    return 0;
+}
+
+static inline int case_end_tests(void **state)
+{
+    (void)state;
+    case_free(the_case);
+    return 0;
 }
 
 #endif

@@ -25,18 +25,6 @@ struct remap_job {
     uint64_t moved_bytes[CASE_RANKS];
 };
 
-/* The shards of one rank: they are in order of holders. */
-static inline const struct dcpk_shard *job_shards(const struct case_side *side, int self, size_t *n)
-{
-    size_t first = 0;
-
-    while (first < side->n && side->shards[first].holder < self)
-        first++;
-    for (*n = 0; first + *n < side->n && side->shards[first + *n].holder == self;)
-        ++*n;
-    return side->shards + first;
-}
-
 static inline dcpk_status job_remap(struct remap_job *job, int self,
                                     const struct dcpk_remap_options *options,
                                     struct dcpk_error *err)
@@ -47,8 +35,8 @@ static inline dcpk_status job_remap(struct remap_job *job, int self,
 
     if (job->before != NULL)
         job->before(self);
-    mine.sources = job_shards(&job->c->sides[job->from], self, &mine.n_sources);
-    mine.targets = job_shards(&job->c->sides[job->to], self, &mine.n_targets);
+    mine.sources = case_shards(&job->c->sides[job->from], self, &mine.n_sources);
+    mine.targets = case_shards(&job->c->sides[job->to], self, &mine.n_targets);
     st = dcpk_remap_new(options, &mine, &remap, err);
     if (st != DCPK_OK)
         return st;

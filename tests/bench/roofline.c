@@ -18,6 +18,7 @@
 #include "lib/base/digest.h"
 #include "lib/exec/pool.h"
 #include "tests/bench/roofline_ring.h"
+#include "tests/random.h"
 
 #define BLOCK_BYTES   ((size_t)4 << 20)
 #define PART_BYTES    ((size_t)1 << 20) /* of one pwrite in dcpk_sink_write_all */
@@ -245,16 +246,12 @@ static bool measure(const struct way *way, const char *in, const char *out, uint
 /* The input: bytes that no file system can make smaller. */
 static bool make_input(const char *path, uint64_t n_blocks)
 {
-    uint64_t *words = (uint64_t *)(void *)ground.from[0], x = 88172645463325252u;
+    uint64_t *words = (uint64_t *)(void *)ground.from[0], seed = 1;
     const struct way plain = {"making the input", write_block, -1, 0, false};
     bool ok;
 
-    for (size_t i = 0; i < BLOCK_BYTES / sizeof *words; i++) {
-        x ^= x << 13; /* xorshift64 */
-        x ^= x >> 7;
-        x ^= x << 17;
-        words[i] = x;
-    }
+    for (size_t i = 0; i < BLOCK_BYTES / sizeof *words; i++)
+        words[i] = random_next(&seed);
     ground.out = open_output(path, &plain, (off_t)(n_blocks * BLOCK_BYTES));
     ok = ground.out >= 0;
     for (uint64_t i = 0; i < n_blocks && ok; i++)

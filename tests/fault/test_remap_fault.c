@@ -10,9 +10,6 @@
 
 #define N_RANKS 3
 
-static struct remap_case *the_case;
-static uint8_t *kept[CASE_RANKS];
-
 /* ---- a device whose n-th call fails, on one rank ---- */
 static struct dcpk_space_ops faulty_ops;
 static const struct dcpk_space_ops *real_ops;
@@ -111,7 +108,7 @@ static void check_same_end(const struct remap_job *job, const char *label)
     for (int r = 0; r < N_RANKS; r++) {
         CHECK_EQ_INT(job->ends[r], job->ends[0], label);
         CHECK_EQ_STR(job->errs[r].text, job->errs[0].text, label);
-        CHECK(memcmp(kept[r], job->c->sides[0].memory[r], CASE_BYTES) == 0, label);
+        CHECK(memcmp(the_case->kept[r], job->c->sides[0].memory[r], CASE_BYTES) == 0, label);
     }
 }
 
@@ -127,7 +124,7 @@ static void make_case(uint64_t seed)
 {
     case_make(the_case, seed, N_RANKS);
     for (int r = 0; r < N_RANKS; r++)
-        memcpy(kept[r], the_case->sides[0].memory[r], CASE_BYTES);
+        memcpy(the_case->kept[r], the_case->sides[0].memory[r], CASE_BYTES);
 }
 
 static const struct dcpk_remap_options paths[] = {
@@ -317,7 +314,7 @@ static void gatherings_fail(void **state)
         ends = atomic_load(&n_gathers) < nth;
         for (int r = 0; r < N_RANKS; r++) {
             CHECK(ends || rank_job.ends[r] != DCPK_OK, label); /* at the latest when they leave */
-            CHECK(memcmp(kept[r], the_case->sides[0].memory[r], CASE_BYTES) == 0, label);
+            CHECK(memcmp(the_case->kept[r], the_case->sides[0].memory[r], CASE_BYTES) == 0, label);
         }
         CHECK(nth < 200, "it ends");
     }
@@ -372,14 +369,6 @@ int main(void)
         cmocka_unit_test(gatherings_fail),
         cmocka_unit_test(ranks_that_do_not_reach_each_other),
     };
-    int n_failed;
 
-    the_case = case_new();
-    for (int r = 0; r < CASE_RANKS; r++)
-        kept[r] = malloc(CASE_BYTES);
-    n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    case_free(the_case);
-    for (int r = 0; r < CASE_RANKS; r++)
-        free(kept[r]);
-    return n_failed;
+    return cmocka_run_group_tests(tests, case_begin_tests, case_end_tests);
 }

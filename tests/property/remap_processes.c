@@ -10,17 +10,6 @@ static struct dcpk_ranks *ranks;
 static struct dcpk_space *space;
 static struct dcpk_link *link_mpi;
 
-static const struct dcpk_shard *own_shards(const struct case_side *side, int self, size_t *n)
-{
-    size_t first = 0;
-
-    while (first < side->n && side->shards[first].holder < self)
-        first++;
-    for (*n = 0; first + *n < side->n && side->shards[first + *n].holder == self;)
-        ++*n;
-    return side->shards + first;
-}
-
 static void run_path(struct remap_case *c, enum dcpk_remap_path path, const char *label)
 {
     const int self = dcpk_ranks_self(ranks);
@@ -36,8 +25,8 @@ static void run_path(struct remap_case *c, enum dcpk_remap_path path, const char
     struct dcpk_remap *remap;
 
     memset(c->sides[1].memory[self], CASE_POISON, CASE_BYTES);
-    mine.sources = own_shards(&c->sides[0], self, &mine.n_sources);
-    mine.targets = own_shards(&c->sides[1], self, &mine.n_targets);
+    mine.sources = case_shards(&c->sides[0], self, &mine.n_sources);
+    mine.targets = case_shards(&c->sides[1], self, &mine.n_targets);
     CHECK_OK(dcpk_remap_new(&options, &mine, &remap, &err), label);
     CHECK_OK(dcpk_remap_run(remap, NULL, NULL, &err), label);
     CHECK(memcmp(c->sides[1].memory[self], c->want[self], CASE_BYTES) == 0, label);

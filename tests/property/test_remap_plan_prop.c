@@ -4,9 +4,7 @@
 #include "lib/plan/remap_tiles.h"
 #include "tests/remap_case.h"
 
-static struct remap_case *the_case;
-static uint8_t *written[CASE_RANKS]; /* how often each byte of the targets was written */
-
+/* c->kept counts how often each byte of the targets was written. */
 static void count_tile(const struct remap_case *c, int holder, const struct dcpk_tile *tile,
                        const char *label)
 {
@@ -18,7 +16,7 @@ static void count_tile(const struct remap_case *c, int holder, const struct dcpk
 
         CHECK(at + n <= CASE_BYTES, label);
         for (uint64_t i = 0; i < n; i++)
-            written[holder][at + i]++;
+            c->kept[holder][at + i]++;
     }
 }
 
@@ -110,7 +108,7 @@ static void check_written(const struct remap_case *c, const char *label)
                     index[a] = 0;
             } while (a >= 0);
         }
-        CHECK(memcmp(written[r], c->want[r], CASE_BYTES) == 0, label);
+        CHECK(memcmp(c->kept[r], c->want[r], CASE_BYTES) == 0, label);
     }
 }
 
@@ -178,7 +176,7 @@ static void layouts_become_layouts(void **state)
         CHECK(plan->digest == again->digest, label);
         for (int r = 0; r < c->n_ranks; r++) {
             CHECK_OK(dcpk_remap_check_memory(plan, r, &err), label);
-            memset(written[r], 0, CASE_BYTES);
+            memset(c->kept[r], 0, CASE_BYTES);
         }
         check_totals(plan, label);
         check_units(plan, label);
@@ -195,14 +193,6 @@ static void layouts_become_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(layouts_become_layouts)};
-    int n_failed;
 
-    the_case = case_new();
-    for (int r = 0; r < CASE_RANKS; r++)
-        written[r] = malloc(CASE_BYTES);
-    n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    case_free(the_case);
-    for (int r = 0; r < CASE_RANKS; r++)
-        free(written[r]);
-    return n_failed;
+    return cmocka_run_group_tests(tests, case_begin_tests, case_end_tests);
 }

@@ -3,9 +3,6 @@
  * paths give the same bytes, those of the owner of each element; back again is the identity. */
 #include "tests/remap_job.h"
 
-static struct remap_case *the_case;
-static uint8_t *kept[CASE_RANKS];
-
 static void poison(struct remap_case *c, int side)
 {
     for (int r = 0; r < c->n_ranks; r++)
@@ -28,7 +25,7 @@ static void go_back(struct remap_job *job, uint64_t seed, const char *label)
     if (any_cast(c))
         return;
     for (int r = 0; r < c->n_ranks; r++)
-        memcpy(kept[r], c->sides[0].memory[r], CASE_BYTES);
+        memcpy(c->kept[r], c->sides[0].memory[r], CASE_BYTES);
     poison(c, 0);
     job->from = 1;
     job->to = 0;
@@ -37,12 +34,12 @@ static void go_back(struct remap_job *job, uint64_t seed, const char *label)
     job->to = 1;
     for (int r = 0; r < c->n_ranks; r++)
         if (job->ends[r] == DCPK_OK)
-            CHECK(memcmp(kept[r], c->sides[0].memory[r], CASE_BYTES) == 0, label);
+            CHECK(memcmp(c->kept[r], c->sides[0].memory[r], CASE_BYTES) == 0, label);
         else /* not every element of the sources is wanted by a target */
             CHECK(strstr(job->errs[r].text, "which no source holds") != NULL, label);
     if (job->ends[0] != DCPK_OK)
         for (int r = 0; r < c->n_ranks; r++)
-            memcpy(c->sides[0].memory[r], kept[r], CASE_BYTES);
+            memcpy(c->sides[0].memory[r], c->kept[r], CASE_BYTES);
 }
 
 static uint64_t n_staged, n_direct_only; /* messages of staged runs; of direct ones */
@@ -96,14 +93,6 @@ static void layouts_become_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(layouts_become_layouts)};
-    int n_failed;
 
-    the_case = case_new();
-    for (int r = 0; r < CASE_RANKS; r++)
-        kept[r] = malloc(CASE_BYTES);
-    n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    case_free(the_case);
-    for (int r = 0; r < CASE_RANKS; r++)
-        free(kept[r]);
-    return n_failed;
+    return cmocka_run_group_tests(tests, case_begin_tests, case_end_tests);
 }

@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "tests/random.h"
 #include "tests/unit/pickle_show.h"
 
 #include "tests/unit/pickle_cases.h"
@@ -53,17 +54,14 @@ static void writes_what_it_read(void **state)
 
 struct forest {
     struct dcpk_arena *arena;
-    uint64_t random;
+    uint64_t seed;
     const struct dcpk_value *made[64]; /* any of these may be used again: shared nodes */
     size_t n_made;
 };
 
 static uint64_t draw(struct forest *f, uint64_t n)
 {
-    f->random ^= f->random << 13; /* xorshift64 */
-    f->random ^= f->random >> 7;
-    f->random ^= f->random << 17;
-    return (f->random >> 11) % n;
+    return random_below(&f->seed, n);
 }
 
 static const struct dcpk_value *make_raw(struct forest *f, enum dcpk_value_kind kind, size_t n)
@@ -185,8 +183,7 @@ static void random_trees_come_back(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct forest f = {.arena = dcpk_arena_new(0, &err),
-                           .random = seed * UINT64_C(0x9e3779b97f4a7c15)};
+        struct forest f = {.arena = dcpk_arena_new(0, &err), .seed = seed};
         const struct dcpk_value *v = make_tree(&f);
         struct dcpk_bytes p = {0};
         char label[32];

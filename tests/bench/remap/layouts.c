@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/order.h"
 #include "lib/exec/remap.h"
+#include "tests/random.h"
 
 #define N_RUNS     5
 #define TIMEOUT_MS 60000
@@ -195,17 +196,13 @@ static void run(struct bench *b, const struct scene *scene)
 static void fill(struct bench *b, uint64_t most)
 {
     const size_t chunk = (size_t)64 << 20;
-    uint64_t *random = malloc(chunk), state = 88172645463325252u + (uint64_t)b->self;
+    uint64_t *random = malloc(chunk), seed = (uint64_t)b->self;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     if (random == NULL)
         abort();
-    for (size_t i = 0; i < chunk / sizeof *random; i++) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        random[i] = state;
-    }
+    for (size_t i = 0; i < chunk / sizeof *random; i++)
+        random[i] = random_next(&seed);
     for (uint64_t at = 0; at < most; at += chunk) {
         const size_t n = dcpk_min_size(chunk, most - at);
 

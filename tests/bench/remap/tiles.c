@@ -16,6 +16,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
+#include "tests/random.h"
 
 #define N_RUNS     5
 #define RUNS_DEEP  10 /* queued at once: the host waits for all of them */
@@ -55,7 +56,7 @@ static bool place_open(struct place *p, int ordinal)
     const struct dcpk_space_options options = {.ordinal = ordinal};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t chunk = (size_t)64 << 20;
-    uint64_t *random = malloc(chunk), state = 88172645463325252u;
+    uint64_t *random = malloc(chunk), seed = 1;
 
     if (random == NULL || ops->open(&options, &p->space, &err) != DCPK_OK) {
         fprintf(stderr, "tiles: GPU %d: %s\n", ordinal, err.text);
@@ -65,12 +66,8 @@ static bool place_open(struct place *p, int ordinal)
     p->src = take(p, 2 * target_bytes + 4096);
     p->dst = take(p, 2 * target_bytes + 4096);
     p->sums = take(p, 2 * sizeof *p->sums);
-    for (size_t i = 0; i < chunk / sizeof *random; i++) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        random[i] = state & UINT64_C(0xbfffbfffbfffbfff); /* no NaN in any type */
-    }
+    for (size_t i = 0; i < chunk / sizeof *random; i++)
+        random[i] = random_next(&seed) & UINT64_C(0xbfffbfffbfffbfff); /* no NaN in any type */
     for (uint64_t at = 0; at < 2 * target_bytes; at += chunk)
         must(ops->copy(p->space, 0, p->src + at, random,
                        dcpk_min_size(chunk, 2 * target_bytes - at), &err),
