@@ -237,19 +237,6 @@ static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory
     return dcpk_imports_get(&s->imports, id, at, err);
 }
 
-static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)
-{
-    const enum dcpk_dtype from = (enum dcpk_dtype)tile->from, to = (enum dcpk_dtype)tile->to;
-
-    assert(from < DCPK_N_DTYPES && to < DCPK_N_DTYPES && dcpk_dtype_bytes(from) > 0);
-    assert(tile->n_elems >= 1 && tile->n_rows >= 1 && tile->src != 0);
-    assert(tile->dst != 0 || from == to);
-    if (from != to && !(dcpk_dtype_is_float(from) && dcpk_dtype_is_float(to)))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
-                         dcpk_dtype_name(to));
-    return DCPK_OK;
-}
-
 static void cpu_unload(struct dcpk_space *space, struct dcpk_table *table)
 {
     struct cpu_table *t = (struct cpu_table *)table;
@@ -267,9 +254,8 @@ static dcpk_status cpu_load(struct dcpk_space *space, const struct dcpk_tiles *t
 {
     struct cpu_table *t;
 
-    for (size_t i = 0; i < tiles->n; i++)
-        if (check_tile(&tiles->tiles[i], err))
-            return err->status;
+    if (dcpk_tiles_check(tiles, err))
+        return err->status;
     t = dcpk_alloc(sizeof *t, err);
     if (t == NULL)
         return err->status;

@@ -58,6 +58,18 @@ dcpk_status dcpk_cuda_driver_load(struct cuda_driver *driver, struct dcpk_error 
     return DCPK_OK;
 }
 
+void dcpk_cuda_enter(const struct cuda_driver *driver, CUcontext context)
+{
+    driver->context_push(context);
+}
+
+void dcpk_cuda_leave(const struct cuda_driver *driver)
+{
+    CUcontext mine;
+
+    driver->context_pop(&mine);
+}
+
 const char *dcpk_cuda_reason(const struct cuda_driver *driver, CUresult code)
 {
     const char *text = NULL;

@@ -61,6 +61,10 @@ struct cuda_driver {
  * is older than CUDA 12, it finds no GPU that it can use. */
 dcpk_status dcpk_cuda_driver_load(struct cuda_driver *driver, struct dcpk_error *err);
 
+/* Make `context` the thread's, and the one that was again. */
+void dcpk_cuda_enter(const struct cuda_driver *driver, CUcontext context);
+void dcpk_cuda_leave(const struct cuda_driver *driver);
+
 /* DCPK_OK, or what the driver's code comes to (DCPK_ENOMEM, DCPK_EIO): "<doing>: <its reason>". */
 dcpk_status dcpk_cuda_check(const struct cuda_driver *driver, CUresult code, const char *doing,
                             struct dcpk_error *err);

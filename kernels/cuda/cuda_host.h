@@ -63,10 +63,6 @@ struct cuda_space {
     struct dcpk_imports imports;
 };
 
-/* Make the space's context the thread's, and the one that was again. */
-void cuda_enter(const struct cuda_space *s);
-void cuda_leave(const struct cuda_space *s);
-
 /* cuda_kernels.c. Load them into the thread's context. */
 dcpk_status cuda_kernels_load(struct cuda_space *s, struct dcpk_error *err);
 void cuda_kernels_unload(struct cuda_space *s);

@@ -14,9 +14,9 @@ dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uin
     size_t unused = 0, total = 0;
     CUresult code;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     code = s->driver.memory_info(&unused, &total);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     *free_bytes = unused;
     *total_bytes = total;
     return dcpk_cuda_check(&s->driver, code, "asking for the GPU's memory", err);
@@ -67,13 +67,13 @@ dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind ki
     if (made == NULL)
         return err->status;
     made->kind = kind;
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     code = memory_take(s, made, n_bytes);
     if (code == CUDA_ERROR_OUT_OF_MEMORY && kind == DCPK_MEMORY_DEVICE)
         memory_missing(s, n_bytes, err);
     else
         dcpk_cuda_check(&s->driver, code, "taking memory", err);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     if (code != CUDA_SUCCESS) {
         dcpk_free(made);
         return err->status;
@@ -96,9 +96,9 @@ void cuda_memory_free(struct dcpk_space *space, void *at)
     assert(*link != NULL);
     memory = *link;
     *link = memory->next;
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     memory_drop(s, memory);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
 }
 
 void cuda_memory_release(struct cuda_space *s)
@@ -164,9 +164,9 @@ dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t 
     const struct cuda_space *s = (const struct cuda_space *)space;
     dcpk_status st;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     st = memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     return st;
 }
 
@@ -194,7 +194,7 @@ dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memor
     struct cuda_space *s = (struct cuda_space *)space;
     dcpk_status st;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     if (dcpk_memory_id_is_own(id)) {
         st = peer_enable(s, id, err);
         if (st == DCPK_OK)
@@ -202,6 +202,6 @@ dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memor
     } else {
         st = dcpk_imports_get(&s->imports, id, at, err);
     }
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     return st;
 }

@@ -10,18 +10,6 @@
 
 #define LEAST_CAPABILITY 8 /* major: what the kernels are built for, and all that came after */
 
-void cuda_enter(const struct cuda_space *s)
-{
-    s->driver.context_push(s->context);
-}
-
-void cuda_leave(const struct cuda_space *s)
-{
-    CUcontext mine;
-
-    s->driver.context_pop(&mine);
-}
-
 static dcpk_status attribute_read(const struct cuda_space *s, CUdevice_attribute which, int *value,
                                   struct dcpk_error *err)
 {
@@ -109,9 +97,9 @@ static void cuda_close(struct dcpk_space *space)
     if (s == NULL)
         return;
     if (s->context != NULL) {
-        cuda_enter(s);
+        dcpk_cuda_enter(&s->driver, s->context);
         space_empty(s);
-        cuda_leave(s);
+        dcpk_cuda_leave(&s->driver);
         s->driver.context_release(s->device);
     }
     dcpk_free(s);
@@ -132,9 +120,9 @@ static dcpk_status space_open(struct cuda_space *s, const struct dcpk_space_opti
         dcpk_cuda_check(&s->driver, s->driver.context_retain(&s->context, s->device),
                         "opening the GPU", err))
         return err->status;
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     st = space_fill(s, options->n_blocks, err);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     return st;
 }
 
@@ -187,10 +175,10 @@ static dcpk_status cuda_copy(struct dcpk_space *space, int queue, void *to, cons
     const struct cuda_space *s = (const struct cuda_space *)space;
     CUresult code;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     code = s->driver.copy((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n_bytes,
                           s->queues[queue].stream);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     return dcpk_cuda_check(&s->driver, code, "queueing a copy", err);
 }
 
@@ -202,9 +190,9 @@ static dcpk_status cuda_ticket(struct dcpk_space *space, int queue, uint64_t *ti
     struct cuda_queue *q = &s->queues[queue];
     CUresult code;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     code = s->driver.event_record(q->events[q->n_tickets % CUDA_TICKETS], q->stream);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     if (dcpk_cuda_check(&s->driver, code, "marking a queue", err))
         return err->status;
     *ticket = q->n_tickets++ * DCPK_N_QUEUES + (uint64_t)queue;
@@ -219,9 +207,9 @@ static dcpk_status cuda_poll(struct dcpk_space *space, uint64_t ticket, bool *do
     const struct cuda_queue *q = &s->queues[ticket % DCPK_N_QUEUES];
     CUresult code;
 
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     code = s->driver.event_query(q->events[ticket / DCPK_N_QUEUES % CUDA_TICKETS]);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     *done = code == CUDA_SUCCESS;
     if (code == CUDA_ERROR_NOT_READY)
         return DCPK_OK;

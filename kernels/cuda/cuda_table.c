@@ -17,7 +17,7 @@
 struct cuda_table {
     struct dcpk_table base;
     CUdeviceptr memory;     /* all tiles, then all words */
-    size_t n_parts;         /* tiles in it */
+    struct cuda_tiles list; /* of them all */
     size_t n_of[N_CLASSES]; /* of each class, in this order */
     bool reaches_peers;
 };
@@ -69,17 +69,6 @@ static size_t tile_class(const struct dcpk_tile *tile)
         bytes < DCPK_TILE_SMALL_BYTES && kind != CUDA_READ ? CUDA_WARP : CUDA_BLOCK;
 
     return (size_t)kind * CUDA_N_SIZES + size;
-}
-
-static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)
-{
-    const enum dcpk_dtype from = (enum dcpk_dtype)tile->from, to = (enum dcpk_dtype)tile->to;
-
-    assert(tile->n_elems >= 1 && tile->n_rows >= 1 && tile->src != 0);
-    if (from != to && !(dcpk_dtype_is_float(from) && dcpk_dtype_is_float(to)))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
-                         dcpk_dtype_name(to));
-    return DCPK_OK;
 }
 
 /* Tile and words together, as they are sorted. */
@@ -195,6 +184,19 @@ static dcpk_status table_send(const struct cuda_space *s, CUdeviceptr to, const 
     return DCPK_OK;
 }
 
+/* What kernels get for all n tiles of a table, which lie in its memory. */
+static struct cuda_tiles list_of(const struct cuda_table *table, size_t n)
+{
+    const uintptr_t tiles = (uintptr_t)table->memory;
+    struct cuda_tiles list = {.tiles = (const struct dcpk_tile *)tiles};
+
+    static_assert(DCPK_N_DTYPES <= sizeof list.elem_bytes, "all dtypes fit");
+    list.words = (const struct dcpk_tile_words *)(tiles + n * sizeof *list.tiles);
+    for (int i = 0; i < DCPK_N_DTYPES; i++)
+        list.elem_bytes[i] = (uint8_t)dcpk_dtype_bytes((enum dcpk_dtype)i);
+    return list;
+}
+
 /* Sort the tiles on the host, then send them in one piece. In the thread's context. */
 static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles *tiles,
                               const struct cuda_space *s, struct dcpk_error *err)
@@ -206,7 +208,6 @@ static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles 
     char *host;
 
     static_assert(sizeof *tiles->tiles % _Alignof(struct dcpk_tile_words) == 0, "words follow");
-    table->n_parts = n;
     if (n == 0)
         return DCPK_OK;
     host = dcpk_alloc(tiles_bytes + words_bytes, err);
@@ -219,6 +220,7 @@ static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles 
                         s->driver.memory_alloc(&table->memory, tiles_bytes + words_bytes),
                         "taking memory for tiles", err) == DCPK_OK)
         table_send(s, table->memory, host, tiles_bytes + words_bytes, err);
+    table->list = list_of(table, n);
     dcpk_free(host);
     return err->status;
 }
@@ -230,17 +232,16 @@ dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *t
     struct cuda_table *made;
     dcpk_status st;
 
-    for (size_t i = 0; i < tiles->n; i++)
-        if (check_tile(&tiles->tiles[i], err))
-            return err->status;
+    if (dcpk_tiles_check(tiles, err))
+        return err->status;
     made = dcpk_alloc(sizeof *made, err);
     if (made == NULL)
         return err->status;
     made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
-    made->reaches_peers = tiles->flags & DCPK_TABLE_PEER;
-    cuda_enter(s);
+    made->reaches_peers = tiles->reaches_peers;
+    dcpk_cuda_enter(&s->driver, s->context);
     st = table_fill(made, tiles, s, err);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     if (st != DCPK_OK)
         cuda_table_unload(space, &made->base);
     else
@@ -255,10 +256,10 @@ void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table)
 
     if (t == NULL)
         return;
-    cuda_enter(s);
+    dcpk_cuda_enter(&s->driver, s->context);
     if (t->memory != 0)
         s->driver.memory_free(t->memory);
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     dcpk_free(t);
 }
 
@@ -285,32 +286,17 @@ static CUresult class_launch(const struct cuda_space *s, const struct cuda_table
                             arguments, NULL);
 }
 
-/* The list of all tiles of a table, to be moved along it class by class. */
-static struct cuda_tiles list_of(const struct cuda_table *t, uint64_t *sums)
-{
-    const uintptr_t tiles = (uintptr_t)t->memory;
-    struct cuda_tiles list = {
-        .tiles = (const struct dcpk_tile *)tiles,
-        .words = (const struct dcpk_tile_words *)(tiles + t->n_parts * sizeof(struct dcpk_tile)),
-        .sums = (unsigned long long *)sums,
-    };
-
-    static_assert(DCPK_N_DTYPES <= sizeof list.elem_bytes, "all dtypes fit");
-    for (int i = 0; i < DCPK_N_DTYPES; i++)
-        list.elem_bytes[i] = (uint8_t)dcpk_dtype_bytes((enum dcpk_dtype)i);
-    return list;
-}
-
 dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
                            uint64_t *sums, struct dcpk_error *err)
 {
     const struct cuda_space *s = (const struct cuda_space *)space;
     const struct cuda_table *t = (const struct cuda_table *)table;
-    struct cuda_tiles list = list_of(t, sums);
+    struct cuda_tiles list = t->list; /* moved along the classes */
     CUresult code = CUDA_SUCCESS;
 
     assert(sums == NULL || t->base.has_words);
-    cuda_enter(s);
+    list.sums = (unsigned long long *)sums;
+    dcpk_cuda_enter(&s->driver, s->context);
     for (size_t c = 0; c < N_CLASSES && code == CUDA_SUCCESS; c++) {
         const bool is_idle = c / CUDA_N_SIZES == CUDA_READ && sums == NULL;
 
@@ -319,6 +305,6 @@ dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcp
         list.tiles += t->n_of[c];
         list.words += t->n_of[c];
     }
-    cuda_leave(s);
+    dcpk_cuda_leave(&s->driver);
     return dcpk_cuda_check(&s->driver, code, "starting a kernel", err);
 }

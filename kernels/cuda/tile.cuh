@@ -126,10 +126,8 @@ __device__ __forceinline__ uint64_t word_term(uint64_t k, uint32_t value)
     return value * ((k * KEY_MIX) | 1);
 }
 
-/* Words [first, last) of WORD bytes each of 16, of which the first has the number `number`. */
-template <uint32_t WORD>
-__device__ __forceinline__ uint64_t words_sum(uint64_t number, uint4 v, uint32_t first,
-                                              uint32_t last)
+/* All words of WORD bytes each of 16, of which the first has the number `number`. */
+template <uint32_t WORD> __device__ __forceinline__ uint64_t words_sum(uint64_t number, uint4 v)
 {
     const uint32_t part[4] = {v.x, v.y, v.z, v.w};
     uint64_t k = (number + 1) * KEY_STEP, sum = 0;
@@ -139,32 +137,20 @@ __device__ __forceinline__ uint64_t words_sum(uint64_t number, uint4 v, uint32_t
         const uint32_t value = part[i * WORD / 4] >> (8 * (i * WORD % 4));
         const uint32_t mask = WORD == 4 ? ~0u : (1u << (8 * WORD % 32)) - 1;
 
-        if (i >= first && i < last)
-            sum += word_term(k, value & mask);
+        sum += word_term(k, value & mask);
         k += KEY_STEP;
     }
     return sum;
 }
 
-/* All words of 16 bytes; the branch is the same in the whole group. */
+/* The same for a size of words that is the same in the whole group. */
 __device__ __forceinline__ uint64_t unit_sum(uint32_t word_bytes, uint64_t number, uint4 v)
 {
     if (word_bytes == 4)
-        return words_sum<4>(number, v, 0, 4);
+        return words_sum<4>(number, v);
     if (word_bytes == 2)
-        return words_sum<2>(number, v, 0, 8);
-    return words_sum<1>(number, v, 0, 16);
-}
-
-/* Bytes [first, last) of 16, whole words; `number` is that of the word at byte 0. */
-__device__ __forceinline__ uint64_t part_sum(uint32_t word_bytes, uint64_t number, uint4 v,
-                                             uint32_t first, uint32_t last)
-{
-    if (word_bytes == 4)
-        return words_sum<4>(number, v, first / 4, last / 4);
-    if (word_bytes == 2)
-        return words_sum<2>(number, v, first / 2, last / 2);
-    return words_sum<1>(number, v, first, last);
+        return words_sum<2>(number, v);
+    return words_sum<1>(number, v);
 }
 
 /* The elements at the rows of a tile's source, a word a thread: any alignment, and slow. */

@@ -93,7 +93,7 @@ __device__ uint64_t cast_units(const struct dcpk_tile &t, uint32_t lane,
 
                 store_16(to[k], v);
                 if (SUMS)
-                    sum += words_sum<TO::BYTES>(number[k], v, 0, unit::ELEMS);
+                    sum += words_sum<TO::BYTES>(number[k], v);
             }
         }
     }

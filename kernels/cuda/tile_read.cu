@@ -30,13 +30,12 @@ static __device__ __forceinline__ uint64_t read_units_of(const struct dcpk_tile 
         }
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            sum += words_sum<WORD>(number[k], v[k], 0, 16 / WORD);
+            sum += words_sum<WORD>(number[k], v[k]);
     }
     for (; i < n; i += CUDA_THREADS) {
         const uint4 v = load_16(src_row(t, w.row) + 16ull * w.col);
 
-        sum += words_sum<WORD>(words.first + w.row * words.row_step + w.col * words_a_unit, v, 0,
-                               16 / WORD);
+        sum += words_sum<WORD>(words.first + w.row * words.row_step + w.col * words_a_unit, v);
         w.next();
     }
     return sum;

@@ -146,18 +146,6 @@ static dcpk_status comm_join(struct nccl_link *l, const ncclUniqueId *id, struct
     return DCPK_OK;
 }
 
-static void link_enter(const struct nccl_link *l)
-{
-    l->driver.context_push(l->context);
-}
-
-static void link_leave(const struct nccl_link *l)
-{
-    CUcontext mine;
-
-    l->driver.context_pop(&mine);
-}
-
 static dcpk_status link_fill(struct nccl_link *l, const ncclUniqueId *id, struct dcpk_error *err)
 {
     const struct cuda_driver *d = &l->driver;
@@ -178,9 +166,9 @@ static void nccl_abort(struct dcpk_link *link)
     l->phase = NCCL_IDLE;
     if (l->comm == NULL)
         return;
-    link_enter(l);
+    dcpk_cuda_enter(&l->driver, l->context);
     l->nccl.abort(l->comm);
-    link_leave(l);
+    dcpk_cuda_leave(&l->driver);
     l->comm = NULL;
 }
 
@@ -193,12 +181,12 @@ static void nccl_close(struct dcpk_link *link)
         return;
     nccl_abort(link);
     if (l->context != NULL) {
-        link_enter(l);
+        dcpk_cuda_enter(&l->driver, l->context);
         if (l->event != NULL)
             l->driver.event_destroy(l->event);
         if (l->stream != NULL)
             l->driver.stream_destroy(l->stream);
-        link_leave(l);
+        dcpk_cuda_leave(&l->driver);
         l->driver.context_release(l->device);
     }
     dcpk_free(l);
@@ -254,9 +242,9 @@ static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_space *space,
         !invitation.is_there)
         dcpk_fail(err, DCPK_EUNSUPPORTED, "rank 0 has no NCCL");
     if (err->status == DCPK_OK) {
-        link_enter(made);
+        dcpk_cuda_enter(&made->driver, made->context);
         link_fill(made, &invitation.id, err);
-        link_leave(made);
+        dcpk_cuda_leave(&made->driver);
     }
     if (err->status != DCPK_OK)
         nccl_close(&made->base);
@@ -303,9 +291,9 @@ static dcpk_status nccl_begin(struct dcpk_link *link, const struct dcpk_exchange
         return dcpk_fail(err, DCPK_EIO, "the link was aborted");
     if (exchange->n_sends + exchange->n_receives == 0)
         return DCPK_OK;
-    link_enter(l);
+    dcpk_cuda_enter(&l->driver, l->context);
     st = group_queue(l, exchange, err);
-    link_leave(l);
+    dcpk_cuda_leave(&l->driver);
     if (st == DCPK_OK)
         l->phase = NCCL_STARTING;
     return st;
@@ -342,9 +330,9 @@ static dcpk_status nccl_poll(struct dcpk_link *link, bool *done, struct dcpk_err
     dcpk_status st = DCPK_OK;
 
     if (l->phase != NCCL_IDLE) {
-        link_enter(l);
+        dcpk_cuda_enter(&l->driver, l->context);
         st = exchange_poll(l, err);
-        link_leave(l);
+        dcpk_cuda_leave(&l->driver);
     }
     *done = l->phase == NCCL_IDLE;
     return st;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_space.c - what all devices share: who exported a piece of memory, and waiting for a queue.
- */
+/* device_space.c - what all devices share: tiles that can be moved, who exported a piece of memory,
+ * and waiting for a queue. */
 #include "lib/device/device_space.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +11,28 @@
 
 #include "lib/base/clock.h"
 #include "lib/device/pause.h"
+#include "lib/tensor/dtype.h"
+
+static dcpk_status check_tile(const struct dcpk_tile *tile, struct dcpk_error *err)
+{
+    const enum dcpk_dtype from = (enum dcpk_dtype)tile->from, to = (enum dcpk_dtype)tile->to;
+
+    assert(from < DCPK_N_DTYPES && to < DCPK_N_DTYPES && dcpk_dtype_bytes(from) > 0);
+    assert(tile->n_elems >= 1 && tile->n_rows >= 1 && tile->src != 0);
+    assert(tile->dst != 0 || from == to);
+    if (from != to && !(dcpk_dtype_is_float(from) && dcpk_dtype_is_float(to)))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
+                         dcpk_dtype_name(to));
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_tiles_check(const struct dcpk_tiles *tiles, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < tiles->n; i++)
+        if (check_tile(&tiles->tiles[i], err))
+            return err->status;
+    return DCPK_OK;
+}
 
 /* The kernel's text of 36 hex digits and dashes, folded into 16 bytes; zeros where it has none. */
 static void fold_boot_id(uint8_t host[16])

@@ -133,6 +133,10 @@ struct dcpk_space_ops {
                         struct dcpk_error *err);
 };
 
+/* For `load`: can all of them be moved? Errors: DCPK_EUNSUPPORTED for a pair of dtypes that cannot
+ * be cast. Tiles that break what tile.h says are asserted. */
+dcpk_status dcpk_tiles_check(const struct dcpk_tiles *tiles, struct dcpk_error *err);
+
 /* For `export_memory`: this process and machine into id->process and id->host. Processes that can
  * tell one another by number are of one machine (one PID namespace of one boot). */
 void dcpk_memory_id_sign(struct dcpk_memory_id *id);

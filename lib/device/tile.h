@@ -4,6 +4,7 @@
 #ifndef DCPK_LIB_DEVICE_TILE_H
 #define DCPK_LIB_DEVICE_TILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@
  * destination meets another. Every such tile is moved right; what is moved fast is
  * - a tile of DCPK_TILE_BYTES whose destination, destination stride and bytes of a row are
  *   multiples of DCPK_TILE_ALIGN, wherever its source lies: what the planner makes of long runs;
- * - a tile of less than DCPK_TILE_SMALL_BYTES in a table with DCPK_TABLE_SMALL.
+ * - a tile of less than DCPK_TILE_SMALL_BYTES, beside others of its size.
  *
  * 48 bytes without holes, the same for all devices: kernels read it as it is. A value.
  */
@@ -37,7 +38,7 @@ struct dcpk_tile {
 
 #define DCPK_TILE_ALIGN       16
 #define DCPK_TILE_BYTES       (64u << 10) /* bytes at the destination of a large tile */
-#define DCPK_TILE_SMALL_BYTES (16u << 10) /* below it a tile belongs into a table of small ones */
+#define DCPK_TILE_SMALL_BYTES (16u << 10) /* below it a tile is work for few threads */
 
 /*
  * Where the elements of a tile stand in their tensor, for its fingerprint
@@ -52,19 +53,13 @@ struct dcpk_tile_words {
     uint32_t zero;
 };
 
-/* What a table is like; results never depend on it. */
-enum dcpk_table_flags {
-    DCPK_TABLE_SMALL = 1, /* all tiles below DCPK_TILE_SMALL_BYTES */
-    DCPK_TABLE_PEER = 2,  /* destinations or sources in the memory of other devices */
-};
-
 /* Tiles to be moved together, in any order and at the same time: none reads or writes what another
  * one writes. Borrowed. */
 struct dcpk_tiles {
     const struct dcpk_tile *tiles;
     const struct dcpk_tile_words *words; /* NULL: no fingerprints */
     size_t n;
-    unsigned flags; /* enum dcpk_table_flags */
+    bool reaches_peers; /* addresses in the memory of other devices; changes no result */
 };
 
 #endif

@@ -19,20 +19,15 @@ struct remap_memory {
     uint64_t shift; /* what to add to the holder's addresses here */
 };
 
-/* Large tiles, then small ones; NULL where there are none. */
-struct remap_tables {
-    struct dcpk_table *large, *small;
-};
-
 /* One round of messages in a unit. */
 struct remap_round {
-    struct remap_tables pack, unpack;
-    struct dcpk_exchange exchange; /* arrays in the arena */
+    struct dcpk_table *pack, *unpack; /* NULL: no tiles */
+    struct dcpk_exchange exchange;    /* arrays in the arena */
 };
 
 struct remap_unit {
-    struct remap_tables local, peers; /* of direct moves */
-    struct remap_tables landed;       /* reads what has come, for its fingerprint */
+    struct dcpk_table *local, *peers; /* of direct moves; NULL: no tiles */
+    struct dcpk_table *landed;        /* reads what has come, for its fingerprint */
     struct remap_round *rounds;       /* in the arena */
     size_t n_rounds;                  /* the same on all ranks */
 };

@@ -10,17 +10,15 @@
 #include "lib/base/clock.h"
 #include "lib/exec/remap_inside.h"
 
-static dcpk_status run_tables(struct dcpk_remap *remap, int queue,
-                              const struct remap_tables *tables, uint64_t *sums,
-                              struct dcpk_error *err)
+/* table: NULL where there is nothing to move. */
+static dcpk_status run_table(struct dcpk_remap *remap, int queue, const struct dcpk_table *table,
+                             uint64_t *sums, struct dcpk_error *err)
 {
     struct dcpk_space *space = remap->options.space;
 
-    if (tables->large != NULL && space->ops->run(space, queue, tables->large, sums, err))
-        return err->status;
-    if (tables->small != NULL && space->ops->run(space, queue, tables->small, sums, err))
-        return err->status;
-    return DCPK_OK;
+    if (table == NULL)
+        return DCPK_OK;
+    return space->ops->run(space, queue, table, sums, err);
 }
 
 static dcpk_status wait_for(struct dcpk_remap *remap, int queue, struct dcpk_error *err)
@@ -34,14 +32,14 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
 {
     if (round >= unit->n_rounds)
         return DCPK_OK;
-    return run_tables(remap, QUEUE_MOVE, &unit->rounds[round].pack, remap->sums, err);
+    return run_table(remap, QUEUE_MOVE, unit->rounds[round].pack, remap->sums, err);
 }
 
 /* While the messages of a round are on the link: unpack those before, pack those behind. */
 static dcpk_status work_beside(struct dcpk_remap *remap, const struct remap_unit *unit,
                                size_t round, struct dcpk_error *err)
 {
-    if (round > 0 && run_tables(remap, QUEUE_UNPACK, &unit->rounds[round - 1].unpack, NULL, err))
+    if (round > 0 && run_table(remap, QUEUE_UNPACK, unit->rounds[round - 1].unpack, NULL, err))
         return err->status;
     return pack_round(remap, unit, round + 1, err);
 }
@@ -92,7 +90,7 @@ static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit 
             st = wait_both(remap, err);
     }
     if (st == DCPK_OK && unit->n_rounds > 0)
-        st = run_tables(remap, QUEUE_UNPACK, &unit->rounds[unit->n_rounds - 1].unpack, NULL, err);
+        st = run_table(remap, QUEUE_UNPACK, unit->rounds[unit->n_rounds - 1].unpack, NULL, err);
     return st;
 }
 
@@ -111,9 +109,9 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
             st = wait_for(remap, QUEUE_MOVE, err);
     }
     if (st == DCPK_OK)
-        st = run_tables(remap, QUEUE_MOVE, &unit->peers, remap->sums, err);
+        st = run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err);
     if (st == DCPK_OK)
-        st = run_tables(remap, QUEUE_LOCAL, &unit->local, remap->sums, err);
+        st = run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err);
     if (unit->n_rounds > 0)
         st = run_rounds(remap, unit, st, err);
     if (st == DCPK_OK)
@@ -159,7 +157,7 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     struct dcpk_bytes all = {0};
     dcpk_status st;
 
-    st = run_tables(remap, QUEUE_MOVE, &remap->units[u].landed, remap->sums + remap->n_sums, err);
+    st = run_table(remap, QUEUE_MOVE, remap->units[u].landed, remap->sums + remap->n_sums, err);
     if (st == DCPK_OK)
         st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
     if (st == DCPK_OK)

@@ -16,35 +16,17 @@
 /* What is only read needs no tiles that are whole at a destination: fewer, larger ones. */
 #define READ_FACTOR 4
 
-static void tables_free(struct dcpk_remap *remap, struct remap_tables *tables)
-{
-    struct dcpk_space *space = remap->options.space;
-
-    space->ops->unload(space, tables->large);
-    space->ops->unload(space, tables->small);
-    *tables = (struct remap_tables){0};
-}
-
 static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_list *list,
-                              unsigned flags, struct dcpk_table **table, struct dcpk_error *err)
+                              bool reaches_peers, struct dcpk_table **table, struct dcpk_error *err)
 {
     struct dcpk_space *space = remap->options.space;
-    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, flags};
+    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, reaches_peers};
 
     if (list->n == 0)
         return DCPK_OK;
     remap->stats.n_tiles += list->n;
     remap->stats.table_bytes += list->n * sizeof *list->tiles;
     return space->ops->load(space, &tiles, table, err);
-}
-
-static dcpk_status tables_load(struct dcpk_remap *remap, const struct dcpk_tile_set *set,
-                               unsigned flags, struct remap_tables *tables, struct dcpk_error *err)
-{
-    if (table_load(remap, &set->large, flags, &tables->large, err) ||
-        table_load(remap, &set->small, flags | DCPK_TABLE_SMALL, &tables->small, err))
-        return err->status;
-    return DCPK_OK;
 }
 
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
@@ -76,8 +58,8 @@ static size_t tile_bytes_of(const struct dcpk_remap *remap)
     return are_many ? WIDE_FACTOR * DCPK_TILE_BYTES : DCPK_TILE_BYTES;
 }
 
-/* Tiles of this rank's direct moves in a unit, into the set of the other rank of each. */
-static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dcpk_tile_set *sets,
+/* Tiles of this rank's direct moves in a unit, into the list of the other rank of each. */
+static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dcpk_tile_list *lists,
                                 struct dcpk_error *err)
 {
     const struct dcpk_remap_plan *plan = remap->plan;
@@ -96,53 +78,46 @@ static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dc
         dcpk_move_box(plan, m, &box.box);
         box.src = side_of(remap, s, remap->source_memory[m->source], &box.box);
         box.dst = side_of(remap, t, remap->target_memory[m->target], &box.box);
-        if (dcpk_tile_set_add(&sets[peer], &box, tile_bytes_of(remap), err))
+        if (dcpk_tile_list_add(&lists[peer], &box, tile_bytes_of(remap), err))
             return err->status;
     }
     return DCPK_OK;
 }
 
 /* Deal the tiles of all peers, beginning with the next rank. */
-static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_set *sets,
-                              const struct dcpk_tile_list **lists, struct remap_tables *tables,
-                              struct dcpk_error *err)
+static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_list *lists,
+                              struct dcpk_table **table, struct dcpk_error *err)
 {
     const size_t n = (size_t)remap->n_ranks, self = (size_t)remap->self;
-    struct dcpk_tile_set all = {0};
-    dcpk_status st;
+    const struct dcpk_tile_list **in_turn = dcpk_alloc_array(n, sizeof *in_turn, err);
+    struct dcpk_tile_list all = {0};
+    dcpk_status st = in_turn == NULL ? err->status : DCPK_OK;
 
-    for (size_t k = 1; k < n; k++)
-        lists[k - 1] = &sets[(self + k) % n].large;
-    st = dcpk_tile_lists_deal(lists, n - 1, &all.large, err);
-    for (size_t k = 1; k < n; k++)
-        lists[k - 1] = &sets[(self + k) % n].small;
+    for (size_t k = 1; k < n && st == DCPK_OK; k++)
+        in_turn[k - 1] = &lists[(self + k) % n];
     if (st == DCPK_OK)
-        st = dcpk_tile_lists_deal(lists, n - 1, &all.small, err);
+        st = dcpk_tile_lists_deal(in_turn, n - 1, &all, err);
     if (st == DCPK_OK)
-        st = tables_load(remap, &all, DCPK_TABLE_PEER, tables, err);
-    dcpk_tile_set_release(&all);
+        st = table_load(remap, &all, true, table, err);
+    dcpk_tile_list_release(&all);
+    dcpk_free(in_turn);
     return st;
 }
 
 static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
 {
     const size_t n = (size_t)remap->n_ranks;
-    const struct dcpk_tile_list **lists = dcpk_alloc_array(n, sizeof *lists, err);
-    struct dcpk_tile_set *sets = NULL;
-    dcpk_status st;
+    struct dcpk_tile_list *lists = dcpk_alloc_array(n, sizeof *lists, err);
+    dcpk_status st = lists == NULL ? err->status : DCPK_OK;
 
-    if (lists != NULL)
-        sets = dcpk_alloc_array(n, sizeof *sets, err);
-    st = sets == NULL ? err->status : DCPK_OK;
     if (st == DCPK_OK)
-        st = direct_tiles(remap, unit, sets, err);
+        st = direct_tiles(remap, unit, lists, err);
     if (st == DCPK_OK)
-        st = tables_load(remap, &sets[remap->self], 0, &remap->units[unit].local, err);
+        st = table_load(remap, &lists[remap->self], false, &remap->units[unit].local, err);
     if (st == DCPK_OK)
-        st = load_peers(remap, sets, lists, &remap->units[unit].peers, err);
-    for (size_t r = 0; sets != NULL && r < n; r++)
-        dcpk_tile_set_release(&sets[r]);
-    dcpk_free(sets);
+        st = load_peers(remap, lists, &remap->units[unit].peers, err);
+    for (size_t r = 0; lists != NULL && r < n; r++)
+        dcpk_tile_list_release(&lists[r]);
     dcpk_free(lists);
     return st;
 }
@@ -152,7 +127,7 @@ static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcp
 {
     const struct dcpk_remap_plan *plan = remap->plan;
     const size_t end = plan->units[unit + 1].first_move;
-    struct dcpk_tile_set set = {0};
+    struct dcpk_tile_list list = {0};
     dcpk_status st = DCPK_OK;
 
     for (size_t i = plan->units[unit].first_move; i < end && st == DCPK_OK; i++) {
@@ -165,11 +140,11 @@ static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcp
             continue;
         dcpk_move_box(plan, m, &box.box);
         box.src = side_of(remap, t, NO_MEMORY, &box.box);
-        st = dcpk_tile_set_add(&set, &box, READ_FACTOR * tile_bytes_of(remap), err);
+        st = dcpk_tile_list_add(&list, &box, READ_FACTOR * tile_bytes_of(remap), err);
     }
     if (st == DCPK_OK)
-        st = tables_load(remap, &set, 0, &remap->units[unit].landed, err);
-    dcpk_tile_set_release(&set);
+        st = table_load(remap, &list, false, &remap->units[unit].landed, err);
+    dcpk_tile_list_release(&list);
     return st;
 }
 
@@ -188,7 +163,7 @@ static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is
 struct passage {
     size_t unit;
     bool is_sent;
-    struct dcpk_tile_set set;
+    struct dcpk_tile_list list;
 };
 
 /* A part on its way into the message at `message`, or out of it. */
@@ -211,7 +186,7 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
         box.src = side_of(remap, s, NO_MEMORY, &box.box);
     else
         box.dst = side_of(remap, t, NO_MEMORY, &box.box);
-    return dcpk_tile_set_add(&p->set, &box, tile_bytes_of(remap), err);
+    return dcpk_tile_list_add(&p->list, &box, tile_bytes_of(remap), err);
 }
 
 /* The parts of a stream that are in a round. Parts are in the order of rounds. */
@@ -265,11 +240,11 @@ static dcpk_status load_round(struct dcpk_remap *remap, struct passage *p, size_
         remap->stats.n_messages += n;
         r->exchange.sends = messages;
         r->exchange.n_sends = n;
-        return tables_load(remap, &p->set, 0, &r->pack, err);
+        return table_load(remap, &p->list, false, &r->pack, err);
     }
     r->exchange.receives = messages;
     r->exchange.n_receives = n;
-    return tables_load(remap, &p->set, 0, &r->unpack, err);
+    return table_load(remap, &p->list, false, &r->unpack, err);
 }
 
 static dcpk_status load_rounds(struct dcpk_remap *remap, size_t unit, uint64_t stride,
@@ -281,7 +256,7 @@ static dcpk_status load_rounds(struct dcpk_remap *remap, size_t unit, uint64_t s
         struct passage p = {.unit = unit, .is_sent = i % 2 == 0};
 
         st = load_round(remap, &p, i / 2, stride, err);
-        dcpk_tile_set_release(&p.set);
+        dcpk_tile_list_release(&p.list);
     }
     return st;
 }
@@ -425,12 +400,12 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
     for (size_t u = 0; remap->units != NULL && u < remap->plan->n_units; u++) {
         struct remap_unit *unit = &remap->units[u];
 
-        tables_free(remap, &unit->local);
-        tables_free(remap, &unit->peers);
-        tables_free(remap, &unit->landed);
+        space->ops->unload(space, unit->local);
+        space->ops->unload(space, unit->peers);
+        space->ops->unload(space, unit->landed);
         for (size_t k = 0; unit->rounds != NULL && k < unit->n_rounds; k++) {
-            tables_free(remap, &unit->rounds[k].pack);
-            tables_free(remap, &unit->rounds[k].unpack);
+            space->ops->unload(space, unit->rounds[k].pack);
+            space->ops->unload(space, unit->rounds[k].unpack);
         }
     }
     free_rounds(remap);

@@ -32,7 +32,7 @@ struct plane {
 };
 
 struct cutter {
-    struct dcpk_tile_set *set;
+    struct dcpk_tile_list *list;
     size_t tile_bytes;
     enum dcpk_dtype from, to;
     int64_t from_bytes, to_bytes, elem_words; /* of one element */
@@ -49,14 +49,8 @@ void dcpk_tile_list_release(struct dcpk_tile_list *list)
     *list = (struct dcpk_tile_list){0};
 }
 
-void dcpk_tile_set_release(struct dcpk_tile_set *set)
-{
-    dcpk_tile_list_release(&set->large);
-    dcpk_tile_list_release(&set->small);
-}
-
-static dcpk_status list_add(struct dcpk_tile_list *list, const struct dcpk_tile *tile,
-                            const struct dcpk_tile_words *words, struct dcpk_error *err)
+static dcpk_status list_append(struct dcpk_tile_list *list, const struct dcpk_tile *tile,
+                               const struct dcpk_tile_words *words, struct dcpk_error *err)
 {
     if (dcpk_grow(&list->tiles, &list->tiles_capacity, list->n, sizeof *list->tiles, err))
         return err->status;
@@ -139,30 +133,33 @@ static struct axis take_rows(struct cutter *c)
     return rows;
 }
 
-/* n_rows rows of elements [low, high) of a plane, from row `first` on, as one tile. */
-static dcpk_status emit_tile(struct cutter *c, const struct plane *p, int64_t low, int64_t high,
-                             int64_t first_row, int64_t n_rows, struct dcpk_error *err)
+/* Elements [low, high) of n_rows rows of a plane. */
+struct patch {
+    int64_t first_row, n_rows, low, high;
+};
+
+/* One tile of a plane. */
+static dcpk_status emit_tile(struct cutter *c, const struct plane *p, const struct patch *patch,
+                             struct dcpk_error *err)
 {
-    const uint64_t row = (uint64_t)first_row;
+    const uint64_t row = (uint64_t)patch->first_row;
     const struct dcpk_tile_words words = {.first = p->first + row * (uint64_t)p->row.words +
-                                                   (uint64_t)(low * c->elem_words),
+                                                   (uint64_t)(patch->low * c->elem_words),
                                           .row_step = (uint64_t)p->row.words,
                                           .sum = c->sum};
     struct dcpk_tile tile = {
-        .src = p->src + row * (uint64_t)p->row.src + (uint64_t)(low * c->from_bytes),
-        .dst = p->dst + row * (uint64_t)p->row.dst + (uint64_t)(low * c->to_bytes),
+        .src = p->src + row * (uint64_t)p->row.src + (uint64_t)(patch->low * c->from_bytes),
+        .dst = p->dst + row * (uint64_t)p->row.dst + (uint64_t)(patch->low * c->to_bytes),
         .src_stride_bytes = p->row.src,
         .dst_stride_bytes = p->row.dst,
-        .n_elems = (uint32_t)(high - low),
-        .n_rows = (uint32_t)n_rows,
+        .n_elems = (uint32_t)(patch->high - patch->low),
+        .n_rows = (uint32_t)patch->n_rows,
         .from = (uint8_t)c->from,
         .to = (uint8_t)c->to};
-    const bool is_small = (high - low) * c->to_bytes * n_rows < (int64_t)DCPK_TILE_SMALL_BYTES;
 
     if (c->is_read)
         tile.dst = 0;
-    return list_add(is_small ? &c->set->small : &c->set->large, &tile, c->has_words ? &words : NULL,
-                    err);
+    return list_append(c->list, &tile, c->has_words ? &words : NULL, err);
 }
 
 /* Rows [first, first + n) of elements [low, high), in tiles of many rows or parts of one. */
@@ -174,10 +171,13 @@ static dcpk_status emit_rows(struct cutter *c, const struct plane *p, int64_t lo
     const int64_t rows = step == 0 ? 1 : tile_elems / step;
 
     for (int64_t r = 0; r < p->n_rows; r += rows)
-        for (int64_t at = low; at < high; at += step)
-            if (emit_tile(c, p, at, dcpk_min_i64(at + step, high), r,
-                          dcpk_min_i64(rows, p->n_rows - r), err))
+        for (int64_t at = low; at < high; at += step) {
+            const struct patch patch = {r, dcpk_min_i64(rows, p->n_rows - r), at,
+                                        dcpk_min_i64(at + step, high)};
+
+            if (emit_tile(c, p, &patch, err))
                 return err->status;
+        }
     return DCPK_OK;
 }
 
@@ -249,13 +249,13 @@ static dcpk_status cut_box(struct cutter *c, struct plane *p, struct dcpk_error 
     return DCPK_OK;
 }
 
-dcpk_status dcpk_tile_set_add(struct dcpk_tile_set *set, const struct dcpk_tile_box *box,
-                              size_t tile_bytes, struct dcpk_error *err)
+dcpk_status dcpk_tile_list_add(struct dcpk_tile_list *list, const struct dcpk_tile_box *box,
+                               size_t tile_bytes, struct dcpk_error *err)
 {
     const bool is_read = box->dst.at == 0;
     const struct dcpk_tile_side *dst = is_read ? &box->src : &box->dst;
     const size_t to_bytes = dcpk_dtype_bytes(dst->dtype);
-    struct cutter c = {.set = set,
+    struct cutter c = {.list = list,
                        .tile_bytes = tile_bytes,
                        .from = box->src.dtype,
                        .to = dst->dtype,
@@ -299,7 +299,8 @@ dcpk_status dcpk_tile_lists_deal(const struct dcpk_tile_list *const *lists, size
             if (i >= list->n)
                 continue;
             more = true;
-            if (list_add(all, &list->tiles[i], list->words == NULL ? NULL : &list->words[i], err))
+            if (list_append(all, &list->tiles[i], list->words == NULL ? NULL : &list->words[i],
+                            err))
                 return err->status;
         }
     }

@@ -17,12 +17,6 @@ struct dcpk_tile_list {
 };
 void dcpk_tile_list_release(struct dcpk_tile_list *list);
 
-/* Large tiles, and those below DCPK_TILE_SMALL_BYTES. */
-struct dcpk_tile_set {
-    struct dcpk_tile_list large, small;
-};
-void dcpk_tile_set_release(struct dcpk_tile_set *set);
-
 /* One side of a box in memory. */
 struct dcpk_tile_side {
     uint64_t at; /* of the box's first element */
@@ -36,7 +30,7 @@ struct dcpk_tile_box {
     struct dcpk_tile_side src, dst; /* dst.at 0: only read, for the fingerprint */
     const int64_t *shape;           /* of the tensor: fingerprints number its words */
     uint32_t sum;
-    bool has_words; /* the same for all boxes of a set */
+    bool has_words; /* the same for all boxes of a list */
 };
 
 /*
@@ -47,8 +41,8 @@ struct dcpk_tile_box {
  * end at multiples of DCPK_TILE_ALIGN at the destination; what lies before and behind becomes small
  * ones. Errors: DCPK_ENOMEM.
  */
-dcpk_status dcpk_tile_set_add(struct dcpk_tile_set *set, const struct dcpk_tile_box *box,
-                              size_t tile_bytes, struct dcpk_error *err);
+dcpk_status dcpk_tile_list_add(struct dcpk_tile_list *list, const struct dcpk_tile_box *box,
+                               size_t tile_bytes, struct dcpk_error *err);
 
 /* Append the tiles of n lists to `all`, one of each in turn: no peer is then the only one that all
  * write to. */

@@ -23,7 +23,7 @@ static void count_tile(const struct remap_case *c, int holder, const struct dcpk
 static void run_list(const struct dcpk_tile_list *list, struct dcpk_space *space, uint64_t *sums,
                      const char *label)
 {
-    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, 0};
+    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, false};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
@@ -32,15 +32,12 @@ static void run_list(const struct dcpk_tile_list *list, struct dcpk_space *space
     space->ops->unload(space, table);
 }
 
-static void check_shapes(const struct dcpk_tile_set *set, size_t tile_bytes, const char *label)
+static void check_shapes(const struct dcpk_tile_list *list, size_t tile_bytes, const char *label)
 {
-    for (size_t i = 0; i < set->large.n + set->small.n; i++) {
-        const bool is_small = i >= set->large.n;
-        const struct dcpk_tile *t =
-            is_small ? &set->small.tiles[i - set->large.n] : &set->large.tiles[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const struct dcpk_tile *t = &list->tiles[i];
         const size_t n_bytes = t->n_elems * t->n_rows * dcpk_dtype_bytes((enum dcpk_dtype)t->to);
 
-        CHECK((n_bytes < DCPK_TILE_SMALL_BYTES) == is_small, label);
         CHECK(n_bytes <= tile_bytes || t->n_elems == 1, label);
     }
 }
@@ -57,7 +54,7 @@ static void run_plan(struct remap_case *c, const struct dcpk_remap_plan *plan,
         const struct dcpk_move *m = &plan->moves[i];
         const struct dcpk_shard *s = &plan->input.sources[m->source];
         const struct dcpk_shard *t = &plan->input.targets[m->target];
-        struct dcpk_tile_set set = {0}, read = {0};
+        struct dcpk_tile_list move = {0}, read = {0};
         struct dcpk_tile_box box = {
             .shape = t->shape, .sum = plan->target_tensor[m->target], .has_words = has_words};
 
@@ -66,21 +63,17 @@ static void run_plan(struct remap_case *c, const struct dcpk_remap_plan *plan,
                                           s->dtype};
         box.dst = (struct dcpk_tile_side){dcpk_shard_address(t, box.box.offset), t->stride_bytes,
                                           t->dtype};
-        CHECK_OK(dcpk_tile_set_add(&set, &box, tile_bytes, &err), label);
-        check_shapes(&set, tile_bytes, label);
-        for (size_t k = 0; k < set.large.n; k++)
-            count_tile(c, t->holder, &set.large.tiles[k], label);
-        for (size_t k = 0; k < set.small.n; k++)
-            count_tile(c, t->holder, &set.small.tiles[k], label);
-        run_list(&set.large, space, stored, label);
-        run_list(&set.small, space, stored, label);
+        CHECK_OK(dcpk_tile_list_add(&move, &box, tile_bytes, &err), label);
+        check_shapes(&move, tile_bytes, label);
+        for (size_t k = 0; k < move.n; k++)
+            count_tile(c, t->holder, &move.tiles[k], label);
+        run_list(&move, space, stored, label);
         box.src = box.dst;
         box.dst.at = 0;
-        CHECK_OK(dcpk_tile_set_add(&read, &box, tile_bytes, &err), label);
-        run_list(&read.large, space, landed, label);
-        run_list(&read.small, space, landed, label);
-        dcpk_tile_set_release(&set);
-        dcpk_tile_set_release(&read);
+        CHECK_OK(dcpk_tile_list_add(&read, &box, tile_bytes, &err), label);
+        run_list(&read, space, landed, label);
+        dcpk_tile_list_release(&move);
+        dcpk_tile_list_release(&read);
     }
     CHECK(memcmp(stored, landed, sizeof stored) == 0, label);
 }

@@ -44,7 +44,7 @@ static struct dcpk_shard *make_side(int axis, int64_t n_tensors, int64_t n_ranks
 /* The tiles of rank 0's moves. */
 static size_t count_tiles(const struct dcpk_remap_plan *plan, struct dcpk_error *err)
 {
-    struct dcpk_tile_set set = {0};
+    struct dcpk_tile_list list = {0};
     size_t n;
 
     for (size_t i = 0; i < plan->n_moves; i++) {
@@ -60,11 +60,11 @@ static size_t count_tiles(const struct dcpk_remap_plan *plan, struct dcpk_error 
                                           s->dtype};
         box.dst = (struct dcpk_tile_side){dcpk_shard_address(t, box.box.offset), t->stride_bytes,
                                           t->dtype};
-        if (dcpk_tile_set_add(&set, &box, 4 * DCPK_TILE_BYTES, err))
+        if (dcpk_tile_list_add(&list, &box, 4 * DCPK_TILE_BYTES, err))
             break;
     }
-    n = set.large.n + set.small.n;
-    dcpk_tile_set_release(&set);
+    n = list.n;
+    dcpk_tile_list_release(&list);
     return n;
 }
 
