@@ -15,7 +15,7 @@
 struct hashing {
     const char *check_path; /* NULL: print */
     const char *format, *iteration;
-    bool as_json, of_files;
+    bool as_json, of_files, of_fingerprints;
     struct dcpk_voice voice;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt;
@@ -42,6 +42,8 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
     st = dcpk_exec_new(h->ckpt, &h->env, &exec, err);
     if (st == DCPK_OK && h->of_files)
         st = list_files(h, exec, err);
+    else if (st == DCPK_OK && h->of_fingerprints)
+        st = dcpk_hash_list_make_fingerprints(exec, h->ckpt, &h->list, err);
     else if (st == DCPK_OK)
         st = dcpk_hash_list_make(exec, h->ckpt, &h->list, err);
     dcpk_bar_end(&bar);
@@ -62,6 +64,9 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
         st = dcpk_integrity_parse(text, n_bytes, &h->recorded_files, err);
     else if (st == DCPK_OK)
         st = dcpk_hash_list_parse(text, n_bytes, &h->recorded, err);
+    if (st == DCPK_OK && h->of_fingerprints && !h->recorded.has_fingerprints)
+        st = dcpk_fail(err, DCPK_EUSAGE, "it has no fingerprints: leave --fingerprint out");
+    h->of_fingerprints = h->recorded.has_fingerprints || h->of_fingerprints;
     dcpk_free(text);
     if (st != DCPK_OK)
         dcpk_context(err, "reading the hashes in '%s'", h->check_path);
@@ -101,7 +106,7 @@ static void print_notes(const struct hashing *h)
     if (h->check_path == NULL && h->lost.status != DCPK_OK)
         dcpk_cli_note(&h->voice, "the folder is not whole: %s", h->lost.text);
     if (h->list.n_not_covered == 0)
-        return;
+        return; /* as of fingerprints, which are of tensors alone */
     while (h->list.items[i].not_covered == NULL)
         i++;
     dcpk_cli_note(&h->voice, "%zu objects have no hash, the first is '%s': %s",
@@ -148,6 +153,11 @@ static const struct dcpk_cli_option option_rows[] = {
         "compare with the hashes in FILE, which this command printed, as text or as JSON, or "
         "convert --hashes: say what differs; exit 1 when something does"),
     DCPK_OPT_FLAG(
+        "fingerprint", of_fingerprints,
+        "the fingerprint of every tensor instead, which ranks sum up from what each of them holds, "
+        "as remap proves what has landed; no objects. Not cryptographic. --check knows such a "
+        "FILE"),
+    DCPK_OPT_FLAG(
         "files", of_files,
         "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
         "--json: as Megatron's integrity.json. --check knows such a FILE"),
@@ -182,6 +192,8 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 
     if (code >= 0)
         return code;
+    if (h.of_files && h.of_fingerprints)
+        return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
     if (dcpk_choose_iteration(args[0], h.iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return run(&h, place);

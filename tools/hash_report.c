@@ -51,7 +51,7 @@ static void describe_side(const char *side, const struct dcpk_hashed *item, char
     if (item->not_covered != NULL)
         snprintf(text, n, "%s has %swithout a hash", side, form);
     else
-        snprintf(text, n, "%s has %s%s", side, form, dcpk_hash_text(&item->hash, digits));
+        snprintf(text, n, "%s has %s%s", side, form, dcpk_hashed_text(item, digits));
 }
 
 static void put_hashed(const void *item, struct dcpk_json_out *j)

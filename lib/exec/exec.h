@@ -36,6 +36,12 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err);
 
+/* The fingerprint of each view (lib/tensor/fingerprint.h); sums: n of them. In all else as
+ * dcpk_exec_hash. */
+dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                                  uint64_t *sums, struct dcpk_exec_stats *stats,
+                                  struct dcpk_error *err);
+
 /* The hash of an object, or why it has none. */
 struct dcpk_object_hash {
     struct dcpk_hash hash;

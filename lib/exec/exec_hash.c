@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec_hash.c - hashes of views: a tensor is hashed in row-major order by one thread, many tensors
- * at once, and what has several names once. */
+/* exec_hash.c - hashes and fingerprints of views: a tensor is read in row-major order by one
+ * thread, many tensors at once, and what has several names once. */
 #include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
+#include "lib/tensor/fingerprint.h"
 
 /* Tensors from this size on go first: one that began last would keep a thread busy while the others
  * are idle. */
@@ -15,14 +16,20 @@
 struct view_hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
-    struct dcpk_hasher **hashers; /* one a worker */
+    struct dcpk_hasher **hashers; /* one a worker; NULL: fingerprints are made */
     const struct dcpk_view *views;
     size_t n;
     size_t *first; /* by view: the one that it is another name of, or itself */
     size_t *order; /* views to be hashed */
     size_t n_tasks;
-    struct dcpk_hash *hashes;
+    uint8_t *results; /* by view */
+    size_t result_bytes;
 };
+
+static void *view_result(const struct view_hashing *h, size_t view)
+{
+    return h->results + view * h->result_bytes;
+}
 
 static uint64_t view_bytes(const struct dcpk_view *view)
 {
@@ -32,13 +39,15 @@ static uint64_t view_bytes(const struct dcpk_view *view)
     return dcpk_slab_elems(&whole) * dcpk_dtype_bytes(view->dtype);
 }
 
-static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
-                              const struct dcpk_view *view, const struct dcpk_box_tree *pieces,
-                              struct dcpk_error *err)
+/* hasher: NULL: add the terms of the view to *sum. */
+static dcpk_status hash_slabs(struct view_hashing *h, struct dcpk_worker *worker,
+                              const struct dcpk_gather_from *from, struct dcpk_hasher *hasher,
+                              uint64_t *sum, struct dcpk_error *err)
 {
-    struct dcpk_worker *worker = &h->pass.workers[worker_number];
+    const struct dcpk_view *view = from->view;
     const size_t elem_bytes = dcpk_dtype_bytes(view->dtype);
-    const struct dcpk_gather_from from = {view, pieces};
+    const size_t word_bytes = dcpk_fingerprint_word_bytes(elem_bytes);
+    uint64_t word = 0; /* the first one of the slab */
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
     dcpk_status st = DCPK_OK;
@@ -50,14 +59,18 @@ static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
 
         if (i + 1 < slabs.n) {
             dcpk_slabs_box(&slabs, i + 1, &slab);
-            dcpk_gather_advise(h->exec, &from, &slab);
+            dcpk_gather_advise(h->exec, from, &slab);
         }
         dcpk_slabs_box(&slabs, i, &slab);
         n_bytes = (size_t)dcpk_slab_elems(&slab) * elem_bytes;
-        st = dcpk_gather(h->exec, worker, &from, &slab, worker->buffer, err);
+        st = dcpk_gather(h->exec, worker, from, &slab, worker->buffer, err);
         if (st != DCPK_OK)
             break;
-        dcpk_hasher_update(h->hashers[worker_number], worker->buffer, n_bytes);
+        if (hasher != NULL)
+            dcpk_hasher_update(hasher, worker->buffer, n_bytes);
+        else
+            *sum += dcpk_fingerprint_sum(worker->buffer, word_bytes, n_bytes / word_bytes, word);
+        word += n_bytes / word_bytes;
         st = dcpk_meter_add(&h->pass.meter, n_bytes, err);
     }
     return st;
@@ -66,16 +79,24 @@ static dcpk_status hash_slabs(struct view_hashing *h, int worker_number,
 static dcpk_status hash_view_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
     struct view_hashing *h = context;
-    const struct dcpk_view *view = &h->views[h->order[task]];
+    struct dcpk_hasher *hasher = NULL;
     struct dcpk_box_tree pieces;
-    dcpk_status st = dcpk_piece_tree_build(view, &pieces, err);
+    const struct dcpk_gather_from from = {&h->views[h->order[task]], &pieces};
+    void *result = view_result(h, h->order[task]);
+    uint64_t sum = 0;
+    dcpk_status st = dcpk_piece_tree_build(from.view, &pieces, err);
 
     if (st != DCPK_OK)
         return st;
-    dcpk_hasher_reset(h->hashers[worker]);
-    st = hash_slabs(h, worker, view, &pieces, err);
-    if (st == DCPK_OK)
-        dcpk_hasher_digest(h->hashers[worker], &h->hashes[h->order[task]]);
+    if (h->hashers != NULL) {
+        hasher = h->hashers[worker];
+        dcpk_hasher_reset(hasher);
+    }
+    st = hash_slabs(h, &h->pass.workers[worker], &from, hasher, &sum, err);
+    if (st == DCPK_OK && hasher != NULL)
+        dcpk_hasher_digest(hasher, result);
+    else if (st == DCPK_OK)
+        memcpy(result, &sum, sizeof sum);
     dcpk_box_tree_release(&pieces);
     return st;
 }
@@ -96,62 +117,104 @@ static void order_views(struct view_hashing *h)
                 h->order[h->n_tasks++] = i;
 }
 
-static dcpk_status view_hashing_init(struct view_hashing *h, struct dcpk_error *err)
+static dcpk_status hashers_init(struct view_hashing *h, struct dcpk_error *err)
 {
     h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
     if (h->hashers == NULL)
         return err->status;
+    for (int i = 0; i < h->exec->n_threads; i++)
+        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status view_hashing_init(struct view_hashing *h, struct dcpk_error *err)
+{
     h->order = dcpk_alloc_array(h->n, sizeof *h->order, err);
     if (h->order != NULL)
         h->first = dcpk_alloc_array(h->n, sizeof *h->first, err);
     if (h->first == NULL)
         return err->status;
-    for (int i = 0; i < h->exec->n_threads; i++)
-        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
-            return err->status;
     if (dcpk_views_fold(h->exec->ckpt, h->views, h->n, h->first, err) != DCPK_OK)
         return err->status;
     order_views(h);
     return DCPK_OK;
 }
 
-/* The hashes of all tasks, whichever rank has made them, and of their other names. */
+/* The results of all tasks, whichever rank has made them, and of their other names. */
 static dcpk_status share_view_hashes(struct view_hashing *h, dcpk_status st, struct dcpk_error *err)
 {
     struct dcpk_bytes mine = {0}, all = {0};
 
     for (uint64_t t = h->pass.work.first; t < h->pass.work.last; t++)
-        dcpk_bytes_put(&mine, &h->hashes[h->order[t]], sizeof *h->hashes);
+        dcpk_bytes_put(&mine, view_result(h, h->order[t]), h->result_bytes);
     st = dcpk_pass_share(&h->pass, &mine, &all, st, err);
     for (size_t t = 0; t < h->n_tasks && st == DCPK_OK; t++)
-        memcpy(&h->hashes[h->order[t]], all.data + t * sizeof *h->hashes, sizeof *h->hashes);
+        memcpy(view_result(h, h->order[t]), all.data + t * h->result_bytes, h->result_bytes);
     for (size_t i = 0; i < h->n && st == DCPK_OK; i++)
-        h->hashes[i] = h->hashes[h->first[i]];
+        memmove(view_result(h, i), view_result(h, h->first[i]), h->result_bytes);
     dcpk_bytes_release(&mine);
     dcpk_bytes_release(&all);
     return st;
+}
+
+/* Between the pass's begin and its end. */
+static dcpk_status hash_views(struct view_hashing *h, struct dcpk_error *err)
+{
+    dcpk_status st = view_hashing_init(h, err);
+
+    if (st != DCPK_OK)
+        return st;
+    h->pass.work = (struct dcpk_work){.n = h->n_tasks, .bytes_of = hash_task_bytes};
+    h->pass.task = hash_view_task;
+    h->pass.context = h;
+    st = dcpk_pass_run(&h->pass, err);
+    return share_view_hashes(h, st, err);
+}
+
+static void view_hashing_release(struct view_hashing *h)
+{
+    for (int i = 0; h->hashers != NULL && i < h->exec->n_threads; i++)
+        dcpk_hasher_free(h->hashers[i]);
+    dcpk_free(h->hashers);
+    dcpk_free(h->order);
+    dcpk_free(h->first);
 }
 
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                            struct dcpk_hash *hashes, struct dcpk_exec_stats *stats,
                            struct dcpk_error *err)
 {
-    struct view_hashing h = {.exec = exec, .views = views, .n = n, .hashes = hashes};
+    struct view_hashing h = {.exec = exec,
+                             .views = views,
+                             .n = n,
+                             .results = (uint8_t *)hashes,
+                             .result_bytes = sizeof *hashes};
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
     if (st == DCPK_OK)
-        st = view_hashing_init(&h, err);
-    if (st == DCPK_OK) {
-        h.pass.work = (struct dcpk_work){.n = h.n_tasks, .bytes_of = hash_task_bytes};
-        h.pass.task = hash_view_task;
-        h.pass.context = &h;
-        st = share_view_hashes(&h, dcpk_pass_run(&h.pass, err), err);
-    }
+        st = hashers_init(&h, err);
+    if (st == DCPK_OK)
+        st = hash_views(&h, err);
     st = dcpk_pass_end(&h.pass, stats, st);
-    for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
-        dcpk_hasher_free(h.hashers[i]);
-    dcpk_free(h.hashers);
-    dcpk_free(h.order);
-    dcpk_free(h.first);
+    view_hashing_release(&h);
+    return st;
+}
+
+dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                                  uint64_t *sums, struct dcpk_exec_stats *stats,
+                                  struct dcpk_error *err)
+{
+    struct view_hashing h = {.exec = exec,
+                             .views = views,
+                             .n = n,
+                             .results = (uint8_t *)sums,
+                             .result_bytes = sizeof *sums};
+    dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
+
+    if (st == DCPK_OK)
+        st = hash_views(&h, err);
+    st = dcpk_pass_end(&h.pass, stats, st);
+    view_hashing_release(&h);
     return st;
 }

@@ -29,7 +29,7 @@ const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind)
 static const char *hash_words(const struct dcpk_hashed *item, char digits[DCPK_HASH_TEXT_BYTES],
                               const char *none)
 {
-    return item->not_covered != NULL ? none : dcpk_hash_text(&item->hash, digits);
+    return item->not_covered != NULL ? none : dcpk_hashed_text(item, digits);
 }
 
 static int compare_items(const struct dcpk_hashed *a, const struct dcpk_hashed *b)
@@ -108,6 +108,29 @@ void dcpk_hash_list_sort(struct dcpk_hash_list *list)
 
 /* ---- made ---- */
 
+static dcpk_status list_fingerprint_views(struct dcpk_exec *exec, const struct dcpk_view *views,
+                                          size_t n, struct dcpk_hash_list *list,
+                                          struct dcpk_hash *hashes, struct dcpk_error *err)
+{
+    uint64_t *sums = dcpk_arena_array(list->arena, n, sizeof *sums, err);
+
+    if (sums == NULL || dcpk_exec_fingerprint(exec, views, n, sums, NULL, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        for (size_t b = 0; b < DCPK_FINGERPRINT_BYTES; b++)
+            hashes[i].digest[b] = (uint8_t)(sums[i] >> (56 - 8 * b));
+    return DCPK_OK;
+}
+
+static dcpk_status list_hash_views(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
+                                   struct dcpk_hash_list *list, struct dcpk_hash *hashes,
+                                   struct dcpk_error *err)
+{
+    if (list->has_fingerprints)
+        return list_fingerprint_views(exec, views, n, list, hashes, err);
+    return dcpk_exec_hash(exec, views, n, hashes, NULL, err);
+}
+
 static dcpk_status add_tensors(struct dcpk_exec *exec, const struct dcpk_checkpoint *ckpt,
                                struct dcpk_hash_list *list, struct dcpk_error *err)
 {
@@ -120,7 +143,7 @@ static dcpk_status add_tensors(struct dcpk_exec *exec, const struct dcpk_checkpo
     for (size_t i = 0; i < n; i++)
         if (dcpk_view_stored(ckpt, (uint32_t)i, list->arena, &views[i], err) != DCPK_OK)
             return err->status;
-    if (dcpk_exec_hash(exec, views, n, hashes, NULL, err) != DCPK_OK)
+    if (list_hash_views(exec, views, n, list, hashes, err) != DCPK_OK)
         return err->status;
     for (size_t i = 0; i < n; i++) {
         const struct dcpk_tensor *t = &ckpt->tensors[i];
@@ -130,7 +153,8 @@ static dcpk_status add_tensors(struct dcpk_exec *exec, const struct dcpk_checkpo
                                      .dtype = t->dtype,
                                      .rank = t->rank,
                                      .shape = t->shape,
-                                     .hash = hashes[i]};
+                                     .hash = hashes[i],
+                                     .is_fingerprint = list->has_fingerprints};
         if (dcpk_hashed_count(item, err) != DCPK_OK)
             return err->status;
     }
@@ -204,24 +228,43 @@ dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, struct dcpk_checkpoint *
     return hash_whole(list, err);
 }
 
+dcpk_status dcpk_hash_list_make_fingerprints(struct dcpk_exec *exec,
+                                             const struct dcpk_checkpoint *ckpt,
+                                             struct dcpk_hash_list *list, struct dcpk_error *err)
+{
+    list->has_fingerprints = true;
+    list->unsaid = DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
+    if (dcpk_hash_list_begin(list, ckpt->n_tensors, err) || add_tensors(exec, ckpt, list, err))
+        return err->status;
+    dcpk_hash_list_sort(list);
+    return DCPK_OK;
+}
+
 /* ---- printed ---- */
 
-const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEXT_BYTES])
+const char *dcpk_hashed_text(const struct dcpk_hashed *item, char text[DCPK_HASH_TEXT_BYTES])
 {
-    return dcpk_hex_put(hash->digest, sizeof hash->digest, text);
+    if (item->is_fingerprint)
+        return dcpk_hex_put(item->hash.digest, DCPK_FINGERPRINT_BYTES, text);
+    return dcpk_hex_put(item->hash.digest, sizeof item->hash.digest, text);
 }
 
 void dcpk_hashed_put(const struct dcpk_hashed *item, struct dcpk_json_out *j)
 {
+    const bool has_form = item->kind == DCPK_HASHED_TENSOR && item->dtype != DCPK_DTYPE_NONE;
     char text[DCPK_HASH_TEXT_BYTES];
 
     dcpk_json_begin_object(j);
-    if (item->kind == DCPK_HASHED_TENSOR && item->dtype != DCPK_DTYPE_NONE) {
+    if (has_form)
         dcpk_json_add_string(j, "dtype", dcpk_dtype_name(item->dtype));
+    if (item->is_fingerprint)
+        dcpk_json_add_string(j, "fingerprint", dcpk_hashed_text(item, text));
+    if (has_form) {
         dcpk_json_add_uint(j, "n_bytes", item->n_bytes);
         dcpk_json_add_ints(j, "shape", item->shape, item->rank);
     }
-    dcpk_json_add_string(j, "xxh3_128", hash_words(item, text, NULL));
+    if (!item->is_fingerprint)
+        dcpk_json_add_string(j, "xxh3_128", hash_words(item, text, NULL));
     dcpk_json_end_object(j);
 }
 
@@ -295,14 +338,18 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
         return st;
     dcpk_json_out_init(&j, text, 2);
     dcpk_json_begin_object(&j);
-    put_common(&j, list);
+    if (!list->has_fingerprints)
+        put_common(&j, list);
     dcpk_json_add_string(&j, "format", ckpt->format->name);
-    put_not_covered(&j, list);
-    put_kind(&j, "objects", list, DCPK_HASHED_OBJECT);
+    if (!list->has_fingerprints) {
+        put_not_covered(&j, list);
+        put_kind(&j, "objects", list, DCPK_HASHED_OBJECT);
+    }
     put_kind(&j, "tensors", list, DCPK_HASHED_TENSOR);
     put_totals(&j, &summary->totals);
     dcpk_json_add_uint(&j, "version", 1);
-    put_whole(&j, list);
+    if (!list->has_fingerprints)
+        put_whole(&j, list);
     dcpk_json_end_object(&j);
     dcpk_summary_free(summary);
     return dcpk_bytes_status(text, err);
@@ -333,6 +380,8 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
         put_key(text, item->kind == DCPK_HASHED_COMMON ? "common state" : item->key);
         dcpk_bytes_u8(text, '\n');
     }
+    if (list->has_fingerprints)
+        return;
     dcpk_bytes_text(text, dcpk_hex_put(list->whole, sizeof list->whole, digits));
     dcpk_bytes_text(text, "  the whole checkpoint\n");
 }

@@ -10,7 +10,9 @@
 #include "lib/exec/exec.h"
 
 enum dcpk_hashed_kind {
-    DCPK_HASHED_TENSOR, /* XXH3-128 of its elements, row-major: the same however it is chunked */
+    /* XXH3-128 of its elements, row-major, or its fingerprint (lib/tensor/fingerprint.h): the same
+     * however it is chunked. */
+    DCPK_HASHED_TENSOR,
     DCPK_HASHED_OBJECT, /* of its value (lib/exec/value_hash.h): the same however it is pickled */
     DCPK_HASHED_COMMON, /* of the common state (format->load_common), wherever it is kept */
     DCPK_N_HASHED,
@@ -24,7 +26,9 @@ struct dcpk_hashed {
     int rank;
     const int64_t *shape;
     uint64_t n_bytes; /* of a tensor's elements */
+    /* A fingerprint: 8 bytes, the most significant first, then zeros. */
     struct dcpk_hash hash;
+    bool is_fingerprint;
     const char *not_covered; /* why there is no hash; NULL: there is one. Of objects */
 };
 
@@ -43,7 +47,8 @@ struct dcpk_hash_list {
     size_t n, capacity;
     size_t n_of[DCPK_N_HASHED];
     size_t n_not_covered;
-    unsigned unsaid; /* enum dcpk_unsaid */
+    unsigned unsaid;       /* enum dcpk_unsaid */
+    bool has_fingerprints; /* of tensors alone, and no `whole` */
     /*
      * One for all: the SHA-256 of a line for each item, in order: key, kind, dtype, shape and hash,
      * a NUL behind each but the last and a newline behind that; the sizes of the shape with ","
@@ -59,18 +64,24 @@ void dcpk_hash_list_release(struct dcpk_hash_list *list);
 dcpk_status dcpk_hash_list_make(struct dcpk_exec *exec, struct dcpk_checkpoint *ckpt,
                                 struct dcpk_hash_list *list, struct dcpk_error *err);
 
-/* 32 hexadecimal digits. Returns text. */
-#define DCPK_HASH_TEXT_BYTES 33
-const char *dcpk_hash_text(const struct dcpk_hash *hash, char text[DCPK_HASH_TEXT_BYTES]);
+/* The same of the fingerprints of all stored tensors. */
+dcpk_status dcpk_hash_list_make_fingerprints(struct dcpk_exec *exec,
+                                             const struct dcpk_checkpoint *ckpt,
+                                             struct dcpk_hash_list *list, struct dcpk_error *err);
 
-/* {"dtype", "n_bytes", "shape", "xxh3_128"} of a tensor, {"xxh3_128"} of the others: null where it
- * is not covered. */
+/* 32 hexadecimal digits, 16 of a fingerprint. Returns text. */
+#define DCPK_HASH_TEXT_BYTES 33
+const char *dcpk_hashed_text(const struct dcpk_hashed *item, char text[DCPK_HASH_TEXT_BYTES]);
+
+/* {"dtype", "n_bytes", "shape", "xxh3_128"} of a tensor ("fingerprint" in the place of the last),
+ * {"xxh3_128"} of the others: null where it is not covered. */
 void dcpk_hashed_put(const struct dcpk_hashed *item, struct dcpk_json_out *j);
 
 /*
  * The document: {"common": as above, or null, "format", "not_covered": {key: reason}, "objects":
  * {key: as above}, "tensors": {key: as above}, "totals", "version", "whole": {"sha256"}}, indented
- * by 2, no newline at the end. Errors: DCPK_ENOMEM, DCPK_ERANGE.
+ * by 2, no newline at the end. Of fingerprints: format, tensors, totals and version. Errors:
+ * DCPK_ENOMEM, DCPK_ERANGE.
  */
 dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
                                  const struct dcpk_checkpoint *ckpt, struct dcpk_bytes *text,
@@ -78,15 +89,17 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
 /*
  * The same as text, a line each: the hash, a blank, a letter for the kind (a blank: tensor, "*":
  * object, "+": common state), the key with its control bytes as \xNN; 32 "-" where it is not
- * covered. At the end the SHA-256 of the whole. Errors are sticky in `text`.
+ * covered. At the end the SHA-256 of the whole, but not of fingerprints. Errors are sticky in
+ * `text`.
  */
 void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_bytes *text);
 
 /*
  * Read what either of the two wrote. Of a document just "tensors", of each of these dtype, shape
  * and xxh3_128, and where they are there "objects", "common" and "whole", so that manifests of
- * other programs and of earlier dcpkits can be read. Errors: DCPK_EFORMAT for what is none,
- * DCPK_ERANGE for a shape past all limits, DCPK_EUNSUPPORTED for a dtype that is not known.
+ * other programs and of earlier dcpkits can be read. The first tensor decides whether it is a list
+ * of fingerprints. Errors: DCPK_EFORMAT for what is none, DCPK_ERANGE for a shape past all limits,
+ * DCPK_EUNSUPPORTED for a dtype that is not known.
  */
 dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_hash_list *list,
                                  struct dcpk_error *err);
@@ -94,7 +107,7 @@ dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_h
 /*
  * Hold a recorded list against one that was found: `each` is called for every item that differs in
  * dtype, shape or hash, in order; NULL for the side that has none. What `recorded` is silent on is
- * no difference. Returns how many there are.
+ * no difference. Both have hashes, or both fingerprints. Returns how many there are.
  */
 typedef void dcpk_hash_differs(void *context, const struct dcpk_hashed *recorded,
                                const struct dcpk_hashed *found);

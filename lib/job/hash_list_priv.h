@@ -8,6 +8,8 @@
 #define DCPK_HASH_LETTERS " *+" /* in text, by kind */
 #define DCPK_HASH_NONE    "--------------------------------"
 
+#define DCPK_FINGERPRINT_BYTES 8 /* of a dcpk_hash */
+
 /* Room for n items. */
 dcpk_status dcpk_hash_list_begin(struct dcpk_hash_list *list, size_t n, struct dcpk_error *err);
 /* Set a tensor's n_bytes. Errors: DCPK_ERANGE. */

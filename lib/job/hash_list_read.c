@@ -24,7 +24,17 @@ dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)
     return st;
 }
 
+/* Of the hash of a tensor. */
+static size_t digest_bytes(const struct dcpk_hash_list *list)
+{
+    if (list->has_fingerprints)
+        return DCPK_FINGERPRINT_BYTES;
+    return sizeof list->items->hash.digest;
+}
+
 /* ---- JSON ---- */
+
+#define FINGERPRINT "fingerprint" /* of a tensor */
 
 static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_json *node,
                               struct dcpk_hashed *tensor, struct dcpk_error *err)
@@ -51,17 +61,19 @@ static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_jso
 static dcpk_status take_tensor(struct dcpk_hash_list *list, const struct dcpk_json *node,
                                struct dcpk_error *err)
 {
+    const char *name = list->has_fingerprints ? FINGERPRINT : "xxh3_128";
+    const size_t hash_bytes = digest_bytes(list);
     const char *dtype = dcpk_json_string(dcpk_json_member(node, "dtype"));
-    const char *hash = dcpk_json_string(dcpk_json_member(node, "xxh3_128"));
+    const char *hash = dcpk_json_string(dcpk_json_member(node, name));
     struct dcpk_hashed *tensor = &list->items[list->n];
 
+    tensor->is_fingerprint = list->has_fingerprints;
     tensor->key = dcpk_arena_strdup(list->arena, dcpk_json_key(node), err);
     if (tensor->key == NULL)
         return err->status;
-    if (dtype == NULL || hash == NULL ||
-        !dcpk_hex_get(hash, tensor->hash.digest, sizeof tensor->hash.digest))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has no dtype or no xxh3_128 of 32 digits",
-                         tensor->key);
+    if (dtype == NULL || hash == NULL || !dcpk_hex_get(hash, tensor->hash.digest, hash_bytes))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' has no dtype or no %s of %zu digits", tensor->key,
+                         name, 2 * hash_bytes);
     tensor->dtype = dcpk_dtype_from_name(dtype);
     if (tensor->dtype == DCPK_DTYPE_NONE)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' has the dtype '%.40s', which is not known",
@@ -133,10 +145,14 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
     if (!is_object(tensors))
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_HASH_LIST, "there is no object 'tensors'");
     st = dcpk_hash_list_begin(list, count_members(tensors) + count_members(objects) + 1, err);
+    if (dcpk_json_first(tensors) != NULL)
+        list->has_fingerprints = dcpk_json_member(dcpk_json_first(tensors), FINGERPRINT) != NULL;
     for (const struct dcpk_json *t = dcpk_json_first(tensors); t != NULL && st == DCPK_OK;
          t = dcpk_json_next(t))
         st = take_tensor(list, t, err);
     list->unsaid = 0;
+    if (list->has_fingerprints)
+        objects = whole = NULL;
     if (!is_object(objects))
         list->unsaid |= DCPK_UNSAID_OBJECTS;
     if (!is_object(whole))
@@ -155,8 +171,8 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
 
 /* ---- text ---- */
 
-#define HASH_DIGITS  (2 * sizeof(struct dcpk_hash))
-#define WHOLE_DIGITS ((size_t)2 * DCPK_SHA256_BYTES)
+#define FINGERPRINT_DIGITS ((size_t)2 * DCPK_FINGERPRINT_BYTES)
+#define WHOLE_DIGITS       ((size_t)2 * DCPK_SHA256_BYTES)
 
 /* The key behind the letter, with its control bytes again. */
 static dcpk_status take_key(struct dcpk_hash_list *list, const char *text, size_t n,
@@ -189,6 +205,7 @@ static dcpk_status take_key(struct dcpk_hash_list *list, const char *text, size_
 static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size_t n,
                              struct dcpk_error *err)
 {
+    const size_t n_digits = 2 * digest_bytes(list);
     struct dcpk_hashed *item = &list->items[list->n];
     const char *letter = NULL;
     char digits[WHOLE_DIGITS + 1];
@@ -201,25 +218,29 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
             return DCPK_OK;
         }
     }
-    if (n > HASH_DIGITS + 1 && line[HASH_DIGITS] == ' ')
-        letter = strchr(DCPK_HASH_LETTERS, line[HASH_DIGITS + 1]);
-    memcpy(digits, line, dcpk_min_size(n, HASH_DIGITS));
-    digits[dcpk_min_size(n, HASH_DIGITS)] = '\0';
+    if (n > n_digits + 1 && line[n_digits] == ' ')
+        letter = strchr(DCPK_HASH_LETTERS, line[n_digits + 1]);
+    memcpy(digits, line, dcpk_min_size(n, n_digits));
+    digits[dcpk_min_size(n, n_digits)] = '\0';
     if (strcmp(digits, DCPK_HASH_NONE) == 0)
         item->not_covered = "recorded without a hash";
     else if (letter == NULL || *letter == '\0' ||
-             !dcpk_hex_get(digits, item->hash.digest, sizeof item->hash.digest))
+             !dcpk_hex_get(digits, item->hash.digest, n_digits / 2))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "it is neither JSON nor lines of 'dcpkit hash': \"%.*s\"",
                          (int)dcpk_min_size(n, 80), line);
     if (letter == NULL || *letter == '\0')
         return dcpk_fail(err, DCPK_EFORMAT, "a line has no key behind its hash");
     item->kind = (enum dcpk_hashed_kind)(letter - DCPK_HASH_LETTERS);
+    if (list->has_fingerprints && item->kind != DCPK_HASHED_TENSOR)
+        return dcpk_fail(err, DCPK_EFORMAT, "among fingerprints an object has no hash: \"%.*s\"",
+                         (int)dcpk_min_size(n, 80), line);
+    item->is_fingerprint = list->has_fingerprints;
     if (item->kind != DCPK_HASHED_TENSOR)
         list->unsaid &= ~(unsigned)DCPK_UNSAID_OBJECTS;
     list->n++;
     if (item->kind != DCPK_HASHED_COMMON)
-        return take_key(list, line + HASH_DIGITS + 2, n - HASH_DIGITS - 2, &item->key, err);
+        return take_key(list, line + n_digits + 2, n - n_digits - 2, &item->key, err);
     item->key = "";
     return DCPK_OK;
 }
@@ -232,6 +253,8 @@ static dcpk_status take_lines(struct dcpk_hash_list *list, const char *text, siz
     const char *line;
 
     list->unsaid = DCPK_UNSAID_FORMS | DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
+    list->has_fingerprints =
+        n_bytes > FINGERPRINT_DIGITS && memchr(text, ' ', n_bytes) == text + FINGERPRINT_DIGITS;
     while (st == DCPK_OK && (line = dcpk_take_line(text, n_bytes, &at, &length)) != NULL)
         st = take_line(list, line, length, err);
     if (st == DCPK_OK && (list->unsaid & DCPK_UNSAID_OBJECTS) == 0 &&

@@ -27,6 +27,7 @@ done < <(find -L "$SAMPLES" -name latest_checkpointed_iteration.txt | sort)
 "$DCPKIT" convert --quiet --force --hashes listed.json --to fsdp_dtensor "$dense" fsdp && fits hash "convert --hashes" <listed.json
 "$DCPKIT" hash --check hashes.json --json fsdp | fits hash-check "hash --check"
 "$DCPKIT" hash --check hashes.json --json modified | fits hash-check "hash --check, other"
+"$DCPKIT" hash --fingerprint --json fsdp | fits hash-fingerprint "hash --fingerprint"
 "$DCPKIT" hash --files --json fsdp | fits hash-files "hash --files"
 "$DCPKIT" verify --json fsdp | fits verify verify
 "$DCPKIT" verify --json --against "$dense" fsdp | fits verify "verify --against"

@@ -35,6 +35,7 @@ done
 both 3 verify fsdp_dtensor1
 both 2 verify --against "$source" torch_dist1
 both 3 hash fsdp_dtensor1
+both 3 hash --fingerprint fsdp_dtensor1
 both 3 hash --check fsdp_dtensor.hashes1 fsdp_dtensor1
 both 2 compare-two-checkpoint fsdp_dtensor1 torch_dist1
 other=$SAMPLES/torch_dist_c_dense_tp2pp2

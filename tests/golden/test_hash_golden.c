@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_hash_golden.c - every tensor of every sample is what PyTorch says: shape, chunks, bytes. */
+/* test_hash_golden.c - every tensor of every sample is what PyTorch says: shape, chunks, bytes; and
+ * the fingerprint of these bytes. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/job/hash_list.h"
 #include "tests/golden/hashes.h"
 #include "tests/golden/samples.h"
 
@@ -149,6 +152,59 @@ static void check_tensor(const struct dcpk_checkpoint *ckpt, const struct dcpk_j
     CHECK_EQ_STR(hex, dcpk_json_string(dcpk_json_member(want, "xxh3_128")), key);
 }
 
+/* The fingerprint by its formula, a word at a time from the last to the first. */
+static uint64_t naive_fingerprint(const uint8_t *bytes, size_t n_bytes, size_t elem_bytes)
+{
+    const size_t word_bytes = elem_bytes > 4 ? 4 : elem_bytes;
+    uint64_t sum = 0;
+
+    for (size_t i = n_bytes / word_bytes; i-- > 0;) {
+        uint64_t k = (i + 1) * 0x9E3779B97F4A7C15u, v = 0;
+
+        for (size_t b = 0; b < word_bytes; b++)
+            v += (uint64_t)bytes[i * word_bytes + b] << (8 * b);
+        k ^= k >> 32;
+        k *= 0xD6E8FEB86659FD93u;
+        sum += v * (k | 1);
+    }
+    return sum;
+}
+
+static void check_fingerprints(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const char *label)
+{
+    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 3};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_hash_list list = {0};
+    struct dcpk_exec *exec = NULL;
+
+    CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), label);
+    CHECK_OK(dcpk_hash_list_make_fingerprints(exec, ckpt, &list, &err), label);
+    CHECK_EQ_INT(list.n, ckpt->n_tensors, label);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct dcpk_tensor *t = dcpk_checkpoint_tensor(ckpt, list.items[i].key);
+        struct dcpk_view_reader *reader = NULL;
+        struct dcpk_view view;
+        struct dcpk_box whole;
+        char text[DCPK_HASH_TEXT_BYTES], want[17];
+        uint8_t *bytes = malloc((size_t)list.items[i].n_bytes + 1);
+
+        CHECK(t != NULL && bytes != NULL, list.items[i].key);
+        CHECK_OK(dcpk_view_stored(ckpt, (uint32_t)(t - ckpt->tensors), arena, &view, &err), t->key);
+        CHECK_OK(dcpk_view_reader_new(exec, &view, &reader, &err), t->key);
+        dcpk_box_whole(view.shape, view.rank, &whole);
+        CHECK_OK(dcpk_view_reader_read(reader, &whole, bytes, &err), t->key);
+        snprintf(
+            want, sizeof want, "%016" PRIx64,
+            naive_fingerprint(bytes, (size_t)list.items[i].n_bytes, dcpk_dtype_bytes(t->dtype)));
+        CHECK_EQ_STR(dcpk_hashed_text(&list.items[i], text), want, t->key);
+        dcpk_view_reader_free(reader);
+        free(bytes);
+    }
+    dcpk_hash_list_release(&list);
+    dcpk_exec_free(exec);
+}
+
 static void check_sample(const struct sample *s)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -182,6 +238,7 @@ static void check_sample(const struct sample *s)
     }
     CHECK(n_tensors + n_objects > 0, s->folder);
 
+    check_fingerprints(ckpt, arena, s->folder);
     print_message("%s: %zu tensors, %zu objects\n", s->folder, n_tensors, n_objects);
     free(hashes);
     dcpk_arena_free(arena);

@@ -148,6 +148,15 @@ def stored(folder):
     return found
 
 
+def fingerprint(tensor):
+    """The fingerprint by lib/tensor/fingerprint.h, of torch's own bytes."""
+    bits = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    words = bits.view({1: np.uint8, 2: np.dtype("<u2")}.get(tensor.element_size(), np.dtype("<u4"))).astype(np.uint64)
+    k = np.arange(1, len(words) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    k = (k ^ (k >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93) | np.uint64(1)
+    return f"{int((words * k).sum(dtype=np.uint64)):016x}"
+
+
 def whole(doc):
     """The SHA-256 of the whole, from the rest of the document."""
     rows = [(k, "tensor", t["dtype"], ",".join(map(str, t["shape"])), t["xxh3_128"]) for k, t in doc["tensors"].items()]
@@ -192,6 +201,22 @@ class Hash(unittest.TestCase):
                 f.write(recorded)
             self.assertIn("verdict     ok", dcpkit("hash", "--check", path, folder))
         self.assertTrue(dcpkit("hash", folder).endswith(f"{whole(doc)}  the whole checkpoint\n"))
+
+    def test_fingerprints(self):
+        torch.manual_seed(1)
+        tensors = {str(dtype)[6:]: (torch.randn(7, 5, 3) * 40).to(dtype) for dtype in
+                   (torch.bool, torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.int64, torch.complex128)}
+        tensors |= {"scalar": torch.tensor(-2.5), "empty": torch.zeros(0, 3), "large": torch.randn(3 << 20)}
+        folder = os.path.join(self.work, "fingerprints")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save(tensors, checkpoint_id=folder, no_dist=True)
+        want = {key: fingerprint(tensor) for key, tensor in tensors.items()}
+        for memory in ("256M", "16M"):
+            doc = json.loads(dcpkit("hash", "--fingerprint", "--json", "--threads", "3", "--memory", memory, folder))
+            self.assertEqual({key: entry["fingerprint"] for key, entry in doc["tensors"].items()}, want)
+        lines = [f"{number}  {key}\n" for key, number in sorted(want.items())]
+        self.assertEqual(dcpkit("hash", "--fingerprint", folder), "".join(lines))
 
     def test_golden_whole(self):
         for name in ("torch_dist_b_dense_tp2pp2", "torch_dist_c_moe_ep2pp2", "fsdp_dtensor_native_dp2", "zarr_dense_tp2dp2"):

@@ -104,6 +104,40 @@ static void test_silent(void **state)
     }
 }
 
+#define F0 "0000000000000000"
+#define F1 "fedcba9876543210"
+#define P(key, numbers)                                                                            \
+    "\"" key "\": {\"dtype\": \"int8\", \"shape\": [1], \"fingerprint\": \"" numbers "\"}"
+
+/* Lists of fingerprints, as JSON and as text. */
+static void test_fingerprints(void **state)
+{
+    static const char found[] = "{\"tensors\": {" P("a", F1) ", " P("b", F0) "}}";
+    static const struct {
+        const char *label, *recorded, *differences;
+    } cases[] = {
+        {"the same as JSON", found, ""},
+        {"the same as text", F1 "  a\n" F0 "  b\n", ""},
+        {"another one, and one more", F0 "  a\n" F0 "  b\n" F0 "  c\n", "a!c<"},
+        {"another one as JSON", "{\"tensors\": {" P("a", F1) ", " P("b", F1) "}}", "b!"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_hash_list a = {0}, b = {0};
+        char text[FOUND_BYTES] = "", digits[DCPK_HASH_TEXT_BYTES];
+
+        parse(cases[i].recorded, &a);
+        parse(found, &b);
+        CHECK(a.has_fingerprints && b.has_fingerprints, cases[i].label);
+        (void)dcpk_hash_list_compare(&a, &b, collect, text);
+        CHECK_EQ_STR(text, cases[i].differences, cases[i].label);
+        CHECK_EQ_STR(dcpk_hashed_text(&b.items[0], digits), F1, cases[i].label);
+        dcpk_hash_list_release(&a);
+        dcpk_hash_list_release(&b);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -117,6 +151,10 @@ static void test_refused(void **state)
         {H0 "  t\n" H1 "  t\n", DCPK_EFORMAT, "'t' is there twice"},
         {"{\"tensors\": {}, \"objects\": {\"o\": {}}}", DCPK_EFORMAT, "'o' has no xxh3_128"},
         {"{\"tensors\": {}, \"whole\": {\"sha256\": \"00\"}}", DCPK_EFORMAT, "sha256 of 64"},
+        {F0 "  t\n" H1 "  u\n", DCPK_EFORMAT, "neither JSON nor lines"},
+        {F0 "  t\n" F1 " *o\n", DCPK_EFORMAT, "an object has no hash"},
+        {"{\"tensors\": {" P("a", F1) ", " T("b", "int8", "[1]", H0) "}}", DCPK_EFORMAT,
+         "no fingerprint of 16"},
         {"{\"tensors\": [1]}", DCPK_EFORMAT, "no object 'tensors'"},
         {"{\"tensors\": {\"k\": 1}}", DCPK_EFORMAT, "'k' has no dtype"},
         {"{\"tensors\": {" T("k", "int8", "[1]", "00") "}}", DCPK_EFORMAT, "xxh3_128 of 32"},
@@ -145,9 +183,9 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare),
-                                       cmocka_unit_test(test_silent),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compare), cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_fingerprints), cmocka_unit_test(test_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
