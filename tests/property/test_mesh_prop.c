@@ -4,7 +4,7 @@
 #include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/megatron/megatron_spans.h"
 #include "lib/model/parallel.h"
-#include "tests/fake_ckpt.h"
+#include "tests/fake_model.h"
 
 #define N_ROUNDS 300
 
@@ -24,17 +24,9 @@ struct round {
 static void add(struct round *r, const char *name, int rank, int64_t rows, int64_t columns,
                 bool is_gated)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model_tensor t = {.role = DCPK_WEIGHT, .dtype = DCPK_BF16, .rank = rank};
-    int64_t *shape = dcpk_arena_array(r->model->arena, 2, sizeof *shape, &err);
+    const uint32_t param = fake_model_weight(r->model, name, rank, rows, columns);
 
-    CHECK(shape != NULL, r->label);
-    shape[0] = rows;
-    shape[1] = columns;
-    t.shape = shape;
-    CHECK_OK(dcpk_model_param(r->model, name, &t.param, &err), r->label);
-    CHECK_OK(dcpk_model_add(r->model, &t, &err), r->label);
-    r->model->params[t.param].parts = is_gated ? dcpk_gate_up : NULL;
+    r->model->params[param].parts = is_gated ? dcpk_gate_up : NULL;
 }
 
 static void add_layer(struct round *r, int64_t layer)
@@ -86,7 +78,7 @@ static void make_round(struct round *r, uint64_t seed)
     r->ffn = r->tp * 8 * (1 + fake_below(&r->seed, 9));
     r->vocab = r->tp * (1 + fake_below(&r->seed, 100));
     r->ckpt = fake_open(&r->fake, r->label);
-    CHECK_OK(dcpk_model_new(r->ckpt, &r->model, &err), r->label);
+    r->model = fake_model_new(r->ckpt, r->label);
     add(r, "embedding.word_embeddings.weight", 2, r->vocab, r->hidden, false);
     for (int64_t layer = 0; layer < r->n_layers; layer++)
         add_layer(r, layer);

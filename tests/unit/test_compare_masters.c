@@ -3,8 +3,7 @@
 #include "lib/job/compare.h"
 
 #include "kernels/kernels.h"
-#include "lib/model/model.h"
-#include "tests/fake_ckpt.h"
+#include "tests/fake_model.h"
 
 enum { NORM, MATRIX, EXPERT, N_PARAMS };
 
@@ -25,40 +24,18 @@ static const struct {
     {"only a matrix has one", 1 << MATRIX, 0, true, false},
 };
 
-static void add_tensor(struct dcpk_model *model, uint32_t param, enum dcpk_role role,
-                       uint32_t source)
-{
-    const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_piece *piece = dcpk_arena_alloc(model->arena, sizeof *piece, &err);
-    const struct dcpk_model_tensor tensor = {.param = param,
-                                             .role = role,
-                                             .dtype = stored->dtype,
-                                             .rank = stored->rank,
-                                             .shape = stored->shape,
-                                             .pieces = piece,
-                                             .n_pieces = 1};
-    struct dcpk_box whole;
-
-    dcpk_box_whole(stored->shape, stored->rank, &whole);
-    CHECK_OK(dcpk_piece_make(model->arena, source, &whole, &whole, piece, &err), "piece");
-    CHECK_OK(dcpk_model_add(model, &tensor, &err), "tensor");
-}
-
 static void add_params(struct dcpk_model *model, unsigned masters, unsigned different)
 {
     static const char *const names[] = {"norm", "matrix", "expert"};
 
     for (uint32_t p = 0; p < N_PARAMS; p++) {
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        uint32_t param;
+        const uint32_t param = fake_model_param(model, names[p]);
 
-        CHECK_OK(dcpk_model_param(model, names[p], &param, &err), names[p]);
         model->params[param].expert = p == EXPERT ? 0 : -1;
         model->params[param].tp_axis = p == NORM ? -1 : 1;
-        add_tensor(model, param, DCPK_WEIGHT, 2 * p);
+        fake_model_stored(model, param, DCPK_WEIGHT, 2 * p, 0);
         if ((masters >> p & 1) != 0)
-            add_tensor(model, param, DCPK_MASTER, 2 * p + (different >> p & 1));
+            fake_model_stored(model, param, DCPK_MASTER, 2 * p + (different >> p & 1), 0);
     }
 }
 
@@ -78,7 +55,7 @@ static void masters_are_held_against_weights(void **state)
         for (uint32_t t = 0; t < 2 * N_PARAMS; t++)
             fake_add(&fake, DCPK_F32, t < 2 ? 1 : 2, t < 2 ? norm : matrix, 2, &seed);
         ckpt = fake_open(&fake, cases[i].label);
-        CHECK_OK(dcpk_model_new(ckpt, &model, &err), cases[i].label);
+        model = fake_model_new(ckpt, cases[i].label);
         add_params(model, cases[i].masters, cases[i].different);
         CHECK_OK(dcpk_sample_masters(model, &env, &err), cases[i].label);
         CHECK_EQ_INT(ckpt->notes != NULL, cases[i].is_noted, cases[i].label);

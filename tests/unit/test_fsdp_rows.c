@@ -2,21 +2,19 @@
 /* test_fsdp_rows.c - the fused down-projection of multi-latent attention: its rows and its names
  * are those of FusedMLASelfAttention and handle_mla_down_proj_in_state_dict of Megatron main. */
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "tests/check.h"
+#include "tests/fake_model.h"
 
 #define A "decoder.layers.0.self_attention."
 
 /* A model whose args give q_lora_rank and the tensor-parallel size. */
 static struct dcpk_model *make_model(int64_t q_lora_rank, int64_t tp)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model *model = NULL;
+    const struct fake_arg args[] = {{"q_lora_rank", .value = q_lora_rank},
+                                    {"tensor_model_parallel_size", .value = tp},
+                                    {.name = NULL}};
+    struct dcpk_model *model = fake_model_new(NULL, "model");
 
-    CHECK_OK(dcpk_model_new(NULL, &model, &err), "model");
-    model->args = dcpk_value_namespace(model->arena, NULL, 0, &err);
-    CHECK(model->args != NULL, "args");
-    CHECK_OK(dcpk_model_set_arg(model, "q_lora_rank", q_lora_rank, &err), "args");
-    CHECK_OK(dcpk_model_set_arg(model, "tensor_model_parallel_size", tp, &err), "args");
+    model->args = fake_args(model->arena, args);
     return model;
 }
 
@@ -139,12 +137,8 @@ static void groups_are_found_by_live_names(void **state)
     struct dcpk_model *model = make_model(5, 1);
 
     (void)state;
-    for (uint32_t i = 0; i < 3; i++) {
-        uint32_t param;
-
-        CHECK_OK(dcpk_model_param(model, params[i], &param, &err), params[i]);
-        CHECK_EQ_INT(param, i, params[i]);
-    }
+    for (uint32_t i = 0; i < 3; i++)
+        CHECK_EQ_INT(fake_model_param(model, params[i]), i, params[i]);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint32_t found[2];
         size_t n;

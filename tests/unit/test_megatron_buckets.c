@@ -6,8 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "tests/check.h"
-#include "tests/unit/megatron_args.h"
+#include "tests/fake_model.h"
 
 /* --- a checkpoint of bucket tensors --- */
 
@@ -115,14 +114,6 @@ static void make_cuts(const struct variant *v)
         add_cut(SLICE * r);
     if (v->padded_axes > 0 && !v->slices_only)
         add_cut(made.n_elems); /* the padding is a chunk of the last rank */
-}
-
-static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
-{
-    (void)store;
-    (void)err;
-    *score = 1;
-    return DCPK_OK;
 }
 
 /* One tensor with chunks along axis 0 that begin at `starts`. */
@@ -248,25 +239,21 @@ static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_o
     return DCPK_OK;
 }
 
-static const struct dcpk_format_reader buckets_reader = {.load_object = load_object};
-static const struct dcpk_format buckets_format = {
-    .name = "buckets", .probe = probe, .open = open_buckets, .reader = &buckets_reader};
-
 /* Common state with these args; dcpk_megatron_to_model asks for it. */
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
     const struct variant *v = made.variant;
-    const struct setting settings[] = {
-        {"pipeline_model_parallel_size", v->pp > 0 ? v->pp : 1, NULL},
-        GOOD_ARGS,
-        {v->set != NULL ? v->set : v->off, 0, v->set != NULL ? "True" : NULL},
-        {NULL, 0, NULL}};
+    const struct fake_arg settings[] = {
+        {"pipeline_model_parallel_size", .value = v->pp > 0 ? v->pp : 1},
+        FAKE_ARGS,
+        {v->set != NULL ? v->set : v->off, .text = v->set != NULL ? "True" : NULL},
+        {.name = NULL}};
     const char *layout = v->layout != NULL ? v->layout : "dp_reshardable";
     struct dcpk_value_pair content = {dcpk_value_str(arena, "distrib_optim_sharding_type", err),
                                       dcpk_value_str(arena, layout, err)};
     const struct dcpk_value_pair pairs[] = {
-        {dcpk_value_str(arena, "args", err), make_args(arena, settings)},
+        {dcpk_value_str(arena, "args", err), fake_args(arena, settings)},
         {dcpk_value_str(arena, "content_metadata", err), dcpk_value_dict(arena, &content, 1, err)},
     };
 
@@ -275,24 +262,22 @@ static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
     return DCPK_OK;
 }
 
-/* Open a variant and view it; the caller frees both. */
-static dcpk_status view_variant(const struct variant *v, struct dcpk_checkpoint **ckpt,
-                                struct dcpk_model **model, struct dcpk_error *err)
-{
-    static struct dcpk_format format;
-    const struct dcpk_format *const formats[] = {&format, NULL};
-    struct dcpk_store *store;
+static const struct dcpk_format_reader buckets_reader = {.load_object = load_object};
+static const struct dcpk_format buckets_format = {.name = "buckets",
+                                                  .probe = fake_probe,
+                                                  .open = open_buckets,
+                                                  .load_common = load_common,
+                                                  .reader = &buckets_reader};
 
-    format = buckets_format;
-    format.load_common = load_common;
+/* Open a variant and view it; the caller closes the model. */
+static dcpk_status view_variant(const struct variant *v, struct dcpk_model **model,
+                                struct dcpk_error *err)
+{
     made.variant = v;
     make_cuts(v);
-    CHECK(dcpk_store_new_memory("memory", &store, err) == DCPK_OK, v->label);
-    CHECK(dcpk_store_add_memory(store, "file", "", 0, err) == DCPK_OK, v->label);
-    CHECK(dcpk_checkpoint_open(store, formats, NULL, ckpt, err) == DCPK_OK, v->label);
-    CHECK(dcpk_model_new(*ckpt, model, err) == DCPK_OK, v->label);
+    *model = fake_model_open(&buckets_format, "", 0, v->label);
     (*model)->flags = v->flags;
-    return dcpk_megatron_to_model(*ckpt, *model, err);
+    return dcpk_megatron_to_model((*model)->ckpt, *model, err);
 }
 
 /* Where the first element of a parameter's state lies in its bucket. */
@@ -347,23 +332,21 @@ static void parameters_lie_where_the_spec_found_them(void **state)
     (void)state;
     for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
 
-        CHECK_OK(view_variant(&variants[v], &ckpt, &model, &err), variants[v].label);
+        CHECK_OK(view_variant(&variants[v], &model, &err), variants[v].label);
         CHECK(model->needs_proof && model->has_optimizer, variants[v].label);
         CHECK_EQ_INT(model->n_params, 27, variants[v].label);
         CHECK_EQ_INT(model->n_tensors, 4 * 27, variants[v].label);
-        CHECK_EQ_INT(ckpt->n_views, 3 * 27, variants[v].label);
+        CHECK_EQ_INT(model->ckpt->n_views, 3 * 27, variants[v].label);
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
             for (enum dcpk_role role = DCPK_MASTER; role <= DCPK_EXP_AVG_SQ; role++)
                 CHECK_EQ_INT(place_of(model, places[i].name, role),
                              variants[v].is_te ? places[i].te : places[i].local, places[i].name);
         /* args say local, and name no option of a later release than core 0.6: each starts where
          * the one before ends, which is a multiple of 64 here; another order is told. */
-        CHECK((ckpt->notes != NULL) == variants[v].is_te, variants[v].label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        CHECK((model->ckpt->notes != NULL) == variants[v].is_te, variants[v].label);
+        fake_model_close(model);
     }
 }
 
@@ -454,15 +437,12 @@ static void buckets_that_do_not_fit_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
 
-        CHECK_FAILS(view_variant(&bad[i], &ckpt, &model, &err), bad[i].status, bad[i].text,
-                    bad[i].label);
+        CHECK_FAILS(view_variant(&bad[i], &model, &err), bad[i].status, bad[i].text, bad[i].label);
         CHECK((err.fixes & DCPK_FIX_WEIGHTS_ONLY) != 0, bad[i].label);
         CHECK(!model->needs_proof, bad[i].label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        fake_model_close(model);
     }
 }
 
@@ -524,22 +504,20 @@ static void masters_in_doubt_need_a_proof(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
         struct variant variant = cases[i].variant;
         bool has_master = false;
 
         variant.is_plain = true;
         variant.extra = MASTER;
-        CHECK_OK(view_variant(&variant, &ckpt, &model, &err), cases[i].variant.label);
+        CHECK_OK(view_variant(&variant, &model, &err), cases[i].variant.label);
         for (size_t t = 0; t < model->n_tensors; t++)
             has_master |= model->tensors[t].role == DCPK_MASTER;
         CHECK_EQ_INT(has_master, cases[i].has_master, cases[i].variant.label);
         CHECK_EQ_INT(model->needs_proof, cases[i].needs_proof, cases[i].variant.label);
         CHECK_EQ_INT(model->needs_sample, cases[i].needs_sample, cases[i].variant.label);
         CHECK_EQ_INT(is_left_out(model, MASTER), !cases[i].has_master, cases[i].variant.label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        fake_model_close(model);
     }
 }
 
@@ -561,17 +539,15 @@ static void loss_scalers_are_kept(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
 
-        CHECK(view_variant(&cases[i].variant, &ckpt, &model, &err) == cases[i].variant.status,
+        CHECK(view_variant(&cases[i].variant, &model, &err) == cases[i].variant.status,
               cases[i].variant.label);
         CHECK_EQ_INT(model->scaler != NULL, cases[i].is_kept, cases[i].variant.label);
         CHECK_EQ_INT(is_left_out(model, cases[i].variant.bad_scaler ? PREFIX "grad_scaler"
                                                                     : "optimizer.grad_scaler"),
                      cases[i].is_dropped, cases[i].variant.label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        fake_model_close(model);
     }
 }
 

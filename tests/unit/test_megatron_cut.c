@@ -2,17 +2,11 @@
 /* test_megatron_cut.c - how args and chunks tell the way a model was cut over ranks. */
 #include "formats/megatron/buckets/megatron_blocks.h"
 #include "formats/megatron/buckets/megatron_cut.h"
-#include "tests/check.h"
-#include "tests/unit/megatron_args.h"
+#include "lib/base/order.h"
+#include "tests/fake_model.h"
 
 /* --- layers on model chunks --- */
 
-#define SIZES(pp, vpp, layers, world)                                                              \
-    {"tensor_model_parallel_size", 1, NULL}, {"pipeline_model_parallel_size", pp, NULL},           \
-        {"virtual_pipeline_model_parallel_size", vpp, NULL}, {"num_layers", layers, NULL},         \
-    {                                                                                              \
-        "world_size", world, NULL                                                                  \
-    }
 #define FIRST   "decoder_first_pipeline_num_layers"
 #define LAST    "decoder_last_pipeline_num_layers"
 #define COUNT   "account_for_embedding_in_pipeline_split"
@@ -21,92 +15,67 @@
 #define PATTERN "hybrid_layer_pattern"
 #define MTP     "mtp_num_layers"
 
+/*
+ * Where the pipeline has layers, final norm and multi-token prediction: "stage.chunk". Megatron's
+ * docstrings (MC/transformer/transformer_block.py get_num_layers_to_build,
+ * pipeline_parallel_layer_layout.py, hybrid_layer_allocation.py) have most of them; the others
+ * follow its assertions.
+ */
 static const struct {
     const char *label;
-    struct setting settings[10];
-    int64_t pp;
-    /* By layer: stage * 10 + chunk. Megatron's docstrings (MC/transformer/transformer_block.py
-     * get_num_layers_to_build, pipeline_parallel_layer_layout.py, hybrid_layer_allocation.py) have
-     * most of them; the others follow its assertions. */
-    int want[8];
-    int norm, mtp; /* in the same way */
+    int64_t pp, vpp; /* stages, chunks of each; vpp 0: one */
+    const char *layers, *norm, *mtp;
+    struct fake_arg args[2]; /* beside the sizes */
 } cuts[] = {
-    {"one stage", {SIZES(1, 1, 3, 1)}, 1, {0, 0, 0}, 0, 0},
-    {"even", {SIZES(2, 1, 4, 2)}, 2, {0, 0, 10, 10}, 10, 10},
-    {"8 layers, 2 stages, 4 chunks", {SIZES(2, 4, 8, 2)}, 2, {0, 10, 1, 11, 2, 12, 3, 13}, 13, 13},
-    {"8 layers, 2 stages, 2 chunks", {SIZES(2, 2, 8, 2)}, 2, {0, 0, 10, 10, 1, 1, 11, 11}, 11, 11},
-    {"short first stage",
-     {SIZES(3, 1, 7, 3), {FIRST, 1, NULL}},
-     3,
-     {0, 10, 10, 10, 20, 20, 20},
-     20,
-     20},
-    {"short ends",
-     {SIZES(3, 1, 5, 3), {FIRST, 1, NULL}, {LAST, 2, NULL}},
-     3,
-     {0, 10, 10, 20, 20},
-     20,
-     20},
-    {"all but the middle",
-     {SIZES(2, 1, 4, 2), {FIRST, 3, NULL}, {LAST, 1, NULL}},
-     2,
-     {0, 0, 0, 10},
-     10,
-     10},
-    {"embedding and loss count",
-     {SIZES(2, 1, 6, 2), {COUNT, 0, "True"}, {LOSS, 0, "True"}},
-     2,
-     {0, 0, 0, 10, 10, 10},
-     10,
-     10},
-    {"embedding counts",
-     {SIZES(2, 1, 7, 2), {COUNT, 0, "True"}},
-     2,
-     {0, 0, 0, 10, 10, 10, 10},
-     10,
-     10},
-    {"a layout: parts in parentheses, then characters",
-     {SIZES(4, 1, 7, 4), {LAYOUT, 0, "Ettt|(tt|)*2,L"}},
-     4,
-     {0, 0, 0, 10, 10, 20, 20},
-     30,
-     30},
-    {"the norm with the last layer, under multi-token prediction",
-     {SIZES(4, 1, 4, 4), {LAYOUT, 0, "Et*3|t|m|L"}, {MTP, 1, NULL}},
-     4,
-     {0, 0, 0, 10},
-     10,
-     20},
-    {"a layout of chunks",
-     {SIZES(2, 2, 3, 2), {LAYOUT, 0, "Et|t|(m)*2t|L"}, {MTP, 2, NULL}},
-     2,
-     {0, 10, 1},
-     1,
-     1},
-    {"an empty stage", {SIZES(2, 2, 2, 2), {LAYOUT, 0, "E|tt||L"}}, 2, {10, 10}, 11, 11},
-    {"a hybrid's stages",
-     {SIZES(2, 1, 8, 2), {PATTERN, 0, "M-M-M|M*-/MM/MM"}},
-     2,
-     {0, 0, 0, 0, 0, 10, 10, 10},
-     10,
-     10},
-    {"a hybrid cut evenly",
-     {SIZES(2, 1, 4, 2), {PATTERN, 0, "M-M*/M|M"}},
-     2,
-     {0, 0, 10, 10},
-     10,
-     10},
+    {"one stage", .pp = 1, .layers = "0.0 0.0 0.0", .norm = "0.0", .mtp = "0.0"},
+    {"even", .pp = 2, .layers = "0.0 0.0 1.0 1.0", .norm = "1.0", .mtp = "1.0"},
+    {"8 layers, 2 stages, 4 chunks", .pp = 2, .vpp = 4, .layers = "0.0 1.0 0.1 1.1 0.2 1.2 0.3 1.3",
+     .norm = "1.3", .mtp = "1.3"},
+    {"8 layers, 2 stages, 2 chunks", .pp = 2, .vpp = 2, .layers = "0.0 0.0 1.0 1.0 0.1 0.1 1.1 1.1",
+     .norm = "1.1", .mtp = "1.1"},
+    {"short first stage", .pp = 3, .args = {{FIRST, .value = 1}},
+     .layers = "0.0 1.0 1.0 1.0 2.0 2.0 2.0", .norm = "2.0", .mtp = "2.0"},
+    {"short ends", .pp = 3, .args = {{FIRST, .value = 1}, {LAST, .value = 2}},
+     .layers = "0.0 1.0 1.0 2.0 2.0", .norm = "2.0", .mtp = "2.0"},
+    {"all but the middle", .pp = 2, .args = {{FIRST, .value = 3}, {LAST, .value = 1}},
+     .layers = "0.0 0.0 0.0 1.0", .norm = "1.0", .mtp = "1.0"},
+    {"embedding and loss count", .pp = 2, .args = {{COUNT, .text = "True"}, {LOSS, .text = "True"}},
+     .layers = "0.0 0.0 0.0 1.0 1.0 1.0", .norm = "1.0", .mtp = "1.0"},
+    {"embedding counts", .pp = 2, .args = {{COUNT, .text = "True"}},
+     .layers = "0.0 0.0 0.0 1.0 1.0 1.0 1.0", .norm = "1.0", .mtp = "1.0"},
+    {"a layout: parts in parentheses, then characters", .pp = 4,
+     .args = {{LAYOUT, .text = "Ettt|(tt|)*2,L"}}, .layers = "0.0 0.0 0.0 1.0 1.0 2.0 2.0",
+     .norm = "3.0", .mtp = "3.0"},
+    {"the norm with the last layer, under multi-token prediction", .pp = 4,
+     .args = {{LAYOUT, .text = "Et*3|t|m|L"}, {MTP, .value = 1}}, .layers = "0.0 0.0 0.0 1.0",
+     .norm = "1.0", .mtp = "2.0"},
+    {"a layout of chunks", .pp = 2, .vpp = 2,
+     .args = {{LAYOUT, .text = "Et|t|(m)*2t|L"}, {MTP, .value = 2}}, .layers = "0.0 1.0 0.1",
+     .norm = "0.1", .mtp = "0.1"},
+    {"an empty stage", .pp = 2, .vpp = 2, .args = {{LAYOUT, .text = "E|tt||L"}},
+     .layers = "1.0 1.0", .norm = "1.1", .mtp = "1.1"},
+    {"a hybrid's stages", .pp = 2, .args = {{PATTERN, .text = "M-M-M|M*-/MM/MM"}},
+     .layers = "0.0 0.0 0.0 0.0 0.0 1.0 1.0 1.0", .norm = "1.0", .mtp = "1.0"},
+    {"a hybrid cut evenly", .pp = 2, .args = {{PATTERN, .text = "M-M*/M|M"}},
+     .layers = "0.0 0.0 1.0 1.0", .norm = "1.0", .mtp = "1.0"},
 };
 
-static int64_t find(const struct dcpk_cut *cut, enum dcpk_section section, int64_t layer,
-                    const char *label)
+/* Where n layers of a section are, as `cuts` has it, into text. */
+static const char *places(char text[64], const struct dcpk_cut *cut, enum dcpk_section section,
+                          int64_t n)
 {
-    const struct dcpk_registered reg = {.section = section, .layer = layer, .expert = -1};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t chunk = -1;
+    size_t used = 0;
 
-    CHECK_OK(dcpk_cut_find(cut, &reg, &chunk, &err), label);
-    return chunk % cut->pp * 10 + chunk / cut->pp;
+    for (int64_t layer = 0; layer < n; layer++) {
+        const struct dcpk_registered reg = {.section = section, .layer = layer, .expert = -1};
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        int64_t chunk = -1;
+
+        CHECK_OK(dcpk_cut_find(cut, &reg, &chunk, &err), "find");
+        used += (size_t)snprintf(text + used, 64 - used, "%s%d.%d", layer > 0 ? " " : "",
+                                 (int)(chunk % cut->pp), (int)(chunk / cut->pp));
+    }
+    return text;
 }
 
 static void layers_are_on_their_chunks(void **state)
@@ -116,20 +85,31 @@ static void layers_are_on_their_chunks(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        const int64_t n_layers = (int64_t)(strlen(cuts[i].layers) + 1) / 4;
+        const int64_t vpp = dcpk_max_i64(cuts[i].vpp, 1);
+        const struct fake_arg args[] = {{"tensor_model_parallel_size", .value = 1},
+                                        {"pipeline_model_parallel_size", .value = cuts[i].pp},
+                                        {"virtual_pipeline_model_parallel_size", .value = vpp},
+                                        {"num_layers", .value = n_layers},
+                                        {"world_size", .value = cuts[i].pp},
+                                        cuts[i].args[0],
+                                        cuts[i].args[1],
+                                        {.name = NULL}};
         struct dcpk_registered past = {.section = DCPK_DECODER_LAYERS, .expert = -1};
         const char *label = cuts[i].label;
+        char text[64], last[16];
         struct dcpk_cut cut;
         int64_t chunk;
 
-        CHECK_OK(dcpk_cut_read(make_args(arena, cuts[i].settings), arena, &cut, &err), label);
+        snprintf(last, sizeof last, "%d.%d", (int)cuts[i].pp - 1, (int)vpp - 1);
+        CHECK_OK(dcpk_cut_read(fake_args(arena, args), arena, &cut, &err), label);
         CHECK_EQ_INT(cut.pp, cuts[i].pp, label);
-        for (int64_t layer = 0; layer < cut.n_layers; layer++)
-            CHECK_EQ_INT(find(&cut, DCPK_DECODER_LAYERS, layer, label), cuts[i].want[layer], label);
-        CHECK_EQ_INT(find(&cut, DCPK_EMBEDDING, 0, label), 0, label);
-        CHECK_EQ_INT(find(&cut, DCPK_FINAL_NORM, 0, label), cuts[i].norm, label);
-        CHECK_EQ_INT(find(&cut, DCPK_MTP_LAYERS, 0, label), cuts[i].mtp, label);
-        CHECK_EQ_INT(find(&cut, DCPK_OUTPUT_LAYER, 0, label), (cut.pp - 1) * 10 + cut.vpp - 1,
-                     label);
+        CHECK_EQ_INT(cut.n_layers, n_layers, label);
+        CHECK_EQ_STR(places(text, &cut, DCPK_DECODER_LAYERS, n_layers), cuts[i].layers, label);
+        CHECK_EQ_STR(places(text, &cut, DCPK_EMBEDDING, 1), "0.0", label);
+        CHECK_EQ_STR(places(text, &cut, DCPK_FINAL_NORM, 1), cuts[i].norm, label);
+        CHECK_EQ_STR(places(text, &cut, DCPK_MTP_LAYERS, 1), cuts[i].mtp, label);
+        CHECK_EQ_STR(places(text, &cut, DCPK_OUTPUT_LAYER, 1), last, label);
         past.layer = cut.n_layers;
         CHECK_FAILS(dcpk_cut_find(&cut, &past, &chunk, &err), DCPK_EFORMAT, "args say", label);
         err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -137,70 +117,57 @@ static void layers_are_on_their_chunks(void **state)
     dcpk_arena_free(arena);
 }
 
+/* A run of 4 layers on so many stages. */
+#define ON_STAGES(pp)                                                                              \
+    {"tensor_model_parallel_size", .value = 1}, {"pipeline_model_parallel_size", .value = (pp)},   \
+        {"num_layers", .value = 4},                                                                \
+    {                                                                                              \
+        "world_size", .value = (pp)                                                                \
+    }
+
 static const struct {
     const char *label;
-    struct setting settings[10];
     dcpk_status status;
     const char *text;
+    struct fake_arg settings[9];
 } bad_args[] = {
-    {"no world size",
-     {{"tensor_model_parallel_size", 1, NULL},
-      {"pipeline_model_parallel_size", 1, NULL},
-      {"num_layers", 4, NULL}},
-     DCPK_EUNSUPPORTED,
-     "args.world_size is not set"},
-    {"no layers", {{"tensor_model_parallel_size", 1, NULL}}, DCPK_EUNSUPPORTED, "is not set"},
-    {"uneven",
-     {{"tensor_model_parallel_size", 1, NULL},
-      {"pipeline_model_parallel_size", 3, NULL},
-      {"num_layers", 4, NULL},
-      {"world_size", 3, NULL}},
-     DCPK_EFORMAT,
-     "do not come out even"},
-    {"a world that does not fit",
-     {{"tensor_model_parallel_size", 2, NULL},
-      {"pipeline_model_parallel_size", 2, NULL},
-      {"num_layers", 4, NULL},
-      {"world_size", 6, NULL}},
-     DCPK_EFORMAT,
-     "not a multiple"},
-    {"a size of none", {{"tensor_model_parallel_size", 0, NULL}}, DCPK_EFORMAT, "is 0"},
-    {"no number", {{"tensor_model_parallel_size", 0, "two"}}, DCPK_EFORMAT, "no number"},
-    {"too many chunks",
-     {{"tensor_model_parallel_size", 1, NULL},
-      {"pipeline_model_parallel_size", 1000000, NULL},
-      {"virtual_pipeline_model_parallel_size", 1000000, NULL},
-      {"num_layers", 4, NULL}},
-     DCPK_ERANGE,
-     "pipeline stages"},
-    {"a layout for other stages",
-     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Et*3|t|L"}},
-     DCPK_EFORMAT,
-     "3 parts for 2 stages"},
-    {"a layout of other layers",
-     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Et*2|tL"}},
-     DCPK_EFORMAT,
-     "4 layers, the pipeline's stages hold 3"},
-    {"a layout with encoders",
-     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "Eett|ttL"}},
-     DCPK_EUNSUPPORTED,
-     "'e' in the layout"},
-    {"a layout that never ends",
-     {SIZES(2, 1, 4, 2), {LAYOUT, 0, "(t*999999999)*999999999|L"}},
-     DCPK_ERANGE,
-     "pipeline layout of more than"},
-    {"a layout that is not text",
-     {SIZES(2, 1, 4, 2), {LAYOUT, 7, NULL}},
-     DCPK_EUNSUPPORTED,
-     "pipeline_model_parallel_layout is not text"},
-    {"legacy experts",
-     {GOOD_ARGS, {"moe_use_legacy_grouped_gemm", 0, "True"}},
-     DCPK_EUNSUPPORTED,
-     "legacy GroupedMLP"},
-    {"experts that do not divide",
-     {GOOD_ARGS, {"num_experts", 3, NULL}, {"expert_model_parallel_size", 2, NULL}},
-     DCPK_EFORMAT,
-     "3 experts on 2"},
+    {"no world size", DCPK_EUNSUPPORTED, "args.world_size is not set",
+     .settings = {{"tensor_model_parallel_size", .value = 1},
+                  {"pipeline_model_parallel_size", .value = 1},
+                  {"num_layers", .value = 4}}},
+    {"no layers", DCPK_EUNSUPPORTED, "is not set",
+     .settings = {{"tensor_model_parallel_size", .value = 1}}},
+    {"uneven", DCPK_EFORMAT, "do not come out even", .settings = {ON_STAGES(3)}},
+    {"a world that does not fit", DCPK_EFORMAT, "not a multiple",
+     .settings = {{"tensor_model_parallel_size", .value = 2},
+                  {"pipeline_model_parallel_size", .value = 2},
+                  {"num_layers", .value = 4},
+                  {"world_size", .value = 6}}},
+    {"a size of none", DCPK_EFORMAT, "is 0",
+     .settings = {{"tensor_model_parallel_size", .value = 0}}},
+    {"no number", DCPK_EFORMAT, "no number",
+     .settings = {{"tensor_model_parallel_size", .text = "two"}}},
+    {"too many chunks", DCPK_ERANGE, "pipeline stages",
+     .settings = {{"tensor_model_parallel_size", .value = 1},
+                  {"pipeline_model_parallel_size", .value = 1000000},
+                  {"virtual_pipeline_model_parallel_size", .value = 1000000},
+                  {"num_layers", .value = 4}}},
+    {"a layout for other stages", DCPK_EFORMAT, "3 parts for 2 stages",
+     .settings = {ON_STAGES(2), {LAYOUT, .text = "Et*3|t|L"}}},
+    {"a layout of other layers", DCPK_EFORMAT, "4 layers, the pipeline's stages hold 3",
+     .settings = {ON_STAGES(2), {LAYOUT, .text = "Et*2|tL"}}},
+    {"a layout with encoders", DCPK_EUNSUPPORTED, "'e' in the layout",
+     .settings = {ON_STAGES(2), {LAYOUT, .text = "Eett|ttL"}}},
+    {"a layout that never ends", DCPK_ERANGE, "pipeline layout of more than",
+     .settings = {ON_STAGES(2), {LAYOUT, .text = "(t*999999999)*999999999|L"}}},
+    {"a layout that is not text", DCPK_EUNSUPPORTED, "pipeline_model_parallel_layout is not text",
+     .settings = {ON_STAGES(2), {LAYOUT, .value = 7}}},
+    {"legacy experts", DCPK_EUNSUPPORTED, "legacy GroupedMLP",
+     .settings = {FAKE_ARGS, {"moe_use_legacy_grouped_gemm", .text = "True"}}},
+    {"experts that do not divide", DCPK_EFORMAT, "3 experts on 2",
+     .settings = {FAKE_ARGS,
+                  {"num_experts", .value = 3},
+                  {"expert_model_parallel_size", .value = 2}}},
 };
 
 static void args_that_do_not_tell_are_refused(void **state)
@@ -212,7 +179,7 @@ static void args_that_do_not_tell_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad_args / sizeof bad_args[0]; i++) {
         err = (struct dcpk_error)DCPK_ERROR_INIT;
-        CHECK_FAILS(dcpk_cut_read(make_args(arena, bad_args[i].settings), arena, &cut, &err),
+        CHECK_FAILS(dcpk_cut_read(fake_args(arena, bad_args[i].settings), arena, &cut, &err),
                     bad_args[i].status, bad_args[i].text, bad_args[i].label);
     }
     err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -230,19 +197,23 @@ static const struct {
     int64_t n_ranks;
     bool is_gated;
 } blocks[] = {
-    /*
-     * Chunks of the sample torch_dist_c_dp_reshardable_tp2dp2 (formats/torch_dist/FORMAT.md 4.4).
-     */
-    {"gated fc1, two ranks", {4, 192, 64}, {1, 48, 64}, 2, 0, 2, true},
-    {"row parallel", {4, 64, 96}, {1, 64, 48}, 2, 1, 2, false},
-    {"column parallel", {4, 128, 64}, {1, 64, 64}, 2, 0, 2, false},
-    {"replicated", {4, 1, 64}, {1, 1, 64}, 2, -1, 1, false},
-    {"gated fc1, one rank", {4, 192, 64}, {1, 96, 64}, 1, 0, 1, true},
-    {"experts together", {4, 192, 64}, {2, 96, 64}, 1, 0, 1, true},
-    {"whole", {4, 192, 64}, {1, 192, 64}, 1, -1, 1, false},
-    {"three blocks for two ranks", {4, 192, 64}, {1, 64, 64}, 2, -2, 0, false},
-    {"cut along two axes", {4, 192, 64}, {1, 96, 32}, 2, -2, 0, false},
-    {"twice as many, but on axis 1", {4, 64, 192}, {1, 64, 48}, 2, -2, 0, false},
+    /* Chunks of torch_dist_c_dp_reshardable_tp2dp2 (formats/torch_dist/FORMAT.md 4.4). */
+    {"gated fc1, two ranks", .shape = {4, 192, 64}, .extent = {1, 48, 64}, .tp = 2, .axis = 0,
+     .n_ranks = 2, .is_gated = true},
+    {"row parallel", .shape = {4, 64, 96}, .extent = {1, 64, 48}, .tp = 2, .axis = 1, .n_ranks = 2},
+    {"column parallel", .shape = {4, 128, 64}, .extent = {1, 64, 64}, .tp = 2, .axis = 0,
+     .n_ranks = 2},
+    {"replicated", .shape = {4, 1, 64}, .extent = {1, 1, 64}, .tp = 2, .axis = -1, .n_ranks = 1},
+    {"gated fc1, one rank", .shape = {4, 192, 64}, .extent = {1, 96, 64}, .tp = 1, .axis = 0,
+     .n_ranks = 1, .is_gated = true},
+    {"experts together", .shape = {4, 192, 64}, .extent = {2, 96, 64}, .tp = 1, .axis = 0,
+     .n_ranks = 1, .is_gated = true},
+    {"whole", .shape = {4, 192, 64}, .extent = {1, 192, 64}, .tp = 1, .axis = -1, .n_ranks = 1},
+    {"three blocks for two ranks", .shape = {4, 192, 64}, .extent = {1, 64, 64}, .tp = 2,
+     .axis = -2},
+    {"cut along two axes", .shape = {4, 192, 64}, .extent = {1, 96, 32}, .tp = 2, .axis = -2},
+    {"twice as many, but on axis 1", .shape = {4, 64, 192}, .extent = {1, 64, 48}, .tp = 2,
+     .axis = -2},
 };
 
 static void blocks_are_read_off_the_chunks(void **state)
@@ -286,26 +257,16 @@ static void irregular_blocks_are_refused(void **state)
         size_t n;
         const char *text;
     } cases[] = {
-        {"one layer cut, one not",
-         {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 128}},
-         3,
-         "some of its chunks are cut by tensor parallelism and some are not"},
-        {"the whole one first",
-         {{1, 0, 1, 128}, {0, 0, 1, 64}, {0, 64, 1, 64}},
-         3,
-         "some of its chunks are cut by tensor parallelism and some are not"},
-        {"off the grid",
-         {{0, 0, 1, 64}, {0, 32, 1, 64}, {1, 0, 1, 64}, {1, 64, 1, 64}},
-         4,
-         "the chunk [0:1, 32:96] is not a block of tensor parallelism"},
-        {"of two sizes",
-         {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 32}, {1, 32, 1, 96}},
-         4,
-         "the chunk [1:2, 0:32] is not a block"},
-        {"no part of the rows",
-         {{0, 0, 1, 48}, {0, 48, 1, 80}},
-         2,
-         "the chunk [0:1, 0:48] is not a"},
+        {"one layer cut, one not", .spans = {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 128}}, .n = 3,
+         .text = "some of its chunks are cut by tensor parallelism and some are not"},
+        {"the whole one first", .spans = {{1, 0, 1, 128}, {0, 0, 1, 64}, {0, 64, 1, 64}}, .n = 3,
+         .text = "some of its chunks are cut by tensor parallelism and some are not"},
+        {"off the grid", .spans = {{0, 0, 1, 64}, {0, 32, 1, 64}, {1, 0, 1, 64}, {1, 64, 1, 64}},
+         .n = 4, .text = "the chunk [0:1, 32:96] is not a block of tensor parallelism"},
+        {"of two sizes", .spans = {{0, 0, 1, 64}, {0, 64, 1, 64}, {1, 0, 1, 32}, {1, 32, 1, 96}},
+         .n = 4, .text = "the chunk [1:2, 0:32] is not a block"},
+        {"no part of the rows", .spans = {{0, 0, 1, 48}, {0, 48, 1, 80}}, .n = 2,
+         .text = "the chunk [0:1, 0:48] is not a"},
     };
     static const int64_t shape[] = {2, 128};
 

@@ -2,7 +2,7 @@
 /* test_megatron_flattened.c - flattened tensors of any cut, element by element against the formula;
  * cuts that are refused. */
 #include "formats/megatron/megatron_flattened.h"
-#include "lib/model/model.h"
+#include "tests/fake_model.h"
 #include "tests/flat_fake.h"
 
 #define MAX_CHUNKS 1024
@@ -218,17 +218,14 @@ enum options {
 
 static const struct dcpk_value *make_args(struct dcpk_arena *arena, unsigned options)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_value_pair pairs[3] = {
-        {dcpk_value_str(arena, "moe_grouped_gemm", &err),
-         dcpk_value_bool((options & GROUPED_GEMM) != 0)},
-        {dcpk_value_str(arena, "moe_use_legacy_grouped_gemm", &err),
-         dcpk_value_bool((options & LEGACY) != 0)},
-        {dcpk_value_str(arena, "transformer_impl", &err),
-         dcpk_value_str(arena, (options & LOCAL) != 0 ? "local" : "transformer_engine", &err)},
+    const struct fake_arg args[] = {
+        {"moe_grouped_gemm", .text = (options & GROUPED_GEMM) != 0 ? "True" : "False"},
+        {"moe_use_legacy_grouped_gemm", .text = (options & LEGACY) != 0 ? "True" : "False"},
+        {"transformer_impl", .text = (options & LOCAL) != 0 ? "local" : "transformer_engine"},
+        {.name = NULL},
     };
 
-    return dcpk_value_namespace(arena, pairs, 3, &err);
+    return fake_args(arena, args);
 }
 
 /*

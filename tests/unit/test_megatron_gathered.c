@@ -9,8 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
-#include "tests/check.h"
-#include "tests/unit/megatron_args.h"
+#include "tests/fake_model.h"
 
 #define PREFIX "optimizer.distributed.dp_group_idx_0."
 
@@ -66,10 +65,10 @@ enum fault {
 
 struct variant {
     const char *label;
-    int64_t alignment;      /* of starts */
-    int64_t bucket;         /* elements; 0: one bucket */
-    int64_t padding;        /* not 0: core 0.6, whose buckets end at multiples of it */
-    struct setting told[3]; /* of args */
+    int64_t alignment;       /* of starts */
+    int64_t bucket;          /* elements; 0: one bucket */
+    int64_t padding;         /* not 0: core 0.6, whose buckets end at multiples of it */
+    struct fake_arg told[3]; /* of args */
     enum fault fault;
     dcpk_status status;
     const char *text;
@@ -154,14 +153,6 @@ static void put_weights(void)
 }
 
 /* --- a format over it --- */
-
-static dcpk_status probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
-{
-    (void)store;
-    (void)err;
-    *score = 1;
-    return DCPK_OK;
-}
 
 static dcpk_status open_gathered(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
@@ -372,22 +363,22 @@ static dcpk_status load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_o
 static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err)
 {
-    const struct setting settings[] = {{"tensor_model_parallel_size", 1, NULL},
-                                       {"pipeline_model_parallel_size", 1, NULL},
-                                       {"num_layers", 2, NULL},
-                                       {"world_size", 2, NULL},
-                                       {"transformer_impl", 0, "local"},
-                                       {"expert_tensor_parallel_size", 1, NULL},
-                                       made.variant->told[0],
-                                       made.variant->told[1],
-                                       {NULL, 0, NULL}};
+    const struct fake_arg settings[] = {{"tensor_model_parallel_size", .value = 1},
+                                        {"pipeline_model_parallel_size", .value = 1},
+                                        {"num_layers", .value = 2},
+                                        {"world_size", .value = 2},
+                                        {"transformer_impl", .text = "local"},
+                                        {"expert_tensor_parallel_size", .value = 1},
+                                        made.variant->told[0],
+                                        made.variant->told[1],
+                                        {.name = NULL}};
     struct dcpk_value_pair pair;
 
     (void)ckpt;
     (void)err;
     making = arena;
     pair.key = text("args");
-    pair.value = make_args(arena, settings);
+    pair.value = fake_args(arena, settings);
     *value = dcpk_value_dict(arena, &pair, 1, &making_err);
     return DCPK_OK;
 }
@@ -395,27 +386,21 @@ static dcpk_status load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
 static const struct dcpk_format_reader reader = {
     .locate = locate, .load_object = load_object, .outline_object = load_object};
 static const struct dcpk_format format = {.name = "gathered",
-                                          .probe = probe,
+                                          .probe = fake_probe,
                                           .open = open_gathered,
                                           .load_common = load_common,
                                           .reader = &reader};
 
-/* Open a variant and view it; the caller frees both. */
-static dcpk_status view_variant(const struct variant *v, struct dcpk_checkpoint **ckpt,
-                                struct dcpk_model **model, struct dcpk_error *err)
+/* Open a variant and view it; the caller closes the model. */
+static dcpk_status view_variant(const struct variant *v, struct dcpk_model **model,
+                                struct dcpk_error *err)
 {
-    const struct dcpk_format *const formats[] = {&format, NULL};
-    struct dcpk_store *store;
-
     made.variant = v;
     put_weights();
     put_states();
     CHECK(made.n_bytes <= sizeof made.file, v->label);
-    CHECK(dcpk_store_new_memory("memory", &store, err) == DCPK_OK, v->label);
-    CHECK(dcpk_store_add_memory(store, "file", made.file, made.n_bytes, err) == DCPK_OK, v->label);
-    CHECK(dcpk_checkpoint_open(store, formats, NULL, ckpt, err) == DCPK_OK, v->label);
-    CHECK(dcpk_model_new(*ckpt, model, err) == DCPK_OK, v->label);
-    return dcpk_megatron_to_model(*ckpt, *model, err);
+    *model = fake_model_open(&format, made.file, made.n_bytes, v->label);
+    return dcpk_megatron_to_model((*model)->ckpt, *model, err);
 }
 
 /* Compare every element of a view with what was put into the buffer. */
@@ -458,23 +443,23 @@ static const struct variant good[] = {
     {.label = "several buckets, args.ddp_bucket_size",
      .alignment = 64,
      .bucket = 300,
-     .told = {{"overlap_grad_reduce", 0, "True"}, {"ddp_bucket_size", 300, NULL}}},
+     .told = {{"overlap_grad_reduce", .text = "True"}, {"ddp_bucket_size", .value = 300}}},
     {.label = "several buckets, args.ddp_num_buckets",
      .alignment = 64,
      .bucket = 346,
-     .told = {{"overlap_grad_reduce", 0, "True"}, {"ddp_num_buckets", 4, NULL}}},
+     .told = {{"overlap_grad_reduce", .text = "True"}, {"ddp_num_buckets", .value = 4}}},
     {.label = "the default of 40 000 000 elements",
      .alignment = 64,
-     .told = {{"overlap_grad_reduce", 0, "True"}}},
+     .told = {{"overlap_grad_reduce", .text = "True"}}},
     {.label = "args tell of buckets that were not made",
      .alignment = 64,
-     .told = {{"overlap_grad_reduce", 0, "True"}, {"ddp_bucket_size", 200, NULL}}},
+     .told = {{"overlap_grad_reduce", .text = "True"}, {"ddp_bucket_size", .value = 200}}},
     {.label = "args.ddp_bucket_size does not count without overlap",
      .alignment = 64,
-     .told = {{"ddp_bucket_size", 200, NULL}}},
+     .told = {{"ddp_bucket_size", .value = 200}}},
     {.label = "Transformer Engine's order in args",
      .alignment = 64,
-     .told = {{"transformer_impl", 0, "transformer_engine"}}},
+     .told = {{"transformer_impl", .text = "transformer_engine"}}},
     {.label = "core 0.6, one bucket", .alignment = 1, .padding = 16},
     {.label = "core 0.6, several buckets", .alignment = 1, .padding = 16, .bucket = 300},
 };
@@ -485,11 +470,10 @@ static void every_element_is_found(void **state)
     for (size_t v = 0; v < sizeof good / sizeof good[0]; v++) {
         const char *label = good[v].label;
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
         int64_t n = 0;
 
-        CHECK_OK(view_variant(&good[v], &ckpt, &model, &err), label);
+        CHECK_OK(view_variant(&good[v], &model, &err), label);
         CHECK(model->needs_proof && model->has_optimizer, label);
         CHECK(strcmp(model->optimizer_layout, "dp_zero_gather_scatter") == 0, label);
         CHECK_EQ_INT(model->n_params, N_ORDER, label);
@@ -505,12 +489,12 @@ static void every_element_is_found(void **state)
                 snprintf(name, sizeof name, "%s", weights[w].key);
             CHECK(dcpk_map_get(&model->param_by_name, name, strlen(name), &param), name);
             for (enum dcpk_role role = DCPK_MASTER; role <= DCPK_EXP_AVG_SQ; role++)
-                n += check_view(ckpt, model->tensors[model->params[param].tensor[role]].pieces->src,
-                                w, order[p].layer, (int)(role - DCPK_MASTER), label);
+                n += check_view(model->ckpt,
+                                model->tensors[model->params[param].tensor[role]].pieces->src, w,
+                                order[p].layer, (int)(role - DCPK_MASTER), label);
         }
         CHECK_EQ_INT(n, 3 * 1384, label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        fake_model_close(model);
     }
 }
 
@@ -588,16 +572,13 @@ static void what_does_not_fit_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_checkpoint *ckpt = NULL;
-        struct dcpk_model *model = NULL;
+        struct dcpk_model *model;
         struct variant variant = bad[i];
 
         variant.alignment = 64;
-        CHECK_FAILS(view_variant(&variant, &ckpt, &model, &err), bad[i].status, bad[i].text,
-                    bad[i].label);
+        CHECK_FAILS(view_variant(&variant, &model, &err), bad[i].status, bad[i].text, bad[i].label);
         CHECK((err.fixes & DCPK_FIX_WEIGHTS_ONLY) != 0 && !model->needs_proof, bad[i].label);
-        dcpk_model_free(model);
-        dcpk_checkpoint_close(ckpt);
+        fake_model_close(model);
     }
 }
 

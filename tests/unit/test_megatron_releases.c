@@ -2,8 +2,7 @@
 /* test_megatron_releases.c - which release's rules args ask for, and what they round:
  * MC/distributed/param_and_grad_buffer.py and MT/arguments.py of the releases. */
 #include "formats/megatron/buckets/megatron_releases.h"
-#include "tests/check.h"
-#include "tests/unit/megatron_args.h"
+#include "tests/fake_model.h"
 
 static void options_tell_the_release(void **state)
 {
@@ -21,13 +20,13 @@ static void options_tell_the_release(void **state)
 
     (void)state;
     for (size_t i = 0; i < n; i++) {
-        struct setting settings[sizeof cases / sizeof cases[0] + 1] = {{"num_layers", 4, NULL}};
+        struct fake_arg settings[sizeof cases / sizeof cases[0] + 1] = {{"num_layers", .value = 4}};
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
 
         for (size_t k = 1; k <= i; k++)
-            settings[k] = (struct setting){cases[k].newest, 0, "None"};
-        CHECK_EQ_STR(dcpk_replay_rules_find(make_args(arena, settings))->releases,
+            settings[k] = (struct fake_arg){cases[k].newest, .text = "None"};
+        CHECK_EQ_STR(dcpk_replay_rules_find(fake_args(arena, settings))->releases,
                      cases[i].releases, cases[i].releases);
         dcpk_arena_free(arena);
     }

@@ -4,51 +4,26 @@
 #include <stdlib.h>
 
 #include "formats/megatron/megatron_slots.h"
-#include "tests/check.h"
+#include "tests/fake_model.h"
 
 #define MAX_NAMES 12
 
-/* A model of parameters by name, one weight of shape [rows, 2] each; args by name and value. */
+/* A model of parameters by name, one weight of shape [rows, 2] each. */
 struct given {
     const char *names[MAX_NAMES];
     int64_t rows[MAX_NAMES]; /* 0: 3 */
-    const char *arg;         /* an int attribute of args */
-    int64_t value;
-    bool is_list; /* that attribute is a list instead */
+    struct fake_arg arg;     /* without a name: no args */
     const char *impl;
 };
 
-static const struct dcpk_value *make_args(struct dcpk_arena *arena, const struct given *g,
-                                          struct dcpk_error *err)
-{
-    const struct dcpk_value *one = dcpk_value_int(arena, g->value, err);
-    struct dcpk_value_pair pair;
-
-    if (g->arg == NULL)
-        return NULL;
-    pair.key = dcpk_value_str(arena, g->arg, err);
-    pair.value = g->is_list ? dcpk_value_seq(arena, DCPK_V_LIST, &one, 1, err) : one;
-    return dcpk_value_namespace(arena, &pair, 1, err);
-}
-
 static struct dcpk_model *make_model(const struct given *g, const char *label)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model *model = NULL;
+    struct dcpk_model *model = fake_model_new(NULL, label);
 
-    CHECK_OK(dcpk_model_new(NULL, &model, &err), label);
-    model->args = make_args(model->arena, g, &err);
-    for (size_t i = 0; i < MAX_NAMES && g->names[i] != NULL; i++) {
-        int64_t *shape = dcpk_arena_array(model->arena, 2, sizeof *shape, &err);
-        struct dcpk_model_tensor t = {
-            .role = DCPK_WEIGHT, .dtype = DCPK_BF16, .rank = 2, .shape = shape};
-
-        CHECK(shape != NULL, label);
-        shape[0] = g->rows[i] == 0 ? 3 : g->rows[i];
-        shape[1] = 2;
-        CHECK_OK(dcpk_model_param(model, g->names[i], &t.param, &err), label);
-        CHECK_OK(dcpk_model_add(model, &t, &err), label);
-    }
+    if (g->arg.name != NULL)
+        model->args = fake_args(model->arena, (const struct fake_arg[]){g->arg, {.name = NULL}});
+    for (size_t i = 0; i < MAX_NAMES && g->names[i] != NULL; i++)
+        fake_model_weight(model, g->names[i], 2, g->rows[i] == 0 ? 3 : g->rows[i], 2);
     return model;
 }
 
@@ -105,8 +80,7 @@ static void slots_are_found(void **state)
                     "decoder.layers.1.mixer.in_proj.layer_norm_weight",
                     "decoder.layers.2.self_attention.in_proj.layer_norm_weight",
                     "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight"},
-          .arg = "linear_attention_freq",
-          .value = 4},
+          .arg = {"linear_attention_freq", .value = 4}},
          false,
          false,
          {{{"decoder.layers.0.self_attention.linear_kv_up_proj.weight"}, 0, 0},
@@ -130,23 +104,19 @@ static void slots_are_found(void **state)
         {"experts behind layers",
          {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1",
                     "decoder.layers.1." FC1 "1", "decoder.layers.1." FC1 "0"},
-          .arg = "num_experts",
-          .value = 2},
+          .arg = {"num_experts", .value = 2}},
          true,
          true,
          {{{"decoder.layers." EXPS}, 2, 2}}},
         {"moe_layer_freq as a list keeps layers apart",
          {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV},
-          .arg = "moe_layer_freq",
-          .value = 1,
-          .is_list = true},
+          .arg = {"moe_layer_freq", .value = 1, .is_list = true}},
          false,
          false,
          {{{"decoder.layers.0." QKV}, 0, 0}, {{"decoder.layers.1." QKV}, 0, 0}}},
         {"linear_attention_freq above 1 too",
          {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
-          .arg = "linear_attention_freq",
-          .value = 4},
+          .arg = {"linear_attention_freq", .value = 4}},
          false,
          false,
          {{{"decoder.layers.0." EXPS}, 0, 2}}},
@@ -163,7 +133,7 @@ static void slots_are_found(void **state)
           {{"decoder.layers.0.mixer.dt_bias"}, 0, 0},
           {{"decoder.layers.0.mixer.D"}, 0, 0}}},
         {"a frequency of 1 does not",
-         {.names = {"decoder.layers.0." QKV}, .arg = "moe_layer_freq", .value = 1},
+         {.names = {"decoder.layers.0." QKV}, .arg = {"moe_layer_freq", .value = 1}},
          true,
          true,
          {{{"decoder.layers." QKV}, 1, 0}}},
@@ -286,8 +256,7 @@ static void misfits_are_refused(void **state)
          "expert 1"},
         {"fewer experts than args say",
          {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
-          .arg = "num_experts",
-          .value = 4},
+          .arg = {"num_experts", .value = 4}},
          DCPK_EMISMATCH,
          "args.num_experts is 4"},
         {"a number that no model has",

@@ -4,7 +4,7 @@
 #include "lib/rules/mesh.h"
 
 #include "lib/model/parallel.h"
-#include "tests/fake_ckpt.h"
+#include "tests/fake_model.h"
 
 /* A model of 4 layers, 6 experts, 8 heads and 2 query groups, with a vocabulary of 100 rows in 2
  * pieces. */
@@ -17,24 +17,10 @@ struct fixture {
 #define N_ROWS    100
 #define N_COLUMNS 4
 
-static void add_vocab(struct fixture *f, const char *name, enum dcpk_role role, uint32_t source)
+/* Adds the stored tensor, of which the first piece has 60 rows. */
+static void add_vocab(struct fixture *f, const char *name, enum dcpk_role role)
 {
-    static const int64_t shape[] = {N_ROWS, N_COLUMNS};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model_tensor t = {
-        .role = role, .dtype = DCPK_F32, .rank = 2, .shape = shape, .n_pieces = 2};
-    struct dcpk_piece *pieces = dcpk_arena_array(f->model->arena, 2, sizeof *pieces, &err);
-    struct dcpk_box box;
-
-    dcpk_box_whole(shape, 2, &box);
-    box.extent[0] = 60;
-    CHECK_OK(dcpk_piece_make(f->model->arena, source, &box, &box, &pieces[0], &err), name);
-    box.offset[0] = 60;
-    box.extent[0] = 40;
-    CHECK_OK(dcpk_piece_make(f->model->arena, source, &box, &box, &pieces[1], &err), name);
-    t.pieces = pieces;
-    CHECK_OK(dcpk_model_param(f->model, name, &t.param, &err), name);
-    CHECK_OK(dcpk_model_add(f->model, &t, &err), name);
+    fake_model_stored(f->model, fake_model_param(f->model, name), role, 0, 60);
 }
 
 static void set_arg(struct fixture *f, const char *name, int64_t v)
@@ -54,34 +40,35 @@ static int64_t arg(const struct fixture *f, const char *name)
 
 static void setup(struct fixture *f)
 {
+    static const struct fake_arg args[] = {
+        {"num_attention_heads", .value = 8},
+        {"num_query_groups", .value = 4},
+        {"tensor_model_parallel_size", .value = 2},
+        {"pipeline_model_parallel_size", .value = 1},
+        {"vocab_size", .value = 90},
+        {.name = NULL},
+    };
     static const int64_t shape[] = {N_ROWS, N_COLUMNS};
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint64_t seed = 1;
-    uint32_t param;
 
     memset(f, 0, sizeof *f);
     fake_add(&f->fake, DCPK_F32, 2, shape, 3, &seed);
     f->ckpt = fake_open(&f->fake, "fixture");
-    CHECK_OK(dcpk_model_new(f->ckpt, &f->model, &err), "model");
+    f->model = fake_model_new(f->ckpt, "model");
     for (int layer = 0; layer < 4; layer++)
         for (int expert = 0; expert < 6; expert++) {
             char name[80];
 
             snprintf(name, sizeof name, "decoder.layers.%d.mlp.experts.linear_fc1.weight%d", layer,
                      expert);
-            CHECK_OK(dcpk_model_param(f->model, name, &param, &err), name);
+            fake_model_param(f->model, name);
         }
-    add_vocab(f, "embedding.word_embeddings.weight", DCPK_WEIGHT, 0);
-    add_vocab(f, "embedding.word_embeddings.weight", DCPK_EXP_AVG, 0);
-    add_vocab(f, "output_layer.weight", DCPK_MASTER, 0);
-    add_vocab(f, "embedding.position_embeddings.weight", DCPK_WEIGHT, 0);
-    f->model->args = dcpk_value_namespace(f->model->arena, NULL, 0, &err);
-    CHECK(f->model->args != NULL, "args");
-    set_arg(f, "num_attention_heads", 8);
-    set_arg(f, "num_query_groups", 4);
-    set_arg(f, "tensor_model_parallel_size", 2);
-    set_arg(f, "pipeline_model_parallel_size", 1);
-    set_arg(f, "vocab_size", 90);
+    add_vocab(f, "embedding.word_embeddings.weight", DCPK_WEIGHT);
+    add_vocab(f, "embedding.word_embeddings.weight", DCPK_EXP_AVG);
+    add_vocab(f, "output_layer.weight", DCPK_MASTER);
+    add_vocab(f, "embedding.position_embeddings.weight", DCPK_WEIGHT);
+    f->model->args = fake_args(f->model->arena, args);
     dcpk_model_read_layout(f->model);
     CHECK_OK(dcpk_rules_parallel(f->model, DCPK_IMPL_ANY, &err), "parallel");
 }

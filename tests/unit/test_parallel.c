@@ -2,9 +2,7 @@
 /* test_parallel.c - a model's parameters in their order of registration, and FSDP units. */
 #include "lib/model/parallel.h"
 
-#include <stdio.h>
-
-#include "tests/fake_ckpt.h"
+#include "tests/fake_model.h"
 
 #define L "decoder.layers.3."
 
@@ -82,31 +80,36 @@ static const struct registered hybrid_order[] = {
     {"output_layer.weight", -1},
 };
 
+/* A model of the listed parameters, added in steps of `step`, which is prime to their number: with
+ * another one than 1 in another order than theirs. */
+static struct dcpk_model *make_model(struct fake *fake, const struct registered *order, size_t n,
+                                     size_t step, const char *label)
+{
+    struct dcpk_model *model = fake_model_new(fake_open(fake, label), label);
+
+    for (size_t i = 0; i < n; i++)
+        fake_model_param(model, order[i * step % n].name);
+    CHECK_EQ_INT(model->n_params, n, label);
+    return model;
+}
+
 static void check_order(const struct registered *order, size_t n, enum dcpk_impl impl,
                         const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct fake fake = {0};
-    struct dcpk_checkpoint *ckpt = fake_open(&fake, label);
-    struct dcpk_model *model = NULL;
-    uint32_t param;
+    struct dcpk_model *model = make_model(&fake, order, n, 5, label);
+    uint32_t param = fake_model_param(model, L "mlp.router.expert_bias");
 
-    CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
-    for (size_t i = 0; i < n;
-         i++) /* 5 is prime to both lengths: another order than the right one */
-        CHECK_OK(dcpk_model_param(model, order[i * 5 % n].name, &param, &err), label);
-    CHECK_EQ_INT(model->n_params, n, label);
-    CHECK_OK(dcpk_model_param(model, L "mlp.router.expert_bias", &param, &err), label);
     CHECK_OK(dcpk_rules_parallel(model, impl, &err), label);
     CHECK_EQ_INT(model->params[param].place, DCPK_NO_PLACE, "a buffer");
     for (size_t i = 0, place = 0; i < n; i++) {
-        CHECK_OK(dcpk_model_param(model, order[i].name, &param, &err), label);
+        param = fake_model_param(model, order[i].name);
         CHECK(i == 0 || model->params[param].place > place, order[i].name);
         place = model->params[param].place;
         CHECK_EQ_INT(model->params[param].unit == DCPK_NO_UNIT, order[i].unit < 0, order[i].name);
     }
-    dcpk_model_free(model);
-    dcpk_checkpoint_close(ckpt);
+    fake_model_close(model);
     fake_release(&fake);
 }
 
@@ -116,13 +119,8 @@ static void check_units(const struct registered *order, size_t n, enum dcpk_impl
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct fake fake = {0};
-    struct dcpk_checkpoint *ckpt = fake_open(&fake, label);
-    struct dcpk_model *model = NULL;
-    uint32_t param;
+    struct dcpk_model *model = make_model(&fake, order, n, 1, label);
 
-    CHECK_OK(dcpk_model_new(ckpt, &model, &err), label);
-    for (size_t i = 0; i < n; i++)
-        CHECK_OK(dcpk_model_param(model, order[i].name, &param, &err), label);
     CHECK_OK(dcpk_rules_parallel(model, impl, &err), label);
     for (size_t i = 0; i < n; i++) {
         const uint32_t want = order[i].unit < 0 ? DCPK_NO_UNIT : (uint32_t)order[i].unit;
@@ -130,8 +128,7 @@ static void check_units(const struct registered *order, size_t n, enum dcpk_impl
         CHECK_EQ_INT(model->params[i].unit, want, order[i].name);
         CHECK_EQ_INT(model->params[i].place, i, order[i].name);
     }
-    dcpk_model_free(model);
-    dcpk_checkpoint_close(ckpt);
+    fake_model_close(model);
     fake_release(&fake);
 }
 
@@ -141,8 +138,7 @@ static void parameters_are_in_order(void **state)
                  n_te = sizeof te_order / sizeof te_order[0];
 
     (void)state;
-    check_order(local_order, n_local - 1, DCPK_IMPL_LOCAL,
-                "local"); /* 21 of them: 5 is prime to it */
+    check_order(local_order, n_local - 1, DCPK_IMPL_LOCAL, "local"); /* 21: 5 is prime to it */
     check_order(te_order, n_te, DCPK_IMPL_TE, "te");
     check_order(te_order, n_te, DCPK_IMPL_ANY, "any, no args");
     check_units(local_order, n_local, DCPK_IMPL_LOCAL, "local units");

@@ -9,52 +9,52 @@
 #define O           "optimizer.state.exp_avg."
 
 /* A checkpoint of these keys; tensor i has shape (2, i + 1, 5). */
-struct fake {
+struct keyed {
     struct dcpk_tensor tensors[MAX_TENSORS];
     int64_t shapes[MAX_TENSORS][3];
     struct dcpk_checkpoint ckpt;
     struct dcpk_model *model;
 };
 
-static void fake_release(struct fake *fake)
+static void keyed_release(struct keyed *keyed)
 {
-    dcpk_model_free(fake->model);
-    dcpk_map_release(&fake->ckpt.tensor_by_key);
-    dcpk_arena_free(fake->ckpt.arena);
+    dcpk_model_free(keyed->model);
+    dcpk_map_release(&keyed->ckpt.tensor_by_key);
+    dcpk_arena_free(keyed->ckpt.arena);
 }
 
-static void fake_make(struct fake *fake, const char *const *keys, const char *label)
+static void keyed_make(struct keyed *keyed, const char *const *keys, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    memset(fake, 0, sizeof *fake);
-    fake->ckpt.arena = dcpk_arena_new(0, &err);
-    CHECK(fake->ckpt.arena != NULL, label);
-    CHECK_OK(dcpk_model_new(&fake->ckpt, &fake->model, &err), label);
-    fake->ckpt.tensors = fake->tensors;
+    memset(keyed, 0, sizeof *keyed);
+    keyed->ckpt.arena = dcpk_arena_new(0, &err);
+    CHECK(keyed->ckpt.arena != NULL, label);
+    CHECK_OK(dcpk_model_new(&keyed->ckpt, &keyed->model, &err), label);
+    keyed->ckpt.tensors = keyed->tensors;
     for (size_t i = 0; i < MAX_TENSORS && keys[i] != NULL; i++) {
         bool existed;
         uint64_t found;
 
-        fake->shapes[i][0] = 2;
-        fake->shapes[i][1] = (int64_t)i + 1;
-        fake->shapes[i][2] = 5;
-        fake->tensors[i] = (struct dcpk_tensor){
-            .key = keys[i], .dtype = DCPK_F32, .rank = 3, .shape = fake->shapes[i]};
-        fake->ckpt.n_tensors++;
-        CHECK_OK(dcpk_map_put(&fake->ckpt.tensor_by_key, keys[i], strlen(keys[i]), i, &existed,
+        keyed->shapes[i][0] = 2;
+        keyed->shapes[i][1] = (int64_t)i + 1;
+        keyed->shapes[i][2] = 5;
+        keyed->tensors[i] = (struct dcpk_tensor){
+            .key = keys[i], .dtype = DCPK_F32, .rank = 3, .shape = keyed->shapes[i]};
+        keyed->ckpt.n_tensors++;
+        CHECK_OK(dcpk_map_put(&keyed->ckpt.tensor_by_key, keys[i], strlen(keys[i]), i, &existed,
                               &found, &err),
                  label);
     }
 }
 
 /* Ask for the parts that key `ask` belongs to. */
-static void find(struct fake *fake, size_t ask, struct dcpk_found_parts *found)
+static void find(struct keyed *keyed, size_t ask, struct dcpk_found_parts *found)
 {
-    const struct dcpk_part_key key = {.prefix = "", .name = fake->tensors[ask].key, .tail = ""};
+    const struct dcpk_part_key key = {.prefix = "", .name = keyed->tensors[ask].key, .tail = ""};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    CHECK_OK(dcpk_parts_find(fake->model, (uint32_t)ask, &key, found, &err), key.name);
+    CHECK_OK(dcpk_parts_find(keyed->model, (uint32_t)ask, &key, found, &err), key.name);
 }
 
 /* The order of the parts is that of megatron/core/ssm at the tags that parts.c names. */
@@ -112,16 +112,16 @@ static void parts_are_found_in_order(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *label = cases[i].keys[cases[i].ask];
         struct dcpk_found_parts found;
-        struct fake fake;
+        struct keyed keyed;
 
-        fake_make(&fake, cases[i].keys, label);
-        find(&fake, cases[i].ask, &found);
+        keyed_make(&keyed, cases[i].keys, label);
+        find(&keyed, cases[i].ask, &found);
         CHECK_EQ_INT(found.n, cases[i].n, label);
         CHECK_EQ_INT(found.tensor[0], cases[i].first, label);
         CHECK_EQ_INT(found.tensor[found.n - 1], cases[i].last, label);
         CHECK_EQ_INT(found.whole_bytes, strlen(cases[i].whole), label);
         CHECK(strncmp(label, cases[i].whole, found.whole_bytes) == 0, label);
-        fake_release(&fake);
+        keyed_release(&keyed);
     }
 }
 
@@ -134,19 +134,19 @@ static void the_name_stands_inside_the_key(void **state)
     struct dcpk_part_key key = {.prefix = "o", .name = ".conv1d.bias.B", .tail = ".exp_avg"};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_found_parts found;
-    struct fake fake;
+    struct keyed keyed;
 
     (void)state;
-    fake_make(&fake, keys, "keys");
-    CHECK_OK(dcpk_parts_find(fake.model, 1, &key, &found, &err), "find");
+    keyed_make(&keyed, keys, "keys");
+    CHECK_OK(dcpk_parts_find(keyed.model, 1, &key, &found, &err), "find");
     CHECK_EQ_INT(found.n, 3, "parts");
     CHECK_EQ_INT(found.tensor[0], 2, "x");
     CHECK_EQ_INT(found.tensor[2], 0, "C");
     key.tail = ".exp_avg_sq";
-    CHECK_OK(dcpk_parts_find(fake.model, 1, &key, &found, &err), "find");
+    CHECK_OK(dcpk_parts_find(keyed.model, 1, &key, &found, &err), "find");
     CHECK_EQ_INT(found.n, 0, "another end");
     CHECK(strstr(found.missing, "exp_avg_sq") != NULL, "which is missing");
-    fake_release(&fake);
+    keyed_release(&keyed);
 }
 
 static void other_names_are_no_parts(void **state)
@@ -172,14 +172,14 @@ static void other_names_are_no_parts(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_found_parts found;
-        struct fake fake;
+        struct keyed keyed;
 
-        fake_make(&fake, cases[i].keys, cases[i].label);
-        find(&fake, 0, &found);
+        keyed_make(&keyed, cases[i].keys, cases[i].label);
+        find(&keyed, 0, &found);
         CHECK_EQ_INT(found.whole_bytes == strlen(cases[i].keys[0]), cases[i].is_whole,
                      cases[i].label);
         CHECK_EQ_INT(found.n, cases[i].is_whole ? 1 : 0, cases[i].label);
-        fake_release(&fake);
+        keyed_release(&keyed);
     }
 }
 
@@ -194,11 +194,11 @@ static void rows_add_up(void **state)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_model_tensor whole = {.role = DCPK_WEIGHT};
     struct dcpk_box from, to;
-    struct fake fake;
+    struct keyed keyed;
 
     (void)state;
-    fake_make(&fake, keys, "conv");
-    CHECK_OK(dcpk_rows_read(fake.model, &sources, &whole, &err), "stacked");
+    keyed_make(&keyed, keys, "conv");
+    CHECK_OK(dcpk_rows_read(keyed.model, &sources, &whole, &err), "stacked");
     CHECK_EQ_INT(whole.rank, 2, "axes");
     CHECK_EQ_INT(whole.shape[0], 1 + 2 + 3, "rows");
     CHECK_EQ_INT(whole.shape[1], 5, "columns");
@@ -209,17 +209,17 @@ static void rows_add_up(void **state)
     CHECK_EQ_INT(from.extent[1], 3, "its rows");
     CHECK_EQ_INT(to.offset[0], 1 + 2, "behind the others");
     sources.n_lead = 0;
-    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
+    CHECK_FAILS(dcpk_rows_read(keyed.model, &sources, &whole, &err), DCPK_EFORMAT,
                 "differ in dtype or shape", "columns differ");
     sources.n_lead = 1;
-    fake.tensors[2].dtype = DCPK_BF16;
-    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
+    keyed.tensors[2].dtype = DCPK_BF16;
+    CHECK_FAILS(dcpk_rows_read(keyed.model, &sources, &whole, &err), DCPK_EFORMAT,
                 M "conv1d.weight.C", "dtype");
-    fake.tensors[2].dtype = DCPK_F32;
-    fake.shapes[2][1] = INT64_MAX;
-    CHECK_FAILS(dcpk_rows_read(fake.model, &sources, &whole, &err), DCPK_EFORMAT,
+    keyed.tensors[2].dtype = DCPK_F32;
+    keyed.shapes[2][1] = INT64_MAX;
+    CHECK_FAILS(dcpk_rows_read(keyed.model, &sources, &whole, &err), DCPK_EFORMAT,
                 M "conv1d.weight.C", "too many rows");
-    fake_release(&fake);
+    keyed_release(&keyed);
 }
 
 int main(void)

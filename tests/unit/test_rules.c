@@ -2,45 +2,19 @@
 /* test_rules.c - whether an fc1 is gate and up rows, by args and by its rows. */
 #include "lib/model/parts.h"
 #include "lib/rules/rules.h"
-#include "tests/check.h"
+#include "tests/fake_model.h"
 
 /* A model of one fc1 with so many rows, and args that say SwiGLU with a hidden size of 24. */
-static struct dcpk_model *make_model(int64_t n_rows, const char *arg, const char *text)
+static struct dcpk_model *make_model(int64_t n_rows, struct fake_arg arg)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model *model = NULL;
-    struct dcpk_model_tensor t = {.role = DCPK_WEIGHT, .dtype = DCPK_BF16, .rank = 2};
-    struct dcpk_value_pair pairs[3];
-    int64_t *shape;
+    struct dcpk_model *model = fake_model_new(NULL, "model");
 
-    CHECK_OK(dcpk_model_new(NULL, &model, &err), "model");
-    shape = dcpk_arena_array(model->arena, 2, sizeof *shape, &err);
-    assert_non_null(shape);
-    shape[0] = n_rows;
-    shape[1] = 16;
-    t.shape = shape;
-    CHECK_OK(dcpk_model_param(model, "decoder.layers.1.mlp.linear_fc1.weight", &t.param, &err),
-             "fc1");
-    CHECK_OK(dcpk_model_add(model, &t, &err), "fc1");
-    pairs[0].key = dcpk_value_str(model->arena, "swiglu", &err);
-    pairs[0].value = dcpk_value_bool(true);
-    pairs[1].key = dcpk_value_str(model->arena, "ffn_hidden_size", &err);
-    pairs[1].value = dcpk_value_int(model->arena, 24, &err);
-    pairs[2].key = dcpk_value_str(model->arena, arg, &err);
-    pairs[2].value = text == NULL ? dcpk_value_none() : dcpk_value_str(model->arena, text, &err);
-    model->args = dcpk_value_namespace(model->arena, pairs, 3, &err);
-    assert_non_null(model->args);
+    fake_model_weight(model, "decoder.layers.1.mlp.linear_fc1.weight", 2, n_rows, 16);
+    model->args = fake_args(
+        model->arena,
+        (const struct fake_arg[]){
+            {"swiglu", .text = "True"}, {"ffn_hidden_size", .value = 24}, arg, {.name = NULL}});
     return model;
-}
-
-/* args that say nothing else. */
-static dcpk_status set_swiglu(struct dcpk_model *model, bool on, struct dcpk_error *err)
-{
-    const struct dcpk_value_pair pair = {dcpk_value_str(model->arena, "swiglu", err),
-                                         dcpk_value_bool(on)};
-
-    model->args = dcpk_value_namespace(model->arena, &pair, 1, err);
-    return model->args == NULL ? err->status : DCPK_OK;
 }
 
 /* Layers of a heterogeneous model have sizes of their own (heterogeneous_config.py@0.19.0). */
@@ -49,23 +23,34 @@ static void rows_prove_the_switch_where_layers_are_alike(void **state)
     static const struct {
         const char *label;
         int64_t n_rows;
-        const char *arg, *value;
+        struct fake_arg arg;
         const char *refused; /* NULL: it is not */
     } cases[] = {
-        {"two halves", 48, "heterogeneous_layers_config_path", NULL, NULL},
-        {"one half", 24, "heterogeneous_layers_config_path", NULL, "hidden size of 24"},
-        {"no layers of their own", 24, "heterogeneous_layers_config_encoded_json", "",
+        {"two halves", 48, {"heterogeneous_layers_config_path", .text = "None"}, NULL},
+        {"one half", 24, {"heterogeneous_layers_config_path", .text = "None"}, "hidden size of 24"},
+        {"no layers of their own",
+         24,
+         {"heterogeneous_layers_config_encoded_json", .text = ""},
          "hidden size of 24"},
-        {"a layer of another size", 24, "heterogeneous_layers_config_encoded_json", "{}", NULL},
-        {"one named by its file", 24, "heterogeneous_layers_config_path", "blocks.json", NULL},
-        {"an odd one", 25, "heterogeneous_layers_config_path", "blocks.json", "not two halves"},
+        {"a layer of another size",
+         24,
+         {"heterogeneous_layers_config_encoded_json", .text = "{}"},
+         NULL},
+        {"one named by its file",
+         24,
+         {"heterogeneous_layers_config_path", .text = "blocks.json"},
+         NULL},
+        {"an odd one",
+         25,
+         {"heterogeneous_layers_config_path", .text = "blocks.json"},
+         "not two halves"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct dcpk_rule_options options = {0};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_model *model = make_model(cases[i].n_rows, cases[i].arg, cases[i].value);
+        struct dcpk_model *model = make_model(cases[i].n_rows, cases[i].arg);
 
         if (cases[i].refused != NULL)
             CHECK_FAILS(dcpk_rules_gate(model, &options, &err), DCPK_EMISMATCH, cases[i].refused,
@@ -146,17 +131,13 @@ static void modules_must_fit_the_model_and_args(void **state)
                                             .swiglu_modules = cases[i].modules,
                                             .n_swiglu_modules = cases[i].n_modules};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_model *model = make_model(48, "other", NULL);
-        struct dcpk_model_tensor t = model->tensors[0];
+        struct dcpk_model *model = make_model(48, (struct fake_arg){"other", .text = "None"});
 
-        if (!cases[i].args_say) {
-            model->args = NULL;
-            CHECK_OK(set_swiglu(model, false, &err), cases[i].label);
-        }
-        CHECK_OK(dcpk_model_param(model, "vision_model.decoder.layers.0.mlp.linear_fc1.weight",
-                                  &t.param, &err),
-                 cases[i].label);
-        CHECK_OK(dcpk_model_add(model, &t, &err), cases[i].label);
+        if (!cases[i].args_say)
+            model->args =
+                fake_args(model->arena,
+                          (const struct fake_arg[]){{"swiglu", .text = "False"}, {.name = NULL}});
+        fake_model_weight(model, "vision_model.decoder.layers.0.mlp.linear_fc1.weight", 2, 48, 16);
         model->params[0].parts = cases[i].is_halved ? dcpk_gate_up : NULL;
         if (cases[i].refused != NULL) {
             CHECK_FAILS(dcpk_rules_gate(model, &options, &err), DCPK_EMISMATCH, cases[i].refused,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_strange.c - what Python would import or call on loading is neither kept nor written. */
-#include "tests/check.h"
+#include "tests/fake_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,12 +48,11 @@ static void drops_what_python_would_run(void **state)
 {
     struct dcpk_checkpoint ckpt = {.format = &format};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model *m = NULL;
+    struct dcpk_model *m = fake_model_new(&ckpt, "model");
     const struct dcpk_value *groups[1], *inner, *items[1];
     struct dcpk_value nested = {.kind = DCPK_V_LIST, .n = 1};
 
     (void)state;
-    CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
     items[0] = &evil;
     nested.as.items = items;
     m->iteration = &evil;
@@ -82,11 +81,10 @@ static void keeps_what_the_format_knows(void **state)
 {
     struct dcpk_checkpoint ckpt = {.format = &format};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_model *m = NULL;
+    struct dcpk_model *m = fake_model_new(&ckpt, "model");
     bool existed;
 
     (void)state;
-    CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
     CHECK_OK(dcpk_model_add_rng(m, &(struct dcpk_rng){.states = &known}, &existed, &err), "rng");
     CHECK_OK(dcpk_model_drop_strange(m, &err), "drop");
     CHECK_EQ_INT(m->n_rng, 1, "arrays of RNG states stay");
@@ -127,10 +125,9 @@ static void keeps_settings_of_a_scheduler(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_checkpoint ckpt = {.format = &format};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_model *m = NULL;
+        struct dcpk_model *m = fake_model_new(&ckpt, "model");
         char key[64];
 
-        CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
         m->scheduler = dict(m, cases[i].name, cases[i].value, "min_lr");
         snprintf(key, sizeof key, "opt_param_scheduler.%s", cases[i].name);
         CHECK_OK(dcpk_model_drop_strange(m, &err), cases[i].name);
@@ -141,9 +138,8 @@ static void keeps_settings_of_a_scheduler(void **state)
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
         struct dcpk_checkpoint ckpt = {.format = &format};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_model *m = NULL;
+        struct dcpk_model *m = fake_model_new(&ckpt, "model");
 
-        CHECK_OK(dcpk_model_new(&ckpt, &m, &err), "model");
         m->scheduler = whole[i];
         CHECK_OK(dcpk_model_drop_strange(m, &err), "whole");
         CHECK(m->scheduler == NULL && is_dropped(m, "opt_param_scheduler"), "no dict of settings");
