@@ -9,9 +9,9 @@
 /* What .metadata says beside tensors and objects. A format on this container keeps it as the
  * checkpoint's state. */
 struct dcpk_dcp_info {
-    const char *torch_generation; /* from the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as
-                                     far as they tell */
-    bool is_mcore_class;          /* root class MCoreMetadata: Megatron 0.15 */
+    /* From the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as far as they tell. */
+    const char *torch_generation;
+    bool is_mcore_class; /* root class MCoreMetadata: Megatron 0.15 */
     bool has_mcore_data;
     bool has_planner_data;
 };

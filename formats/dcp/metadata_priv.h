@@ -25,8 +25,8 @@ struct dcpk_packed_entry { /* TensorStorageMetadata, or BytesStorageMetadata: dt
     uint32_t list; /* last chunk + 1; 0: a tensor without chunks */
     enum dcpk_dtype dtype;
 };
-struct dcpk_packed_index { /* MetadataIndex; its own index is a hint only (torch 2.11 metadata.py)
-                            */
+/* MetadataIndex; its own index is a hint only (torch 2.11 metadata.py). */
+struct dcpk_packed_index {
     uint32_t key, offsets;
 };
 struct dcpk_packed_place { /* MetadataIndex: _StorageInfo */

@@ -61,13 +61,13 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
 
 /* What the keys show of the release (FORMAT.md 2). */
 struct marks {
-    bool has_groups;           /* of parameters */
-    bool has_default_config;   /* its field of 0.16 and later */
-    bool has_expert_half;      /* a gated fc1 of an expert in two halves: 0.16 and later */
-    bool has_master_param;     /* of a precision-aware optimizer, to 0.17 */
-    bool has_mtp, has_new_mtp; /* multi-token prediction by its old and main's name, 0.17's to
-                                  0.19's */
-    bool has_joined_mla;       /* both down-projections in one: before main */
+    bool has_groups;         /* of parameters */
+    bool has_default_config; /* its field of 0.16 and later */
+    bool has_expert_half;    /* a gated fc1 of an expert in two halves: 0.16 and later */
+    bool has_master_param;   /* of a precision-aware optimizer, to 0.17 */
+    /* Multi-token prediction: its old name and main's, or that of 0.17 to 0.19. */
+    bool has_mtp, has_new_mtp;
+    bool has_joined_mla; /* both down-projections in one: before main */
 };
 
 static struct marks find_marks(const struct dcpk_checkpoint *ckpt)

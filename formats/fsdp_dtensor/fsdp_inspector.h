@@ -12,8 +12,9 @@ struct dcpk_fsdp_inspector_options {
     const char *const *swiglu_modules; /* NULL: not given; wins over swiglu, even when empty */
     size_t n_swiglu_modules;
     bool rename_mtp;
-    bool has_group_map; /* a map was given: without meaning for a dense model, refused where the
-                           tool would use it wrongly */
+    /* A map was given: without meaning for a dense model, refused where the tool would use it
+     * wrongly. */
+    bool has_group_map;
 };
 
 /*

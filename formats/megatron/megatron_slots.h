@@ -16,8 +16,8 @@
  * parameter that lies there.
  */
 struct dcpk_slot {
-    const char *keys[DCPK_MAX_SLOT_KEYS]; /* of the weight: one, or Transformer Engine's and the
-                                             local spec's */
+    /* Of the weight: one, or Transformer Engine's and the local spec's. */
+    const char *keys[DCPK_MAX_SLOT_KEYS];
     size_t n_keys;
     bool has_layers, has_experts; /* the stacked axes, in this order, before the parameter's own */
     int64_t n_layers, n_experts;  /* 1 where the axis is not there */
@@ -30,9 +30,9 @@ struct dcpk_slot {
 struct dcpk_slots {
     struct dcpk_slot *list;
     size_t n;
-    bool is_stacked;             /* layers are one tensor */
-    bool is_homogeneous_by_args; /* what Megatron makes of args; it reads the rest from
-                                    content_metadata */
+    bool is_stacked; /* layers are one tensor */
+    /* What Megatron makes of args; it reads the rest from content_metadata. */
+    bool is_homogeneous_by_args;
 };
 
 static inline int dcpk_slot_axes(const struct dcpk_slot *slot)

@@ -11,11 +11,12 @@
  * Limits of one pickle; 0 takes the default. Passing one is DCPK_ERANGE with the byte offset.
  */
 struct dcpk_pickle_limits {
-    uint32_t max_depth;     /* nesting of the finished value, default 200 */
-    uint64_t max_nodes;     /* values made, default 64 * bytes of the pickle + 1024 */
-    uint64_t max_memo;      /* memo entries, default bytes of the pickle */
-    uint64_t collect_bytes; /* with a consumer: bytes of values made before the reader first looks
-                               for those it can forget, default 8 MiB */
+    uint32_t max_depth; /* nesting of the finished value, default 200 */
+    uint64_t max_nodes; /* values made, default 64 * bytes of the pickle + 1024 */
+    uint64_t max_memo;  /* memo entries, default bytes of the pickle */
+    /* With a consumer: bytes of values made before the reader first looks for those it can forget,
+     * default 8 MiB. */
+    uint64_t collect_bytes;
 };
 
 /*

@@ -14,8 +14,8 @@
 #define DCPK_NODE_FIXED            SIZE_MAX /* capacity of a SET that is frozen or shares its items */
 
 enum dcpk_node_flags {
-    DCPK_NODE_FOREIGN = 1, /* a copy of what dcpk_pickle_persistent gave: what hangs on it has no
-                              struct dcpk_node */
+    /* A copy of what dcpk_pickle_persistent gave: what hangs on it has no struct dcpk_node. */
+    DCPK_NODE_FOREIGN = 1,
     DCPK_NODE_ORDERED = 2, /* a DICT that is a collections.OrderedDict: it may have attributes */
 };
 
@@ -45,8 +45,9 @@ struct dcpk_text_node { /* STR */
     uint32_t is_kept : 1; /* bytes with the names, node with `texts`: the collector leaves both */
     uint32_t latin1_made : 31; /* the builder's n_collections then; another one: it is gone */
     uint32_t number;           /* a consumer's for a kept text, 0: none */
-    struct dcpk_value *latin1; /* what _codecs.encode made of it: made once between two collections,
-                                  or repeated calls would eat memory */
+    /* What _codecs.encode made of it: made once between two collections, or repeated calls would
+     * eat memory. */
+    struct dcpk_value *latin1;
 };
 
 enum dcpk_call {
@@ -83,13 +84,13 @@ struct dcpk_builder {
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;
     uint32_t max_unfolded;
-    uint32_t
-        at_bytes; /* of the opcode under way, set by the machine; nodes remember it for messages */
+    /* Of the opcode under way, set by the machine; nodes remember it for messages. */
+    uint32_t at_bytes;
     uint64_t base_bytes;                              /* added to offsets in messages */
     const struct dcpk_global_node *strange;           /* the first that is not known, or NULL */
     struct dcpk_value *none, *no, *yes, *empty_tuple; /* one node each, made when first needed */
-    struct dcpk_value
-        *recent_ints[DCPK_PICKLE_RECENT_INTS]; /* sizes and offsets repeat: share their nodes */
+    /* Sizes and offsets repeat: share their nodes. */
+    struct dcpk_value *recent_ints[DCPK_PICKLE_RECENT_INTS];
     struct dcpk_value *recent_globals[DCPK_PICKLE_RECENT_GLOBALS]; /* likewise; never collected */
 };
 

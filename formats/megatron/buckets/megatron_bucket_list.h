@@ -10,10 +10,11 @@ enum { DCPK_MAX_BUCKET_STATES = 8 };
 
 /* How a bucket is stored. */
 enum dcpk_bucket_form {
-    DCPK_SLICED,    /* in chunks, cut where parameters and slices of ranks end */
-    DCPK_GATHERED,  /* whole, in an object (dp_zero_gather_scatter of core 0.6) */
-    DCPK_COALESCED, /* it stands for all buckets of its buffer, one behind the other in an object,
-                       the padding at their ends left out (of core 0.7 and later) */
+    DCPK_SLICED,   /* in chunks, cut where parameters and slices of ranks end */
+    DCPK_GATHERED, /* whole, in an object (dp_zero_gather_scatter of core 0.6) */
+    /* It stands for all buckets of its buffer, one behind the other in an object, the padding at
+     * their ends left out (of core 0.7 and later). */
+    DCPK_COALESCED,
 };
 
 /* One bucket of one buffer: a tensor for each optimizer state, all cut into the same chunks. */
