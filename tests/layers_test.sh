@@ -81,6 +81,14 @@ put lib/tensor/piece.c 'static int move(int a, int b, int c,' '                i
 finds "seven parameters" 'lib/tensor/piece.c:3: move has 7 parameters'
 put lib/tensor/piece.c 'static int move(int a, int b, int c, int d, int e, int f)' '{' '    return put(a, b, c, d, e, f, 7, 8);' '}'
 "$here/layers.sh" "$tree" || failed=1
+put lib/tensor/piece.c 'static bool find(const char *a,' '                 int b)' '{' '}'
+put lib/tensor/slice.c 'static int find(void);' 'static char *find(void)' '{' '}'
+finds "one static, two files" 'lib/tensor/slice.c:3: static find is also in lib/tensor/piece.c'
+put lib/tensor/piece.c 'static int find(void)' '{' '}'
+put lib/base/slice.c 'static int find(void)' '{' '}'
+put lib/base/twice.c 'static int seek(int a' 'static int seek(int a, int b)' 'static const int find = 3;'
+"$here/layers.sh" "$tree" || failed=1
+reset
 mkdir "$tree/lib/extra" && put lib/extra/x.c
 finds "a folder without a layer" 'no folder of this name'
 exit "$failed"

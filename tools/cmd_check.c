@@ -59,7 +59,7 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
                           err);
 }
 
-static int report(struct check *c)
+static int report_check(struct check *c)
 {
     struct dcpk_check_report r = {.folder = c->run.folder,
                                   .ckpt = c->ckpt,
@@ -82,7 +82,7 @@ static int report(struct check *c)
     return dcpk_checks_exit_code(&c->checks);
 }
 
-static int check(struct check *c)
+static int run_check(struct check *c)
 {
     struct dcpk_outcome outcomes[DCPK_N_VERIFY_CHECKS] = {0};
     struct dcpk_holding holding = {.format = NULL};
@@ -107,7 +107,7 @@ static int check(struct check *c)
             dcpk_context(&err, "'%s'", c->run.folder);
     }
     if (st == DCPK_OK)
-        code = report(c);
+        code = report_check(c);
     else
         code = dcpk_cli_fail(NAME, &err);
     dcpk_holding_release(&holding);
@@ -182,5 +182,5 @@ int dcpk_cmd_check(int argc, char **argv)
     if (c.fsdp_version != NULL)
         c.options.flags |= *c.fsdp_version == '2' ? DCPK_LOADING_FSDP_V2 : DCPK_LOADING_FSDP_V1;
     c.path = args[0];
-    return check(&c);
+    return run_check(&c);
 }

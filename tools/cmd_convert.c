@@ -165,8 +165,8 @@ static dcpk_status convert(const struct dcpk_convert_args *a,
     return st;
 }
 
-static int run(struct dcpk_convert_args *a, const struct dcpk_format *to, char **in_out,
-               struct dcpk_ranks *ranks)
+static int run_convert(struct dcpk_convert_args *a, const struct dcpk_format *to, char **in_out,
+                       struct dcpk_ranks *ranks)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_convert_options options = {.to = to, .env = dcpk_cli_env(ranks)};
@@ -214,7 +214,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
     to = dcpk_format_find(a.to);
     if (to == NULL)
         return dcpk_cli_usage("convert", "no format is called '%s'; --to takes " TARGETS, a.to);
-    return run(&a, to, args, ranks);
+    return run_convert(&a, to, args, ranks);
 }
 
 /* A command that says both formats by its name, with the flags of Megatron's Python tool. */
@@ -241,7 +241,7 @@ static int convert_by_name(const struct named_conversion *named, int argc, char 
 
     if (exit_code >= 0)
         return exit_code;
-    return run(&a, dcpk_format_find(named->to), args, ranks);
+    return run_convert(&a, dcpk_format_find(named->to), args, ranks);
 }
 
 int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)

@@ -86,7 +86,7 @@ static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
     return st;
 }
 
-static dcpk_status print(struct hashing *h, struct dcpk_error *err)
+static dcpk_status print_hashes(struct hashing *h, struct dcpk_error *err)
 {
     const struct dcpk_hash_check check = {&h->recorded, &h->list, &h->lost};
 
@@ -113,7 +113,7 @@ static void print_notes(const struct hashing *h)
                   h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
 }
 
-static int run(struct hashing *h, const char *path)
+static int run_hash(struct hashing *h, const char *path)
 {
     struct dcpk_ranks *ranks = h->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -130,7 +130,7 @@ static int run(struct hashing *h, const char *path)
     st = dcpk_ranks_agree(ranks, st, &err);
     h->ok = true;
     if (st == DCPK_OK)
-        st = print(h, &err);
+        st = print_hashes(h, &err);
     if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0)
         print_notes(h);
     st = dcpk_ranks_agree(ranks, st, &err);
@@ -196,5 +196,5 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
     if (dcpk_choose_iteration(args[0], h.iteration, place, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    return run(&h, place);
+    return run_hash(&h, place);
 }

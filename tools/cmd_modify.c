@@ -64,7 +64,8 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
                         m->n_copied);
 }
 
-static dcpk_status print(const struct dcpk_modification *m, bool dry_run, struct dcpk_error *err)
+static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_run,
+                                  struct dcpk_error *err)
 {
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
 
@@ -100,8 +101,8 @@ static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
     dcpk_json_end_object(j);
 }
 
-static dcpk_status print_json(const struct dcpk_modification *m, bool dry_run,
-                              struct dcpk_error *err)
+static dcpk_status print_modified_json(const struct dcpk_modification *m, bool dry_run,
+                                       struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
@@ -168,9 +169,9 @@ static int modify(struct request *r)
         dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
     if (st == DCPK_OK && as_json)
-        st = print_json(&m, dry_run, &err);
+        st = print_modified_json(&m, dry_run, &err);
     else if (st == DCPK_OK && (!voice->is_quiet || dry_run))
-        st = print(&m, dry_run, &err);
+        st = print_modified(&m, dry_run, &err);
     if (st == DCPK_OK)
         dcpk_note_tracker(voice, &m.target);
     else if (is_there)

@@ -42,8 +42,8 @@ static bool holds(const char *path, const struct dcpk_bytes *bytes)
  * Write the JSON, unless a file holds it already. What is no plain file is not read to find that
  * out: a pipe would be waited for.
  */
-static dcpk_status write_json(const char *path, const struct dcpk_bytes *json, bool force,
-                              struct dcpk_error *err)
+static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *json, bool force,
+                                   struct dcpk_error *err)
 {
     struct dcpk_path there;
 
@@ -101,7 +101,8 @@ static dcpk_status print_and_write(struct dcpk_checkpoint *ckpt, struct dcpk_are
         dcpk_state_dict_to_json(dict, 2, &file, err))
         goto out;
     dcpk_cli_printf(stdout, "torch dcp content: ");
-    if (dcpk_cli_print_bytes(&line, err) || r->is_dry || write_json(path, &file, r->force, err))
+    if (dcpk_cli_print_bytes(&line, err) || r->is_dry ||
+        write_json_file(path, &file, r->force, err))
         goto out;
     dcpk_cli_printf(stdout, "Saved converted param_to_param_group_map to: %s\n", path);
     if (dcpk_cli_flush(err) != DCPK_OK)

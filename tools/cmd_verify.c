@@ -71,7 +71,7 @@ static bool has_written(const struct verify *v)
     return written->is_made && written->err.status == DCPK_OK;
 }
 
-static int report(struct verify *v)
+static int report_verify(struct verify *v)
 {
     const struct dcpk_compare_report *proof = v->source == NULL ? NULL : &v->result.proof;
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -93,7 +93,7 @@ static int report(struct verify *v)
     return dcpk_cli_fail(NAME, &err);
 }
 
-static int check(struct verify *v)
+static int run_verify(struct verify *v)
 {
     struct dcpk_verify_options options = {
         .source = v->source, .source_name = v->against, .vocab_size = v->vocab_size, .env = v->env};
@@ -106,7 +106,7 @@ static int check(struct verify *v)
     options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->voice);
     dcpk_verify(v->ckpt, &options, &v->result);
     dcpk_bar_end(&bar);
-    return report(v);
+    return report_verify(v);
 }
 
 /* What stands against --write-integrity shows before the work. */
@@ -163,7 +163,7 @@ static int verify(struct verify *v)
 
     (void)open_both(v, &from, &err);
     if (dcpk_ranks_agree(v->env.ranks, err.status, &err) == DCPK_OK)
-        code = share_code(v->env.ranks, check(v));
+        code = share_code(v->env.ranks, run_verify(v));
     else
         code = dcpk_cli_fail(NAME, &err);
     dcpk_verification_release(&v->result);

@@ -25,8 +25,8 @@ static struct dcpk_doc_cell number_cell(const char *title, bool has, struct dcpk
 }
 
 /* Of elements: how many, how far, and both values where they are furthest apart. */
-static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_difference *d,
-                       bool names_state)
+static void put_tensor_difference(struct dcpk_doc_rows *rows, const struct dcpk_difference *d,
+                                  bool names_state)
 {
     const bool is_element = d->place.key != NULL;
     const struct dcpk_compare *m = &d->measured;
@@ -45,7 +45,7 @@ static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_difference 
                  number_cell("B", true, dcpk_fact_text(is_element ? d->place.b : d->b)));
 }
 
-static void put_value(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
+static void put_place_values(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)
 {
     DCPK_DOC_PUT(rows, {.title = "name", .fact = dcpk_fact_text(d->name), .flags = DCPK_DOC_BREAKS},
                  {.title = "differs in", .fact = dcpk_fact_text(kind_texts[d->kind])},
@@ -61,9 +61,9 @@ static void fill_part(const void *context, struct dcpk_doc_rows *rows)
         if (dcpk_difference_part(d) != of->part)
             continue;
         if (of->part <= DCPK_COMPARED_TENSORS)
-            put_tensor(rows, d, of->part >= DCPK_COMPARED_MOMENTS);
+            put_tensor_difference(rows, d, of->part >= DCPK_COMPARED_MOMENTS);
         else
-            put_value(rows, d);
+            put_place_values(rows, d);
     }
 }
 

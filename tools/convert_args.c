@@ -117,7 +117,8 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
     return DCPK_OK;
 }
 
-static dcpk_status check_arguments(const struct dcpk_convert_args *a, struct dcpk_error *err)
+static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
+                                           struct dcpk_error *err)
 {
     if (a->swiglu && a->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
@@ -217,7 +218,8 @@ static dcpk_status parse_options(const struct dcpk_convert_args *a, const char *
                                  struct dcpk_convert_options *options,
                                  struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
-    if (check_arguments(a, err) || dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
+    if (check_convert_arguments(a, err) ||
+        dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
         dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
         check_generation(a, options->to, err) || check_fsdp_options(a, options->to, err) ||
         parse_impl(a->impl, &options->rules.impl, err) ||

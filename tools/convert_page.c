@@ -37,7 +37,7 @@ static void fill_sides(const void *context, struct dcpk_doc_rows *rows)
     }
 }
 
-static const char *count_text(struct dcpk_doc *doc, uint64_t n)
+static const char *doc_count_text(struct dcpk_doc *doc, uint64_t n)
 {
     return dcpk_doc_format(doc, "%" PRIu64, n);
 }
@@ -82,12 +82,13 @@ static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, st
     const struct dcpk_plan_totals *t = &c->totals;
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 
-    add_side(sides, "keys of tensors", count_text(doc, ckpt->n_tensors),
-             count_text(doc, t->n_keys));
-    add_side(sides, "chunks", count_text(doc, ckpt->n_chunks), count_text(doc, t->n_chunks));
-    add_side(sides, "keys of objects", count_text(doc, ckpt->n_objects),
-             count_text(doc, t->n_objects));
-    add_side(sides, "files", count_text(doc, ckpt->n_files), count_text(doc, t->n_files));
+    add_side(sides, "keys of tensors", doc_count_text(doc, ckpt->n_tensors),
+             doc_count_text(doc, t->n_keys));
+    add_side(sides, "chunks", doc_count_text(doc, ckpt->n_chunks),
+             doc_count_text(doc, t->n_chunks));
+    add_side(sides, "keys of objects", doc_count_text(doc, ckpt->n_objects),
+             doc_count_text(doc, t->n_objects));
+    add_side(sides, "files", doc_count_text(doc, ckpt->n_files), doc_count_text(doc, t->n_files));
     add_side(sides, "in files",
              dcpk_doc_format(doc, "%s", dcpk_cli_short_size(file_bytes(ckpt), a)),
              dcpk_doc_format(doc, "%s", dcpk_cli_short_size(t->file_bytes, b)));

@@ -153,8 +153,8 @@ static struct dcpk_fact number_fact(const struct dcpk_stats *s, double v)
     return s->n_finite > 0 ? dcpk_fact_number(v) : dcpk_fact_null();
 }
 
-static void put_tensor(struct dcpk_doc_rows *rows, const struct dcpk_inspection *in,
-                       const struct dcpk_tensor *t, uint64_t n_bytes)
+static void put_tensor_row(struct dcpk_doc_rows *rows, const struct dcpk_inspection *in,
+                           const struct dcpk_tensor *t, uint64_t n_bytes)
 {
     static const struct dcpk_stats none;
     const struct dcpk_stats *s = in->stats == NULL ? &none : &in->stats[t - in->ckpt->tensors];
@@ -192,7 +192,7 @@ static void fill_tensors(const void *context, struct dcpk_doc_rows *rows)
 
         if (dcpk_shape_count(t->shape, t->rank, &n_elems, rows->err) != DCPK_OK)
             return;
-        put_tensor(rows, all->in, t, (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
+        put_tensor_row(rows, all->in, t, (uint64_t)n_elems * dcpk_dtype_bytes(t->dtype));
     }
 }
 

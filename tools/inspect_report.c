@@ -133,7 +133,7 @@ static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
     return v->kind == DCPK_V_GLOBAL ? v->as.global.name : dcpk_value_as_str(v);
 }
 
-static void put_value(const void *context, struct dcpk_json_out *j)
+static void put_fact_value(const void *context, struct dcpk_json_out *j)
 {
     dcpk_value_to_json(context, j);
 }
@@ -144,7 +144,7 @@ static struct dcpk_fact value_fact(const struct dcpk_value *v)
         return dcpk_fact_absent();
     if (v->kind == DCPK_V_GLOBAL)
         return dcpk_fact_text(v->as.global.name);
-    return dcpk_fact_json(put_value, v);
+    return dcpk_fact_json(put_fact_value, v);
 }
 
 static void report_model(const struct dcpk_value *args, struct dcpk_doc *doc)
@@ -185,7 +185,7 @@ static void report_names(const char *const *names, struct dcpk_doc *doc)
 /* ---- totals ---- */
 
 /* "70.6 B" beside the number itself. */
-static const char *count_text(uint64_t n, struct dcpk_doc *doc)
+static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
 {
     static const char unit[] = " KMBT";
     double v = (double)n;
@@ -221,7 +221,7 @@ static void report_totals(const struct dcpk_totals *t, struct dcpk_doc *doc)
 {
     char size[DCPK_SIZE_TEXT_BYTES];
 
-    dcpk_doc_row(doc, "parameters", "%s", count_text(t->n_params, doc));
+    dcpk_doc_row(doc, "parameters", "%s", short_count_text(t->n_params, doc));
     dcpk_doc_row(doc, "tensors",
                  "%" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64
                  " elements, %s",

@@ -53,7 +53,7 @@ static int finish(void)
     return DCPK_EXIT_OK;
 }
 
-static int put_help(void)
+static int put_main_help(void)
 {
     dcpk_cli_printf(stdout,
                     "usage: dcpkit COMMAND [options] ARGUMENTS\n"
@@ -171,8 +171,8 @@ static dcpk_status fall_silent(struct dcpk_error *err)
 }
 
 /* Collective: launchers can start several commands as one job, which would wait for each other. */
-static dcpk_status check_arguments(struct dcpk_ranks *ranks, int argc, char **argv,
-                                   struct dcpk_error *err)
+static dcpk_status check_all_arguments(struct dcpk_ranks *ranks, int argc, char **argv,
+                                       struct dcpk_error *err)
 {
     const size_t n_ranks = (size_t)dcpk_ranks_count(ranks);
     struct dcpk_bytes mine = {0}, all = {0};
@@ -210,7 +210,7 @@ static int run_shared(const struct command *command, int argc, char **argv)
     if (!leads)
         st = fall_silent(&err);
     if (st == DCPK_OK)
-        st = check_arguments(ranks, argc, argv, &err);
+        st = check_all_arguments(ranks, argc, argv, &err);
     if (dcpk_ranks_agree(ranks, st, &err) == DCPK_OK)
         exit_code = command->share(argc, argv, ranks);
     else if (leads)
@@ -302,7 +302,7 @@ int main(int argc, char **argv)
         return run_command(2, (char *[]){argv[2], help, NULL});
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0)
-        return put_help();
+        return put_main_help();
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return put_version();
     dcpk_cli_catch_signals();

@@ -97,7 +97,7 @@ static void put_option(const struct dcpk_cli_option *option)
     put_paragraphs(option->help, at, HELP_COLUMN);
 }
 
-static int put_help(const struct dcpk_cli *cli)
+static int put_command_help(const struct dcpk_cli *cli)
 {
     static const struct dcpk_cli_option added[] = {
         {.name = NO_SANDBOX,
@@ -150,7 +150,7 @@ static bool parse_size(const char *text, uint64_t *n_bytes)
     return true;
 }
 
-static bool parse_count(const char *text, int64_t most, int64_t *count)
+static bool parse_limited_count(const char *text, int64_t most, int64_t *count)
 {
     char *end;
     long long v;
@@ -163,7 +163,7 @@ static bool parse_count(const char *text, int64_t most, int64_t *count)
     return true;
 }
 
-static bool parse_number(const char *text, double *number)
+static bool parse_real(const char *text, double *number)
 {
     char *end;
     const double v = strtod(text, &end);
@@ -217,18 +217,18 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
         return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
                               DCPK_CLI_MAX_LIST);
     case DCPK_CLI_COUNT:
-        if (!parse_count(argument, MAX_COUNT, &count))
+        if (!parse_limited_count(argument, MAX_COUNT, &count))
             return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to %d", option->name,
                                   argument, MAX_COUNT);
         *(int *)value = (int)count;
         return -1;
     case DCPK_CLI_LENGTH:
-        if (parse_count(argument, MAX_LENGTH, value))
+        if (parse_limited_count(argument, MAX_LENGTH, value))
             return -1;
         return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to 2^60", option->name,
                               argument);
     case DCPK_CLI_NUMBER:
-        if (parse_number(argument, value))
+        if (parse_real(argument, value))
             return -1;
         return dcpk_cli_usage(cli->name, "--%s '%s' is not a finite number of 0 or more",
                               option->name, argument);
@@ -341,7 +341,7 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
     optind = 0; /* glibc: start anew */
     while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         if (c == 'h')
-            return put_help(cli);
+            return put_command_help(cli);
         if (c == NO_SANDBOX_VAL)
             *has_sandbox = false;
         else if (c == '?' || c == ':')

@@ -29,7 +29,8 @@ static dcpk_status make_json(const struct dcpk_doc *doc, struct dcpk_bytes *byte
     return dcpk_doc_json(doc, &j, err);
 }
 
-static dcpk_status write_json(const struct dcpk_doc *doc, const char *path, struct dcpk_error *err)
+static dcpk_status write_doc_json(const struct dcpk_doc *doc, const char *path,
+                                  struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
 
@@ -42,7 +43,7 @@ static dcpk_status write_json(const struct dcpk_doc *doc, const char *path, stru
     return err->status;
 }
 
-static dcpk_status print_json(const struct dcpk_doc *doc, struct dcpk_error *err)
+static dcpk_status print_doc_json(const struct dcpk_doc *doc, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
 
@@ -52,7 +53,7 @@ static dcpk_status print_json(const struct dcpk_doc *doc, struct dcpk_error *err
     return err->status;
 }
 
-static dcpk_status print_text(const struct dcpk_doc *doc, struct dcpk_error *err)
+static dcpk_status print_doc_text(const struct dcpk_doc *doc, struct dcpk_error *err)
 {
     const struct dcpk_doc_out out = {print_plain, stdout};
 
@@ -121,13 +122,13 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
     dcpk_status st = dcpk_doc_status(doc, err);
 
     if (st == DCPK_OK && way->json != NULL)
-        st = write_json(doc, way->json, err);
+        st = write_doc_json(doc, way->json, err);
     if (st == DCPK_OK && way->html != NULL)
         st = write_page(doc, way->html, err);
     if (st == DCPK_OK && !way->is_silent && way->as_json)
-        st = print_json(doc, err);
+        st = print_doc_json(doc, err);
     if (st == DCPK_OK && !way->is_silent && !way->as_json)
-        st = print_text(doc, err);
+        st = print_doc_text(doc, err);
     dcpk_doc_release(doc);
     return st;
 }

@@ -34,8 +34,8 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
     return err->status;
 }
 
-static dcpk_status print_json(const struct dcpk_npy_request *r, const char *descr,
-                              struct dcpk_error *err)
+static dcpk_status print_npy_json(const struct dcpk_npy_request *r, const char *descr,
+                                  struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK];
     const int rank = dcpk_slice_shape(r->slice, shape);
@@ -54,8 +54,8 @@ static dcpk_status print_json(const struct dcpk_npy_request *r, const char *desc
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-static dcpk_status print_text(const struct dcpk_npy_request *r, const char *descr,
-                              struct dcpk_error *err)
+static dcpk_status print_npy_text(const struct dcpk_npy_request *r, const char *descr,
+                                  struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK];
     const int rank = dcpk_slice_shape(r->slice, shape);
@@ -83,9 +83,9 @@ dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request
                       "write float32 with --cast",
                       dcpk_dtype_name(request->view->dtype), dcpk_dtype_name(request->view->dtype));
     if (as_json)
-        (void)print_json(request, descr, err);
+        (void)print_npy_json(request, descr, err);
     else
-        (void)print_text(request, descr, err);
+        (void)print_npy_text(request, descr, err);
     if (err->status != DCPK_OK)
         dcpk_context(err, "'%s' is in place, and then", request->path);
     return err->status;

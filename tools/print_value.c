@@ -22,8 +22,8 @@ static void note_outline(const struct dcpk_voice *voice, const struct dcpk_objec
                   dcpk_cli_short_size(DCPK_MOST_LOADED_BYTES, limit));
 }
 
-static dcpk_status print_text(const char *key, const struct dcpk_value *value,
-                              struct dcpk_error *err)
+static dcpk_status print_value_text(const char *key, const struct dcpk_value *value,
+                                    struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
@@ -35,8 +35,8 @@ static dcpk_status print_text(const char *key, const struct dcpk_value *value,
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-static dcpk_status print_json(const char *key, const struct dcpk_value *value,
-                              struct dcpk_error *err)
+static dcpk_status print_value_json(const char *key, const struct dcpk_value *value,
+                                    struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
@@ -55,8 +55,8 @@ static dcpk_status print_value(const char *key, const struct dcpk_value *value, 
                                struct dcpk_error *err)
 {
     if (as_json)
-        return print_json(key, value, err);
-    return print_text(key, value, err);
+        return print_value_json(key, value, err);
+    return print_value_text(key, value, err);
 }
 
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,

@@ -42,7 +42,7 @@ struct dim {
 };
 
 /* Digits and nothing else; *end points behind them. */
-static bool parse_number(const char *text, const char **end, int64_t *n)
+static bool parse_digits(const char *text, const char **end, int64_t *n)
 {
     uint64_t v = 0;
 
@@ -75,7 +75,7 @@ static dcpk_status parse_dim(const char *option, const char *text, struct dim *d
     while (d < n_dims && (strncmp(text, dims[d].name, n_name) != 0 || dims[d].name[n_name] != '\0'))
         d++;
     if (d == n_dims || dims[d].is_given || text[n_name] != '=' ||
-        !parse_number(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
+        !parse_digits(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "%s: '%s' is not a list like %s=2,%s=2, each of them once", option, text,
                          dims[0].name, dims[1].name);
@@ -133,7 +133,7 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
                          {"bucket", &bucket_elems, 0, MAX_ELEMS, false}};
     const char *end = text;
 
-    if (!parse_number(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
+    if (!parse_digits(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
         (*end != ',' && *end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-dp: '%s' does not start with a number of ranks, 1 to %" PRId64,
@@ -157,15 +157,15 @@ static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct
 }
 
 /* text NULL: *n stays as it is. */
-static dcpk_status parse_count(const char *option, const char *text, int64_t *n,
-                               struct dcpk_error *err)
+static dcpk_status parse_option_count(const char *option, const char *text, int64_t *n,
+                                      struct dcpk_error *err)
 {
     const struct dim dim = {"the number", n, 1, MAX_ELEMS, false};
     const char *end;
 
     if (text == NULL)
         return DCPK_OK;
-    if (!parse_number(text, &end, n) || *end != '\0')
+    if (!parse_digits(text, &end, n) || *end != '\0')
         return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' is not a number", option, text);
     return check_range(option, &dim, *n, err);
 }
@@ -191,9 +191,9 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
     if (a->dp != NULL &&
         (check_format("--target-dp", "fsdp_dtensor", to, err) || parse_dp(a->dp, target, err)))
         return err->status;
-    if (parse_count("--vocab-size", a->vocab_size, &rules->vocab.size, err) ||
-        parse_count("--make-vocab-size-divisible-by", a->divisible_by, &rules->vocab.divisible_by,
-                    err))
+    if (parse_option_count("--vocab-size", a->vocab_size, &rules->vocab.size, err) ||
+        parse_option_count("--make-vocab-size-divisible-by", a->divisible_by,
+                           &rules->vocab.divisible_by, err))
         return err->status;
     if (a->vocab_size != NULL && a->divisible_by == NULL)
         return dcpk_fail(err, DCPK_EUSAGE,

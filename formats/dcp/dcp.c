@@ -140,7 +140,7 @@ dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk
 }
 
 /* Begin the next file of an output. */
-static dcpk_status add_file(struct dcpk_output *out, struct dcpk_error *err)
+static dcpk_status output_begin_file(struct dcpk_output *out, struct dcpk_error *err)
 {
     const char *name;
 
@@ -165,7 +165,7 @@ static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_
         (!dcpk_align_u64(last->n_bytes, align, &at) || !dcpk_add_u64(at, n_bytes, &end)))
         return dcpk_fail(err, DCPK_ERANGE, "an item of %" PRIu64 " bytes", n_bytes);
     if (last == NULL || (last->n_bytes > 0 && end > MAX_FILE_BYTES)) {
-        if (add_file(out, err))
+        if (output_begin_file(out, err))
             return err->status;
         at = 0;
     }

@@ -61,7 +61,7 @@ static bool is_state(const struct dcpk_checkpoint *ckpt, const char *key)
 }
 
 /* A key that only Megatron's torch_dist has; NULL: none. */
-static const char *find_key(const struct dcpk_checkpoint *ckpt)
+static const char *find_megatron_key(const struct dcpk_checkpoint *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_objects; i++)
         if (is_sharded(ckpt->objects[i].key))
@@ -78,7 +78,7 @@ dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error
                                "not load the folder, and there is none (the copy is not whole)";
     const struct dcpk_dcp_info *info = ckpt->state;
     enum dcpk_path_kind metadata_json, common_pt;
-    const char *key = find_key(ckpt);
+    const char *key = find_megatron_key(ckpt);
 
     if (dcpk_store_look(ckpt->store, "metadata.json", &metadata_json, err) != DCPK_OK ||
         dcpk_store_look(ckpt->store, "common.pt", &common_pt, err) != DCPK_OK)

@@ -104,8 +104,8 @@ static dcpk_status check_room(size_t n, const char *what, struct dcpk_error *err
     return DCPK_OK;
 }
 
-static dcpk_status find_key(struct dcpk_packed *p, const struct dcpk_value *text, uint32_t *key,
-                            struct dcpk_error *err)
+static dcpk_status packed_find_key(struct dcpk_packed *p, const struct dcpk_value *text,
+                                   uint32_t *key, struct dcpk_error *err)
 {
     const char *copy = text->as.str;
     uint64_t number = p->n_keys;
@@ -138,7 +138,7 @@ static dcpk_status intern_key(struct dcpk_packed *p, const struct dcpk_value *te
         *key = dcpk_pickle_number(text) - 1;
         return DCPK_OK;
     }
-    if (find_key(p, text, key, err))
+    if (packed_find_key(p, text, key, err))
         return err->status;
     if (dcpk_pickle_is_kept(text))
         dcpk_pickle_set_number(text, *key + 1);
@@ -186,8 +186,8 @@ static dcpk_status pack_size(struct dcpk_packed *p, const struct dcpk_value *att
 
 /* ---- state_dict_metadata ---- */
 
-static dcpk_status add_chunk(struct dcpk_packed *p, const struct dcpk_value *v, uint32_t *list,
-                             struct dcpk_error *err)
+static dcpk_status packed_add_chunk(struct dcpk_packed *p, const struct dcpk_value *v,
+                                    uint32_t *list, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(v);
     struct dcpk_packed_chunk chunk = {.next = (uint32_t)p->n_chunks};
@@ -229,7 +229,7 @@ static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *lis
     *number = dcpk_pickle_run(list);
     if (list->n == 0)
         return DCPK_OK;
-    if (add_chunk(p, list->as.items[0], &rest, err) == DCPK_OK)
+    if (packed_add_chunk(p, list->as.items[0], &rest, err) == DCPK_OK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "its list of chunks was not made in its place");
     dcpk_context(err, "chunk %zu", dcpk_packed_count(p, *number));
     return err->status;
@@ -445,7 +445,7 @@ static dcpk_status take_item(struct dcpk_packed *p, enum dcpk_packed_run kind, u
     case DCPK_PACKED_PLACES:
         return dcpk_packed_add_place(p, items[0], items[1], err);
     case DCPK_PACKED_NOTHING: /* of a dict: a list of chunks */
-        return add_chunk(p, items[0], run, err);
+        return packed_add_chunk(p, items[0], run, err);
     case DCPK_PACKED_IGNORED:
     case DCPK_PACKED_RUNS:
         break;

@@ -200,7 +200,7 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
 }
 
 /* "param_state.<i>.step" is in the view as a field of the groups. */
-static dcpk_status add_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+static dcpk_status carry_step(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
 {
     dcpk_model_carry(r->model, r->model->ckpt->tensors[source].key);
     return take_step(r, source, err);
@@ -218,7 +218,7 @@ dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bo
         rest += strlen("optimizer.");
     if (rest != NULL && dcpk_starts_with(rest, "param_state.") && dcpk_ends_with(rest, ".step")) {
         if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
-            return add_step(r, source, err);
+            return carry_step(r, source, err);
         dcpk_model_omit(r->model, key, dcpk_reason_weights_only);
     } else if (rest != NULL && dcpk_starts_with(rest, "grad_scaler.")) {
         dcpk_model_omit(r->model, key, "the loss scaler's state: Megatron-FSDP keeps none");

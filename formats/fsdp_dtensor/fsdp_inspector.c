@@ -261,7 +261,7 @@ static const char *slice_name(struct mapper *m, const char *name, bool layers, i
                              weight);
 }
 
-static dcpk_status map_tensor(struct mapper *m, uint32_t source, struct dcpk_error *err)
+static dcpk_status mapper_map_tensor(struct mapper *m, uint32_t source, struct dcpk_error *err)
 {
     const struct dcpk_tensor *t = &m->out->source->tensors[source];
     struct part part = {.source = source};
@@ -434,7 +434,7 @@ static dcpk_status inspector_from_keys(struct dcpk_output *out, const void *opti
                       "the Python tool misnames the groups of several optimizers");
     out->pickle_protocol = 4; /* R16 */
     for (uint32_t t = 0; t < out->source->n_tensors; t++)
-        if (map_tensor(&m, t, err))
+        if (mapper_map_tensor(&m, t, err))
             return err->status;
     if (map_objects(&m, err) || flatten(&m, "", common, err))
         return err->status;

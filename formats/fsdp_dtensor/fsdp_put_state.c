@@ -236,7 +236,7 @@ static const char *rng_prefix(struct writer *w, const struct dcpk_rng *rng, stru
  * Megatron-FSDP has one pipeline stage, so it takes the states of the first. A loader asks for that
  * of each tensor-parallel rank (MT/checkpointing.py get_rng_state @0.14.0 to main).
  */
-static dcpk_status add_rng(struct writer *w, struct dcpk_error *err)
+static dcpk_status writer_put_rng(struct writer *w, struct dcpk_error *err)
 {
     int64_t n_ranks = dcpk_max_i64(w->model->layout.tp, 1), n_found = 0;
 
@@ -280,5 +280,5 @@ dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *m, struct dcpk_output *
          state_add_value(w, "num_floating_point_operations_so_far", m->flops, err)) ||
         (m->scheduler != NULL && add_flat(w, "opt_param_scheduler", m->scheduler, err)))
         return err->status;
-    return add_rng(w, err);
+    return writer_put_rng(w, err);
 }

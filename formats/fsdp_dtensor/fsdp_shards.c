@@ -97,9 +97,9 @@ int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat)
     return (int64_t)((flat->group & UINT32_MAX) >> EP_RANK_AT);
 }
 
-static dcpk_status describe(const struct dcpk_model *m, const struct dcpk_param *p,
-                            const struct sizes *s, struct dcpk_arena *arena,
-                            struct dcpk_fsdp_param *flat, struct dcpk_error *err)
+static dcpk_status shard_param(const struct dcpk_model *m, const struct dcpk_param *p,
+                               const struct sizes *s, struct dcpk_arena *arena,
+                               struct dcpk_fsdp_param *flat, struct dcpk_error *err)
 {
     const struct dcpk_model_tensor *value = dcpk_model_value(m, p);
     const int64_t n_experts = s->n_experts[unit_index(p, s->n_units)];
@@ -159,7 +159,7 @@ static dcpk_status describe_all(struct dcpk_fsdp_shards *sh, const struct sizes 
     for (size_t i = 0; i < m->n_params; i++) {
         if (by_place[i] == SIZE_MAX)
             continue;
-        st = describe(m, &m->params[by_place[i]], s, arena, &sh->params[sh->n], err);
+        st = shard_param(m, &m->params[by_place[i]], s, arena, &sh->params[sh->n], err);
         if (st != DCPK_OK)
             goto out;
         sh->at[by_place[i]] = sh->n++;

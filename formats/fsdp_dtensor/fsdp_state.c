@@ -94,8 +94,8 @@ static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
 }
 
 /* Append the field `step` where the parameter has it as a tensor of its own. */
-static dcpk_status add_step(struct dcpk_model *model, uint32_t param, struct dcpk_value_pair *pairs,
-                            size_t *n, struct dcpk_error *err)
+static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
+                                  struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
 {
     const uint32_t tensor = model->params[param].tensor[DCPK_STEP];
 
@@ -146,7 +146,7 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
     for (size_t i = 0; i < n; i++)
         if (add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, err))
             return err->status;
-    if (add_step(model, fields[0].param, pairs, &n_pairs, err))
+    if (pairs_add_step(model, fields[0].param, pairs, &n_pairs, err))
         return err->status;
     dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
     if (dict == NULL)
@@ -430,8 +430,8 @@ static void settle_leaves(struct dcpk_model *model, const struct rng_leaf *leave
 }
 
 /* The ranks of one (pp, tp): a list over data-parallel ranks. */
-static dcpk_status add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
-                           struct dcpk_error *err)
+static dcpk_status model_add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
+                                 struct dcpk_error *err)
 {
     const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
     struct dcpk_rng rng = {.pp = leaves[0].pp, .tp = leaves[0].tp};
@@ -471,7 +471,7 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
-        st = add_rng(model, leaves + i, end - i, err);
+        st = model_add_rng(model, leaves + i, end - i, err);
         if (st != DCPK_OK)
             goto out;
     }

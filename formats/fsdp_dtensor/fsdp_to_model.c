@@ -227,7 +227,8 @@ static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct
     return err->status;
 }
 
-static dcpk_status map_tensor(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
+static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source,
+                                     struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
     const struct dcpk_tensor *stored = &model->ckpt->tensors[source];
@@ -379,7 +380,7 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        if (map_tensor(&r, t, err)) {
+        if (reader_map_tensor(&r, t, err)) {
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
             return err->status;
         }

@@ -59,7 +59,7 @@ static bool same_identity(const struct dcpk_value *a, const struct dcpk_value *b
     return true;
 }
 
-static bool is_expert(const struct dcpk_value *group)
+static bool group_is_expert(const struct dcpk_value *group)
 {
     return dcpk_value_is_true(group, "is_expert_parallel");
 }
@@ -75,14 +75,14 @@ struct optimizers {
  * ranks, with expert parallelism (megatron/core/optimizer/__init__.py@main
  * get_megatron_optimizer). Megatron-FSDP keeps them with the others.
  */
-static bool has_expert_optimizer(const struct dcpk_model *model, const struct dcpk_output *out)
+static bool target_splits_experts(const struct dcpk_model *model, const struct dcpk_output *out)
 {
     int64_t ep = model->layout.ep;
 
     if (out->target.mesh.ep > 0)
         ep = out->target.mesh.ep;
     for (size_t i = 0; i < model->n_groups && ep <= 0; i++)
-        if (is_expert(model->groups[i]))
+        if (group_is_expert(model->groups[i]))
             return true;
     return ep > 1;
 }
@@ -140,7 +140,7 @@ static dcpk_status add_group(struct optimizers *o, struct dcpk_output *out,
                              "two parameter groups differ in what Megatron does not tell them "
                              "apart by (it does by wd_mult, lr_mult, max_lr, ...)");
     }
-    if (is_expert(group) != expert)
+    if (group_is_expert(group) != expert)
         dcpk_output_event(out, DCPK_EVENT_NOTE, "is_expert_parallel",
                           "parameter groups: is_expert_parallel is %s for routed experts, as "
                           "Megatron has it %s expert parallelism",
@@ -157,7 +157,7 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
                                 const struct dcpk_slots *slots, struct optimizers *o,
                                 struct dcpk_error *err)
 {
-    const bool split = has_expert_optimizer(model, out);
+    const bool split = target_splits_experts(model, out);
     bool(*used)[2] = dcpk_arena_array(out->arena, model->n_groups, sizeof *used, err);
 
     for (int e = 0; e < 2; e++) {
@@ -170,7 +170,7 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
         for (int e = 0; e < 2; e++) {
             const bool unused = !used[g][0] && !used[g][1];
 
-            if ((used[g][e] || (unused && e == (split && is_expert(model->groups[g])))) &&
+            if ((used[g][e] || (unused && e == (split && group_is_expert(model->groups[g])))) &&
                 add_group(o, out, model->groups[g], e == 1, err))
                 return err->status;
         }

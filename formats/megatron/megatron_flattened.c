@@ -58,8 +58,8 @@ static dcpk_status find_block(const struct dcpk_tensor *stored, const int64_t *s
 }
 
 /* Put the run that a chunk holds into its block of the last view. */
-static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, size_t chunk, int rank,
-                             const struct dcpk_box *size, struct dcpk_error *err)
+static dcpk_status block_add_chunk(struct dcpk_checkpoint *ckpt, size_t chunk, int rank,
+                                   const struct dcpk_box *size, struct dcpk_error *err)
 {
     const int64_t *span = ckpt->chunks[chunk].span;
     struct dcpk_box block = *size, box;
@@ -110,7 +110,7 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
         dcpk_checkpoint_add_view(ckpt, &made, &index, err))
         return err->status;
     for (size_t i = 0; i < stored.n_chunks; i++)
-        if (add_chunk(ckpt, stored.first_chunk + i, rank, &block, err))
+        if (block_add_chunk(ckpt, stored.first_chunk + i, rank, &block, err))
             return err->status;
     if (check_cover(ckpt, &ckpt->tensors[index], err))
         return err->status;

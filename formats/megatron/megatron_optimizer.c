@@ -54,7 +54,7 @@ static size_t find_sign(const struct dcpk_checkpoint *ckpt)
 
 /* What the common state calls it (content_metadata: core 0.13 and later; else the optimizer's own
  * field, or that of the first one of several); NULL: nothing. */
-static const char *stored_name(const struct dcpk_value *common)
+static const char *stored_layout_name(const struct dcpk_value *common)
 {
     const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");
     const struct dcpk_value *first = dcpk_value_get_int(optimizer, 0);
@@ -74,7 +74,7 @@ const char *dcpk_megatron_optimizer_layout(const struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_value *common)
 {
     const size_t sign = find_sign(ckpt);
-    const char *name = stored_name(common);
+    const char *name = stored_layout_name(common);
 
     if (sign == N_SIGNS)
         return "none";

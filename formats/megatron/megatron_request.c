@@ -77,7 +77,7 @@ static void put_head(struct asking *a)
     dcpk_bytes_text(&a->key, ".");
 }
 
-static bool is_expert(const struct dcpk_expected_param *p)
+static bool param_is_expert(const struct dcpk_expected_param *p)
 {
     return (p->flags & DCPK_EXPECTED_EXPERT) != 0;
 }
@@ -91,7 +91,7 @@ static void put_name(struct asking *a, const struct spelling *s)
         dcpk_bytes_text(&a->other, s->other);
         dcpk_bytes_text(&a->other, s->tail);
     }
-    if (is_expert(s->param))
+    if (param_is_expert(s->param))
         dcpk_bytes_text(&a->key, "mlp.experts.experts.");
     dcpk_bytes_text(&a->key, s->head);
     dcpk_bytes_text(&a->key, s->tail);
@@ -107,7 +107,7 @@ static void put_name(struct asking *a, const struct spelling *s)
 static void put_state(struct asking *a, const struct dcpk_expected_param *p, const char *state)
 {
     if (a->optimizer.has_prefix)
-        dcpk_bytes_text(&a->key, is_expert(p) ? "chained_1." : "chained_0.");
+        dcpk_bytes_text(&a->key, param_is_expert(p) ? "chained_1." : "chained_0.");
     dcpk_bytes_text(&a->key, "optimizer.state.");
     dcpk_bytes_text(&a->key, state);
     dcpk_bytes_text(&a->key, ".");
@@ -202,7 +202,7 @@ static dcpk_status ask_spelled(struct asking *a, struct spelling *s, struct dcpk
 
     if (is_stacked(a))
         shape[n_axes++] = m->n_decoder_layers;
-    if (is_expert(p))
+    if (param_is_expert(p))
         shape[n_axes++] = m->n_experts;
     memcpy(shape + n_axes, p->shape, (size_t)p->rank * sizeof *shape);
     if (!dcpk_slots_are_apart(&p->parts))
@@ -217,7 +217,7 @@ static dcpk_status ask_spelled(struct asking *a, struct spelling *s, struct dcpk
 }
 
 /* Mamba's convolution keeps the name of the module that it was (megatron_slots.c). */
-static const char *stored_name(const char *te)
+static const char *stored_module_name(const char *te)
 {
     if (strcmp(te, "mixer.conv1d_weight") == 0)
         return "mixer.conv1d.weight";
@@ -243,9 +243,9 @@ static void find_local(const struct asking *a, const char *te, struct spelling *
 static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param *p,
                              struct dcpk_error *err)
 {
-    const char *te = stored_name(p->te);
+    const char *te = stored_module_name(p->te);
     const bool in_layer =
-        a->layer->section != DCPK_EMBEDDING && !a->layer->is_wrapper && !is_expert(p);
+        a->layer->section != DCPK_EMBEDDING && !a->layer->is_wrapper && !param_is_expert(p);
     struct spelling s = {.param = p, .head = "", .tail = te, .loaders = DCPK_ALL_LOADERS};
     struct spelling local = s;
 
@@ -343,7 +343,7 @@ static bool find_stacked(const struct dcpk_loading *loading)
     return loading->model->is_stacked && !dcpk_value_is_true(content, "non_homogeneous_layers");
 }
 
-static unsigned find_kinds(const struct dcpk_expected *m)
+static unsigned expected_kinds(const struct dcpk_expected *m)
 {
     unsigned kinds = 0;
 
@@ -384,7 +384,7 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
 {
     const struct dcpk_expected *m = loading->model;
     struct asking a = {
-        .loading = loading, .is_stacked = find_stacked(loading), .kinds = find_kinds(m)};
+        .loading = loading, .is_stacked = find_stacked(loading), .kinds = expected_kinds(m)};
     dcpk_status st;
 
     dcpk_optimizer_asked_find(loading, &a.optimizer);

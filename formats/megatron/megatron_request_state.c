@@ -63,7 +63,7 @@ static const char *sharding_type(const struct dcpk_loading *loading)
  * Routed experts have an optimizer of their own with expert parallelism
  * (megatron/core/optimizer/__init__.py get_megatron_optimizer).
  */
-static bool has_expert_optimizer(const struct dcpk_loading *loading)
+static bool loading_splits_experts(const struct dcpk_loading *loading)
 {
     return loading->model->n_experts > 0 && loading->mesh.ep > 1;
 }
@@ -79,7 +79,7 @@ void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
     if (!dcpk_loading_wants(loading, DCPK_FOR_MOMENTS) ||
         dcpk_value_is_true(loading->attrs, "no_save_optim"))
         return;
-    asked->is_split = has_expert_optimizer(loading);
+    asked->is_split = loading_splits_experts(loading);
     asked->kind = is_sharded ? DCPK_OPTIMIZER_UNREADABLE : DCPK_OPTIMIZER_WHOLE;
     if (is_sharded)
         asked->type = sharding_type(loading);

@@ -130,7 +130,7 @@ static bool has_module(const struct dcpk_model *model, const char *module)
     return false;
 }
 
-static unsigned find_kinds(const struct dcpk_model *model)
+static unsigned model_kinds(const struct dcpk_model *model)
 {
     unsigned kinds = 0;
 
@@ -455,7 +455,7 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
                             struct dcpk_slots *slots, struct dcpk_error *err)
 {
     const bool is_stacked = is_homogeneous(model) && !keeps_layers_apart(model);
-    struct finding f = {.model = model, .out = out, .kinds = find_kinds(model)};
+    struct finding f = {.model = model, .out = out, .kinds = model_kinds(model)};
     dcpk_status st = DCPK_OK;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};

@@ -249,7 +249,8 @@ static dcpk_status find_second_name(struct dcpk_model *model, uint32_t source, b
     return DCPK_OK;
 }
 
-static dcpk_status map_tensor(struct dcpk_model *model, uint32_t source, struct dcpk_error *err)
+static dcpk_status model_map_tensor(struct dcpk_model *model, uint32_t source,
+                                    struct dcpk_error *err)
 {
     const char *key = model->ckpt->tensors[source].key, *name;
     struct dcpk_megatron_key parts;
@@ -399,7 +400,7 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        if (map_tensor(model, t, err)) {
+        if (model_map_tensor(model, t, err)) {
             dcpk_context(err, "'%s'", ckpt->tensors[t].key);
             return err->status;
         }

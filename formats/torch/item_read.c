@@ -73,7 +73,7 @@ static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
 }
 
 /* What a value is, for messages. */
-static const char *describe(const struct dcpk_value *v, char *text, size_t n)
+static const char *describe_value(const struct dcpk_value *v, char *text, size_t n)
 {
     if (v != NULL && v->kind == DCPK_V_OBJECT)
         snprintf(text, n, "a %s.%s", v->as.object->module, v->as.object->name);
@@ -107,8 +107,8 @@ static dcpk_status read_storage(const struct dcpk_value *v, struct dcpk_rebuilt 
 }
 
 /* The dtype argument of _rebuild_tensor_v3; its storage counts bytes. */
-static dcpk_status read_dtype(const struct dcpk_value *v, struct dcpk_rebuilt *r,
-                              struct dcpk_error *err)
+static dcpk_status rebuilt_read_dtype(const struct dcpk_value *v, struct dcpk_rebuilt *r,
+                                      struct dcpk_error *err)
 {
     const bool is_torch =
         v != NULL && v->kind == DCPK_V_GLOBAL && strcmp(v->as.global.module, "torch") == 0;
@@ -210,7 +210,7 @@ static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
 
     memset(r, 0, sizeof *r);
     if (read_storage(dcpk_value_at(args, 0), r, err) ||
-        (is_v3 && read_dtype(dcpk_value_at(args, 6), r, err)))
+        (is_v3 && rebuilt_read_dtype(dcpk_value_at(args, 6), r, err)))
         return err->status;
     if (r->dtype == DCPK_DTYPE_NONE)
         return dcpk_fail(err, DCPK_EFORMAT, "a tensor of an untyped storage without a dtype");
@@ -340,7 +340,7 @@ static dcpk_status rebuild(struct dcpk_zip *zip, struct dcpk_arena *arena, struc
         return err->status;
     if (!is_tensor)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the item holds %s, not a dense tensor",
-                         describe(value, text, sizeof text));
+                         describe_value(value, text, sizeof text));
     if (n_storages != 1)
         return dcpk_fail(err, DCPK_EFORMAT, "the item of a tensor has %zu storages", n_storages);
     return DCPK_OK;

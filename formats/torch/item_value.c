@@ -116,7 +116,7 @@ struct walk {
     struct dcpk_map seen;
 };
 
-static dcpk_status push(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
+static dcpk_status push_value(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
 {
     if (v == NULL || (v->kind < DCPK_V_TUPLE || v->kind == DCPK_V_GLOBAL))
         return DCPK_OK;
@@ -130,7 +130,7 @@ static dcpk_status push_pairs(struct walk *w, const struct dcpk_value_pair *pair
                               struct dcpk_error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        if (push(w, pairs[i].key, err) || push(w, pairs[i].value, err))
+        if (push_value(w, pairs[i].key, err) || push_value(w, pairs[i].value, err))
             return err->status;
     }
     return DCPK_OK;
@@ -140,7 +140,7 @@ static dcpk_status push_items(struct walk *w, const struct dcpk_value *const *it
                               struct dcpk_error *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (push(w, items[i], err))
+        if (push_value(w, items[i], err))
             return err->status;
     return DCPK_OK;
 }
@@ -156,7 +156,7 @@ static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, str
     if (v->kind != DCPK_V_OBJECT)
         return DCPK_OK;
     object = v->as.object;
-    if (push(w, object->args, err) || push(w, object->state, err) ||
+    if (push_value(w, object->args, err) || push_value(w, object->state, err) ||
         push_items(w, object->items, object->n_items, err))
         return err->status;
     return push_pairs(w, object->pairs, object->n_pairs, err);
@@ -176,8 +176,8 @@ static dcpk_status mark_seen(struct walk *w, const struct dcpk_value *v, bool *w
 }
 
 /* Look at one node: a tensor is filled in in its place, others give their children to the walk. */
-static dcpk_status visit(struct walk *w, struct filling *f, const struct dcpk_value *v,
-                         struct dcpk_error *err)
+static dcpk_status walk_visit(struct walk *w, struct filling *f, const struct dcpk_value *v,
+                              struct dcpk_error *err)
 {
     struct dcpk_value_tensor *tensor = NULL;
     struct dcpk_value *node;
@@ -215,12 +215,12 @@ static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root
     struct walk w = {.arena = dcpk_arena_new(0, err)};
     dcpk_status st = DCPK_OK;
 
-    if (w.arena == NULL || push(&w, root, err)) {
+    if (w.arena == NULL || push_value(&w, root, err)) {
         st = err->status;
         goto out;
     }
     while (w.n > 0) {
-        st = visit(&w, f, w.stack[--w.n], err);
+        st = walk_visit(&w, f, w.stack[--w.n], err);
         if (st != DCPK_OK)
             goto out;
     }
@@ -311,7 +311,7 @@ static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_e
 }
 
 /* Are the bytes there, few enough to be loaded, and an archive at first sight? */
-static dcpk_status check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
+static dcpk_status item_check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
     const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
@@ -345,7 +345,7 @@ static dcpk_status load_value(const struct dcpk_item_range *range, struct dcpk_a
 dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err)
 {
-    if (check_range(range, err) || load_value(range, arena, value, err)) {
+    if (item_check_range(range, err) || load_value(range, arena, value, err)) {
         add_range_context(range, err);
         return err->status;
     }

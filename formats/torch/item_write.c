@@ -196,8 +196,8 @@ static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
     return st;
 }
 
-static dcpk_status describe(const struct dcpk_item_form *form, struct tensor_form *sized,
-                            struct dcpk_error *err)
+static dcpk_status form_describe(const struct dcpk_item_form *form, struct tensor_form *sized,
+                                 struct dcpk_error *err)
 {
     int64_t n_elems;
     uint64_t n_bytes;
@@ -217,7 +217,7 @@ dcpk_status dcpk_item_put_pickle(const struct dcpk_item_form *form, struct dcpk_
 {
     struct tensor_form sized;
 
-    if (describe(form, &sized, err))
+    if (form_describe(form, &sized, err))
         return err->status;
     put_tensor_pickle(out, &sized);
     return dcpk_bytes_status(out, err);
@@ -231,7 +231,7 @@ dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_ite
     size_t split_bytes = 0;
     dcpk_status st = DCPK_OK;
 
-    if (describe(form, &sized, err) || put_around(&sized, 0, &around, &split_bytes, err)) {
+    if (form_describe(form, &sized, err) || put_around(&sized, 0, &around, &split_bytes, err)) {
         st = err->status;
         goto out;
     }
@@ -251,7 +251,7 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
     size_t split_bytes = 0;
     dcpk_status st = DCPK_OK;
 
-    if (describe(form, &sized, err) || put_around(&sized, crc32, &around, &split_bytes, err)) {
+    if (form_describe(form, &sized, err) || put_around(&sized, crc32, &around, &split_bytes, err)) {
         st = err->status;
         goto out;
     }
@@ -291,8 +291,8 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
     struct tensor_form form;
     char key[24];
 
-    if (describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form,
-                 err) ||
+    if (form_describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form,
+                      err) ||
         dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
                   sizeof(struct dcpk_value_tensor *), err))
         return err->status;

@@ -420,9 +420,10 @@ static void *grow(struct dcpk_builder *b, const void *old, size_t n, size_t n_mo
     return array;
 }
 
-static dcpk_status put_items(struct dcpk_builder *b, const struct dcpk_value *const **array,
-                             size_t *n_items, size_t *capacity, struct dcpk_value *const *items,
-                             size_t n, struct dcpk_error *err)
+static dcpk_status builder_put_items(struct dcpk_builder *b, const struct dcpk_value *const **array,
+                                     size_t *n_items, size_t *capacity,
+                                     struct dcpk_value *const *items, size_t n,
+                                     struct dcpk_error *err)
 {
     const struct dcpk_value **room;
 
@@ -438,9 +439,10 @@ static dcpk_status put_items(struct dcpk_builder *b, const struct dcpk_value *co
     return DCPK_OK;
 }
 
-static dcpk_status put_pairs(struct dcpk_builder *b, const struct dcpk_value_pair **array,
-                             size_t *n_pairs, size_t *capacity, struct dcpk_value *const *items,
-                             size_t n, struct dcpk_error *err)
+static dcpk_status builder_put_pairs(struct dcpk_builder *b, const struct dcpk_value_pair **array,
+                                     size_t *n_pairs, size_t *capacity,
+                                     struct dcpk_value *const *items, size_t n,
+                                     struct dcpk_error *err)
 {
     struct dcpk_value_pair *room;
 
@@ -477,11 +479,11 @@ dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
     if (dcpk_node_check_target(to, DCPK_V_LIST, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
     if (to->kind == DCPK_V_LIST)
-        return put_items(b, &to->as.items, &to->n, &((struct dcpk_growing_node *)to)->capacity,
-                         items, n, err);
+        return builder_put_items(b, &to->as.items, &to->n,
+                                 &((struct dcpk_growing_node *)to)->capacity, items, n, err);
     o = dcpk_node_object(to);
     capacity = o->item_capacity;
-    if (put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err))
+    if (builder_put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err))
         return err->status;
     o->item_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
     return DCPK_OK;
@@ -496,7 +498,7 @@ dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to,
         return err->status;
     if (set->capacity == DCPK_NODE_FIXED)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "adds to a frozenset or to a set made by a call");
-    return put_items(b, &to->as.items, &to->n, &set->capacity, items, n, err);
+    return builder_put_items(b, &to->as.items, &to->n, &set->capacity, items, n, err);
 }
 
 dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to,
@@ -511,11 +513,11 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
     if (dcpk_node_check_target(to, DCPK_V_DICT, DCPK_V_OBJECT, err) != DCPK_OK)
         return err->status;
     if (to->kind == DCPK_V_DICT)
-        return put_pairs(b, &to->as.pairs, &to->n, &((struct dcpk_growing_node *)to)->capacity,
-                         items, n, err);
+        return builder_put_pairs(b, &to->as.pairs, &to->n,
+                                 &((struct dcpk_growing_node *)to)->capacity, items, n, err);
     o = dcpk_node_object(to);
     capacity = o->pair_capacity;
-    if (put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err))
+    if (builder_put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err))
         return err->status;
     o->pair_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
     return DCPK_OK;

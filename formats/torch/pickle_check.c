@@ -196,7 +196,7 @@ static dcpk_status enter(struct dcpk_check *c, struct dcpk_node *node, struct dc
 
 /* Look at the next child of the top frame; there are more frames then when it has to be walked
  * first. */
-static dcpk_status visit(struct dcpk_check *c, struct dcpk_error *err)
+static dcpk_status check_next_child(struct dcpk_check *c, struct dcpk_error *err)
 {
     struct dcpk_check_frame *top = &c->frames[c->n_frames - 1];
     const struct dcpk_value *v = child(&top->node->v, top->next++);
@@ -251,7 +251,7 @@ dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *
     while (c.n_frames > 0) {
         const struct dcpk_check_frame *top = &c.frames[c.n_frames - 1];
         if (top->next < n_children(&top->node->v)) {
-            if (visit(&c, err))
+            if (check_next_child(&c, err))
                 return err->status;
         } else if (leave(&c, err)) {
             return err->status;

@@ -322,8 +322,8 @@ static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_
 }
 
 /* Record i ends where the next one (or the directory) starts, but for its descriptor. */
-static dcpk_status check_range(struct dcpk_zip *zip, size_t i, uint64_t next_bytes,
-                               struct dcpk_error *err)
+static dcpk_status member_check_range(struct dcpk_zip *zip, size_t i, uint64_t next_bytes,
+                                      struct dcpk_error *err)
 {
     const struct dcpk_zip_member *m = &zip->members[i];
     uint64_t end_bytes;
@@ -350,9 +350,9 @@ static dcpk_status check_ranges(struct dcpk_zip *zip, uint64_t end_bytes, struct
         return dcpk_fail(err, DCPK_EFORMAT, "zip: the first record starts at byte %" PRIu64,
                          zip->members[0].header_offset_bytes);
     for (size_t i = 0; i + 1 < zip->n_members; i++)
-        if (check_range(zip, i, zip->members[i + 1].header_offset_bytes, err))
+        if (member_check_range(zip, i, zip->members[i + 1].header_offset_bytes, err))
             return err->status;
-    return check_range(zip, zip->n_members - 1, end_bytes, err);
+    return member_check_range(zip, zip->n_members - 1, end_bytes, err);
 }
 
 /* Take "<prefix>/" off every name; one prefix, no name twice. */

@@ -68,8 +68,8 @@ static dcpk_status check_format(const struct dcpk_json *doc, struct dcpk_error *
     return DCPK_OK;
 }
 
-static dcpk_status read_dtype(const struct dcpk_json *doc, struct dcpk_zarr_array *array,
-                              struct dcpk_error *err)
+static dcpk_status array_read_dtype(const struct dcpk_json *doc, struct dcpk_zarr_array *array,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_json *node;
     const char *name;
@@ -242,8 +242,9 @@ dcpk_status dcpk_zarr_parse(const char *text, size_t n, struct dcpk_zarr_array *
         st = dcpk_fail(err, DCPK_EFORMAT, "no JSON object");
         goto out;
     }
-    if (check_format(doc, err) || read_dtype(doc, &read, err) || read_shape(doc, &read, err) ||
-        read_codec(doc, &read, err) || read_separator(doc, &read, err)) {
+    if (check_format(doc, err) || array_read_dtype(doc, &read, err) ||
+        read_shape(doc, &read, err) || read_codec(doc, &read, err) ||
+        read_separator(doc, &read, err)) {
         st = err->status;
         goto out;
     }

@@ -32,8 +32,8 @@ void dcpk_zarr_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(state->layouts);
 }
 
-static dcpk_status add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
-                            uint32_t *file, struct dcpk_error *err)
+static dcpk_status checkpoint_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
+                                       uint32_t *file, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
 
@@ -68,7 +68,7 @@ static bool next_index(struct listing *l)
 }
 
 /* "<key>/0.1.0"; a scalar's one chunk is "0" (FORMAT.md 1). */
-static void chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
+static void listing_chunk_name(const struct listing *l, char name[MAX_NAME_BYTES])
 {
     size_t n =
         (size_t)snprintf(name, MAX_NAME_BYTES, "%s/%s", l->key, l->array->rank > 0 ? "" : "0");
@@ -152,7 +152,7 @@ static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l
                          "read as zero only",
                          name);
     if (check_missing(ckpt, err) ||
-        (l->n_missing++ == 0 && add_file(ckpt, l->json, &l->json_file, err)))
+        (l->n_missing++ == 0 && checkpoint_add_file(ckpt, l->json, &l->json_file, err)))
         return err->status;
     *place = (struct dcpk_place){.file = l->json_file};
     return DCPK_OK;
@@ -185,22 +185,22 @@ static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
     struct dcpk_source *source;
     char name[MAX_NAME_BYTES];
 
-    chunk_name(l, name);
+    listing_chunk_name(l, name);
     if (dcpk_store_look(ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
     if (kind == DCPK_PATH_NOTHING)
         return missing_chunk(ckpt, l, name, place, err);
     if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
-    if (check_length(l->array, source, err) || add_file(ckpt, source, &place->file, err))
+    if (check_length(l->array, source, err) || checkpoint_add_file(ckpt, source, &place->file, err))
         return err->status;
     place->offset_bytes = 0;
     place->n_bytes = dcpk_source_bytes(source);
     return DCPK_OK;
 }
 
-static dcpk_status add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, uint32_t tensor,
-                             struct dcpk_error *err)
+static dcpk_status listing_add_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
+                                     uint32_t tensor, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
     const struct dcpk_zarr_array *array = l->array;
@@ -316,7 +316,7 @@ static dcpk_status add_array(struct dcpk_checkpoint *ckpt, const char *key,
     if (read_json(json, &array, err) || array_add_tensor(ckpt, key, &array, err))
         return err->status;
     for (is_left = array.n_chunks > 0; is_left; is_left = next_index(&l))
-        if (add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err))
+        if (listing_add_chunk(ckpt, &l, (uint32_t)(ckpt->n_tensors - 1), err))
             return err->status;
     note_array(ckpt, &l);
     return note_strays(ckpt, &l, err);
@@ -350,7 +350,7 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *folder, 
                          folder);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (dcpk_store_find(ckpt->store, path, &source, err) ||
-        add_file(ckpt, source, &object.place.file, err))
+        checkpoint_add_file(ckpt, source, &object.place.file, err))
         return err->status;
     object.place.n_bytes = dcpk_source_bytes(source);
     object.key = dcpk_arena_strndup(ckpt->arena, path, strlen(path) - strlen(".pt"), err);

@@ -330,8 +330,8 @@ dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_out
     return DCPK_OK;
 }
 
-static dcpk_status add_file(struct dcpk_output *out, const char *name, uint64_t n_bytes,
-                            uint32_t *file, struct dcpk_error *err)
+static dcpk_status output_add_file(struct dcpk_output *out, const char *name, uint64_t n_bytes,
+                                   uint32_t *file, struct dcpk_error *err)
 {
     if (name == NULL)
         return err->status;
@@ -371,8 +371,8 @@ static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_o
 
     if (strchr(object->key, '/') == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "object '%s' has no shard", object->key);
-    if (add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0, &payload->file,
-                 err) ||
+    if (output_add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0,
+                        &payload->file, err) ||
         zarr_encode(out, payload, &bytes, err) || dcpk_bytes_status(&bytes, err)) {
         st = err->status;
         dcpk_context(err, "encoding '%s'", object->key);
@@ -387,8 +387,8 @@ out:
 }
 
 /* "<key>/0.1.0" */
-static const char *chunk_name(struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                              const int64_t *extent, struct dcpk_error *err)
+static const char *output_chunk_name(struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
+                                     const int64_t *extent, struct dcpk_error *err)
 {
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
     char index[24 * DCPK_MAX_RANK] = "0";
@@ -410,7 +410,8 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *c
     if (dcpk_shape_count(extent, tensor->rank, &n_elems, err))
         return err->status;
     chunk->data_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
-    return add_file(out, chunk_name(out, chunk, extent, err), chunk->data_bytes, &chunk->file, err);
+    return output_add_file(out, output_chunk_name(out, chunk, extent, err), chunk->data_bytes,
+                           &chunk->file, err);
 }
 
 static dcpk_status zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)

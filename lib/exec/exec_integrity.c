@@ -171,8 +171,8 @@ static dcpk_status check_listed(const struct dcpk_checkpoint *ckpt,
     return st;
 }
 
-static dcpk_status compare_sums(const struct dcpk_integrity *list, const struct dcpk_file_sum *got,
-                                struct dcpk_error *err)
+static dcpk_status compare_file_sums(const struct dcpk_integrity *list,
+                                     const struct dcpk_file_sum *got, struct dcpk_error *err)
 {
     char digits[2][2 * DCPK_SHA256_BYTES + 1];
     size_t n_bad = 0, first = 0;
@@ -227,7 +227,7 @@ dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
         got[i].name = list.files[i].name;
     st = sum_files(exec, got, list.n_files, stats, err);
     if (st == DCPK_OK)
-        st = compare_sums(&list, got, err);
+        st = compare_file_sums(&list, got, err);
     if (st == DCPK_OK)
         *n_files = list.n_files;
 out:

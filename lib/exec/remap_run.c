@@ -122,8 +122,8 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
 }
 
 /* The sums of a unit's tensors over all ranks: what was stored against what has landed. */
-static dcpk_status compare_sums(const struct dcpk_remap *remap, size_t u,
-                                const struct dcpk_bytes *all, struct dcpk_error *err)
+static dcpk_status compare_unit_sums(const struct dcpk_remap *remap, size_t u,
+                                     const struct dcpk_bytes *all, struct dcpk_error *err)
 {
     const struct dcpk_remap_plan *plan = remap->plan;
     const size_t first = plan->units[u].first_tensor;
@@ -164,7 +164,7 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
         st = wait_for(remap, QUEUE_MOVE, err);
     st = dcpk_ranks_share(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
     if (st == DCPK_OK)
-        st = compare_sums(remap, u, &all, err);
+        st = compare_unit_sums(remap, u, &all, err);
     dcpk_bytes_release(&all);
     return st;
 }

@@ -54,7 +54,7 @@ static enum outcome remove_entry(int fd, const char *name)
 }
 
 /* Begin with the folder `name` of the one that is open. Returns 0, or -1 with errno. */
-static int walk_enter(struct walk *walk, int fd, const char *name)
+static int removal_enter(struct walk *walk, int fd, const char *name)
 {
     struct level *level = &walk->levels[walk->n];
 
@@ -111,7 +111,7 @@ static int walk_step(struct walk *walk, const char *kept)
     case GONE:
         return 0;
     case IS_FULL_FOLDER:
-        return walk_enter(walk, dirfd(level->dir), entry->d_name);
+        return removal_enter(walk, dirfd(level->dir), entry->d_name);
     case FAILED:
         break;
     }
@@ -136,7 +136,7 @@ dcpk_status dcpk_remove_inside(int folder_fd, const char *kept, const char *path
                                struct dcpk_error *err)
 {
     struct walk walk = {.at = "."};
-    int rc = walk_enter(&walk, folder_fd, "."); /* a descriptor of its own: it has a position */
+    int rc = removal_enter(&walk, folder_fd, "."); /* a descriptor of its own: it has a position */
 
     while (rc == 0 && walk.n > 0)
         rc = walk_step(&walk, kept);

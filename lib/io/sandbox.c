@@ -210,8 +210,8 @@ struct walk {
 };
 
 /* Look into a folder, too. */
-static dcpk_status walk_enter(struct walk *walk, int folder_fd, const char *name, unsigned n_below,
-                              struct dcpk_error *err)
+static dcpk_status sandbox_enter(struct walk *walk, int folder_fd, const char *name,
+                                 unsigned n_below, struct dcpk_error *err)
 {
     DIR *dir = dcpk_dir_open(folder_fd, name, 0);
 
@@ -248,7 +248,7 @@ static dcpk_status walk_link(struct walk *walk, const struct dcpk_sandbox *sandb
     close(fd);
     if (st == DCPK_OK && S_ISDIR(info.st_mode) && walk->n_levels <= MAX_LEVELS &&
         walk_take(walk, &info))
-        st = walk_enter(walk, folder_fd, name, 0, err);
+        st = sandbox_enter(walk, folder_fd, name, 0, err);
     return st;
 }
 
@@ -273,7 +273,8 @@ dcpk_status dcpk_sandbox_allow_links(struct dcpk_sandbox *sandbox, const char *f
     walk = dcpk_alloc(sizeof *walk, err);
     if (walk == NULL)
         return err->status;
-    st = walk_enter(walk, AT_FDCWD, folder, n_levels < MAX_LEVELS ? n_levels : MAX_LEVELS - 1, err);
+    st = sandbox_enter(walk, AT_FDCWD, folder, n_levels < MAX_LEVELS ? n_levels : MAX_LEVELS - 1,
+                       err);
     while (walk->n_levels > 0) {
         const struct level top = walk->levels[walk->n_levels - 1];
         const struct dirent *entry = st == DCPK_OK ? readdir(top.dir) : NULL;
@@ -286,7 +287,7 @@ dcpk_status dcpk_sandbox_allow_links(struct dcpk_sandbox *sandbox, const char *f
         } else if (top.n_below > 0 && strcmp(entry->d_name, ".") != 0 &&
                    strcmp(entry->d_name, "..") != 0 &&
                    is_kind(dirfd(top.dir), entry, DT_DIR, S_IFDIR)) {
-            st = walk_enter(walk, dirfd(top.dir), entry->d_name, top.n_below - 1, err);
+            st = sandbox_enter(walk, dirfd(top.dir), entry->d_name, top.n_below - 1, err);
         }
     }
     dcpk_free(walk);

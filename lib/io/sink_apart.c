@@ -46,8 +46,8 @@ static dcpk_status lies_in(const char *path, const struct stat *what, bool *insi
 }
 
 /* `name`, if it is there, is moved or deleted while `folder` is written. */
-static dcpk_status check_moved(const struct dcpk_folder *folder, const char *name,
-                               const char *input, struct dcpk_error *err)
+static dcpk_status check_not_moved(const struct dcpk_folder *folder, const char *name,
+                                   const char *input, struct dcpk_error *err)
 {
     struct stat moved;
     bool inside;
@@ -74,11 +74,11 @@ dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct 
 
     if (folder == NULL)
         return err->status;
-    st = check_moved(folder, folder->path, input, err);
+    st = check_not_moved(folder, folder->path, input, err);
     if (st == DCPK_OK)
-        st = check_moved(folder, folder->partial, input, err);
+        st = check_not_moved(folder, folder->partial, input, err);
     if (st == DCPK_OK)
-        st = check_moved(folder, folder->old, input, err);
+        st = check_not_moved(folder, folder->old, input, err);
     if (st == DCPK_OK && stat(input, &in) == 0)
         st = lies_in(folder->path, &in, &inside, err);
     if (st == DCPK_OK && inside)

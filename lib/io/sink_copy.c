@@ -20,7 +20,7 @@ static bool is_file(const struct dcpk_source *source)
 }
 
 /* A descriptor of the file that the source lies in, to be closed; -1: there is none. */
-static int open_file(const struct dcpk_source *source)
+static int open_source_file(const struct dcpk_source *source)
 {
     const int fd = source->store->fd;
 
@@ -32,7 +32,7 @@ static int open_file(const struct dcpk_source *source)
 /* The system may share the blocks. */
 uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk_sink *sink)
 {
-    const int from = open_file(source);
+    const int from = open_source_file(source);
     off_t in = (off_t)source->offset_bytes, out = (off_t)sink->base_bytes;
     uint64_t done = 0;
 

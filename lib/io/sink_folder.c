@@ -55,8 +55,8 @@ static dcpk_status take_opened(struct dcpk_folder *folder, const char *name, int
 
 /* Open a file of the folder, with the flags `how`. O_NONBLOCK: a pipe that is there waits for no
  * one at its other end. */
-static dcpk_status open_file(struct dcpk_folder *folder, const char *name, int how,
-                             struct dcpk_sink *sink, struct dcpk_error *err)
+static dcpk_status folder_open_file(struct dcpk_folder *folder, const char *name, int how,
+                                    struct dcpk_sink *sink, struct dcpk_error *err)
 {
     const char *last;
     int fd;
@@ -138,7 +138,7 @@ static dcpk_status take_file(struct dcpk_folder *folder, const char *name, uint6
 const struct dcpk_folder_ops dcpk_folder_made = {
     .partial = &dcpk_partial_folder,
     .hidden_suffix = TMP_SUFFIX,
-    .open = open_file,
+    .open = folder_open_file,
     .write = dcpk_sink_write_made,
     .copy = dcpk_sink_copy_made,
     .close = dcpk_sink_close_file,

@@ -203,7 +203,8 @@ static dcpk_status open_journal(struct dcpk_folder *folder, struct dcpk_error *e
 
 /* Open and lock the partial folder or archive, and the journal of a folder. *is_strange: it is not
  * one that this program has made. */
-static dcpk_status open_locked(struct dcpk_folder *folder, bool *is_strange, struct dcpk_error *err)
+static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_strange,
+                                       struct dcpk_error *err)
 {
     const struct dcpk_partial_ops *ops = folder->ops->partial;
     dcpk_status st;
@@ -313,7 +314,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     dcpk_status st = partial_make(folder, is_new, err);
 
     if (st == DCPK_OK)
-        st = open_locked(folder, &is_strange, err);
+        st = open_partial_locked(folder, &is_strange, err);
     if (!is_strange || !replaces || *is_new)
         return st;
     if (folder->journal_fd >= 0)
@@ -323,7 +324,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     if (dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err) ||
         partial_make(folder, is_new, err))
         return err->status;
-    return open_locked(folder, &is_strange, err);
+    return open_partial_locked(folder, &is_strange, err);
 }
 
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)

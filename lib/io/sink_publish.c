@@ -78,8 +78,8 @@ static dcpk_status look_replaced(const struct dcpk_folder *folder, struct moving
 
 /* What stands in the output's place is what was written, not what was put under its partial name at
  * the last moment; else it goes back. */
-static dcpk_status check_moved(const struct dcpk_folder *folder, const struct moving *m,
-                               struct dcpk_error *err)
+static dcpk_status check_in_place(const struct dcpk_folder *folder, const struct moving *m,
+                                  struct dcpk_error *err)
 {
     bool is_there;
     const dcpk_status st = dcpk_look_at(m->fd, m->path, folder->dir_fd, &is_there, err);
@@ -110,7 +110,7 @@ static dcpk_status move_in(const struct dcpk_folder *folder, struct moving *m,
                          "'%s' is not the one that was written: another program has moved it away",
                          folder->partial);
     if ((m->replaces ? moving_replace(m) : rename_new(m->fd, m->partial, m->path)) == 0)
-        return check_moved(folder, m, err);
+        return check_in_place(folder, m, err);
     if (errno == EEXIST || errno == ENOTEMPTY)
         return dcpk_fail_exists(folder, err);
     return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->partial, folder->path);

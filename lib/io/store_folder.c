@@ -81,7 +81,7 @@ static dcpk_status check_same(struct dcpk_source *source, int fd, struct dcpk_er
  * (EMFILE): then, too, an idle descriptor makes room, and if there is none yet we wait for one.
  * Lock held; released while waiting, when another thread may open this very source.
  */
-static dcpk_status open_locked(struct dcpk_source *source, struct dcpk_error *err)
+static dcpk_status open_source_locked(struct dcpk_source *source, struct dcpk_error *err)
 {
     struct dcpk_store *store = source->store;
 
@@ -118,7 +118,7 @@ static dcpk_status begin_read(struct dcpk_source *source, struct dcpk_error *err
     dcpk_status st;
 
     pthread_mutex_lock(&store->lock);
-    st = open_locked(source, err);
+    st = open_source_locked(source, err);
     if (st == DCPK_OK) {
         source->n_readers++;
         source->last_used = ++store->clock;

@@ -71,9 +71,9 @@ static dcpk_status find_misfits(const struct dcpk_tensor_pairs *pairs,
     return st;
 }
 
-static dcpk_status check_masters(const struct dcpk_model *model, bool only_samples,
-                                 const struct dcpk_env *env, struct misfits *found,
-                                 struct dcpk_error *err)
+static dcpk_status model_check_masters(const struct dcpk_model *model, bool only_samples,
+                                       const struct dcpk_env *env, struct misfits *found,
+                                       struct dcpk_error *err)
 {
     struct dcpk_tensor_pairs pairs = {0};
     dcpk_status st = dcpk_pairs_add_masters(&pairs, model, only_samples, NULL, err);
@@ -89,7 +89,7 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
                                struct dcpk_error *err)
 {
     struct misfits found;
-    dcpk_status st = check_masters(model, false, env, &found, err);
+    dcpk_status st = model_check_masters(model, false, env, &found, err);
 
     if (st == DCPK_OK && found.n_compared == 0)
         st = dcpk_fail(err, DCPK_EMISMATCH,
@@ -114,7 +114,7 @@ dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcp
 {
     struct misfits found;
 
-    if (check_masters(model, true, env, &found, err))
+    if (model_check_masters(model, true, env, &found, err))
         return err->status;
     if (found.n_different > 0)
         dcpk_checkpoint_note(

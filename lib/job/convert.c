@@ -111,7 +111,7 @@ static dcpk_status check_not_empty(const struct dcpk_conversion *c, struct dcpk_
 }
 
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
-static int64_t find_iteration(const struct dcpk_conversion *c)
+static int64_t conversion_iteration(const struct dcpk_conversion *c)
 {
     int64_t iteration = c->source.iteration;
 
@@ -150,7 +150,7 @@ static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_er
     const struct dcpk_target_wish wish = {.in = o->in,
                                           .source = &c->source,
                                           .out = o->out,
-                                          .iteration = find_iteration(c),
+                                          .iteration = conversion_iteration(c),
                                           .policy = o->tracker,
                                           .flags = o->folder_flags,
                                           .formats = o->env.formats};

@@ -33,8 +33,8 @@ static dcpk_status conversion_check_input(struct dcpk_making *m, struct dcpk_err
  * What the view takes as masters, which only their weights can confirm. An earlier run that has
  * written tensor data from the same input by the same plan has had the proof before.
  */
-static dcpk_status check_masters(const struct dcpk_making *m, bool was_proven,
-                                 struct dcpk_error *err)
+static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_proven,
+                                        struct dcpk_error *err)
 {
     const struct dcpk_model *model = conversion_of(m)->model;
     dcpk_status st;
@@ -59,7 +59,7 @@ static dcpk_status conversion_prove(struct dcpk_making *m, struct dcpk_error *er
     dcpk_status st = dcpk_ranks_share(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     if (st == DCPK_OK)
-        st = check_masters(m, all.data[0] != 0, err);
+        st = making_check_masters(m, all.data[0] != 0, err);
     dcpk_bytes_release(&all);
     return st;
 }

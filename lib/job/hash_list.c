@@ -355,7 +355,7 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
     return dcpk_bytes_status(text, err);
 }
 
-static void put_key(struct dcpk_bytes *text, const char *key)
+static void put_escaped_key(struct dcpk_bytes *text, const char *key)
 {
     for (; *key != '\0'; key++) {
         const uint8_t c = (uint8_t)*key;
@@ -377,7 +377,7 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
         dcpk_bytes_text(text, hash_words(item, digits, DCPK_HASH_NONE));
         dcpk_bytes_u8(text, ' ');
         dcpk_bytes_u8(text, (uint8_t)DCPK_HASH_LETTERS[item->kind]);
-        put_key(text, item->kind == DCPK_HASHED_COMMON ? "common state" : item->key);
+        put_escaped_key(text, item->kind == DCPK_HASHED_COMMON ? "common state" : item->key);
         dcpk_bytes_u8(text, '\n');
     }
     if (list->has_fingerprints)

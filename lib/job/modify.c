@@ -57,7 +57,7 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
 }
 
 /* The iteration for the output's name: the folder's or tracker's, else the one in the state. */
-static int64_t find_iteration(const struct dcpk_modification *m)
+static int64_t modification_iteration(const struct dcpk_modification *m)
 {
     int64_t iteration = m->source.iteration;
     struct dcpk_run_state state;
@@ -76,7 +76,7 @@ static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_e
     const struct dcpk_target_wish wish = {.in = o->in,
                                           .source = &m->source,
                                           .out = o->out,
-                                          .iteration = find_iteration(m),
+                                          .iteration = modification_iteration(m),
                                           .policy = o->tracker,
                                           .flags = o->folder_flags,
                                           .formats = o->env.formats};

@@ -77,8 +77,8 @@ static dcpk_status refuse_value(const struct dcpk_value *v, struct dcpk_error *e
 }
 
 /* A dict key as json writes it: a string, also of numbers, booleans and None. */
-static dcpk_status put_key(struct dcpk_json_out *j, const struct dcpk_value *key,
-                           struct dcpk_error *err)
+static dcpk_status put_dict_key(struct dcpk_json_out *j, const struct dcpk_value *key,
+                                struct dcpk_error *err)
 {
     char text[32];
 
@@ -137,7 +137,7 @@ static dcpk_status put_pairs(struct dcpk_json_out *j, const struct dcpk_value *v
 {
     dcpk_json_begin_object(j);
     for (size_t i = 0; i < v->n; i++)
-        if (put_key(j, v->as.pairs[i].key, err) ||
+        if (put_dict_key(j, v->as.pairs[i].key, err) ||
             put_value(j, v->as.pairs[i].value, depth + 1, err))
             return err->status;
     dcpk_json_end_object(j);

@@ -19,7 +19,7 @@ static int compare_offsets(const int64_t *a, const int64_t *b, int rank)
     return 0;
 }
 
-static int compare_boxes(const void *a, const void *b, void *context)
+static int compare_item_boxes(const void *a, const void *b, void *context)
 {
     const struct dcpk_box_tree *tree = context;
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
@@ -126,7 +126,7 @@ dcpk_status dcpk_box_tree_build(struct dcpk_box_tree *tree, struct dcpk_error *e
             return err->status;
         for (size_t i = 0; i < tree->n; i++)
             tree->order[i] = (uint32_t)i;
-        qsort_r(tree->order, tree->n, sizeof *tree->order, compare_boxes, tree);
+        qsort_r(tree->order, tree->n, sizeof *tree->order, compare_item_boxes, tree);
     }
     if (n_nodes > 0) {
         tree->nodes = dcpk_alloc_array(n_nodes, 2 * (size_t)tree->rank * sizeof *tree->nodes, err);

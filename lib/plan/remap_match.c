@@ -89,7 +89,7 @@ static dcpk_status find_clips(struct matcher *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static int compare_boxes(const struct dcpk_box *a, const struct dcpk_box *b)
+static int compare_clip_boxes(const struct dcpk_box *a, const struct dcpk_box *b)
 {
     for (int axis = 0; axis < a->rank; axis++)
         if (a->offset[axis] != b->offset[axis])
@@ -103,7 +103,7 @@ static int compare_boxes(const struct dcpk_box *a, const struct dcpk_box *b)
 static int compare_clips(const void *a, const void *b)
 {
     const struct clip *x = a, *y = b;
-    const int by_box = compare_boxes(&x->box, &y->box);
+    const int by_box = compare_clip_boxes(&x->box, &y->box);
 
     if (by_box != 0)
         return by_box;
@@ -175,7 +175,7 @@ static dcpk_status add_move(struct matcher *m, const struct clip *clip, const st
     struct dcpk_remap_plan *plan = m->planner->plan;
     struct dcpk_move move = {.source = clip->source, .target = m->target};
 
-    if (compare_boxes(&clip->box, box) != 0) {
+    if (compare_clip_boxes(&clip->box, box) != 0) {
         int64_t *span = dcpk_arena_array(plan->arena, 2 * (size_t)box->rank, sizeof *span, err);
 
         if (span == NULL)
@@ -196,7 +196,7 @@ static size_t end_of_replicas(const struct matcher *m, size_t i)
 {
     size_t end = i + 1;
 
-    while (end < m->n_clips && compare_boxes(&m->clips[i].box, &m->clips[end].box) == 0)
+    while (end < m->n_clips && compare_clip_boxes(&m->clips[i].box, &m->clips[end].box) == 0)
         end++;
     return end;
 }

@@ -230,7 +230,7 @@ static dcpk_status leave_held(struct dcpk_writing *w, dcpk_status st, struct dcp
 }
 
 /* Record, or report, what a commit has collected. */
-static dcpk_status record(struct dcpk_keeping *k, struct dcpk_error *err)
+static dcpk_status record_commit(struct dcpk_keeping *k, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
@@ -255,7 +255,7 @@ dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err)
     if (st == DCPK_OK && k->n_records > 0)
         st = dcpk_folder_sync(w->folder, err);
     if (st == DCPK_OK)
-        st = record(k, err);
+        st = record_commit(k, err);
     for (size_t i = 0; st == DCPK_OK && i < k->n_records; i++)
         k->recorded_bytes += dcpk_unit_bytes(&w->units, (size_t)k->records[i].unit);
     st = leave_held(w, st, err);

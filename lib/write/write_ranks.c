@@ -52,7 +52,7 @@ static uint64_t left_of(const void *writing, uint64_t unit)
     return w->states[unit].is_done ? 0 : dcpk_unit_bytes(&w->units, (size_t)unit);
 }
 
-static dcpk_status record(void *writing, struct dcpk_error *err)
+static dcpk_status record_turn(void *writing, struct dcpk_error *err)
 {
     return dcpk_writing_record(writing, err);
 }
@@ -82,7 +82,7 @@ static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     if (st == DCPK_OK)
         st = dcpk_writing_record(w, err);
     if (st == DCPK_OK)
-        st = dcpk_ranks_wait(ranks, record, w, err);
+        st = dcpk_ranks_wait(ranks, record_turn, w, err);
     if (st != DCPK_OK && keeps_journal)
         (void)dcpk_writing_keep(w);
     else if (st != DCPK_OK)

@@ -110,7 +110,7 @@ static int compare_buckets(const struct bucket_key *a, const struct bucket_key *
     return DCPK_THREE_WAY(a->number, b->number);
 }
 
-static int compare_entries(const void *left, const void *right)
+static int compare_bucket_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
     const int order = compare_buckets(&a->key, &b->key);
@@ -119,8 +119,8 @@ static int compare_entries(const void *left, const void *right)
 }
 
 /* The entries of all buckets, sorted; owned by the caller. */
-static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
-                                size_t *n, struct dcpk_error *err)
+static dcpk_status find_bucket_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
+                                       size_t *n, struct dcpk_error *err)
 {
     size_t capacity = 0;
 
@@ -141,7 +141,7 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
         (*n)++;
     }
     if (*n > 0)
-        qsort(*entries, *n, sizeof **entries, compare_entries);
+        qsort(*entries, *n, sizeof **entries, compare_bucket_entries);
     return DCPK_OK;
 }
 
@@ -366,7 +366,7 @@ static dcpk_status load_record(struct dcpk_checkpoint *ckpt, const char *bucket_
 }
 
 /* The recorded number of a bucket, -1 when there is none. */
-static int64_t recorded(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
+static int64_t recorded_elems(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
 {
     const struct dcpk_value *buffer = dcpk_value_at(record, (size_t)bucket->buffer);
     int64_t n = -1;
@@ -383,7 +383,7 @@ static bool is_last_recorded(const struct dcpk_value *record, const struct dcpk_
     struct dcpk_bucket next = *bucket;
 
     next.number++;
-    return recorded(record, &next) < 0;
+    return recorded_elems(record, &next) < 0;
 }
 
 /* Take over the recorded sizes of a bucket; one of them must be what is stored. */
@@ -392,8 +392,8 @@ static dcpk_status check_sizes(const struct dcpk_value *padded, const struct dcp
 {
     const bool has_padding = (flags & DCPK_BUCKETS_PADDED) != 0;
 
-    b->n_elems = recorded(unpadded, b);
-    b->n_padded_elems = recorded(padded, b);
+    b->n_elems = recorded_elems(unpadded, b);
+    b->n_padded_elems = recorded_elems(padded, b);
     if (b->n_elems < 0 || b->n_padded_elems < b->n_elems ||
         b->n_stored_elems != (has_padding ? b->n_padded_elems : b->n_elems))
         return dcpk_fail(err, DCPK_EFORMAT,
@@ -444,7 +444,7 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
 {
     struct entry *entries = NULL;
     size_t n = 0;
-    dcpk_status st = find_entries(ckpt, &entries, &n, err);
+    dcpk_status st = find_bucket_entries(ckpt, &entries, &n, err);
 
     if (st != DCPK_OK)
         goto out;

@@ -47,7 +47,7 @@ struct reading {
     const struct dcpk_value *padded, *unpadded; /* of all buffers; NULL: coalesced */
 };
 
-static int compare_entries(const void *left, const void *right)
+static int compare_object_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
 
@@ -64,8 +64,8 @@ static bool is_gathered(const struct dcpk_object *object, int64_t *chained, int6
 }
 
 /* The objects, sorted; owned by the caller. */
-static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
-                                size_t *n, struct dcpk_error *err)
+static dcpk_status find_object_entries(const struct dcpk_checkpoint *ckpt, struct entry **entries,
+                                       size_t *n, struct dcpk_error *err)
 {
     size_t capacity = 0;
 
@@ -84,7 +84,7 @@ static dcpk_status find_entries(const struct dcpk_checkpoint *ckpt, struct entry
         (*entries)[(*n)++] = e;
     }
     if (*n > 0)
-        qsort(*entries, *n, sizeof **entries, compare_entries);
+        qsort(*entries, *n, sizeof **entries, compare_object_entries);
     return DCPK_OK;
 }
 
@@ -165,7 +165,8 @@ static dcpk_status gathered_add_state(struct reading *r, const char *state,
 }
 
 /* The number that is recorded for a bucket of the buffer; -1: none. */
-static int64_t recorded(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
+static int64_t buffers_recorded_elems(const struct dcpk_value *record,
+                                      const struct dcpk_bucket *bucket)
 {
     const struct dcpk_value *buffer = dcpk_value_at(record, (size_t)bucket->buffer);
     int64_t n = -1;
@@ -187,8 +188,8 @@ static dcpk_status check_buffer(const struct reading *r, const struct dcpk_value
 
         b->n_elems = -1;
         if (b->form == DCPK_GATHERED) {
-            n_stored = recorded(r->padded, b);
-            b->n_elems = recorded(r->unpadded, b);
+            n_stored = buffers_recorded_elems(r->padded, b);
+            b->n_elems = buffers_recorded_elems(r->unpadded, b);
         } else if (dcpk_value_as_int(dcpk_value_get(states, N_UNPADDED), &b->n_elems)) {
             n_stored = b->n_elems;
         }
@@ -208,8 +209,8 @@ static dcpk_status check_buffer(const struct reading *r, const struct dcpk_value
 }
 
 /* The dtype of parameters in (torch.bfloat16, torch.float32). */
-static dcpk_status read_dtype(const struct dcpk_value *key, enum dcpk_dtype *dtype,
-                              struct dcpk_error *err)
+static dcpk_status buffer_read_dtype(const struct dcpk_value *key, enum dcpk_dtype *dtype,
+                                     struct dcpk_error *err)
 {
     const struct dcpk_value *v = key->kind == DCPK_V_TUPLE ? dcpk_value_at(key, 0) : NULL;
 
@@ -228,7 +229,7 @@ static dcpk_status read_buffer(struct reading *r, const struct dcpk_value *v,
     if (states == NULL || states->kind != DCPK_V_DICT)
         return dcpk_fail(err, DCPK_EFORMAT, "it is not a dict of one dict");
     r->first = r->list->n;
-    if (read_dtype(v->as.pairs[0].key, &r->base.param_dtype, err))
+    if (buffer_read_dtype(v->as.pairs[0].key, &r->base.param_dtype, err))
         return err->status;
     for (size_t i = 0; i < states->n; i++) {
         const char *name = dcpk_value_as_str(states->as.pairs[i].key);
@@ -324,7 +325,7 @@ dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bu
     dcpk_status st = DCPK_OK;
 
     *list = (struct dcpk_bucket_list){.is_gathered = true};
-    if (find_entries(ckpt, &entries, &n, err) || read_entries(&r, entries, n, err)) {
+    if (find_object_entries(ckpt, &entries, &n, err) || read_entries(&r, entries, n, err)) {
         st = err->status;
         goto out;
     }
