@@ -16,7 +16,9 @@
 
 struct dcpk_fact dcpk_fact_text(const char *text)
 {
-    return text == NULL ? dcpk_fact_null() : dcpk_fact_part(text, strlen(text));
+    if (text == NULL)
+        return dcpk_fact_null();
+    return dcpk_fact_part(text, strlen(text));
 }
 
 void dcpk_doc_init(struct dcpk_doc *doc, const char *command, const struct dcpk_doc_style *style)
@@ -135,7 +137,9 @@ static void add_item(struct dcpk_doc *doc, const struct dcpk_doc_item *item)
         return;
     *added = *item;
     if (added->media == 0)
-        added->media = doc->media == 0 ? DCPK_DOC_TEXT | DCPK_DOC_PAGE : doc->media;
+        added->media = doc->media;
+    if (added->media == 0)
+        added->media = DCPK_DOC_TEXT | DCPK_DOC_PAGE;
     if (doc->last == NULL)
         doc->first = added;
     else
@@ -230,10 +234,13 @@ void dcpk_doc_table(struct dcpk_doc *doc, const char *key, const struct dcpk_doc
 static void ints_text(const struct dcpk_fact *fact, char room[DCPK_FACT_ROOM_BYTES])
 {
     size_t at = (size_t)snprintf(room, DCPK_FACT_ROOM_BYTES, "[");
+    const char *before = "";
 
-    for (size_t i = 0; i < fact->n && at < DCPK_FACT_ROOM_BYTES; i++)
-        at += (size_t)snprintf(room + at, DCPK_FACT_ROOM_BYTES - at, "%s%" PRId64,
-                               i == 0 ? "" : ", ", fact->as.ints[i]);
+    for (size_t i = 0; i < fact->n && at < DCPK_FACT_ROOM_BYTES; i++) {
+        at += (size_t)snprintf(room + at, DCPK_FACT_ROOM_BYTES - at, "%s%" PRId64, before,
+                               fact->as.ints[i]);
+        before = ", ";
+    }
     if (at < DCPK_FACT_ROOM_BYTES)
         snprintf(room + at, DCPK_FACT_ROOM_BYTES - at, "]");
 }

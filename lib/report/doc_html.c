@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/report/html_priv.h"
 #include "lib/report/plain.h"
 
@@ -95,13 +96,20 @@ static void html_put_fact(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell
 
 static const char *cell_class(const struct dcpk_doc_cell *cell)
 {
-    if ((cell->flags & DCPK_DOC_GOOD) != 0)
-        return (cell->flags & DCPK_DOC_RIGHT) != 0 ? " class=\"num good\"" : " class=\"good\"";
-    if ((cell->flags & DCPK_DOC_BAD) != 0)
-        return (cell->flags & DCPK_DOC_RIGHT) != 0 ? " class=\"num bad\"" : " class=\"bad\"";
-    if ((cell->flags & DCPK_DOC_BREAKS) != 0)
-        return " class=\"key\"";
-    return (cell->flags & DCPK_DOC_RIGHT) != 0 ? " class=\"num\"" : "";
+    static const struct {
+        unsigned flags; /* all of them; the first row that fits counts */
+        const char *text;
+    } classes[] = {{DCPK_DOC_GOOD | DCPK_DOC_RIGHT, " class=\"num good\""},
+                   {DCPK_DOC_GOOD, " class=\"good\""},
+                   {DCPK_DOC_BAD | DCPK_DOC_RIGHT, " class=\"num bad\""},
+                   {DCPK_DOC_BAD, " class=\"bad\""},
+                   {DCPK_DOC_BREAKS, " class=\"key\""},
+                   {DCPK_DOC_RIGHT, " class=\"num\""}};
+
+    for (size_t i = 0; i < DCPK_COUNT(classes); i++)
+        if ((cell->flags & classes[i].flags) == classes[i].flags)
+            return classes[i].text;
+    return "";
 }
 
 static void html_put_row(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell *const *shown,
@@ -121,8 +129,9 @@ static void html_put_head(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell
 {
     dcpk_pipe_text(pipe, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
     for (size_t i = 0; i < n; i++) {
-        dcpk_pipe_printf(pipe, "<th%s>",
-                         (shown[i]->flags & DCPK_DOC_RIGHT) != 0 ? " class=\"num\"" : "");
+        const bool is_number = (shown[i]->flags & DCPK_DOC_RIGHT) != 0;
+
+        dcpk_pipe_text(pipe, is_number ? "<th class=\"num\">" : "<th>");
         dcpk_html_text(pipe, shown[i]->title);
         dcpk_pipe_text(pipe, "</th>");
     }
@@ -175,13 +184,10 @@ static void html_put_table(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_tab
 
 /* ---- the page ---- */
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *doc)
 {
+    const char *title = dcpk_text_or(doc->title, "");
+
     dcpk_pipe_text(pipe,
                    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -189,14 +195,14 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                    "style-src 'unsafe-inline'; img-src data:\">\n"
                    "<link rel=\"icon\" href=\"data:,\">\n<title>");
-    dcpk_html_text(pipe, or_empty(doc->title));
+    dcpk_html_text(pipe, title);
     dcpk_pipe_text(pipe, "</title>\n<style>\n");
     for (size_t i = 0; i < dcpk_n_html_style; i++)
         dcpk_pipe_text(pipe, dcpk_html_style[i]);
     dcpk_pipe_text(pipe, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"command\">dcpkit ");
     dcpk_html_text(pipe, doc->command);
     dcpk_pipe_text(pipe, "</p><h1>");
-    dcpk_html_put_path(pipe, or_empty(doc->title), strlen(or_empty(doc->title)));
+    dcpk_html_put_path(pipe, title, strlen(title));
     dcpk_pipe_text(pipe, "</h1>");
     if (doc->subtitle != NULL) {
         dcpk_pipe_text(pipe, "<p class=\"sub\">");
@@ -220,10 +226,14 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
         break;
     case DCPK_ITEM_LINE:
     case DCPK_ITEM_PARAGRAPH:
-    case DCPK_ITEM_HEADING:
-        dcpk_pipe_text(pipe, item->kind == DCPK_ITEM_HEADING ? "<h2>" : "<p>");
+        dcpk_pipe_text(pipe, "<p>");
         dcpk_html_text(pipe, item->text);
-        dcpk_pipe_text(pipe, item->kind == DCPK_ITEM_HEADING ? "</h2>\n" : "</p>\n");
+        dcpk_pipe_text(pipe, "</p>\n");
+        break;
+    case DCPK_ITEM_HEADING:
+        dcpk_pipe_text(pipe, "<h2>");
+        dcpk_html_text(pipe, item->text);
+        dcpk_pipe_text(pipe, "</h2>\n");
         break;
     case DCPK_ITEM_TABLE:
         if ((table->flags & DCPK_DOC_TREE) != 0)

@@ -108,12 +108,14 @@ static void print_key_in_front(struct text_rows *r, const struct dcpk_fact *key)
 /* Behind the other cells where it fits; else whole on a line of its own. */
 static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, size_t at)
 {
-    const bool fits = at + 2 + strlen(key->as.text) <= DCPK_PLAIN_COLUMNS;
-
-    dcpk_pipe_text(r->pipe, fits ? "  " : "\n");
-    if (!fits)
-        dcpk_plain_blanks(&r->plain, LAST_KEY_INDENT);
-    dcpk_plain_key(&r->plain, key->as.text, fits ? at + 2 : LAST_KEY_INDENT, LAST_KEY_INDENT);
+    if (at + 2 + strlen(key->as.text) <= DCPK_PLAIN_COLUMNS) {
+        dcpk_pipe_text(r->pipe, "  ");
+        dcpk_plain_put(&r->plain, key->as.text, strlen(key->as.text));
+        return;
+    }
+    dcpk_pipe_text(r->pipe, "\n");
+    dcpk_plain_blanks(&r->plain, LAST_KEY_INDENT);
+    dcpk_plain_key(&r->plain, key->as.text, LAST_KEY_INDENT, LAST_KEY_INDENT);
 }
 
 /*
@@ -160,7 +162,8 @@ static void print_tabs(struct text_rows *r, const struct dcpk_doc_cell *const *s
         char room[DCPK_FACT_ROOM_BYTES];
         const struct dcpk_fact text = dcpk_fact_for_person(&shown[i]->fact, room);
 
-        dcpk_pipe_text(r->pipe, i == 0 ? "" : "\t");
+        if (i > 0)
+            dcpk_pipe_text(r->pipe, "\t");
         dcpk_plain_put(&r->plain, text.as.text, text.n);
     }
     dcpk_pipe_text(r->pipe, "\n");

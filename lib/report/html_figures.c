@@ -88,11 +88,11 @@ static void take_leaf(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *ce
 static size_t next_name(const char *path, size_t at)
 {
     const size_t n = strcspn(path + at, "./");
-    const char *brace = memchr(path + at, '{', n);
+    const char *closing = strchr(path + at + n, '}');
     size_t end = at + n;
 
-    if (brace != NULL) /* "{0..3}" is one name */
-        end += strcspn(path + end, "}") == strlen(path + end) ? 0 : strcspn(path + end, "}");
+    if (closing != NULL && memchr(path + at, '{', n) != NULL) /* "{0..3}" is one name */
+        end = (size_t)(closing - path);
     end += strcspn(path + end, "./");
     return path[end] == '\0' ? 0 : end + 1;
 }
@@ -109,9 +109,11 @@ static size_t end_of_node(const struct tree_rows *r, size_t first, size_t last, 
 
 static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t all)
 {
-    const double share = all == 0 ? 0 : 100.0 * (double)n_bytes / (double)all;
+    double share = 0;
     char size[DCPK_PLAIN_SIZE_BYTES];
 
+    if (all > 0)
+        share = 100.0 * (double)n_bytes / (double)all;
     dcpk_pipe_printf(pipe,
                      "<span class=\"size\">%s</span><span class=\"share\"><i "
                      "style=\"width:%.1f%%\"></i></span>",
@@ -144,10 +146,14 @@ static void put_nodes(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, siz
 {
     for (size_t i = first, end; i < last; i = end) {
         const char *path = r->leaves[i].path;
-        size_t name_end = level < MOST_LEVELS ? next_name(path, at) : 0, more;
+        size_t name_end = 0, more;
         uint64_t n_bytes = 0;
 
-        end = name_end == 0 ? i + 1 : end_of_node(r, i, last, name_end);
+        end = i + 1;
+        if (level < MOST_LEVELS)
+            name_end = next_name(path, at);
+        if (name_end != 0)
+            end = end_of_node(r, i, last, name_end);
         if (end == i + 1) {
             put_leaf(pipe, r, &r->leaves[i], at);
             continue;
@@ -214,8 +220,7 @@ static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, 
 
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
 {
-    dcpk_pipe_text(pipe, map->is_open ? "<details class=\"map\" open><summary>"
-                                      : "<details class=\"map\"><summary>");
+    dcpk_pipe_printf(pipe, "<details class=\"map\"%s><summary>", map->is_open ? " open" : "");
     put_name(pipe, map->title, 0, strlen(map->title));
     dcpk_pipe_text(pipe, "<span class=\"what\"><span>");
     dcpk_html_text(pipe, map->note);

@@ -139,8 +139,10 @@ void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, si
 
         while (n > 0 && strchr("./", key[n - 1]) == NULL)
             n--;
-        for (n = n == 0 ? room : n; n > 1 && ((unsigned char)key[n] & 0xc0) == 0x80;)
-            n--; /* not inside of a UTF-8 character */
+        if (n == 0)
+            n = room;
+        while (n > 1 && ((unsigned char)key[n] & 0xc0) == 0x80) /* inside of a UTF-8 character */
+            n--;
         dcpk_plain_put(out, key, n);
         out->put(out->to, "\n", 1);
         dcpk_plain_blanks(out, indent);
