@@ -21,6 +21,14 @@ static inline bool dcpk_ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* The part of a path behind its last slash. */
+static inline const char *dcpk_name_last(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
 /* `text`, or `otherwise` where it is NULL: for messages. */
 static inline const char *dcpk_text_or(const char *text, const char *otherwise)
 {

@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
 
@@ -142,12 +143,10 @@ static void candidates_collect(const struct search *s, bool by_name, const char 
 /* Is the file a tracker outside of all checkpoints? */
 static bool is_tracker_file(const struct search *s, const char *file)
 {
-    const char *slash = strrchr(file, '/'), *name = file;
     struct folder folder;
 
-    if (slash != NULL)
-        name = slash + 1;
-    return strcmp(name, DCPK_TRACKER_NAME) == 0 && !find_outermost(s, file, false, &folder);
+    return strcmp(dcpk_name_last(file), DCPK_TRACKER_NAME) == 0 &&
+           !find_outermost(s, file, false, &folder);
 }
 
 /* Not one that is meant: those that are there. */

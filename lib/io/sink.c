@@ -29,13 +29,6 @@ char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk
     return joined;
 }
 
-const char *dcpk_name_last(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash == NULL ? path : slash + 1;
-}
-
 int dcpk_open_parent(const char *path, struct dcpk_error *err)
 {
     const size_t n = (size_t)(dcpk_name_last(path) - path);

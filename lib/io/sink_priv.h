@@ -9,6 +9,7 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/map.h"
+#include "lib/base/text.h"
 #include "lib/io/sink.h"
 
 /* A file of the output, as it was made: what is published is compared with it. */
@@ -141,8 +142,6 @@ struct dcpk_sink {
 char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err);
 /* A descriptor of the folder around `path`, -1 with err set. */
 int dcpk_open_parent(const char *path, struct dcpk_error *err);
-/* The part of a path behind its last slash. */
-const char *dcpk_name_last(const char *path);
 /* Check "name" or "folder/name". Errors: DCPK_EFORMAT for what is no such name, or one that is kept
  * for the journal. */
 dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err);
