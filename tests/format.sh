@@ -4,17 +4,9 @@
 # nothing. Skipped (77) after the first part without clang-format 14: other versions lay out the same style differently.
 set -euo pipefail
 
-# Folders without faults of choices.awk so far. The list goes when it names all.
-chosen=(
-    kernels kernels/cpu kernels/mpi
-    lib/base lib/tensor lib/device lib/ckpt lib/model lib/rules lib/plan lib/exec lib/write
-    lib/io lib/job lib/api
-    formats formats/archive formats/bridge formats/dcp formats/fsdp_dtensor formats/torch formats/torch_dist formats/zarr
-    formats/megatron formats/megatron/buckets
-)
-
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-faults=$(find "${chosen[@]}" -maxdepth 1 -name '*.[ch]' -print0 | sort -z | xargs -0 awk -v most=8 -f tests/choices.awk)
+faults=$(find lib formats kernels tools -name '*.[ch]' -print0 | sort -z |
+    xargs -0 awk -v most=8 -f tests/choices.awk)
 if [ -n "$faults" ]; then
     echo "$faults"
     exit 1

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/order.h"
 
 #define MAX_CELLS       30
 #define MIN_CELLS       5 /* a shorter bar says nothing */
@@ -62,7 +63,7 @@ static int terminal_columns(void)
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
         return DEFAULT_COLUMNS;
-    return size.ws_col < MAX_COLUMNS ? size.ws_col : MAX_COLUMNS;
+    return (int)dcpk_min_i64(size.ws_col, MAX_COLUMNS);
 }
 
 /* One line, never wider than the terminal: a wrapped one could not be redrawn. */
@@ -161,7 +162,8 @@ struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
     bar->is_quiet = voice->is_quiet;
     bar->wants_lines = voice->wants_progress;
     bar->start_seconds = dcpk_now_seconds();
-    bar->next_seconds = bar->is_terminal ? 0 : bar->start_seconds + period(bar);
+    if (!bar->is_terminal)
+        bar->next_seconds = bar->start_seconds + period(bar);
     return progress;
 }
 

@@ -97,15 +97,18 @@ static void report_loader(const struct dcpk_check_report *r, struct dcpk_doc *do
 {
     const struct dcpk_verdict *c = r->check;
     const struct dcpk_layout *m = &c->mesh;
+    const char *layers = "local", *adam = "torch's";
 
+    if (strcmp(c->impl, "te") == 0)
+        layers = "Transformer Engine's";
+    if (strcmp(c->adam, "te") == 0)
+        adam = "Transformer Engine's";
     dcpk_doc_row(doc, "loader",
                  "%s of %s (%s), tp %" PRId64 " pp %" PRId64 " ep %" PRId64 " dp %" PRId64,
                  r->ckpt->format->name, dcpk_release_title(c->release), found_by(c->release_by),
                  dcpk_max_i64(m->tp, 1), dcpk_max_i64(m->pp, 1), dcpk_max_i64(m->ep, 1), m->dp);
-    dcpk_doc_row(
-        doc, "", "%s layers (%s), %s Adam (%s)",
-        strcmp(c->impl, "te") == 0 ? "Transformer Engine's" : "local", found_by(c->impl_by),
-        strcmp(c->adam, "te") == 0 ? "Transformer Engine's" : "torch's", found_by(c->adam_by));
+    dcpk_doc_row(doc, "", "%s layers (%s), %s Adam (%s)", layers, found_by(c->impl_by), adam,
+                 found_by(c->adam_by));
     dcpk_doc_set_text(doc, "loader.impl", c->impl);
     dcpk_doc_set_text(doc, "loader.impl_by", c->impl_by);
     dcpk_doc_set(doc, "loader.layout.dp", dcpk_fact_int(m->dp));

@@ -15,6 +15,7 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 #include "lib/model/model.h"
 #include "tools/bar.h"
 #include "tools/wrap.h"
@@ -72,8 +73,10 @@ static bool has_no_reader(void)
 
 dcpk_status dcpk_cli_flush(struct dcpk_error *err)
 {
-    const int code = fflush(stdout) == 0 ? 0 : errno;
+    int code = 0;
 
+    if (fflush(stdout) != 0)
+        code = errno;
     if (code == 0 && !ferror(stdout))
         return DCPK_OK;
     if (has_no_reader())
@@ -150,7 +153,7 @@ bool dcpk_cli_interrupted(void)
 
 dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct dcpk_error *err)
 {
-    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    const char *name = dcpk_name_last(path);
     char *folder = dcpk_alloc(strlen(path) + 2, err);
     struct dcpk_store *store = NULL;
     struct dcpk_source *source;
@@ -158,10 +161,9 @@ dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct 
 
     if (folder == NULL)
         return err->status;
-    if (slash == NULL)
+    memcpy(folder, path, (size_t)(name - path));
+    if (name == path)
         folder[0] = '.';
-    else
-        memcpy(folder, path, (size_t)(slash - path) + 1);
     st = dcpk_store_open(folder, &store, err);
     if (st == DCPK_OK)
         st = dcpk_store_find(store, name, &source, err);

@@ -170,9 +170,12 @@ int dcpk_cmd_check(int argc, char **argv)
         return code;
     if (c.mesh != NULL && dcpk_mesh_parse("--mesh", c.mesh, &c.options.mesh, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    c.options.flags = (c.no_optimizer ? (unsigned)DCPK_LOADING_NO_OPTIMIZER : 0U) |
-                      (c.no_rng ? (unsigned)DCPK_LOADING_NO_RNG : 0U) |
-                      (c.finetune ? (unsigned)DCPK_LOADING_FINETUNE : 0U);
+    if (c.no_optimizer)
+        c.options.flags |= DCPK_LOADING_NO_OPTIMIZER;
+    if (c.no_rng)
+        c.options.flags |= DCPK_LOADING_NO_RNG;
+    if (c.finetune)
+        c.options.flags |= DCPK_LOADING_FINETUNE;
     if (c.fsdp_version != NULL && strcmp(c.fsdp_version, "1") != 0 &&
         strcmp(c.fsdp_version, "2") != 0) {
         dcpk_fail(&err, DCPK_EUSAGE, "--megatron-fsdp-version '%s' is neither 1 nor 2",

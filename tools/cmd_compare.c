@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
+#include <math.h>
+
 #include "lib/exec/ranks.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
@@ -34,10 +36,11 @@ static dcpk_status check_page(const struct request *r, char *const *paths, struc
 static dcpk_status print_answer(const struct request *r, const struct dcpk_compare_report *report,
                                 const struct dcpk_compare_shown *shown, struct dcpk_error *err)
 {
-    const bool leads = dcpk_ranks_self(r->options.env.ranks) == 0;
-    const struct dcpk_doc_way way = {.as_json = r->as_json, .html = leads ? r->html : NULL};
+    struct dcpk_doc_way way = {.as_json = r->as_json};
     struct dcpk_doc doc;
 
+    if (dcpk_ranks_self(r->options.env.ranks) == 0)
+        way.html = r->html;
     dcpk_doc_init(&doc, NAME, &dcpk_compare_style);
     dcpk_compare_report(report, shown, &doc);
     return dcpk_print_doc(&doc, &way, err);
@@ -100,8 +103,8 @@ static void take_tolerance(struct dcpk_compare_options *options, struct dcpk_tol
 {
     if (tolerance->rtol < 0 && tolerance->atol < 0)
         return;
-    tolerance->rtol = tolerance->rtol < 0 ? 0 : tolerance->rtol;
-    tolerance->atol = tolerance->atol < 0 ? 0 : tolerance->atol;
+    tolerance->rtol = fmax(tolerance->rtol, 0);
+    tolerance->atol = fmax(tolerance->atol, 0);
     options->tolerance = tolerance;
     options->casts = true;
 }

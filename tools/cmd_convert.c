@@ -88,7 +88,9 @@ static dcpk_status check_outlets(const struct dcpk_convert_args *a,
 static const char *file_to_write(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                                  const char *path)
 {
-    return path != NULL && c->is_complete && !a->force && access(path, F_OK) == 0 ? NULL : path;
+    if (path != NULL && c->is_complete && !a->force && access(path, F_OK) == 0)
+        return NULL;
+    return path;
 }
 
 static dcpk_status write_report(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,

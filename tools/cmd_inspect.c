@@ -32,9 +32,11 @@ static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
     bool *tensors = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *tensors, err);
     bool *objects = dcpk_arena_array(arena, ckpt->n_objects, sizeof *objects, err);
     struct dcpk_regex *regex = NULL;
-    dcpk_status st = tensors == NULL || objects == NULL ? err->status : DCPK_OK;
+    dcpk_status st = DCPK_OK;
     size_t n = 0;
 
+    if (tensors == NULL || objects == NULL)
+        st = err->status;
     if (st == DCPK_OK)
         st = dcpk_regex_new(keys, strlen(keys), &regex, err);
     for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++) {
@@ -140,8 +142,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
                                  .saved = &saved,
                                  .iteration = run->iteration,
                                  .has_chunks = r->has_chunks,
-                                 .keys = r->keys,
-                                 .chosen = r->keys == NULL ? NULL : &chosen};
+                                 .keys = r->keys};
     dcpk_status st = DCPK_OK;
 
     if (arena == NULL)
@@ -151,8 +152,10 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
         in.iteration != run->iteration)
         dcpk_checkpoint_note(ckpt, "the folder says iteration %" PRId64 ", the checkpoint %" PRId64,
                              run->iteration, in.iteration);
-    if (r->keys != NULL)
+    if (r->keys != NULL) {
+        in.chosen = &chosen;
         st = choose(ckpt, r->keys, arena, &chosen, err);
+    }
     if (st == DCPK_OK)
         st = dcpk_find_layout(ckpt, &saved, err);
     if (st == DCPK_OK)

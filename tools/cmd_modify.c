@@ -90,14 +90,20 @@ static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_ru
 /* An item under its key in OUT, null when it was removed; `source` is its key in IN. */
 static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
 {
-    const bool is_tensor = item->dtype != DCPK_DTYPE_NONE;
+    const char *key = NULL, *dtype = NULL, *source_dtype = NULL;
 
+    if (item->removed_by == NULL)
+        key = item->name;
+    if (item->dtype != DCPK_DTYPE_NONE) {
+        dtype = dcpk_dtype_name(item->to);
+        source_dtype = dcpk_dtype_name(item->dtype);
+    }
     dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "dtype", is_tensor ? dcpk_dtype_name(item->to) : NULL);
-    dcpk_json_add_string(j, "key", item->removed_by == NULL ? item->name : NULL);
+    dcpk_json_add_string(j, "dtype", dtype);
+    dcpk_json_add_string(j, "key", key);
     dcpk_json_add_string(j, "removed_by", item->removed_by);
     dcpk_json_add_string(j, "source", item->key);
-    dcpk_json_add_string(j, "source_dtype", is_tensor ? dcpk_dtype_name(item->dtype) : NULL);
+    dcpk_json_add_string(j, "source_dtype", source_dtype);
     dcpk_json_end_object(j);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/path.h"
+#include "lib/base/text.h"
 #include "lib/io/file.h"
 #include "lib/job/state_dict.h"
 #include "tools/cmd.h"
@@ -61,18 +62,13 @@ static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *js
 static dcpk_status check_output(const char *dir, const struct dcpk_run *run,
                                 const struct request *r, struct dcpk_error *err)
 {
-    const char *slash;
-
     if (r->is_dry)
         return DCPK_OK;
     if (run->is_archive && r->output == NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is in an archive: --output says where to write the JSON",
                          run->folder);
-    if (r->output == NULL)
-        return DCPK_OK;
-    slash = strrchr(r->output, '/');
-    if (strcmp(slash == NULL ? r->output : slash + 1, FILE_NAME) == 0)
+    if (r->output == NULL || strcmp(dcpk_name_last(r->output), FILE_NAME) == 0)
         return DCPK_OK;
     return dcpk_run_check_apart(dir, r->output, err);
 }

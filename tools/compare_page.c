@@ -20,8 +20,9 @@ struct part_of {
 
 static struct dcpk_doc_cell number_cell(const char *title, bool has, struct dcpk_fact fact)
 {
-    return (struct dcpk_doc_cell){
-        .title = title, .fact = has ? fact : dcpk_fact_text(""), .flags = DCPK_DOC_RIGHT};
+    if (!has)
+        fact = dcpk_fact_text("");
+    return (struct dcpk_doc_cell){.title = title, .fact = fact, .flags = DCPK_DOC_RIGHT};
 }
 
 /* Of elements: how many, how far, and both values where they are furthest apart. */
@@ -32,17 +33,22 @@ static void put_tensor_difference(struct dcpk_doc_rows *rows, const struct dcpk_
     const struct dcpk_compare *m = &d->measured;
     const bool has = d->kind == DCPK_ELEMENTS_DIFFER;
     const uint64_t n = m->equal ? m->n_unequal_bits : m->n_different;
+    const char *a = d->a, *b = d->b;
 
+    if (is_element) {
+        a = d->place.a;
+        b = d->place.b;
+    }
     DCPK_DOC_PUT(rows, {.title = "name", .fact = dcpk_fact_text(d->name), .flags = DCPK_DOC_BREAKS},
-                 {.title = names_state ? "state" : NULL, .fact = dcpk_fact_text(d->part)},
+                 DCPK_DOC_SHOWN(names_state, .title = "state", .fact = dcpk_fact_text(d->part)),
                  {.title = "differs in", .fact = dcpk_fact_text(kind_texts[d->kind])},
                  number_cell("elements", has, dcpk_fact_count(n)),
                  number_cell("max abs", has, dcpk_fact_number(m->max_abs)),
                  number_cell("max rel", has, dcpk_fact_number(m->max_rel)),
                  number_cell("max ULP", has && m->has_ulp, dcpk_fact_count(m->max_ulp)),
                  number_cell("furthest apart", is_element, dcpk_fact_text(d->place.index)),
-                 number_cell("A", true, dcpk_fact_text(is_element ? d->place.a : d->a)),
-                 number_cell("B", true, dcpk_fact_text(is_element ? d->place.b : d->b)));
+                 number_cell("A", true, dcpk_fact_text(a)),
+                 number_cell("B", true, dcpk_fact_text(b)));
 }
 
 static void put_place_values(struct dcpk_doc_rows *rows, const struct dcpk_difference *d)

@@ -45,9 +45,12 @@ static void put_what(struct dcpk_bytes *line, const struct dcpk_difference *d)
     append_text(line, " ", d->part);
     switch (d->kind) {
     case DCPK_ONLY_IN_A:
+        dcpk_bytes_text(line, ": only in A");
+        append_text(line, ": ", d->a);
+        break;
     case DCPK_ONLY_IN_B:
-        dcpk_bytes_text(line, d->kind == DCPK_ONLY_IN_A ? ": only in A" : ": only in B");
-        append_text(line, ": ", d->kind == DCPK_ONLY_IN_A ? d->a : d->b);
+        dcpk_bytes_text(line, ": only in B");
+        append_text(line, ": ", d->b);
         break;
     case DCPK_ELEMENTS_DIFFER:
         append_text(line, " ", d->a);
@@ -97,8 +100,8 @@ static void put_row(struct dcpk_doc_rows *rows, const struct dcpk_difference *d,
     const bool has = d->kind == DCPK_ELEMENTS_DIFFER;
 
     DCPK_DOC_PUT(
-        rows, {.title = what == NULL ? NULL : "what", .fact = dcpk_fact_text(what)},
-        {.title = where == NULL ? NULL : "where", .fact = dcpk_fact_text(where)},
+        rows, DCPK_DOC_SHOWN(what != NULL, .title = "what", .fact = dcpk_fact_text(what)),
+        DCPK_DOC_SHOWN(where != NULL, .title = "where", .fact = dcpk_fact_text(where)),
         DCPK_MEMBER("a", dcpk_fact_text(d->a)), DCPK_MEMBER("b", dcpk_fact_text(d->b)),
         DCPK_MEMBER("kind", dcpk_fact_text(kinds[d->kind])),
         DCPK_MEMBER("name", dcpk_fact_text(d->name)), DCPK_MEMBER("part", dcpk_fact_text(d->part)),
@@ -123,18 +126,23 @@ static void fill_differences(const void *context, struct dcpk_doc_rows *rows)
     uint64_t n_elements = 0;
 
     for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
-        const bool is_shown = !is_hidden(of, d, &n_elements), has_place = d->place.key != NULL;
+        const bool is_shown = !is_hidden(of, d, &n_elements);
+        const bool has_place = is_shown && d->place.key != NULL;
+        const char *what_text = NULL, *where_text = NULL;
 
         what.n_bytes = where.n_bytes = 0;
-        if (is_shown)
+        if (is_shown) {
             put_what(&what, d);
-        if (is_shown && has_place)
+            dcpk_bytes_u8(&what, 0);
+            what_text = (const char *)what.data;
+        }
+        if (has_place) {
             put_where(&where, &d->place);
-        dcpk_bytes_u8(&what, 0);
-        dcpk_bytes_u8(&where, 0);
+            dcpk_bytes_u8(&where, 0);
+            where_text = (const char *)where.data;
+        }
         if (what.status == DCPK_OK && where.status == DCPK_OK)
-            put_row(rows, d, is_shown ? (const char *)what.data : NULL,
-                    is_shown && has_place ? (const char *)where.data : NULL);
+            put_row(rows, d, what_text, where_text);
     }
     dcpk_bytes_status(&what, rows->err);
     dcpk_bytes_status(&where, rows->err);
@@ -184,23 +192,20 @@ static void fill_parts(const void *context, struct dcpk_doc_rows *rows)
             snprintf(far, sizeof far, ", max rel %.3g", part->max_rel);
         snprintf(text, sizeof text, "%" PRIu64 " compared, %" PRIu64 " differ%s", part->n_compared,
                  part->n_different, far);
-        DCPK_DOC_PUT(rows,
-                     {.title = is_shown ? "part" : NULL, .fact = dcpk_fact_text(name), .width = 10},
-                     {.title = is_shown ? "result" : NULL,
-                      .fact = dcpk_fact_text(text),
-                      .flags = DCPK_DOC_NOT_PAGE},
-                     {.key = "n_compared",
-                      .title = is_shown ? "compared" : NULL,
-                      .fact = dcpk_fact_count(part->n_compared),
-                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT},
-                     {.key = "n_different",
-                      .title = is_shown ? "differ" : NULL,
-                      .fact = dcpk_fact_count(part->n_different),
-                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT | tone},
-                     {.key = "max_rel_error",
-                      .title = is_shown ? "max rel" : NULL,
-                      .fact = dcpk_fact_number(part->max_rel),
-                      .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
+        DCPK_DOC_PUT(
+            rows,
+            DCPK_DOC_SHOWN(is_shown, .title = "part", .fact = dcpk_fact_text(name), .width = 10),
+            DCPK_DOC_SHOWN(is_shown, .title = "result", .fact = dcpk_fact_text(text),
+                           .flags = DCPK_DOC_NOT_PAGE),
+            DCPK_DOC_SHOWN(is_shown, .key = "n_compared", .title = "compared",
+                           .fact = dcpk_fact_count(part->n_compared),
+                           .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT),
+            DCPK_DOC_SHOWN(is_shown, .key = "n_different", .title = "differ",
+                           .fact = dcpk_fact_count(part->n_different),
+                           .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT | tone),
+            DCPK_DOC_SHOWN(is_shown, .key = "max_rel_error", .title = "max rel",
+                           .fact = dcpk_fact_number(part->max_rel),
+                           .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT));
     }
 }
 

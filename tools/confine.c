@@ -169,6 +169,7 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
 static dcpk_status allow_target(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
 {
     char target[PATH_MAX];
+    const char *led_to = target;
     size_t n_folder;
     ssize_t n;
 
@@ -179,7 +180,9 @@ static dcpk_status allow_target(struct dcpk_sandbox *box, const char *path, stru
     if (n <= 0)
         return DCPK_OK;
     target[n_folder + (size_t)n] = '\0';
-    return allow_around(box, target + (target[n_folder] == '/' ? n_folder : 0), CAN_WRITE, err);
+    if (target[n_folder] == '/')
+        led_to += n_folder;
+    return allow_around(box, led_to, CAN_WRITE, err);
 }
 
 /* A file that an option names: a new one takes its place, unless what is there is written into. */

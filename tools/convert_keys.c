@@ -24,17 +24,20 @@ static void fill_out_tensors(const void *context, struct dcpk_doc_rows *rows)
         const struct dcpk_out_tensor *t = &c->out->tensors[i];
         const struct dcpk_tensor *source = dcpk_report_source(c, t);
         const bool is_cast = source != NULL && source->dtype != t->dtype;
-        const char *source_key = source == NULL ? NULL : source->key;
+        const char *source_key = NULL, *source_dtype = NULL;
         char room[64];
 
+        if (source != NULL) {
+            source_key = source->key;
+            source_dtype = dcpk_dtype_name(source->dtype);
+        }
         DCPK_DOC_PUT(
             rows,
             {.key = "source",
              .title = "source key",
              .fact = dcpk_fact_text(source_key),
              .flags = DCPK_DOC_BREAKS},
-            {.key = "source_dtype",
-             .fact = is_cast ? dcpk_fact_text(dcpk_dtype_name(source->dtype)) : dcpk_fact_absent()},
+            dcpk_doc_member(is_cast, "source_dtype", dcpk_fact_text(source_dtype)),
             {.key = "key",
              .title = "output key",
              .fact = dcpk_fact_text(t->keys[0]),

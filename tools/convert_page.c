@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/model/run_state.h"
 #include "lib/model/saved_layout.h"
@@ -96,21 +97,23 @@ static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, st
 
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
-    const struct dcpk_layout unknown = {0};
-    const char *generation = c->out->target.generation;
+    const struct dcpk_layout unknown = {0}, *layout = &unknown;
+    const char *generation = dcpk_text_or(c->out->target.generation, "");
     char source_generation[DCPK_GENERATION_TEXT_BYTES];
     struct sides *sides = dcpk_doc_take(doc, 1, sizeof *sides);
     struct dcpk_run_state state = {0};
 
     if (sides == NULL)
         return;
+    if (c->model != NULL)
+        layout = &c->model->layout;
     dcpk_run_state_load(c->ckpt, doc->arena, &state);
     dcpk_generation_text(c->ckpt, source_generation);
     add_side(sides, "folder", c->source.folder, c->target.folder);
-    add_side(
-        sides, "format", dcpk_doc_format(doc, "%s %s", c->ckpt->format->name, source_generation),
-        dcpk_doc_format(doc, "%s %s", c->options->to->name, generation == NULL ? "" : generation));
-    add_layouts(sides, &state.layout, c->model == NULL ? &unknown : &c->model->layout, doc);
+    add_side(sides, "format",
+             dcpk_doc_format(doc, "%s %s", c->ckpt->format->name, source_generation),
+             dcpk_doc_format(doc, "%s %s", c->options->to->name, generation));
+    add_layouts(sides, &state.layout, layout, doc);
     add_amounts(sides, c, doc);
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_sides, .context = sides});
 }

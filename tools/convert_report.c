@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lib/base/path.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/job/target.h"
 #include "tools/cmd.h"
@@ -266,12 +268,12 @@ static void report_convert_proof(const struct dcpk_compare_report *proof, struct
 static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
+    const char *what = c->is_complete ? "equal to what is there:" : "wrote";
+    const double seconds = fmax(c->stats.seconds, 1e-9);
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 
     dcpk_doc_row(doc, "time", "%.3f s, %.2f GB/s (read %s, %s %s)", c->stats.seconds,
-                 (double)n_bytes / 1e9 / (c->stats.seconds > 0 ? c->stats.seconds : 1e-9),
-                 dcpk_cli_short_size(c->stats.read_bytes, a),
-                 c->is_complete ? "equal to what is there:" : "wrote",
+                 (double)n_bytes / 1e9 / seconds, dcpk_cli_short_size(c->stats.read_bytes, a), what,
                  dcpk_cli_short_size(n_bytes, b));
 }
 
@@ -434,14 +436,14 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
 dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
                                  struct dcpk_error *err)
 {
-    const char *slash = strrchr(path, '/');
-    char folder[PATH_MAX];
+    const size_t folder_bytes = (size_t)(dcpk_name_last(path) - path);
+    char folder[PATH_MAX] = ".";
     struct dcpk_path there;
 
     if (strlen(path) >= sizeof folder)
         return dcpk_fail(err, DCPK_EUSAGE, "the path of the %s is too long", what);
-    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
-             slash == NULL ? "." : path);
+    if (folder_bytes > 0)
+        snprintf(folder, sizeof folder, "%.*s", (int)folder_bytes, path);
     if (access(folder, W_OK | X_OK) != 0)
         return dcpk_fail_errno(err, errno, "the %s '%s' cannot be written", what, path);
     if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)

@@ -44,9 +44,12 @@ static size_t compare_files(const struct dcpk_integrity *recorded,
     size_t i = 0, k = 0, n = 0;
 
     while (i < recorded->n_files || k < found->n_files) {
-        const struct dcpk_file_sum *x = i < recorded->n_files ? &recorded->files[i] : NULL;
-        const struct dcpk_file_sum *y = k < found->n_files ? &found->files[k] : NULL;
+        const struct dcpk_file_sum *x = NULL, *y = NULL;
 
+        if (i < recorded->n_files)
+            x = &recorded->files[i];
+        if (k < found->n_files)
+            y = &found->files[k];
         if (x != NULL && y != NULL) {
             const int order = strcmp(x->name, y->name);
 

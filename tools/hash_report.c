@@ -61,7 +61,7 @@ static void put_hashed(const void *item, struct dcpk_json_out *j)
 
 static struct dcpk_fact hashed_fact(const struct dcpk_hashed *item)
 {
-    return item == NULL ? dcpk_fact_null() : dcpk_fact_json(put_hashed, item);
+    return dcpk_fact_if(item != NULL, dcpk_fact_json(put_hashed, item));
 }
 
 static void put_hash_difference(void *context, const struct dcpk_hashed *recorded,
@@ -142,15 +142,16 @@ static struct dcpk_fact whole_fact(struct dcpk_doc *doc, const struct dcpk_hash_
 
 static void report_not_covered(const struct dcpk_hash_check *check, struct dcpk_doc *doc)
 {
-    const bool is_common = check->found->n_of[DCPK_HASHED_COMMON] > 0;
-    const bool is_unsaid = (check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0;
+    const char *common = "", *why = "their values have no hash";
     const size_t n = count_not_covered(check);
 
+    if (check->found->n_of[DCPK_HASHED_COMMON] > 0)
+        common = ", common state among them";
+    if ((check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
+        why = "FILE records tensors alone";
     dcpk_doc_set_count(doc, "n_not_covered", n);
     if (n > 0)
-        dcpk_doc_row(doc, "not covered", "%zu objects%s: %s", n,
-                     is_common ? ", common state among them" : "",
-                     is_unsaid ? "FILE records tensors alone" : "their values have no hash");
+        dcpk_doc_row(doc, "not covered", "%zu objects%s: %s", n, common, why);
 }
 
 static void ignore_difference(void *context, const struct dcpk_hashed *recorded,
@@ -163,7 +164,7 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
 {
     const size_t n_different =
         dcpk_hash_list_compare(check->recorded, check->found, ignore_difference, NULL);
-    const bool has_lost = check->lost->status != DCPK_OK;
+    const char *lost = NULL;
 
     *ok = is_ok(check, n_different);
     dcpk_doc_table(doc, "differences",
@@ -173,9 +174,11 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
     if (n_different == 0 && !is_whole_same(check))
         dcpk_doc_row(doc, "differs",
                      "the whole: a dtype, or a shape, of which FILE has the hash alone");
-    if (has_lost)
-        dcpk_doc_row(doc, "lost", "%s", check->lost->text);
-    dcpk_doc_set_text(doc, "lost", has_lost ? check->lost->text : NULL);
+    if (check->lost->status != DCPK_OK) {
+        lost = check->lost->text;
+        dcpk_doc_row(doc, "lost", "%s", lost);
+    }
+    dcpk_doc_set_text(doc, "lost", lost);
     report_not_covered(check, doc);
     dcpk_doc_row(doc, "verdict", "%s: %s", *ok ? "ok" : "NOT ok",
                  hash_verdict_text(check, n_different, doc));

@@ -20,34 +20,30 @@ static void put_folded(struct dcpk_doc_rows *rows, const struct dcpk_summary_row
     snprintf(keys, sizeof keys, "%" PRIu64 " keys", row->n_keys);
     snprintf(size_or_alias, sizeof size_or_alias, "%s%s", dcpk_cli_short_size(row->n_bytes, size),
              row->is_alias ? "  alias" : "");
-    DCPK_DOC_PUT(
-        rows,
-        {.title = "key",
-         .fact = dcpk_fact_text(row->pattern),
-         .flags = DCPK_DOC_BREAKS | DCPK_DOC_MEASURED},
-        {.title = "dtype",
-         .fact = is_tensor ? dcpk_fact_text(dcpk_dtype_name(row->dtype)) : dcpk_fact_absent(),
-         .flags = DCPK_DOC_MEASURED},
-        {.title = "shape",
-         .fact = is_tensor ? dcpk_fact_ints(row->shape, row->rank) : dcpk_fact_absent(),
-         .flags = DCPK_DOC_MEASURED,
-         .gap = 1},
-        {.title = "keys",
-         .fact = dcpk_fact_text(count),
-         .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE},
-        {.title = "keys",
-         .fact = row->n_keys > 1 ? dcpk_fact_text(keys) : dcpk_fact_absent(),
-         .flags = DCPK_DOC_NOT_TEXT},
-        {.title = "size",
-         .fact = dcpk_fact_text(size_or_alias),
-         .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE,
-         .gap = 1},
-        {.title = "alias",
-         .fact = row->is_alias ? dcpk_fact_text("alias") : dcpk_fact_absent(),
-         .flags = DCPK_DOC_NOT_TEXT},
-        {.title = "size",
-         .fact = dcpk_fact_bytes(row->n_bytes),
-         .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
+    DCPK_DOC_PUT(rows,
+                 {.title = "key",
+                  .fact = dcpk_fact_text(row->pattern),
+                  .flags = DCPK_DOC_BREAKS | DCPK_DOC_MEASURED},
+                 DCPK_DOC_SHOWN(is_tensor, .title = "dtype",
+                                .fact = dcpk_fact_text(dcpk_dtype_name(row->dtype)),
+                                .flags = DCPK_DOC_MEASURED),
+                 DCPK_DOC_SHOWN(is_tensor, .title = "shape",
+                                .fact = dcpk_fact_ints(row->shape, row->rank),
+                                .flags = DCPK_DOC_MEASURED, .gap = 1),
+                 {.title = "keys",
+                  .fact = dcpk_fact_text(count),
+                  .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE},
+                 DCPK_DOC_SHOWN(row->n_keys > 1, .title = "keys", .fact = dcpk_fact_text(keys),
+                                .flags = DCPK_DOC_NOT_TEXT),
+                 {.title = "size",
+                  .fact = dcpk_fact_text(size_or_alias),
+                  .flags = DCPK_DOC_MEASURED | DCPK_DOC_NOT_PAGE,
+                  .gap = 1},
+                 DCPK_DOC_SHOWN(row->is_alias, .title = "alias", .fact = dcpk_fact_text("alias"),
+                                .flags = DCPK_DOC_NOT_TEXT),
+                 {.title = "size",
+                  .fact = dcpk_fact_bytes(row->n_bytes),
+                  .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
 }
 
 static void fill_folded_tensors(const void *context, struct dcpk_doc_rows *rows)
@@ -150,7 +146,7 @@ static void fill_all_chunks(const void *context, struct dcpk_doc_rows *rows)
 /* Without a finite element there is no number. */
 static struct dcpk_fact number_fact(const struct dcpk_stats *s, double v)
 {
-    return s->n_finite > 0 ? dcpk_fact_number(v) : dcpk_fact_null();
+    return dcpk_fact_if(s->n_finite > 0, dcpk_fact_number(v));
 }
 
 static void put_tensor_row(struct dcpk_doc_rows *rows, const struct dcpk_inspection *in,

@@ -7,13 +7,20 @@
 
 static void put_entry(struct dcpk_doc_rows *rows, const struct dcpk_run_entry *entry)
 {
+    const char *named = entry->is_named ? ", named by the tracker" : "", *why = NULL;
+    struct dcpk_fact iteration = dcpk_fact_text("release");
     char files[64], how[DCPK_RUN_WHY_BYTES + 64];
 
+    if (entry->iteration >= 0)
+        iteration = dcpk_fact_int(entry->iteration);
+    if (!entry->is_complete)
+        why = entry->why;
     snprintf(files, sizeof files, "%6" PRIu64 " file%s", entry->n_files,
              entry->n_files == 1 ? " " : "s");
-    snprintf(how, sizeof how, "%s%s%s%s", entry->is_complete ? "complete" : "incomplete",
-             entry->is_named ? ", named by the tracker" : "", entry->is_complete ? "" : ": ",
-             entry->why);
+    if (entry->is_complete)
+        snprintf(how, sizeof how, "complete%s", named);
+    else
+        snprintf(how, sizeof how, "incomplete%s: %s", named, why);
     DCPK_DOC_PUT(
         rows,
         {.key = "folder",
@@ -29,11 +36,10 @@ static void put_entry(struct dcpk_doc_rows *rows, const struct dcpk_run_entry *e
         {.title = "files", .fact = dcpk_fact_text(files), .flags = DCPK_DOC_RIGHT},
         {.title = "state", .fact = dcpk_fact_text(how)},
         DCPK_MEMBER("complete", dcpk_fact_flag(entry->is_complete)),
-        DCPK_MEMBER("iteration", entry->iteration >= 0 ? dcpk_fact_int(entry->iteration)
-                                                       : dcpk_fact_text("release")),
+        DCPK_MEMBER("iteration", iteration),
         DCPK_MEMBER("n_files", dcpk_fact_count(entry->n_files)),
         DCPK_MEMBER("named_by_tracker", dcpk_fact_flag(entry->is_named)),
-        DCPK_MEMBER("why", dcpk_fact_text(entry->is_complete ? NULL : entry->why)));
+        DCPK_MEMBER("why", dcpk_fact_text(why)));
 }
 
 static void fill_entries(const void *context, struct dcpk_doc_rows *rows)

@@ -93,11 +93,13 @@ static bool is_on_slice(const struct dcpk_tensor *t, const struct axes *axes,
 /* "[0:32, 16:32]" */
 static const char *span_text(struct dcpk_doc *doc, const struct dcpk_chunk *c, int rank)
 {
-    const char *text = "[";
+    const char *text = "[", *before = "";
 
-    for (int a = 0; a < rank; a++)
-        text = dcpk_doc_format(doc, "%s%s%" PRId64 ":%" PRId64, text, a == 0 ? "" : ", ",
-                               c->span[a], c->span[a] + c->span[rank + a]);
+    for (int a = 0; a < rank; a++) {
+        text = dcpk_doc_format(doc, "%s%s%" PRId64 ":%" PRId64, text, before, c->span[a],
+                               c->span[a] + c->span[rank + a]);
+        before = ", ";
+    }
     return dcpk_doc_format(doc, "%s]", text);
 }
 
@@ -113,21 +115,24 @@ static struct dcpk_doc_box make_box(const struct dcpk_checkpoint *ckpt, const st
     const char *file = dcpk_source_name(ckpt->files[c->place.file]);
     const int64_t rank = rank_of_file(file);
     const int64_t *extent = c->span + t->rank;
+    const char *by = "";
     char size[DCPK_SIZE_TEXT_BYTES];
     struct dcpk_doc_box box = {.x = part_of(c->span[axes->x], t->shape[axes->x]),
                                .width = part_of(extent[axes->x], t->shape[axes->x]),
                                .height = 1,
-                               .group = rank < 0 ? c->place.file : (unsigned)rank,
+                               .group = c->place.file,
                                .label = ""};
 
     if (axes->y >= 0) {
         box.y = part_of(c->span[axes->y], t->shape[axes->y]);
         box.height = part_of(extent[axes->y], t->shape[axes->y]);
     }
-    if (rank >= 0)
+    if (rank >= 0) {
+        box.group = (unsigned)rank;
         box.label = dcpk_doc_format(doc, "rank %" PRId64, rank);
-    box.text = dcpk_doc_format(doc, "%s%s%s in %s, %s", box.label, rank < 0 ? "" : ": ",
-                               span_text(doc, c, t->rank), file,
+        by = dcpk_doc_format(doc, "%s: ", box.label);
+    }
+    box.text = dcpk_doc_format(doc, "%s%s in %s, %s", by, span_text(doc, c, t->rank), file,
                                dcpk_cli_short_size(c->place.n_bytes, size));
     return box;
 }
@@ -148,7 +153,8 @@ static void report_map(const struct dcpk_inspection *in, const struct dcpk_tenso
         if (is_on_slice(t, &axes, first, &first[i]))
             boxes[map.n++] = make_box(ckpt, t, &axes, &first[i], doc);
     for (size_t i = 0; i < map.n; i++)
-        least = fmin(least, boxes[i].height > 0 ? boxes[i].height : 1);
+        if (boxes[i].height > 0)
+            least = fmin(least, boxes[i].height);
     map.height = fmax(LEAST_HEIGHT, fmin(LARGEST_RATIO, ROW_HEIGHT / least));
     map.note = dcpk_doc_format(doc, "%s %s in %zu chunks",
                                dcpk_shape_format(t->shape, t->rank, shape, sizeof shape),

@@ -50,7 +50,7 @@ struct size {
 
 static struct dcpk_fact size_fact(int64_t n)
 {
-    return n > 0 ? dcpk_fact_int(n) : dcpk_fact_null();
+    return dcpk_fact_if(n > 0, dcpk_fact_int(n));
 }
 
 /* " tp 2 pp 4": those that are known. */
@@ -126,11 +126,15 @@ static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
 
     if (v == NULL)
         return NULL;
+    if (v->kind == DCPK_V_BOOL && dcpk_value_as_bool(v, &is_set) && is_set)
+        return "";
     if (v->kind == DCPK_V_BOOL)
-        return dcpk_value_as_bool(v, &is_set) && is_set ? "" : NULL;
+        return NULL;
     if (dcpk_value_as_int(v, &i))
         return dcpk_doc_format(doc, "%" PRId64, i);
-    return v->kind == DCPK_V_GLOBAL ? v->as.global.name : dcpk_value_as_str(v);
+    if (v->kind == DCPK_V_GLOBAL)
+        return v->as.global.name;
+    return dcpk_value_as_str(v);
 }
 
 static void put_fact_value(const void *context, struct dcpk_json_out *j)
@@ -154,13 +158,15 @@ static void report_model(const struct dcpk_value *args, struct dcpk_doc *doc)
     for (size_t i = 0; i < DCPK_COUNT(model_facts); i++) {
         const struct model_fact *fact = &model_facts[i];
         const struct dcpk_value *v = dcpk_value_get(args, fact->name);
-        const char *text = value_text(v, doc);
+        const char *text = value_text(v, doc), *before = "";
 
         dcpk_doc_set(doc, dcpk_doc_format(doc, "model.%s", fact->name), value_fact(v));
-        if (text != NULL &&
-            (fact->only_if == NULL || value_text(dcpk_value_get(args, fact->only_if), doc) != NULL))
-            line = dcpk_doc_format(doc, "%s%s%s%s%s", line, *line == '\0' ? "" : ", ", fact->before,
-                                   text, fact->behind);
+        if (text == NULL ||
+            (fact->only_if != NULL && value_text(dcpk_value_get(args, fact->only_if), doc) == NULL))
+            continue;
+        if (*line != '\0')
+            before = ", ";
+        line = dcpk_doc_format(doc, "%s%s%s%s%s", line, before, fact->before, text, fact->behind);
     }
     if (args != NULL)
         dcpk_doc_row(doc, "model", "%s", line);
@@ -169,7 +175,7 @@ static void report_model(const struct dcpk_value *args, struct dcpk_doc *doc)
 /* What print-tensor knows by one name in every format. */
 static void report_names(const char *const *names, struct dcpk_doc *doc)
 {
-    const char *line = *names == NULL ? "" : *names;
+    const char *line = *names;
     size_t n_names = 0;
 
     while (names[n_names] != NULL)

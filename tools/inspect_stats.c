@@ -71,10 +71,8 @@ static int digits(uint64_t n, int least)
 static struct dcpk_doc_cell stats_cell(const char *title, bool has, struct dcpk_fact fact,
                                        int width)
 {
-    return (struct dcpk_doc_cell){.title = title,
-                                  .fact = has ? fact : dcpk_fact_null(),
-                                  .flags = DCPK_DOC_RIGHT,
-                                  .width = width};
+    return (struct dcpk_doc_cell){
+        .title = title, .fact = dcpk_fact_if(has, fact), .flags = DCPK_DOC_RIGHT, .width = width};
 }
 
 static void fill_stats(const void *context, struct dcpk_doc_rows *rows)
@@ -98,7 +96,8 @@ static void fill_stats(const void *context, struct dcpk_doc_rows *rows)
         };
 
         snprintf(part, sizeof part, "%.1f%%", zeros);
-        cells[6].fact.n = has_elems ? strlen(part) : cells[6].fact.n;
+        if (has_elems)
+            cells[6].fact.n = strlen(part);
         for (size_t c = 1; c < 4; c++)
             cells[c].gap = 1;
         dcpk_doc_put(rows, cells, DCPK_COUNT(cells));

@@ -271,9 +271,13 @@ static int run_command(int argc, char **argv)
     }
     if (!check_descriptors(&err))
         return dcpk_cli_fail(argv[0], &err);
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(argv[0], commands[i].name) == 0)
-            return (commands[i].run != NULL ? run_alone : run_shared)(&commands[i], argc, argv);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[0], commands[i].name) != 0)
+            continue;
+        if (commands[i].run != NULL)
+            return run_alone(&commands[i], argc, argv);
+        return run_shared(&commands[i], argc, argv);
+    }
     return unknown_command(argv[0]);
 }
 

@@ -69,7 +69,7 @@ static void put_paragraphs(const char *text, size_t at, size_t indent)
 {
     for (const char *end = text; *end != '\0'; text = end + 1) {
         end = text + strcspn(text, "\n");
-        dcpk_cli_printf(stdout, "%*s", (int)(at < indent ? indent - at : 0), "");
+        dcpk_cli_printf(stdout, "%*s", (int)(indent - dcpk_min_size(at, indent)), "");
         dcpk_cli_put_wrapped(stdout, text, (size_t)(end - text), indent, indent);
         dcpk_cli_printf(stdout, "\n");
         at = 0;
@@ -130,14 +130,15 @@ static int put_command_help(const struct dcpk_cli *cli)
 static bool parse_size(const char *text, uint64_t *n_bytes)
 {
     static const char units[] = "KMGT";
-    const char *unit;
+    const char *unit = NULL;
     double size;
     char *end;
 
     if (*text < '0' || *text > '9')
         return false;
     size = strtod(text, &end);
-    unit = *end == '\0' ? NULL : strchr(units, toupper((unsigned char)*end));
+    if (*end != '\0')
+        unit = strchr(units, toupper((unsigned char)*end));
     if (unit != NULL) {
         size = ldexp(size, 10 * (int)(unit - units + 1));
         end += end[1] == 'i' ? 2 : 1;

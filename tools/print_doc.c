@@ -104,7 +104,9 @@ const char *dcpk_page_title(const char *path)
             parent = name;
             name = c + 1;
         }
-    return dcpk_starts_with(name, "iter_") || strcmp(name, "release") == 0 ? parent : name;
+    if (dcpk_starts_with(name, "iter_") || strcmp(name, "release") == 0)
+        return parent;
+    return name;
 }
 
 void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text)

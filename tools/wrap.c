@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void put_file(void *to, const char *text, size_t n_bytes)
@@ -29,12 +30,14 @@ void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes)
 
     while (text < end) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
-        const char *stop = newline == NULL ? end : newline;
 
-        dcpk_cli_put_part(to, text, (size_t)(stop - text));
-        if (newline != NULL)
-            putc('\n', to);
-        text = newline == NULL ? end : newline + 1;
+        if (newline == NULL) {
+            dcpk_cli_put_part(to, text, (size_t)(end - text));
+            return;
+        }
+        dcpk_cli_put_part(to, text, (size_t)(newline - text));
+        putc('\n', to);
+        text = newline + 1;
     }
 }
 
@@ -154,7 +157,7 @@ static void write_number(const struct conversion *c, va_list *ap, char text[NUMB
 static void put_padded(FILE *to, const struct conversion *c, const char *text, size_t n_bytes)
 {
     const bool is_left = c->is_left || c->width < 0;
-    const size_t width = (size_t)(c->width < 0 ? -c->width : c->width);
+    const size_t width = (size_t)abs(c->width);
     const size_t columns = dcpk_plain_columns(text, n_bytes);
 
     for (size_t i = columns; i < width && !is_left; i++)
@@ -168,13 +171,15 @@ static void put_conversion(FILE *to, const struct conversion *c, va_list *ap)
 {
     char text[NUMBER_BYTES];
     const char *string;
+    size_t n_bytes = SIZE_MAX;
 
     if (c->kind == '%') {
         putc('%', to);
     } else if (c->kind == 's') {
         string = va_arg(*ap, const char *);
-        put_padded(to, c, string,
-                   c->precision < 0 ? strlen(string) : strnlen(string, (size_t)c->precision));
+        if (c->precision >= 0)
+            n_bytes = (size_t)c->precision;
+        put_padded(to, c, string, strnlen(string, n_bytes));
     } else if (c->kind == 'c') {
         text[0] = (char)va_arg(*ap, int);
         put_padded(to, c, text, 1);

@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/arena.h"
+#include "lib/base/order.h"
 #include "lib/report/doc_priv.h"
 #include "lib/report/plain.h"
 
@@ -93,7 +94,7 @@ void dcpk_doc_set(struct dcpk_doc *doc, const char *key, struct dcpk_fact fact)
     if (doc->err.status != DCPK_OK || key == NULL)
         return;
     if (doc->n_members == doc->capacity) {
-        const size_t capacity = doc->capacity == 0 ? FIRST_MEMBERS : 2 * doc->capacity;
+        const size_t capacity = dcpk_max_size(FIRST_MEMBERS, 2 * doc->capacity);
         struct dcpk_doc_cell *more = dcpk_realloc(doc->members, capacity * sizeof *more, &doc->err);
 
         if (more == NULL)

@@ -109,6 +109,11 @@ static inline struct dcpk_fact dcpk_fact_part(const char *text, size_t n_bytes)
 {
     return (struct dcpk_fact){.kind = DCPK_FACT_TEXT, .n = n_bytes, .as.text = text};
 }
+/* The fact where there is one, else null. */
+static inline struct dcpk_fact dcpk_fact_if(bool has, struct dcpk_fact fact)
+{
+    return has ? fact : dcpk_fact_null();
+}
 
 /* ---- tables ---- */
 
@@ -141,7 +146,17 @@ struct dcpk_doc_cell {
 /* The same where there is one. */
 static inline struct dcpk_doc_cell dcpk_doc_member(bool has, const char *key, struct dcpk_fact fact)
 {
-    return (struct dcpk_doc_cell){.key = has ? key : NULL, .fact = fact};
+    if (!has)
+        key = NULL;
+    return (struct dcpk_doc_cell){.key = key, .fact = fact};
+}
+/* A cell that persons see where `has`; what follows it are fields of the cell. */
+#define DCPK_DOC_SHOWN(has, ...) dcpk_doc_shown((has), (struct dcpk_doc_cell){__VA_ARGS__})
+static inline struct dcpk_doc_cell dcpk_doc_shown(bool has, struct dcpk_doc_cell cell)
+{
+    if (!has)
+        cell.title = NULL;
+    return cell;
 }
 
 /* Takes rows, one after the other; all that it is given is borrowed until the call returns. */
