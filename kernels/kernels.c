@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/gather/gather_link.h"
 #include "kernels/local/local_link.h"
 #ifdef DCPK_HAVE_CUDA
 #include "kernels/cuda/cuda.h"
@@ -53,6 +54,7 @@ const struct dcpk_link_ops *const dcpk_links[] = {
 #ifdef DCPK_HAVE_MPI
     &dcpk_link_mpi,
 #endif
+    &dcpk_link_gather, /* works for all ranks, as the last resort */
     NULL,
 };
 

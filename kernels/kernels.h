@@ -22,7 +22,7 @@ extern const struct dcpk_device dcpk_device_cpu_plain;
 /* NULL-terminated; the first is the one to use. Empty where none was built in. */
 extern const struct dcpk_transport *const dcpk_transports[];
 
-/* NULL-terminated; the first is that of threads, the specification. */
+/* NULL-terminated, in the order of preference; the first is that of threads, the specification. */
 extern const struct dcpk_link_ops *const dcpk_links[];
 
 /* NULL-terminated: names of what an optional dependency would have brought. */
