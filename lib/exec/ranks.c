@@ -417,6 +417,14 @@ dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err)
     return st;
 }
 
+void dcpk_ranks_abandon(struct dcpk_ranks *ranks)
+{
+    if (ranks == NULL)
+        return;
+    ranks->comm->transport->abandon(ranks->comm);
+    ranks_free(ranks);
+}
+
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
                                   struct dcpk_error *err)
 {

@@ -60,6 +60,9 @@ dcpk_status dcpk_ranks_over(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
  * way; it then waits for no rank, and this process has to end with an error.
  */
 dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err);
+/* Not collective: free this rank and abandon its comm. Ranks that still make collective calls wait
+ * for it as long as their transport lets them. NULL is a no-op. */
+void dcpk_ranks_abandon(struct dcpk_ranks *ranks);
 
 /* This rank, 0 alone; the number of ranks, 1 alone. */
 int dcpk_ranks_self(const struct dcpk_ranks *ranks);
