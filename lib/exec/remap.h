@@ -89,4 +89,15 @@ typedef void dcpk_remap_done(void *context, size_t unit);
 dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
                            struct dcpk_error *err);
 
+enum dcpk_remap_side { DCPK_REMAP_SOURCES, DCPK_REMAP_TARGETS };
+
+/*
+ * Collective, while no run is: the fingerprints (lib/tensor/fingerprint.h) of the plan's tensors as
+ * they lie on one side now, in the plan's order, into sums, plan->n_tensors of them. Every element
+ * counts once, wherever replicas of it are; all ranks get the same. Errors, the same on all ranks:
+ * DCPK_EMISMATCH for a tensor that this side does not hold as a whole; DCPK_ENOMEM; DCPK_EIO.
+ */
+dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_side side,
+                                   uint64_t *sums, struct dcpk_error *err);
+
 #endif

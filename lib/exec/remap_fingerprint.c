@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_fingerprint.c - the fingerprints of tensors that lie in the memory of ranks, each element
+ * counted once. */
+/*
+ * Replicas must not be counted twice. Which rank reads what is what the planner finds for a target
+ * that is the whole tensor: its moves cover it, each element by one source. Here the sources are
+ * the shards of one side of a remap; the targets have no memory, and the moves are only read.
+ */
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/exec/remap_inside.h"
+
+#define READ_BYTES (4 * (size_t)DCPK_TILE_BYTES)
+
+/* A side of a remap that is read; all but `remap` and `side` is this file's own. */
+struct reading {
+    struct dcpk_remap *remap;
+    enum dcpk_remap_side side;
+    struct dcpk_arena *arena;
+    struct dcpk_shard *wholes; /* by holder */
+    uint32_t *tensor;          /* of each whole, by its number in the remap's plan */
+    struct dcpk_remap_plan *plan;
+    struct dcpk_tile_list list;
+    struct dcpk_table *table;
+    void *sums, *host_sums;
+};
+
+static void reading_release(struct reading *r)
+{
+    struct dcpk_space *space = r->remap->options.space;
+
+    space->ops->unload(space, r->table);
+    space->ops->free(space, r->sums);
+    space->ops->free(space, r->host_sums);
+    dcpk_tile_list_release(&r->list);
+    dcpk_remap_plan_free(r->plan);
+    dcpk_arena_free(r->arena);
+}
+
+/* The tensors as wanted by ranks in turn, so that all read as much. */
+static dcpk_status reading_want(struct reading *r, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = r->remap->plan;
+    const uint32_t n_ranks = (uint32_t)r->remap->n_ranks;
+    const bool is_sources = r->side == DCPK_REMAP_SOURCES;
+    size_t n = 0;
+
+    r->wholes = dcpk_arena_array(r->arena, plan->n_tensors, sizeof *r->wholes, err);
+    if (r->wholes != NULL)
+        r->tensor = dcpk_arena_array(r->arena, plan->n_tensors, sizeof *r->tensor, err);
+    if (r->tensor == NULL)
+        return err->status;
+    for (uint32_t holder = 0; holder < n_ranks; holder++)
+        for (uint32_t t = holder; t < plan->n_tensors; t += n_ranks, n++) {
+            const struct dcpk_remap_tensor *tensor = &plan->tensors[t];
+            const size_t rank = (size_t)tensor->rank;
+            int64_t *numbers = dcpk_arena_array(r->arena, 3 * rank, sizeof *numbers, err);
+
+            if (numbers == NULL)
+                return err->status;
+            memcpy(numbers + rank, tensor->shape, rank * sizeof *numbers);
+            r->tensor[n] = t;
+            r->wholes[n] = (struct dcpk_shard){.name = tensor->name,
+                                               .dtype = is_sources ? tensor->from : tensor->to,
+                                               .rank = tensor->rank,
+                                               .holder = (int)holder,
+                                               .shape = tensor->shape,
+                                               .span = numbers,
+                                               .stride_bytes = numbers + 2 * rank};
+        }
+    return DCPK_OK;
+}
+
+static dcpk_status reading_plan(struct reading *r, struct dcpk_error *err)
+{
+    const bool is_sources = r->side == DCPK_REMAP_SOURCES;
+    const struct dcpk_remap *remap = r->remap;
+    const struct dcpk_remap_input input = {
+        .sources = is_sources ? remap->sources : remap->targets,
+        .n_sources = is_sources ? remap->n_sources : remap->n_targets,
+        .targets = r->wholes,
+        .n_targets = remap->plan->n_tensors,
+        .n_ranks = remap->n_ranks,
+    };
+
+    return dcpk_remap_plan_new(&input, &r->plan, err);
+}
+
+/* What this rank reads. */
+static dcpk_status reading_cut(struct reading *r, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = r->plan;
+
+    for (size_t i = 0; i < plan->n_moves; i++) {
+        const struct dcpk_move *m = &plan->moves[i];
+        const struct dcpk_shard *s = &plan->input.sources[m->source];
+        struct dcpk_tile_box box = {
+            .shape = s->shape, .sum = r->tensor[m->target], .has_words = true};
+
+        if (s->holder != r->remap->self)
+            continue;
+        dcpk_move_box(plan, m, &box.box);
+        box.src = (struct dcpk_tile_side){dcpk_shard_address(s, box.box.offset), s->stride_bytes,
+                                          s->dtype};
+        if (dcpk_tile_list_add(&r->list, &box, READ_BYTES, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status reading_load(struct reading *r, struct dcpk_error *err)
+{
+    const struct dcpk_tiles tiles = {
+        .tiles = r->list.tiles, .words = r->list.words, .n = r->list.n};
+    struct dcpk_space *space = r->remap->options.space;
+
+    if (tiles.n == 0)
+        return DCPK_OK;
+    return space->ops->load(space, &tiles, &r->table, err);
+}
+
+/* Add up this rank's part of n_bytes of sums, into host_sums. */
+static dcpk_status reading_run(struct reading *r, size_t n_bytes, struct dcpk_error *err)
+{
+    struct dcpk_space *space = r->remap->options.space;
+
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n_bytes, &r->sums, err) ||
+        space->ops->alloc(space, DCPK_MEMORY_HOST, n_bytes, &r->host_sums, err))
+        return err->status;
+    memset(r->host_sums, 0, n_bytes);
+    if (space->ops->copy(space, QUEUE_MOVE, r->sums, r->host_sums, n_bytes, err) ||
+        (r->table != NULL && space->ops->run(space, QUEUE_MOVE, r->table, r->sums, err)) ||
+        space->ops->copy(space, QUEUE_MOVE, r->host_sums, r->sums, n_bytes, err) ||
+        dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(r->remap), err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status reading_make(struct reading *r, size_t n_bytes, struct dcpk_error *err)
+{
+    r->arena = dcpk_arena_new(0, err);
+    if (r->arena == NULL || reading_want(r, err) || reading_plan(r, err) || reading_cut(r, err) ||
+        reading_load(r, err))
+        return err->status;
+    return reading_run(r, n_bytes, err);
+}
+
+dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_side side,
+                                   uint64_t *sums, struct dcpk_error *err)
+{
+    const size_t n = remap->plan->n_tensors, n_bytes = n * sizeof *sums;
+    struct reading r = {.remap = remap, .side = side};
+    struct dcpk_bytes all = {0};
+    dcpk_status st;
+
+    if (n == 0)
+        return DCPK_OK;
+    st = reading_make(&r, n_bytes, err);
+    st = dcpk_ranks_share(remap->options.ranks, r.host_sums, n_bytes, &all, st, err);
+    st = dcpk_ranks_agree(remap->options.ranks, st, err);
+    if (st == DCPK_OK)
+        memset(sums, 0, n_bytes);
+    for (size_t i = 0; st == DCPK_OK && i < n * (size_t)remap->n_ranks; i++) {
+        uint64_t sum;
+
+        memcpy(&sum, all.data + i * sizeof sum, sizeof sum);
+        sums[i % n] += sum;
+    }
+    dcpk_bytes_release(&all);
+    reading_release(&r);
+    return st;
+}
