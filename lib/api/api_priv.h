@@ -35,6 +35,12 @@ static inline struct dcpk_error *api_begin(dcpkit *session)
 dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
                      struct dcpk_error *err);
 
+/* Is n_bytes, of a caller's struct, one that this library knows, whose struct has `most`? Errors:
+ * DCPK_EUSAGE. */
+dcpk_status api_check_size(size_t most, size_t n_bytes, struct dcpk_error *err);
+/* Fill a caller's struct of figures, which begins with its checked size, that stays. */
+void api_give(void *to, const void *from, size_t n_bytes);
+
 /* The executor of a checkpoint, made when first asked for. NULL: see err. */
 struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err);
 

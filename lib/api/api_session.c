@@ -45,15 +45,27 @@ static bool session_update(void *context, uint64_t done_bytes, uint64_t total_by
     return o->progress(o->context, session->stage, done_bytes, total_bytes) == 0;
 }
 
+dcpk_status api_check_size(size_t most, size_t n_bytes, struct dcpk_error *err)
+{
+    if (n_bytes >= sizeof n_bytes && n_bytes <= most)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "a struct has %zu bytes, this library knows one of %zu",
+                     n_bytes, most);
+}
+
 dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
                      struct dcpk_error *err)
 {
-    if (n_bytes < sizeof n_bytes || n_bytes > most)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "a struct of options has %zu bytes, this library knows one of %zu",
-                         n_bytes, most);
+    if (api_check_size(most, n_bytes, err))
+        return err->status;
     memcpy(to, from, n_bytes);
     return DCPK_OK;
+}
+
+void api_give(void *to, const void *from, size_t n_bytes)
+{
+    memcpy((uint8_t *)to + sizeof n_bytes, (const uint8_t *)from + sizeof n_bytes,
+           n_bytes - sizeof n_bytes);
 }
 
 dcpk_status api_give_text(struct dcpk_bytes *bytes, char **text, struct dcpk_error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcpkit.h - the library: open, read, hash and convert checkpoints of Megatron. For C and C++. */
+/* dcpkit.h - the library: open, read, hash and convert checkpoints of Megatron, and move tensors
+ * between the layouts of ranks. For C and C++. */
 /*
  *     dcpkit *session;
  *     dcpkit_checkpoint *ckpt;
@@ -16,7 +17,7 @@
  *
  * A session is what the program has of the library: how many threads and how much memory it may
  * use, how it hears of progress, and the sentence of the last failure. One thread uses a session,
- * and the checkpoints that it opened, at a time; other sessions are independent of it.
+ * and what it opened, at a time; other sessions are independent of it.
  *
  * Functions that can fail return a status, of enum dcpkit_status. Outputs are set on success only.
  * After a failure dcpkit_error says what was wrong and where.
@@ -24,9 +25,9 @@
  * said otherwise; text is UTF-8 and ends with a NUL. Nothing is printed, no signal is caught and no
  * global state is kept. A checkpoint that is read is never written to.
  *
- * Structs that a caller fills begin with their size, so that later versions of the library can tell
- * earlier ones apart: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to zero,
- * which stands for the default.
+ * Structs of options and of figures begin with their size, so that later versions of the library
+ * can tell earlier ones apart: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
+ * zero, which stands for the default.
  */
 #ifndef DCPKIT_H
 #define DCPKIT_H
@@ -91,7 +92,7 @@ struct dcpkit_options {
 
 /* options: NULL: the defaults. Errors: DCPKIT_EUSAGE for options that cannot be, DCPKIT_ENOMEM. */
 DCPKIT_API int dcpkit_new(const struct dcpkit_options *options, dcpkit **session);
-/* Checkpoints that it opened must be closed before. */
+/* Checkpoints and engines that it opened must be closed before. */
 DCPKIT_API void dcpkit_free(dcpkit *session);
 
 /* The sentence of the session's last failure; "" when there was none. */
@@ -241,6 +242,169 @@ struct dcpkit_convert_options {
  */
 DCPKIT_API int dcpkit_convert(dcpkit *session, const char *in, const char *out, const char *to,
                               const struct dcpkit_convert_options *options, char **report);
+
+/* --- the engine: tensors in the memory of ranks go to where another layout wants them --- */
+/*
+ *     dcpkit_engine_open(session, &world, &options, &engine);     every rank, at the same time
+ *     dcpkit_map_new(engine, &map);
+ *     dcpkit_map_source(map, what_i_hold, n);                     each rank lists its own shards
+ *     dcpkit_map_target(map, what_i_want, m);
+ *     dcpkit_map_plan(map, &totals);                              every rank
+ *     for (;;) { train(); dcpkit_map_run(map, &stats); }          every rank; nothing is allocated
+ *     dcpkit_map_free(map);
+ *     dcpkit_engine_close(engine);
+ *
+ * Functions that are called collective must be called by all ranks, in the same order. What one
+ * rank fails in, they return on all ranks, with the sentence of that rank. A rank that is gone
+ * shows as a failure of all_gather, or of a wait that takes too long. One thread uses an engine and
+ * its maps, as it does the engine's session.
+ */
+
+/* The ranks of a job. */
+struct dcpkit_world {
+    int rank, n_ranks;
+    void *context;
+    /*
+     * Collective: n_bytes of every rank, in the order of ranks, into `all` of every rank; 0, or
+     * another number when that failed. By MPI, gloo, or a barrier of threads. It should fail when a
+     * rank is gone or takes too long. Called by the collective functions below, from their thread.
+     */
+    int (*all_gather)(void *context, const void *mine, size_t n_bytes, void *all);
+};
+
+struct dcpkit_engine_options {
+    size_t size;        /* of this struct */
+    const char *device; /* where tensors lie: "cpu", "cuda:0"; NULL: "cpu" */
+    /*
+     * How tensors get to other ranks. NULL or "auto": straight into their memory where it can be
+     * mapped, else over a link; "direct": an error where it cannot; "staged": always over a link;
+     * the name of a link ("local", "nccl", "mpi", "gather"): always over that one.
+     */
+    const char *transport;
+    uint64_t staging_bytes;     /* memory for messages of a rank; 0: 512 MiB */
+    uint64_t unit_bytes;        /* of a rank's targets, done together; 0: all at once */
+    double link_bytes_a_second; /* of a rank, each way, to predict the time; 0: no prediction */
+    int timeout_ms;             /* of each wait for the device or a link; 0: 120 s and 1 s a GB */
+    int n_blocks;               /* of a GPU, for moving to other ranks; 0: the fastest number */
+    int check; /* not 0: compare the fingerprints of what was sent and has landed */
+};
+
+typedef struct dcpkit_engine dcpkit_engine;
+
+/*
+ * Collective. world: copied, its context is borrowed until close; NULL: this process is alone.
+ * options: the same on all ranks, but for the number of the device; NULL: the defaults. Errors:
+ * DCPKIT_EUSAGE for a world or options that cannot be, and for options that differ;
+ * DCPKIT_EUNSUPPORTED with the reason for a device or link that is not there; DCPKIT_EIO when
+ * all_gather fails. A world that cannot be, or no memory for it, is this rank's failure alone.
+ */
+DCPKIT_API int dcpkit_engine_open(dcpkit *session, const struct dcpkit_world *world,
+                                  const struct dcpkit_engine_options *options,
+                                  dcpkit_engine **engine);
+/*
+ * Not collective. Maps may be freed before or after; all of them, and the engine, before the
+ * session. Other ranks must not be in a run, which may write into this one's memory.
+ */
+DCPKIT_API void dcpkit_engine_close(dcpkit_engine *engine);
+
+/* From one layout to another. */
+typedef struct dcpkit_map dcpkit_map;
+
+/* Not collective. */
+DCPKIT_API int dcpkit_map_new(dcpkit_engine *engine, dcpkit_map **map);
+/* Not collective. A rank must not free tensors of a map before no other one runs it any more. */
+DCPKIT_API void dcpkit_map_free(dcpkit_map *map);
+
+/*
+ * A box of a tensor in this rank's memory: elements [offset, offset + extent) of each axis. What a
+ * rank does not hold it does not list; replicas are equal boxes on several ranks; what lies in
+ * several pieces is several shards. A map copies it, but for the elements.
+ */
+struct dcpkit_shard {
+    const char *name;            /* of the tensor, the same on all ranks and both sides */
+    const char *dtype;           /* torch's name; a target of another floating type is cast */
+    int rank;                    /* axes, 0 to 16 */
+    const int64_t *shape;        /* of the whole tensor */
+    const int64_t *offset;       /* NULL: 0 of each axis */
+    const int64_t *extent;       /* NULL: the shape */
+    void *data;                  /* of the box's first element; stays until dcpkit_map_free */
+    const int64_t *stride_bytes; /* of each axis, any sign; NULL: row-major and dense */
+};
+
+/*
+ * Not collective: list shards that this rank holds, or wants. Memory of a source is never written
+ * to. Errors: DCPKIT_EUSAGE, also once there is a plan. dcpkit_map_plan returns them on all ranks.
+ */
+DCPKIT_API int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
+DCPKIT_API int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
+
+/* What a plan comes to; bytes are those of the narrower dtype of a cast. */
+struct dcpkit_map_totals {
+    size_t size;                  /* of this struct, set by the caller */
+    uint64_t in_bytes, out_bytes; /* this rank's, from and to others */
+    uint64_t local_bytes;         /* within this rank */
+    uint64_t kept_bytes;          /* where they are already */
+    uint64_t all_bytes;           /* between ranks, of all together */
+    uint64_t table_bytes;         /* what the plan takes on the device */
+    uint64_t staging_bytes;       /* and its messages */
+    size_t n_tensors, n_units;
+    size_t n_unwanted;                /* shards of sources of tensors without a target */
+    int n_direct_peers, n_link_peers; /* ranks that this one moves to or from */
+    double predicted_seconds;         /* 0: dcpkit_engine_options.link_bytes_a_second is */
+    const char *link;                 /* its name; "" when none is used */
+    const char *note;                 /* which ranks go over it, and why; "" when none does */
+};
+
+/*
+ * Collective, once: who moves what to whom, and all memory that runs need. totals may be NULL.
+ * Errors, with nothing moved, naming tensor, box and rank: DCPKIT_EMISMATCH for a target that
+ * sources do not cover, targets that overlap in memory, shards that disagree in shape or dtype;
+ * DCPKIT_EUNSUPPORTED for dtypes that cannot be cast, and for ranks that cannot reach each other;
+ * DCPKIT_ENOMEM; DCPKIT_EIO.
+ */
+DCPKIT_API int dcpkit_map_plan(dcpkit_map *map, struct dcpkit_map_totals *totals);
+
+/* The name of tensor `index` of the plan, the same on all ranks; NULL past the end, and when there
+ * is no plan. */
+DCPKIT_API const char *dcpkit_map_tensor(const dcpkit_map *map, size_t index);
+
+/*
+ * Have a function called by dcpkit_map_run when a unit is done on all ranks: tensors first_tensor
+ * to first_tensor + n_tensors - 1 of the plan are in their targets, and this run does not read
+ * their sources any more. It may not call functions of the session. NULL: none.
+ */
+DCPKIT_API void dcpkit_map_each_unit(dcpkit_map *map,
+                                     void (*done)(void *context, size_t unit, size_t first_tensor,
+                                                  size_t n_tensors),
+                                     void *context);
+
+/* What a run came to. */
+struct dcpkit_map_stats {
+    size_t size; /* of this struct, set by the caller */
+    size_t units_done;
+    double seconds;               /* this rank's */
+    uint64_t n_tiles, n_messages; /* that this rank moved and sent */
+};
+
+/*
+ * Collective: move everything, any number of times. All memory must be idle: streams that write
+ * sources or read targets are done. stats may be NULL; it is set on failure as well. Errors:
+ * DCPKIT_EIO when a device, a link or all_gather fails, a wait takes too long, or fingerprints
+ * differ. Units before units_done are in their targets, those of the unit under way are undefined,
+ * sources are as they were.
+ */
+DCPKIT_API int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats);
+
+enum dcpkit_side { DCPKIT_SOURCES = 0, DCPKIT_TARGETS = 1 };
+
+/*
+ * Collective: a number for each of the plan's n_tensors, from its elements as they lie on one side
+ * now: the same whatever the layout, and what `dcpkit hash --fingerprint` prints of a file. n: room
+ * in sums. Errors: DCPKIT_EMISMATCH for a tensor that this side does not hold as a whole; those of
+ * dcpkit_map_run.
+ */
+DCPKIT_API int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sums,
+                                      size_t n);
 
 #ifdef __cplusplus
 }

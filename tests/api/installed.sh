@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# installed.sh - install dcpkit, then build a program of somebody else's on it: by pkg-config and CMake, in C and C++, with the
+# installed.sh - install dcpkit, then build programs of somebody else's on it: by pkg-config and CMake, in C and C++, with the
 # shared library and with the archive.
 #
 #   BUILD=build SAMPLES=build/samples tests/api/installed.sh
@@ -44,12 +44,19 @@ works() {
     echo "$1: $("$2" "$sample" "$key" "$hash" "$work/out.$1")"
 }
 
+# moves NAME PROGRAM: so does the one that moves tensors between threads.
+moves() {
+    echo "$1: $("$2")"
+}
+
 read -ra flags <<<"$(pkg-config --cflags --libs dcpkit)"
 read -ra static_flags <<<"$(pkg-config --cflags --libs --static dcpkit)"
 static_flags=("${static_flags[@]/-ldcpkit/-l:libdcpkit.a}")
 warnings=(-Wall -Wextra -Wpedantic -Werror)
 "${CC:-cc}" -std=c11 "${warnings[@]}" -o "$work/c" "$here/consumer.c" "${flags[@]}"
 works c "$work/c"
+"${CC:-cc}" -std=c11 "${warnings[@]}" -o "$work/engine" "$here/engine.c" "${flags[@]}" -pthread
+moves engine "$work/engine"
 "${CC:-cc}" -std=c11 "${warnings[@]}" -o "$work/static" "$here/consumer.c" "${static_flags[@]}"
 works static "$work/static"
 
@@ -58,6 +65,8 @@ if command -v "${CXX:-c++}" >/dev/null; then
     languages='C;CXX'
     "${CXX:-c++}" -x c++ -std=c++11 "${warnings[@]}" -o "$work/cpp" "$here/consumer.c" "${flags[@]}"
     works cpp "$work/cpp"
+    "${CXX:-c++}" -x c++ -std=c++11 "${warnings[@]}" -o "$work/engine_cpp" "$here/engine.c" "${flags[@]}" -pthread
+    moves engine_cpp "$work/engine_cpp"
 fi
 mkdir "$work/project"
 cp "$here/consumer.c" "$work/project/consumer.c"

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api_map.c - a map for programs: shards of both sides, a plan, runs, fingerprints. */
+#include <assert.h>
+#include <string.h>
+
+#include "lib/api/api_engine_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/arena.h"
+#include "lib/base/checked.h"
+#include "lib/base/order.h"
+#include "lib/tensor/strided.h"
+
+struct map_side {
+    struct dcpk_shard *shards; /* owned, what they point to is in the arena */
+    size_t n, capacity;
+};
+
+struct dcpkit_map {
+    dcpkit_engine *engine;
+    struct dcpk_arena *arena;
+    struct map_side sides[2]; /* enum dcpkit_side */
+    struct dcpk_error failed; /* of listing shards: what the plan returns on all ranks */
+    struct dcpk_remap *remap; /* NULL until there is a plan */
+    const char *note;         /* in the arena */
+    void (*done)(void *, size_t, size_t, size_t);
+    void *context;
+};
+
+static_assert((int)DCPKIT_SOURCES == (int)DCPK_REMAP_SOURCES &&
+                  (int)DCPKIT_TARGETS == (int)DCPK_REMAP_TARGETS,
+              "one side, one number");
+
+int dcpkit_map_new(dcpkit_engine *engine, dcpkit_map **map)
+{
+    struct dcpk_error *err = api_begin(engine->session);
+    dcpkit_map *made = dcpk_alloc(sizeof *made, err);
+
+    if (made == NULL)
+        return (int)err->status;
+    made->arena = dcpk_arena_new(0, err);
+    if (made->arena == NULL) {
+        dcpk_free(made);
+        return (int)err->status;
+    }
+    made->engine = engine;
+    made->note = "";
+    engine->n_holders++;
+    *map = made;
+    return DCPKIT_OK;
+}
+
+void dcpkit_map_free(dcpkit_map *map)
+{
+    if (map == NULL)
+        return;
+    dcpk_remap_free(map->remap);
+    api_engine_drop(map->engine);
+    dcpk_free(map->sides[DCPKIT_SOURCES].shards);
+    dcpk_free(map->sides[DCPKIT_TARGETS].shards);
+    dcpk_arena_free(map->arena);
+    dcpk_free(map);
+}
+
+/* Can the box be one of its tensor, and its bytes be numbered? */
+static dcpk_status check_shard(const struct dcpk_shard *shard, const void *data,
+                               struct dcpk_error *err)
+{
+    const int rank = shard->rank;
+    int64_t n_bytes = 1;
+    bool is_empty = false;
+
+    for (int a = 0; a < rank; a++) {
+        const int64_t offset = shard->span[a], extent = shard->span[rank + a];
+        int64_t reach = 0;
+
+        if (offset < 0 || extent < 0 || offset > shard->shape[a] - extent)
+            return dcpk_fail(
+                err, DCPK_EUSAGE,
+                "axis %d of '%.200s' has %lld elements: %lld from %lld on are not in it", a,
+                shard->name, (long long)shard->shape[a], (long long)extent, (long long)offset);
+        is_empty = is_empty || extent == 0;
+        if (extent > 0 &&
+            (!dcpk_mul_i64(extent - 1, shard->stride_bytes[a], &reach) || reach == INT64_MIN ||
+             !dcpk_add_i64(n_bytes, reach < 0 ? -reach : reach, &n_bytes)))
+            return dcpk_fail(err, DCPK_EUSAGE, "axis %d of '%.200s' strides past the address space",
+                             a, shard->name);
+    }
+    if (data == NULL && !is_empty)
+        return dcpk_fail(err, DCPK_EUSAGE, "a shard of '%.200s' has no memory", shard->name);
+    return DCPK_OK;
+}
+
+/* Copy what a caller's shard points to. */
+static dcpk_status shard_take(dcpkit_map *map, const struct dcpkit_shard *from,
+                              struct dcpk_shard *shard, struct dcpk_error *err)
+{
+    const size_t rank = (size_t)from->rank;
+    int64_t *numbers = dcpk_arena_array(map->arena, 4 * rank, sizeof *numbers, err);
+
+    if (numbers == NULL)
+        return err->status;
+    *shard = (struct dcpk_shard){.name = dcpk_arena_strdup(map->arena, from->name, err),
+                                 .dtype = dcpk_dtype_from_name(from->dtype),
+                                 .rank = from->rank,
+                                 .shape = numbers,
+                                 .span = numbers + rank,
+                                 .stride_bytes = numbers + 3 * rank,
+                                 .at = (uint64_t)(uintptr_t)from->data};
+    if (shard->name == NULL)
+        return err->status;
+    if (shard->dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUSAGE, "'%.200s': there is no dtype '%.40s'", from->name,
+                         from->dtype);
+    if (rank == 0)
+        return check_shard(shard, from->data, err);
+    memcpy(numbers, from->shape, rank * sizeof *numbers);
+    if (from->offset != NULL)
+        memcpy(numbers + rank, from->offset, rank * sizeof *numbers);
+    memcpy(numbers + 2 * rank, from->extent == NULL ? from->shape : from->extent,
+           rank * sizeof *numbers);
+    if (from->stride_bytes != NULL)
+        memcpy(numbers + 3 * rank, from->stride_bytes, rank * sizeof *numbers);
+    else
+        dcpk_row_major_strides(dcpk_dtype_bytes(shard->dtype), numbers + 2 * rank, from->rank,
+                               numbers + 3 * rank);
+    return check_shard(shard, from->data, err);
+}
+
+static dcpk_status side_add(dcpkit_map *map, enum dcpkit_side side,
+                            const struct dcpkit_shard *shards, size_t n, struct dcpk_error *err)
+{
+    struct map_side *s = &map->sides[side];
+
+    if (map->remap != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "shards are listed before the plan");
+    for (size_t i = 0; i < n; i++) {
+        if (shards[i].name == NULL || shards[i].dtype == NULL)
+            return dcpk_fail(err, DCPK_EUSAGE, "shard %zu has no name or no dtype", i);
+        if (shards[i].rank < 0 || shards[i].rank > DCPK_MAX_RANK)
+            return dcpk_fail(err, DCPK_EUSAGE, "'%.200s' has %d axes, the limit is %d",
+                             shards[i].name, shards[i].rank, DCPK_MAX_RANK);
+        if (dcpk_grow(&s->shards, &s->capacity, s->n, sizeof *s->shards, err) ||
+            shard_take(map, &shards[i], &s->shards[s->n], err))
+            return err->status;
+        s->n++;
+    }
+    return DCPK_OK;
+}
+
+static int map_add(dcpkit_map *map, enum dcpkit_side side, const struct dcpkit_shard *shards,
+                   size_t n)
+{
+    struct dcpk_error *err = api_begin(map->engine->session);
+
+    if (side_add(map, side, shards, n, err) && map->failed.status == DCPK_OK)
+        map->failed = *err;
+    return (int)err->status;
+}
+
+int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n)
+{
+    return map_add(map, DCPKIT_SOURCES, shards, n);
+}
+
+int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n)
+{
+    return map_add(map, DCPKIT_TARGETS, shards, n);
+}
+
+/* Plan; where that needs a link that nothing has needed so far, with one. */
+static dcpk_status map_make(dcpkit_map *map, struct dcpk_error *err)
+{
+    const struct map_side *from = &map->sides[DCPKIT_SOURCES], *to = &map->sides[DCPKIT_TARGETS];
+    const struct dcpk_remap_shards mine = {from->shards, to->shards, from->n, to->n};
+    struct dcpk_remap_options *o = &map->engine->options;
+    struct dcpk_error why = DCPK_ERROR_INIT;
+
+    if (dcpk_remap_new(o, &mine, &map->remap, err) == DCPK_OK)
+        return DCPK_OK;
+    if (err->status != DCPK_EUNSUPPORTED || o->path != DCPK_REMAP_AUTO || o->link != NULL)
+        return err->status;
+    if (api_engine_find_link(map->engine, &why)) {
+        *err = why;
+        return err->status;
+    }
+    if (o->link == NULL)
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return dcpk_remap_new(o, &mine, &map->remap, err);
+}
+
+/* Which ranks exchange tensors, and how. */
+struct meeting {
+    uint8_t *is_met; /* of each pair, both ways */
+    int n_direct, n_staged;
+    size_t n_staged_pairs;
+    int a, b; /* the first of them */
+};
+
+static void meeting_add(const dcpkit_map *map, int a, int b, struct meeting *meeting)
+{
+    const struct dcpk_remap_plan *plan = dcpk_remap_plan(map->remap);
+    const int self = dcpk_ranks_self(map->engine->options.ranks), n = plan->input.n_ranks;
+    const bool is_mine = a == self || b == self;
+
+    if (a == b || meeting->is_met[a * n + b])
+        return;
+    meeting->is_met[a * n + b] = meeting->is_met[b * n + a] = 1;
+    if (plan->input.reaches[a * n + b]) {
+        meeting->n_direct += is_mine;
+        return;
+    }
+    meeting->n_staged += is_mine;
+    if (meeting->n_staged_pairs++ == 0) {
+        meeting->a = a;
+        meeting->b = b;
+    }
+}
+
+static dcpk_status meeting_find(dcpkit_map *map, struct meeting *meeting, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = dcpk_remap_plan(map->remap);
+    const size_t n = (size_t)plan->input.n_ranks;
+
+    meeting->is_met = dcpk_arena_array(map->arena, n * n, 1, err);
+    if (meeting->is_met == NULL)
+        return err->status;
+    for (size_t i = 0; i < plan->n_moves; i++)
+        meeting_add(map, plan->input.sources[plan->moves[i].source].holder,
+                    plan->input.targets[plan->moves[i].target].holder, meeting);
+    return DCPK_OK;
+}
+
+static dcpk_status note_make(dcpkit_map *map, const struct meeting *meeting, struct dcpk_error *err)
+{
+    const struct dcpk_remap_options *o = &map->engine->options;
+    const char *why = dcpk_remap_stats(map->remap)->note;
+
+    if (meeting->n_staged_pairs == 0)
+        return DCPK_OK;
+    if (o->path == DCPK_REMAP_STAGED)
+        why = "direct moves are not wanted";
+    map->note = dcpk_arena_printf(map->arena, err,
+                                  "%zu pairs of ranks, the first are %d and %d, go over the link "
+                                  "'%s'%s%s",
+                                  meeting->n_staged_pairs, meeting->a, meeting->b,
+                                  o->link->ops->name, why[0] == '\0' ? "" : ": ", why);
+    return map->note == NULL ? err->status : DCPK_OK;
+}
+
+static void totals_fill(const dcpkit_map *map, const struct meeting *meeting,
+                        struct dcpkit_map_totals *totals)
+{
+    const struct dcpk_remap_options *o = &map->engine->options;
+    const struct dcpk_remap_plan *plan = dcpk_remap_plan(map->remap);
+    const struct dcpk_remap_stats *stats = dcpk_remap_stats(map->remap);
+    const struct dcpk_remap_totals *mine = &plan->totals[dcpk_ranks_self(o->ranks)];
+
+    *totals = (struct dcpkit_map_totals){
+        .in_bytes = mine->in_bytes,
+        .out_bytes = mine->out_bytes,
+        .local_bytes = mine->local_bytes,
+        .kept_bytes = mine->kept_bytes,
+        .table_bytes = stats->table_bytes,
+        .staging_bytes = stats->staging_bytes,
+        .n_tensors = plan->n_tensors,
+        .n_units = plan->n_units,
+        .n_unwanted = (size_t)plan->n_unwanted,
+        .n_direct_peers = meeting->n_direct,
+        .n_link_peers = meeting->n_staged,
+        .predicted_seconds = plan->seconds,
+        .link = meeting->n_staged_pairs > 0 ? o->link->ops->name : "",
+        .note = map->note,
+    };
+    for (int r = 0; r < plan->input.n_ranks; r++)
+        totals->all_bytes += plan->totals[r].in_bytes;
+}
+
+int dcpkit_map_plan(dcpkit_map *map, struct dcpkit_map_totals *totals)
+{
+    struct dcpk_error *err = api_begin(map->engine->session);
+    struct dcpk_ranks *ranks = map->engine->options.ranks;
+    struct dcpkit_map_totals made;
+    struct meeting meeting = {0};
+
+    if (map->remap != NULL)
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned once");
+    if (map->failed.status != DCPK_OK)
+        *err = map->failed;
+    else if (totals != NULL)
+        api_check_size(sizeof made, totals->size, err);
+    if (dcpk_ranks_agree(ranks, err->status, err) || map_make(map, err))
+        return (int)err->status;
+    if (meeting_find(map, &meeting, err) == DCPK_OK)
+        note_make(map, &meeting, err);
+    if (dcpk_ranks_agree(ranks, err->status, err)) {
+        dcpk_remap_free(map->remap);
+        map->remap = NULL;
+        return (int)err->status;
+    }
+    totals_fill(map, &meeting, &made);
+    if (totals != NULL)
+        api_give(totals, &made, totals->size);
+    return DCPKIT_OK;
+}
+
+const char *dcpkit_map_tensor(const dcpkit_map *map, size_t index)
+{
+    const struct dcpk_remap_plan *plan;
+
+    if (map->remap == NULL)
+        return NULL;
+    plan = dcpk_remap_plan(map->remap);
+    return index < plan->n_tensors ? plan->tensors[index].name : NULL;
+}
+
+void dcpkit_map_each_unit(dcpkit_map *map, void (*done)(void *, size_t, size_t, size_t),
+                          void *context)
+{
+    map->done = done;
+    map->context = context;
+}
+
+static void unit_done(void *context, size_t unit)
+{
+    const dcpkit_map *map = context;
+    const struct dcpk_remap_unit *units = dcpk_remap_plan(map->remap)->units;
+    const size_t first = units[unit].first_tensor;
+
+    if (map->done != NULL)
+        map->done(map->context, unit, first, units[unit + 1].first_tensor - first);
+}
+
+int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats)
+{
+    struct dcpk_error *err = api_begin(map->engine->session);
+    const struct dcpk_remap_stats *made;
+
+    if (map->remap == NULL)
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it runs");
+    if (stats != NULL)
+        api_check_size(sizeof *stats, stats->size, err);
+    if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err))
+        return (int)err->status;
+    dcpk_remap_run(map->remap, unit_done, map, err);
+    made = dcpk_remap_stats(map->remap);
+    if (stats != NULL)
+        api_give(stats,
+                 &(struct dcpkit_map_stats){.units_done = made->units_done,
+                                            .seconds = made->seconds,
+                                            .n_tiles = made->n_tiles,
+                                            .n_messages = made->n_messages},
+                 stats->size);
+    return (int)err->status;
+}
+
+int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sums, size_t n)
+{
+    struct dcpk_error *err = api_begin(map->engine->session);
+    size_t n_tensors;
+
+    if (map->remap == NULL)
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it is read");
+    n_tensors = dcpk_remap_plan(map->remap)->n_tensors;
+    if (n < n_tensors)
+        dcpk_fail(err, DCPK_EUSAGE, "%zu tensors have as many fingerprints, not %zu", n_tensors, n);
+    if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err))
+        return (int)err->status;
+    return (int)dcpk_remap_fingerprint(map->remap, (enum dcpk_remap_side)side, sums, err);
+}
