@@ -60,19 +60,24 @@ static const struct {
     const char *label;
     enum fault fault;
     dcpk_status check, hash;
-    const char *check_text, *hash_text;
+    char check_text[32], hash_text[64];
 } fault_cases[] = {
-    {"good", GOOD, DCPK_OK, DCPK_OK, "", ""},
-    {"a byte of the data is wrong", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "checking 'tensor1'", ""},
-    {"the message has both checksums", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "was stored with them", ""},
-    {"the message has the file", BAD_BYTE, DCPK_EFORMAT, DCPK_OK, "' have CRC-32", ""},
-    {"an object is wrong", BAD_OBJECT, DCPK_EFORMAT, DCPK_OK, "checking 'object'", ""},
-    {"without a checksum nothing is checked", NO_CRC, DCPK_OK, DCPK_OK, "", ""},
-    {"past the end", PAST_END, DCPK_OK, DCPK_EFORMAT, "", "reading 'tensor1' from '"},
-    {"backwards", BACKWARDS, DCPK_OK, DCPK_EUNSUPPORTED, "",
-     "'tensor1' is stored backwards along axis 1"},
-    {"not covered", UNCOVERED, DCPK_OK, DCPK_EFORMAT, "",
-     "the chunks of 'tensor1' do not cover [0:50, 0:40] exactly"},
+    {"good", .fault = GOOD},
+    {"a byte of the data is wrong", .fault = BAD_BYTE, .check = DCPK_EFORMAT,
+     .check_text = "checking 'tensor1'"},
+    {"the message has both checksums", .fault = BAD_BYTE, .check = DCPK_EFORMAT,
+     .check_text = "was stored with them"},
+    {"the message has the file", .fault = BAD_BYTE, .check = DCPK_EFORMAT,
+     .check_text = "' have CRC-32"},
+    {"an object is wrong", .fault = BAD_OBJECT, .check = DCPK_EFORMAT,
+     .check_text = "checking 'object'"},
+    {"without a checksum nothing is checked", .fault = NO_CRC},
+    {"past the end", .fault = PAST_END, .hash = DCPK_EFORMAT,
+     .hash_text = "reading 'tensor1' from '"},
+    {"backwards", .fault = BACKWARDS, .hash = DCPK_EUNSUPPORTED,
+     .hash_text = "'tensor1' is stored backwards along axis 1"},
+    {"not covered", .fault = UNCOVERED, .hash = DCPK_EFORMAT,
+     .hash_text = "the chunks of 'tensor1' do not cover [0:50, 0:40] exactly"},
 };
 
 static void break_source(enum fault fault)

@@ -119,20 +119,21 @@ static void runs_that_do_not_fit_are_refused(void **state)
         int64_t start, n, first;
         bool is_good;
     } cases[] = {
-        {"all of the chunk", 1, 2, 0, 5, 0, true},
-        {"to the block's end", 1, 2, 1, 5, 0, true},
-        {"nothing at the end", 1, 2, 6, 0, 5, true},
-        {"past the block's end", 1, 2, 2, 5, 0, false},
-        {"behind the block", 1, 2, 7, 0, 0, false},
-        {"past the chunk's end", 1, 2, 0, 5, 1, false},
-        {"behind the chunk", 1, 2, 0, 0, 6, false},
-        {"a negative start", 1, 2, -1, 2, 0, false},
-        {"a negative length", 1, 2, 2, -1, 0, false},
-        {"a negative place", 1, 2, 0, 2, -1, false},
-        {"a start that overflows", 1, 2, INT64_MAX, 2, 0, false},
-        {"a length that overflows", 1, 2, 1, INT64_MAX, 0, false},
-        {"a block past the view", 2, 2, 0, 5, 0, false},
-        {"a block behind the view", 3, 1, 0, 1, 0, false},
+        {"all of the chunk", .row = 1, .rows = 2, .start = 0, .n = 5, .is_good = true},
+        {"to the block's end", .row = 1, .rows = 2, .start = 1, .n = 5, .is_good = true},
+        {"nothing at the end", .row = 1, .rows = 2, .start = 6, .n = 0, .first = 5,
+         .is_good = true},
+        {"past the block's end", .row = 1, .rows = 2, .start = 2, .n = 5},
+        {"behind the block", .row = 1, .rows = 2, .start = 7, .n = 0},
+        {"past the chunk's end", .row = 1, .rows = 2, .start = 0, .n = 5, .first = 1},
+        {"behind the chunk", .row = 1, .rows = 2, .start = 0, .n = 0, .first = 6},
+        {"a negative start", .row = 1, .rows = 2, .start = -1, .n = 2},
+        {"a negative length", .row = 1, .rows = 2, .start = 2, .n = -1},
+        {"a negative place", .row = 1, .rows = 2, .start = 0, .n = 2, .first = -1},
+        {"a start that overflows", .row = 1, .rows = 2, .start = INT64_MAX, .n = 2},
+        {"a length that overflows", .row = 1, .rows = 2, .start = 1, .n = INT64_MAX},
+        {"a block past the view", .row = 2, .rows = 2, .start = 0, .n = 5},
+        {"a block behind the view", .row = 3, .rows = 1, .start = 0, .n = 1},
     };
 
     (void)state;

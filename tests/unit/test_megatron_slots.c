@@ -42,145 +42,128 @@ static dcpk_status find(const struct given *g, const char *label, struct dcpk_mo
 #define NORM  "pre_mlp_layernorm.weight"
 #define FUSED "mlp.linear_fc1.layer_norm_weight"
 
+/* A slot as the cases have it. */
+static const char *slot_show(const struct dcpk_slot *slot, char *text, size_t n_bytes)
+{
+    size_t used = 0;
+
+    for (size_t k = 0; k < slot->n_keys; k++)
+        used += (size_t)snprintf(text + used, n_bytes - used, "%s%s", k > 0 ? " or " : "",
+                                 slot->keys[k]);
+    if (slot->has_layers)
+        used += (size_t)snprintf(text + used, n_bytes - used, ", %d layers", (int)slot->n_layers);
+    if (slot->has_experts)
+        snprintf(text + used, n_bytes - used, ", %d experts", (int)slot->n_experts);
+    return text;
+}
+
 static void slots_are_found(void **state)
 {
     static const struct {
         const char *label;
         struct given given;
         bool is_stacked, is_homogeneous;
-        struct {
-            const char *keys[2];
-            int64_t n_layers, n_experts; /* 0: no such axis */
-        } slots[5];
+        /* The key or both keys, then the numbers of stacked layers and experts. */
+        const char *slots[5];
     } cases[] = {
         {"the local spec renames no norm of MLA",
-         {.names = {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
-                    "decoder.layers.0.input_layernorm.weight",
-                    "decoder.layers.0.mlp.linear_fc1.layer_norm_weight"}},
-         true,
-         true,
-         {{{"decoder.layers.self_attention.linear_kv_up_proj.weight"}, 1, 0},
-          {{"decoder.layers.input_layernorm.weight"}, 1, 0},
-          {{"decoder.layers.mlp.linear_fc1.layer_norm_weight",
-            "decoder.layers.pre_mlp_layernorm.weight"},
-           1,
-           0}}},
+         .given = {.names = {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
+                             "decoder.layers.0.input_layernorm.weight",
+                             "decoder.layers.0.mlp.linear_fc1.layer_norm_weight"}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers.self_attention.linear_kv_up_proj.weight, 1 layers",
+                   "decoder.layers.input_layernorm.weight, 1 layers",
+                   "decoder.layers.mlp.linear_fc1.layer_norm_weight or "
+                   "decoder.layers.pre_mlp_layernorm.weight, 1 layers"}},
         {"the layer inside multi-token prediction has both norms",
-         {.names = {"mtp.layers.0.enorm.weight",
-                    "mtp.layers.0.transformer_layer.pre_mlp_layernorm.weight"}},
-         true,
-         true,
-         {{{"mtp.layers.0.enorm.weight"}, 0, 0},
-          {{"mtp.layers.0.transformer_layer.pre_mlp_layernorm.weight",
-            "mtp.layers.0.transformer_layer.mlp.linear_fc1.layer_norm_weight"},
-           0,
-           0}}},
+         .given = {.names = {"mtp.layers.0.enorm.weight",
+                             "mtp.layers.0.transformer_layer.pre_mlp_layernorm.weight"}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"mtp.layers.0.enorm.weight",
+                   "mtp.layers.0.transformer_layer.pre_mlp_layernorm.weight or "
+                   "mtp.layers.0.transformer_layer.mlp.linear_fc1.layer_norm_weight"}},
         {"a hybrid stack renames no norm",
-         {.names = {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
-                    "decoder.layers.1.mixer.in_proj.layer_norm_weight",
-                    "decoder.layers.2.self_attention.in_proj.layer_norm_weight",
-                    "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight"},
-          .arg = {"linear_attention_freq", .value = 4}},
-         false,
-         false,
-         {{{"decoder.layers.0.self_attention.linear_kv_up_proj.weight"}, 0, 0},
-          {{"decoder.layers.1.mixer.in_proj.layer_norm_weight", "decoder.layers.1.norm.weight"},
-           0,
-           0},
-          {{"decoder.layers.2.self_attention.in_proj.layer_norm_weight",
-            "decoder.layers.2.input_layernorm.weight"},
-           0,
-           0},
-          {{"decoder.layers.3.self_attention.linear_qkv.layer_norm_weight",
-            "decoder.layers.3.input_layernorm.weight"},
-           0,
-           0}}},
+         .given = {.names = {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
+                             "decoder.layers.1.mixer.in_proj.layer_norm_weight",
+                             "decoder.layers.2.self_attention.in_proj.layer_norm_weight",
+                             "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight"},
+                   .arg = {"linear_attention_freq", .value = 4}},
+         .is_stacked = false, .is_homogeneous = false,
+         .slots =
+             {"decoder.layers.0.self_attention.linear_kv_up_proj.weight",
+              "decoder.layers.1.mixer.in_proj.layer_norm_weight or decoder.layers.1.norm.weight",
+              "decoder.layers.2.self_attention.in_proj.layer_norm_weight or "
+              "decoder.layers.2.input_layernorm.weight",
+              "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight or "
+              "decoder.layers.3.input_layernorm.weight"}},
         {"layers are stacked",
-         {.names = {"embedding.word_embeddings.weight", "decoder.layers.0." QKV,
-                    "decoder.layers.1." QKV}},
-         true,
-         true,
-         {{{"embedding.word_embeddings.weight"}, 0, 0}, {{"decoder.layers." QKV}, 2, 0}}},
+         .given = {.names = {"embedding.word_embeddings.weight", "decoder.layers.0." QKV,
+                             "decoder.layers.1." QKV}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"embedding.word_embeddings.weight", "decoder.layers." QKV ", 2 layers"}},
         {"experts behind layers",
-         {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1",
-                    "decoder.layers.1." FC1 "1", "decoder.layers.1." FC1 "0"},
-          .arg = {"num_experts", .value = 2}},
-         true,
-         true,
-         {{{"decoder.layers." EXPS}, 2, 2}}},
+         .given = {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1",
+                             "decoder.layers.1." FC1 "1", "decoder.layers.1." FC1 "0"},
+                   .arg = {"num_experts", .value = 2}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers." EXPS ", 2 layers, 2 experts"}},
         {"moe_layer_freq as a list keeps layers apart",
-         {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV},
-          .arg = {"moe_layer_freq", .value = 1, .is_list = true}},
-         false,
-         false,
-         {{{"decoder.layers.0." QKV}, 0, 0}, {{"decoder.layers.1." QKV}, 0, 0}}},
+         .given = {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV},
+                   .arg = {"moe_layer_freq", .value = 1, .is_list = true}},
+         .is_stacked = false, .is_homogeneous = false,
+         .slots = {"decoder.layers.0." QKV, "decoder.layers.1." QKV}},
         {"linear_attention_freq above 1 too",
-         {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
-          .arg = {"linear_attention_freq", .value = 4}},
-         false,
-         false,
-         {{{"decoder.layers.0." EXPS}, 0, 2}}},
+         .given = {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
+                   .arg = {"linear_attention_freq", .value = 4}},
+         .is_stacked = false, .is_homogeneous = false,
+         .slots = {"decoder.layers.0." EXPS ", 2 experts"}},
         {"a Mamba mixer too, and its convolution is called as the module that it was",
-         {.names = {"decoder.layers.0.mixer.in_proj.weight", "decoder.layers.0.mixer.conv1d_weight",
-                    "decoder.layers.0.mixer.out_proj.weight", "decoder.layers.0.mixer.dt_bias",
-                    "decoder.layers.0.mixer.D"},
-          .rows = {2 * 2 + 2 * 1 + 3, 2 + 2 * 1}},
-         false,
-         false,
-         {{{"decoder.layers.0.mixer.in_proj.weight"}, 0, 0},
-          {{"decoder.layers.0.mixer.conv1d.weight"}, 0, 0},
-          {{"decoder.layers.0.mixer.out_proj.weight"}, 0, 0},
-          {{"decoder.layers.0.mixer.dt_bias"}, 0, 0},
-          {{"decoder.layers.0.mixer.D"}, 0, 0}}},
+         .given = {.names = {"decoder.layers.0.mixer.in_proj.weight",
+                             "decoder.layers.0.mixer.conv1d_weight",
+                             "decoder.layers.0.mixer.out_proj.weight",
+                             "decoder.layers.0.mixer.dt_bias", "decoder.layers.0.mixer.D"},
+                   .rows = {2 * 2 + 2 * 1 + 3, 2 + 2 * 1}},
+         .is_stacked = false, .is_homogeneous = false,
+         .slots = {"decoder.layers.0.mixer.in_proj.weight", "decoder.layers.0.mixer.conv1d.weight",
+                   "decoder.layers.0.mixer.out_proj.weight", "decoder.layers.0.mixer.dt_bias",
+                   "decoder.layers.0.mixer.D"}},
         {"a frequency of 1 does not",
-         {.names = {"decoder.layers.0." QKV}, .arg = {"moe_layer_freq", .value = 1}},
-         true,
-         true,
-         {{{"decoder.layers." QKV}, 1, 0}}},
+         .given = {.names = {"decoder.layers.0." QKV}, .arg = {"moe_layer_freq", .value = 1}},
+         .is_stacked = true, .is_homogeneous = true, .slots = {"decoder.layers." QKV ", 1 layers"}},
         {"layers of two shapes are apart, and args do not say so",
-         {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV}, .rows = {3, 4}},
-         false,
-         true,
-         {{{"decoder.layers.0." QKV}, 0, 0}, {{"decoder.layers.1." QKV}, 0, 0}}},
+         .given = {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV}, .rows = {3, 4}},
+         .is_stacked = false, .is_homogeneous = true,
+         .slots = {"decoder.layers.0." QKV, "decoder.layers.1." QKV}},
         {"a layer that lacks a parameter",
-         {.names = {"decoder.layers.0." QKV, "decoder.layers.0." FUSED, "decoder.layers.1." QKV}},
-         false,
-         true,
-         {{{"decoder.layers.0." QKV}, 0, 0},
-          {{"decoder.layers.0." FUSED}, 0, 0},
-          {{"decoder.layers.1." QKV}, 0, 0}}},
+         .given = {.names = {"decoder.layers.0." QKV, "decoder.layers.0." FUSED,
+                             "decoder.layers.1." QKV}},
+         .is_stacked = false, .is_homogeneous = true,
+         .slots = {"decoder.layers.0." QKV, "decoder.layers.0." FUSED, "decoder.layers.1." QKV}},
         {"a block of two layers beside one of one",
-         {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV, "encoder.layers.0." QKV}},
-         true,
-         true,
-         {{{"decoder.layers." QKV}, 2, 0}, {{"encoder.layers." QKV}, 1, 0}}},
+         .given = {.names = {"decoder.layers.0." QKV, "decoder.layers.1." QKV,
+                             "encoder.layers.0." QKV}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers." QKV ", 2 layers", "encoder.layers." QKV ", 1 layers"}},
         {"multi-token prediction is never stacked",
-         {.names = {"mtp.layers.0.transformer_layer." QKV,
-                    "mtp.layers.0.transformer_layer." FC1 "0"}},
-         true,
-         true,
-         {{{"mtp.layers.0.transformer_layer." QKV}, 0, 0},
-          {{"mtp.layers.0.transformer_layer." EXPS}, 0, 1}}},
+         .given = {.names = {"mtp.layers.0.transformer_layer." QKV,
+                             "mtp.layers.0.transformer_layer." FC1 "0"}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"mtp.layers.0.transformer_layer." QKV,
+                   "mtp.layers.0.transformer_layer." EXPS ", 1 experts"}},
         {"shared experts are dense",
-         {.names = {"decoder.layers.0.mlp.shared_experts.linear_fc1.weight"}},
-         true,
-         true,
-         {{{"decoder.layers.mlp.shared_experts.linear_fc1.weight"}, 1, 0}}},
-        {"a MoE layer's norm has two names",
-         {.names = {"decoder.layers.0." NORM}},
-         true,
-         true,
-         {{{"decoder.layers." NORM, "decoder.layers." FUSED}, 1, 0}}},
-        {"Transformer Engine's only",
-         {.names = {"decoder.layers.0." NORM}, .impl = "te"},
-         true,
-         true,
-         {{{"decoder.layers." NORM}, 1, 0}}},
+         .given = {.names = {"decoder.layers.0.mlp.shared_experts.linear_fc1.weight"}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers.mlp.shared_experts.linear_fc1.weight, 1 layers"}},
+        {"a MoE layer's norm has two names", .given = {.names = {"decoder.layers.0." NORM}},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers." NORM " or decoder.layers." FUSED ", 1 layers"}},
+        {"Transformer Engine's only", .given = {.names = {"decoder.layers.0." NORM}, .impl = "te"},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers." NORM ", 1 layers"}},
         {"the local spec's only",
-         {.names = {"decoder.layers.0." NORM, "decoder.layers.0." QKV}, .impl = "local"},
-         true,
-         true,
-         {{{"decoder.layers." FUSED}, 1, 0}, {{"decoder.layers." QKV}, 1, 0}}},
+         .given = {.names = {"decoder.layers.0." NORM, "decoder.layers.0." QKV}, .impl = "local"},
+         .is_stacked = true, .is_homogeneous = true,
+         .slots = {"decoder.layers." FUSED ", 1 layers", "decoder.layers." QKV ", 1 layers"}},
     };
 
     (void)state;
@@ -195,18 +178,11 @@ static void slots_are_found(void **state)
         CHECK_OK(find(&cases[i].given, label, &model, &out, &slots, &err), label);
         CHECK_EQ_INT(slots.is_stacked, cases[i].is_stacked, label);
         CHECK_EQ_INT(slots.is_homogeneous_by_args, cases[i].is_homogeneous, label);
-        for (; n < 5 && cases[i].slots[n].keys[0] != NULL; n++) {
-            const struct dcpk_slot *slot = &slots.list[n];
-            const int64_t layers = cases[i].slots[n].n_layers,
-                          experts = cases[i].slots[n].n_experts;
+        for (; n < 5 && cases[i].slots[n] != NULL; n++) {
+            char text[256];
 
             CHECK(n < slots.n, label);
-            CHECK_EQ_STR(slot->keys[0], cases[i].slots[n].keys[0], label);
-            CHECK_EQ_INT(slot->n_keys, cases[i].slots[n].keys[1] != NULL ? 2 : 1, label);
-            if (slot->n_keys == 2)
-                CHECK_EQ_STR(slot->keys[1], cases[i].slots[n].keys[1], label);
-            CHECK_EQ_INT(slot->has_layers ? slot->n_layers : 0, layers, label);
-            CHECK_EQ_INT(slot->has_experts ? slot->n_experts : 0, experts, label);
+            CHECK_EQ_STR(slot_show(&slots.list[n], text, sizeof text), cases[i].slots[n], label);
         }
         CHECK_EQ_INT(slots.n, n, label);
         dcpk_slots_release(&slots);
@@ -246,27 +222,22 @@ static void misfits_are_refused(void **state)
         const char *text;
     } cases[] = {
         {"an expert is missing",
-         {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "2",
-                    "output_layer.weight"}},
-         DCPK_EMISMATCH,
-         "expert 1 of layer 0"},
+         .given = {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "2",
+                             "output_layer.weight"}},
+         .status = DCPK_EMISMATCH, .text = "expert 1 of layer 0"},
         {"an expert of another shape",
-         {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"}, .rows = {3, 5}},
-         DCPK_EMISMATCH,
-         "expert 1"},
+         .given = {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
+                   .rows = {3, 5}},
+         .status = DCPK_EMISMATCH, .text = "expert 1"},
         {"fewer experts than args say",
-         {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
-          .arg = {"num_experts", .value = 4}},
-         DCPK_EMISMATCH,
-         "args.num_experts is 4"},
-        {"a number that no model has",
-         {.names = {"decoder.layers.0." FC1 "2000000000"}},
-         DCPK_EMISMATCH,
-         "claim 1 layers of 2000000001 experts"},
+         .given = {.names = {"decoder.layers.0." FC1 "0", "decoder.layers.0." FC1 "1"},
+                   .arg = {"num_experts", .value = 4}},
+         .status = DCPK_EMISMATCH, .text = "args.num_experts is 4"},
+        {"a number that no model has", .given = {.names = {"decoder.layers.0." FC1 "2000000000"}},
+         .status = DCPK_EMISMATCH, .text = "claim 1 layers of 2000000001 experts"},
         {"a mixer without the parameters that tell its parts",
-         {.names = {"decoder.layers.0.mixer.in_proj.weight"}},
-         DCPK_EUNSUPPORTED,
-         "in_proj"},
+         .given = {.names = {"decoder.layers.0.mixer.in_proj.weight"}}, .status = DCPK_EUNSUPPORTED,
+         .text = "in_proj"},
     };
 
     (void)state;

@@ -281,14 +281,14 @@ static void real_rows_are_never_cut(void **state)
         dcpk_status status;
         const char *message;
     } cases[] = {
-        {"fewer than args say", 90, {89, 1, 1}, DCPK_EMISMATCH, "would cut into the 90 tokens"},
-        {"more than there are",
-         90,
-         {101, 1, 1},
-         DCPK_EMISMATCH,
-         "has 100 rows, a vocabulary of 101"},
-        {"not known", 0, {0, 8, 1}, DCPK_EUSAGE, "args have no vocab_size"},
-        {"overflow", 90, {90, INT64_MAX / 2, 4}, DCPK_ERANGE, "passes 2^63 rows"},
+        {"fewer than args say", .in_args = 90, .vocab = {89, 1, 1}, .status = DCPK_EMISMATCH,
+         .message = "would cut into the 90 tokens"},
+        {"more than there are", .in_args = 90, .vocab = {101, 1, 1}, .status = DCPK_EMISMATCH,
+         .message = "has 100 rows, a vocabulary of 101"},
+        {"not known", .in_args = 0, .vocab = {0, 8, 1}, .status = DCPK_EUSAGE,
+         .message = "args have no vocab_size"},
+        {"overflow", .in_args = 90, .vocab = {90, INT64_MAX / 2, 4}, .status = DCPK_ERANGE,
+         .message = "passes 2^63 rows"},
     };
 
     (void)state;

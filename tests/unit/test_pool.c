@@ -35,15 +35,18 @@ static const struct {
     int n_threads;
     uint64_t n_tasks, fails_from;
     dcpk_status status;
-    const char *text;
+    char text[16];
 } cases[] = {
-    {"no tasks", 4, 0, MAX_TASKS, DCPK_OK, ""},
-    {"one thread", 1, 1000, MAX_TASKS, DCPK_OK, ""},
-    {"more threads than tasks", 16, 3, MAX_TASKS, DCPK_OK, ""},
-    {"many tasks", 7, MAX_TASKS, MAX_TASKS, DCPK_OK, ""},
-    {"the first task fails", 1, 1000, 0, DCPK_EIO, "task 0 fails"},
-    {"all from one on fail, the first is told", 1, 1000, 400, DCPK_EFORMAT, "task 400 fails"},
-    {"the last task fails", 4, 1000, 999, DCPK_ENOMEM, "task 999 fails"},
+    {"no tasks", .n_threads = 4, .n_tasks = 0, .fails_from = MAX_TASKS},
+    {"one thread", .n_threads = 1, .n_tasks = 1000, .fails_from = MAX_TASKS},
+    {"more threads than tasks", .n_threads = 16, .n_tasks = 3, .fails_from = MAX_TASKS},
+    {"many tasks", .n_threads = 7, .n_tasks = MAX_TASKS, .fails_from = MAX_TASKS},
+    {"the first task fails", .n_threads = 1, .n_tasks = 1000, .fails_from = 0, .status = DCPK_EIO,
+     .text = "task 0 fails"},
+    {"all from one on fail, the first is told", .n_threads = 1, .n_tasks = 1000, .fails_from = 400,
+     .status = DCPK_EFORMAT, .text = "task 400 fails"},
+    {"the last task fails", .n_threads = 4, .n_tasks = 1000, .fails_from = 999,
+     .status = DCPK_ENOMEM, .text = "task 999 fails"},
 };
 
 static void test_cases(void **state)

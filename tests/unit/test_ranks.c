@@ -54,23 +54,19 @@ static const struct agree_case {
     const char *label;
     dcpk_status fails[N];
     dcpk_status status;
-    const char *text;
+    char text[32];
 } agree_cases[] = {
-    {"all is well", {0}, DCPK_OK, ""},
-    {"one fails", {0, 0, DCPK_EIO}, DCPK_EIO, "rank 2 of 4: failed by itself"},
-    {"the lowest is told",
-     {0, DCPK_EFORMAT, 0, DCPK_EIO},
-     DCPK_EFORMAT,
-     "rank 1 of 4: failed by itself"},
-    {"all fail", {DCPK_ENOMEM, DCPK_EIO, DCPK_EIO, DCPK_EIO}, DCPK_ENOMEM, "failed by itself"},
-    {"an interrupted one is told last",
-     {DCPK_ECANCELLED, 0, 0, DCPK_EIO},
-     DCPK_EIO,
-     "rank 3 of 4: failed by itself"},
-    {"interrupted",
-     {DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED},
-     DCPK_ECANCELLED,
-     "failed by itself"},
+    {"all is well", .status = DCPK_OK},
+    {"one fails", .fails = {0, 0, DCPK_EIO}, .status = DCPK_EIO,
+     .text = "rank 2 of 4: failed by itself"},
+    {"the lowest is told", .fails = {0, DCPK_EFORMAT, 0, DCPK_EIO}, .status = DCPK_EFORMAT,
+     .text = "rank 1 of 4: failed by itself"},
+    {"all fail", .fails = {DCPK_ENOMEM, DCPK_EIO, DCPK_EIO, DCPK_EIO}, .status = DCPK_ENOMEM,
+     .text = "failed by itself"},
+    {"an interrupted one is told last", .fails = {DCPK_ECANCELLED, 0, 0, DCPK_EIO},
+     .status = DCPK_EIO, .text = "rank 3 of 4: failed by itself"},
+    {"interrupted", .fails = {DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED, DCPK_ECANCELLED},
+     .status = DCPK_ECANCELLED, .text = "failed by itself"},
 };
 
 static void script_agree(struct dcpk_ranks *ranks, struct rank *rank)
