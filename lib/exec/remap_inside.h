@@ -64,7 +64,10 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err);
 dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *err);
 void dcpk_remap_free_tables(struct dcpk_remap *remap);
 
-/* Milliseconds that a wait of this rank may take. */
+/* Milliseconds that a wait for this rank's device or link may take. */
 int dcpk_remap_timeout(const struct dcpk_remap *remap);
+/* Ranks wait for one another twice as long: for the work of one, and for what it waits in vain.
+ * Returns what dcpk_ranks_set_timeout does. */
+int dcpk_remap_limit_ranks(const struct dcpk_remap_options *options, int timeout_ms);
 
 #endif

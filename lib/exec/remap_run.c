@@ -169,11 +169,11 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     return st;
 }
 
-dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
-                           struct dcpk_error *err)
+/* Collective: unit after unit. */
+static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                             struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = remap->options.ranks;
-    const double begun = dcpk_now_seconds();
     dcpk_status st = DCPK_OK;
 
     remap->stats.units_done = 0;
@@ -191,6 +191,17 @@ dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void
         if (done != NULL)
             done(context, u);
     }
-    remap->stats.seconds = dcpk_now_seconds() - begun;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                           struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+    const int before = dcpk_remap_limit_ranks(&remap->options, dcpk_remap_timeout(remap));
+    const dcpk_status st = run_units(remap, done, context, err);
+
+    (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
+    remap->stats.seconds = dcpk_now_seconds() - begun;
+    return st;
 }
