@@ -21,10 +21,9 @@ int dcpk_remap_timeout(const struct dcpk_remap *remap)
     return (int)(TIMEOUT_MS + dcpk_min_u64(n_bytes / 1000000, INT32_MAX / 2));
 }
 
-int dcpk_remap_limit_ranks(const struct dcpk_remap_options *options, int timeout_ms)
+int dcpk_remap_times(int factor, int timeout_ms)
 {
-    return dcpk_ranks_set_timeout(options->ranks,
-                                  (int)dcpk_min_i64(2 * (int64_t)timeout_ms, INT32_MAX));
+    return (int)dcpk_min_i64(factor * (int64_t)timeout_ms, INT32_MAX);
 }
 
 /* The first pair of ranks that have to talk and do not reach each other. */
@@ -94,7 +93,8 @@ dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
                            struct dcpk_error *err)
 {
     const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS;
-    const int before = dcpk_remap_limit_ranks(options, timeout_ms);
+    const int before =
+        dcpk_ranks_set_timeout(options->ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, timeout_ms));
     struct dcpk_remap *made = dcpk_alloc(sizeof *made, err);
     dcpk_status st = err->status;
 

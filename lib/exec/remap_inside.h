@@ -64,10 +64,13 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err);
 dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *err);
 void dcpk_remap_free_tables(struct dcpk_remap *remap);
 
-/* Milliseconds that a wait for this rank's device or link may take. */
+/*
+ * Milliseconds that a wait for this rank's device may take. Others wait longer for it: for its
+ * messages, and longer still to agree, so that the rank that hangs is the one that is named.
+ */
 int dcpk_remap_timeout(const struct dcpk_remap *remap);
-/* Ranks wait for one another twice as long: for the work of one, and for what it waits in vain.
- * Returns what dcpk_ranks_set_timeout does. */
-int dcpk_remap_limit_ranks(const struct dcpk_remap_options *options, int timeout_ms);
+#define REMAP_LINK_FACTOR  2
+#define REMAP_RANKS_FACTOR 3
+int dcpk_remap_times(int factor, int timeout_ms); /* at most INT_MAX */
 
 #endif

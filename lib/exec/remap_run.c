@@ -54,9 +54,10 @@ static dcpk_status wait_both(struct dcpk_remap *remap, struct dcpk_error *err)
 /* The link's part of a round. After its failure no further exchange is tried. */
 static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
 {
+    const int timeout_ms = dcpk_remap_times(REMAP_LINK_FACTOR, dcpk_remap_timeout(remap));
     struct dcpk_error why = DCPK_ERROR_INIT;
 
-    if (dcpk_link_wait(remap->options.link, dcpk_remap_timeout(remap), &why) == DCPK_OK)
+    if (dcpk_link_wait(remap->options.link, timeout_ms, &why) == DCPK_OK)
         return st;
     remap->is_broken = true;
     if (st == DCPK_OK)
@@ -198,7 +199,8 @@ dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void
                            struct dcpk_error *err)
 {
     const double begun = dcpk_now_seconds();
-    const int before = dcpk_remap_limit_ranks(&remap->options, dcpk_remap_timeout(remap));
+    const int timeout_ms = dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap));
+    const int before = dcpk_ranks_set_timeout(remap->options.ranks, timeout_ms);
     const dcpk_status st = run_units(remap, done, context, err);
 
     (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
