@@ -347,6 +347,7 @@ static dcpk_status cpu_poll(struct dcpk_space *space, uint64_t ticket, bool *don
 const struct dcpk_space_ops dcpk_cpu_space = {
     .name = "cpu",
     .summary = "host memory, plain loops, the specification",
+    .is_host = true,
     .open = cpu_open,
     .close = cpu_close,
     .memory_info = cpu_memory_info,

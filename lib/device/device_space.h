@@ -69,6 +69,7 @@ struct dcpk_table {
 struct dcpk_space_ops {
     const char *name;
     const char *summary;
+    bool is_host; /* DCPK_MEMORY_DEVICE is host memory, which any thread may write */
     /* *space is set on success only; `close` frees it. Errors: DCPK_EUNSUPPORTED with the reason
      * (no such device, no driver, one that is too old); DCPK_ENOMEM; DCPK_EIO. */
     dcpk_status (*open)(const struct dcpk_space_options *options, struct dcpk_space **space,

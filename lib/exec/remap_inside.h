@@ -65,12 +65,27 @@ dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *
 void dcpk_remap_free_tables(struct dcpk_remap *remap);
 
 /*
- * Milliseconds that a wait for this rank's device may take. Others wait longer for it: for its
- * messages, and longer still to agree, so that the rank that hangs is the one that is named.
+ * Parts of both, also for what is fed from files (remap_files.h): load the tiles for each rank,
+ * given by rank, those for others in turn; queue a table (NULL: nothing to move).
  */
+dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_tile_list *lists,
+                                  struct dcpk_table **local, struct dcpk_table **peers,
+                                  struct dcpk_error *err);
+dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
+                                 const struct dcpk_table *table, uint64_t *sums,
+                                 struct dcpk_error *err);
+/* One side of `box` in a shard; another rank's in the mapping of its memory. */
+struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
+                                      const struct dcpk_shard *shard, uint32_t memory,
+                                      const struct dcpk_box *box);
+/* Tiles as large as keeps their number at bay. */
+size_t dcpk_remap_tile_bytes(const struct dcpk_remap *remap);
+/* The numbers for fingerprints, where they are checked, and the table that reads what has come to
+ * this rank in a unit. */
+dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *err);
+dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);
+
+/* Milliseconds that a wait of this rank may take. */
 int dcpk_remap_timeout(const struct dcpk_remap *remap);
-#define REMAP_LINK_FACTOR  2
-#define REMAP_RANKS_FACTOR 3
-int dcpk_remap_times(int factor, int timeout_ms); /* at most INT_MAX */
 
 #endif

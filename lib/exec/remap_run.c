@@ -10,9 +10,9 @@
 #include "lib/base/clock.h"
 #include "lib/exec/remap_inside.h"
 
-/* table: NULL where there is nothing to move. */
-static dcpk_status run_table(struct dcpk_remap *remap, int queue, const struct dcpk_table *table,
-                             uint64_t *sums, struct dcpk_error *err)
+dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
+                                 const struct dcpk_table *table, uint64_t *sums,
+                                 struct dcpk_error *err)
 {
     struct dcpk_space *space = remap->options.space;
 
@@ -32,14 +32,15 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
 {
     if (round >= unit->n_rounds)
         return DCPK_OK;
-    return run_table(remap, QUEUE_MOVE, unit->rounds[round].pack, remap->sums, err);
+    return dcpk_remap_run_table(remap, QUEUE_MOVE, unit->rounds[round].pack, remap->sums, err);
 }
 
 /* While the messages of a round are on the link: unpack those before, pack those behind. */
 static dcpk_status work_beside(struct dcpk_remap *remap, const struct remap_unit *unit,
                                size_t round, struct dcpk_error *err)
 {
-    if (round > 0 && run_table(remap, QUEUE_UNPACK, unit->rounds[round - 1].unpack, NULL, err))
+    if (round > 0 &&
+        dcpk_remap_run_table(remap, QUEUE_UNPACK, unit->rounds[round - 1].unpack, NULL, err))
         return err->status;
     return pack_round(remap, unit, round + 1, err);
 }
@@ -54,10 +55,9 @@ static dcpk_status wait_both(struct dcpk_remap *remap, struct dcpk_error *err)
 /* The link's part of a round. After its failure no further exchange is tried. */
 static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
 {
-    const int timeout_ms = dcpk_remap_times(REMAP_LINK_FACTOR, dcpk_remap_timeout(remap));
     struct dcpk_error why = DCPK_ERROR_INIT;
 
-    if (dcpk_link_wait(remap->options.link, timeout_ms, &why) == DCPK_OK)
+    if (dcpk_link_wait(remap->options.link, dcpk_remap_timeout(remap), &why) == DCPK_OK)
         return st;
     remap->is_broken = true;
     if (st == DCPK_OK)
@@ -91,7 +91,8 @@ static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit 
             st = wait_both(remap, err);
     }
     if (st == DCPK_OK && unit->n_rounds > 0)
-        st = run_table(remap, QUEUE_UNPACK, unit->rounds[unit->n_rounds - 1].unpack, NULL, err);
+        st = dcpk_remap_run_table(remap, QUEUE_UNPACK, unit->rounds[unit->n_rounds - 1].unpack,
+                                  NULL, err);
     return st;
 }
 
@@ -110,9 +111,9 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
             st = wait_for(remap, QUEUE_MOVE, err);
     }
     if (st == DCPK_OK)
-        st = run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err);
+        st = dcpk_remap_run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err);
     if (st == DCPK_OK)
-        st = run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err);
+        st = dcpk_remap_run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err);
     if (unit->n_rounds > 0)
         st = run_rounds(remap, unit, st, err);
     if (st == DCPK_OK)
@@ -158,7 +159,8 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     struct dcpk_bytes all = {0};
     dcpk_status st;
 
-    st = run_table(remap, QUEUE_MOVE, remap->units[u].landed, remap->sums + remap->n_sums, err);
+    st = dcpk_remap_run_table(remap, QUEUE_MOVE, remap->units[u].landed,
+                              remap->sums + remap->n_sums, err);
     if (st == DCPK_OK)
         st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
     if (st == DCPK_OK)
@@ -170,11 +172,11 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     return st;
 }
 
-/* Collective: unit after unit. */
-static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
-                             struct dcpk_error *err)
+dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                           struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = remap->options.ranks;
+    const double begun = dcpk_now_seconds();
     dcpk_status st = DCPK_OK;
 
     remap->stats.units_done = 0;
@@ -192,18 +194,6 @@ static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, vo
         if (done != NULL)
             done(context, u);
     }
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
-                           struct dcpk_error *err)
-{
-    const double begun = dcpk_now_seconds();
-    const int timeout_ms = dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap));
-    const int before = dcpk_ranks_set_timeout(remap->options.ranks, timeout_ms);
-    const dcpk_status st = run_units(remap, done, context, err);
-
-    (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
     remap->stats.seconds = dcpk_now_seconds() - begun;
-    return st;
+    return DCPK_OK;
 }

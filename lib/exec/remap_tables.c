@@ -30,8 +30,9 @@ static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_l
 }
 
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
-static struct dcpk_tile_side side_of(const struct dcpk_remap *remap, const struct dcpk_shard *shard,
-                                     uint32_t memory, const struct dcpk_box *box)
+struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
+                                      const struct dcpk_shard *shard, uint32_t memory,
+                                      const struct dcpk_box *box)
 {
     struct dcpk_tile_side side = {dcpk_shard_address(shard, box->offset), shard->stride_bytes,
                                   shard->dtype};
@@ -49,7 +50,7 @@ static uint32_t sum_of(const struct dcpk_remap *remap, size_t unit, const struct
 }
 
 /* Tiles as large as keeps their number at bay. */
-static size_t tile_bytes_of(const struct dcpk_remap *remap)
+size_t dcpk_remap_tile_bytes(const struct dcpk_remap *remap)
 {
     const struct dcpk_remap_totals *totals = &remap->plan->totals[remap->self];
     const uint64_t n_bytes = totals->out_bytes + totals->in_bytes + totals->local_bytes;
@@ -76,9 +77,9 @@ static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dc
             remap->is_staged[remap->self * remap->n_ranks + peer] || dcpk_move_is_kept(plan, m))
             continue;
         dcpk_move_box(plan, m, &box.box);
-        box.src = side_of(remap, s, remap->source_memory[m->source], &box.box);
-        box.dst = side_of(remap, t, remap->target_memory[m->target], &box.box);
-        if (dcpk_tile_list_add(&lists[peer], &box, tile_bytes_of(remap), err))
+        box.src = dcpk_remap_side(remap, s, remap->source_memory[m->source], &box.box);
+        box.dst = dcpk_remap_side(remap, t, remap->target_memory[m->target], &box.box);
+        if (dcpk_tile_list_add(&lists[peer], &box, dcpk_remap_tile_bytes(remap), err))
             return err->status;
     }
     return DCPK_OK;
@@ -104,6 +105,15 @@ static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_l
     return st;
 }
 
+dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_tile_list *lists,
+                                  struct dcpk_table **local, struct dcpk_table **peers,
+                                  struct dcpk_error *err)
+{
+    if (table_load(remap, &lists[remap->self], false, local, err))
+        return err->status;
+    return load_peers(remap, lists, peers, err);
+}
+
 static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
 {
     const size_t n = (size_t)remap->n_ranks;
@@ -113,9 +123,8 @@ static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcp
     if (st == DCPK_OK)
         st = direct_tiles(remap, unit, lists, err);
     if (st == DCPK_OK)
-        st = table_load(remap, &lists[remap->self], false, &remap->units[unit].local, err);
-    if (st == DCPK_OK)
-        st = load_peers(remap, lists, &remap->units[unit].peers, err);
+        st = dcpk_remap_load_lists(remap, lists, &remap->units[unit].local,
+                                   &remap->units[unit].peers, err);
     for (size_t r = 0; lists != NULL && r < n; r++)
         dcpk_tile_list_release(&lists[r]);
     dcpk_free(lists);
@@ -123,7 +132,7 @@ static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcp
 }
 
 /* Reads all that comes to this rank in a unit. */
-static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
+dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
 {
     const struct dcpk_remap_plan *plan = remap->plan;
     const size_t end = plan->units[unit + 1].first_move;
@@ -139,8 +148,8 @@ static dcpk_status load_landed(struct dcpk_remap *remap, size_t unit, struct dcp
         if (t->holder != remap->self || dcpk_move_is_kept(plan, m))
             continue;
         dcpk_move_box(plan, m, &box.box);
-        box.src = side_of(remap, t, NO_MEMORY, &box.box);
-        st = dcpk_tile_list_add(&list, &box, READ_FACTOR * tile_bytes_of(remap), err);
+        box.src = dcpk_remap_side(remap, t, NO_MEMORY, &box.box);
+        st = dcpk_tile_list_add(&list, &box, READ_FACTOR * dcpk_remap_tile_bytes(remap), err);
     }
     if (st == DCPK_OK)
         st = table_load(remap, &list, false, &remap->units[unit].landed, err);
@@ -183,10 +192,10 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
     dcpk_row_major_strides(dcpk_dtype_bytes(t->dtype), box.box.extent, t->rank, strides);
     box.src = box.dst = dense;
     if (p->is_sent)
-        box.src = side_of(remap, s, NO_MEMORY, &box.box);
+        box.src = dcpk_remap_side(remap, s, NO_MEMORY, &box.box);
     else
-        box.dst = side_of(remap, t, NO_MEMORY, &box.box);
-    return dcpk_tile_list_add(&p->list, &box, tile_bytes_of(remap), err);
+        box.dst = dcpk_remap_side(remap, t, NO_MEMORY, &box.box);
+    return dcpk_tile_list_add(&p->list, &box, dcpk_remap_tile_bytes(remap), err);
 }
 
 /* The parts of a stream that are in a round. Parts are in the order of rounds. */
@@ -348,7 +357,7 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
 }
 
 /* Numbers for the fingerprints of the unit with the most tensors. */
-static dcpk_status make_sums(struct dcpk_remap *remap, struct dcpk_error *err)
+dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *err)
 {
     struct dcpk_space *space = remap->options.space;
     const struct dcpk_remap_plan *plan = remap->plan;
@@ -384,11 +393,12 @@ dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *
 
     remap->units = dcpk_arena_array(remap->arena, n_units, sizeof *remap->units, err);
     if (remap->units == NULL || make_rounds(remap, err) || share_rounds(remap, err) ||
-        load_staged(remap, err) || make_sums(remap, err))
+        load_staged(remap, err) || dcpk_remap_make_sums(remap, err))
         return err->status;
     free_rounds(remap);
     for (size_t u = 0; u < n_units; u++)
-        if (load_direct(remap, u, err) || (remap->options.checks && load_landed(remap, u, err)))
+        if (load_direct(remap, u, err) ||
+            (remap->options.checks && dcpk_remap_load_landed(remap, u, err)))
             return err->status;
     return DCPK_OK;
 }
@@ -409,8 +419,7 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
         }
     }
     free_rounds(remap);
-    if (!remap->is_broken) /* else messages may still be under way: the space frees it at its end */
-        space->ops->free(space, remap->staging);
+    space->ops->free(space, remap->staging);
     space->ops->free(space, remap->sums);
     space->ops->free(space, remap->host_sums);
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "formats/formats.h"
+#include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "tests/check.h"
 
 struct sample {
@@ -118,6 +120,25 @@ static inline struct dcpk_checkpoint *sample_open(const struct sample *s)
     CHECK_OK(dcpk_store_open(path, &store, &err), s->folder);
     CHECK_OK(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), s->folder);
     return ckpt;
+}
+
+/* What PyTorch wrote beside a sample; dcpk_json_free. */
+static inline struct dcpk_json *sample_manifest(const struct sample *s)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_source *source = NULL;
+    struct dcpk_json *doc = NULL;
+    char *text = NULL;
+    size_t n_bytes = 0;
+
+    CHECK_OK(dcpk_store_open(DCPK_SAMPLES, &store, &err), s->manifest);
+    CHECK_OK(dcpk_store_find(store, s->manifest, &source, &err), s->manifest);
+    CHECK_OK(dcpk_source_slurp(source, UINT64_C(16) << 20, &text, &n_bytes, &err), s->manifest);
+    CHECK_OK(dcpk_json_parse(text, n_bytes, &doc, &err), s->manifest);
+    dcpk_free(text);
+    dcpk_store_close(store);
+    return doc;
 }
 
 #endif

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/job/hash_list.h"
 #include "tests/golden/hashes.h"
@@ -21,24 +20,6 @@ static int read_ints(const struct dcpk_json *array, int64_t out[DCPK_MAX_RANK], 
         n++;
     }
     return n;
-}
-
-static struct dcpk_json *load_manifest(const struct sample *s)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_store *store = NULL;
-    struct dcpk_source *source = NULL;
-    struct dcpk_json *doc = NULL;
-    char *text = NULL;
-    size_t n_bytes = 0;
-
-    CHECK_OK(dcpk_store_open(DCPK_SAMPLES, &store, &err), s->manifest);
-    CHECK_OK(dcpk_store_find(store, s->manifest, &source, &err), s->manifest);
-    CHECK_OK(dcpk_source_slurp(source, UINT64_C(16) << 20, &text, &n_bytes, &err), s->manifest);
-    CHECK_OK(dcpk_json_parse(text, n_bytes, &doc, &err), s->manifest);
-    dcpk_free(text);
-    dcpk_store_close(store);
-    return doc;
 }
 
 /* Is the box (offsets, sizes) one of the tensor's chunks? */
@@ -209,7 +190,7 @@ static void check_sample(const struct sample *s)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = sample_open(s);
-    struct dcpk_json *manifest = load_manifest(s);
+    struct dcpk_json *manifest = sample_manifest(s);
     const struct dcpk_json *items = dcpk_json_member(manifest, "bytes_items");
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_hash *hashes;

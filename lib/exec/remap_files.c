@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_files.c - the way from a checkpoint and targets to something that can be run, agreed on by
+ * all ranks; runs, and what they prove. */
+#include "lib/exec/remap_files.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/clock.h"
+#include "lib/base/order.h"
+#include "lib/exec/remap_files_inside.h"
+#include "lib/exec/slab.h"
+
+/* Does rank r reach all of a team of lower ranks? */
+static bool fits_team(const struct dcpk_remap_files *files, int team, int r)
+{
+    for (int s = 0; s < r; s++)
+        if (files->team[s] == team && !files->base.reaches[r * files->base.n_ranks + s])
+            return false;
+    return true;
+}
+
+/* Ranks that all reach each other are a team: each joins the first that it fits. */
+static dcpk_status make_teams(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    const int n = files->base.n_ranks;
+
+    files->team = dcpk_arena_array(files->base.arena, (size_t)n, sizeof *files->team, err);
+    if (files->team == NULL)
+        return err->status;
+    for (int r = 0; r < n; r++) {
+        int team = 0;
+
+        while (team < r && !(files->team[team] == team && fits_team(files, team, r)))
+            team++;
+        files->team[r] = team;
+        files->stats.n_teams += team == r;
+    }
+    return DCPK_OK;
+}
+
+/* More teams than one are an error where one is wanted, else a note. */
+static dcpk_status note_teams(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    const struct dcpk_remap *base = &files->base;
+    const char *why = base->note;
+
+    if (files->stats.n_teams == 1)
+        return DCPK_OK;
+    if (base->options.path == DCPK_REMAP_STAGED)
+        why = "as was asked for";
+    else if (why[0] == '\0')
+        why = "others cannot map each other's memory";
+    if (base->options.path == DCPK_REMAP_DIRECT)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "not all ranks can map each other's memory: %s",
+                         why);
+    snprintf(files->note, sizeof files->note,
+             "ranks read the files in %zu teams, each for itself: %s", files->stats.n_teams, why);
+    return DCPK_OK;
+}
+
+/* Keep the targets of this rank's team. */
+static void keep_targets(struct dcpk_remap_files *files)
+{
+    struct dcpk_remap *base = &files->base;
+    size_t n = 0;
+
+    for (size_t i = 0; i < base->n_targets; i++) {
+        if (files->team[base->targets[i].holder] != files->team[base->self])
+            continue;
+        base->targets[n] = base->targets[i];
+        base->target_memory[n++] = base->target_memory[i];
+    }
+    base->n_targets = n;
+}
+
+/* Stages as large as the ring allows, slices as large as stages do. */
+static void choose_sizes(struct dcpk_remap_files *files)
+{
+    const uint64_t wanted = files->options.ring_bytes;
+    uint64_t stage_bytes = wanted == 0 ? DCPK_REMAP_RING_BYTES : wanted;
+
+    stage_bytes = dcpk_max_u64(stage_bytes, DCPK_REMAP_LEAST_RING_BYTES) / FEED_N_STAGES;
+    files->slice_bytes = dcpk_min_u64(FEED_SLICE_BYTES, stage_bytes / FEED_STAGE_SLICES);
+    files->slice_bytes = files->slice_bytes / 256 * 256;
+    files->stage_bytes = stage_bytes / files->slice_bytes * files->slice_bytes;
+}
+
+static dcpk_status files_make_plan(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    struct dcpk_remap *base = &files->base;
+    const struct dcpk_remap_input input = {.sources = base->sources,
+                                           .targets = base->targets,
+                                           .n_sources = base->n_sources,
+                                           .n_targets = base->n_targets,
+                                           .n_ranks = base->n_ranks};
+
+    if (dcpk_remap_plan_new(&input, &base->plan, err) ||
+        dcpk_remap_check_memory(base->plan, base->self, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* Collective: the ranks of a team must have the same plan. */
+static dcpk_status check_digests(const struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    const struct dcpk_remap *base = &files->base;
+    struct dcpk_bytes all = {0};
+    dcpk_status st;
+
+    st = dcpk_ranks_share(base->options.ranks, &base->plan->digest, sizeof base->plan->digest, &all,
+                          DCPK_OK, err);
+    for (int r = 0; r < base->n_ranks && st == DCPK_OK; r++)
+        if (files->team[r] == files->team[base->self] &&
+            memcmp(all.data + (size_t)r * sizeof base->plan->digest, &base->plan->digest,
+                   sizeof base->plan->digest) != 0)
+            st = dcpk_fail(err, DCPK_EIO, "ranks %d and %d do not see the same checkpoint",
+                           base->self, r);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+/* What every rank of the team has to read and to move, as time. */
+static dcpk_status predict(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    const struct dcpk_remap *base = &files->base;
+    const struct dcpk_remap_plan *plan = base->plan;
+    const double read = files->options.read_bytes_a_second;
+    const double link = files->options.link_bytes_a_second;
+    struct work {
+        uint64_t read, in, out;
+    } *work = dcpk_arena_array(base->arena, (size_t)base->n_ranks, sizeof *work, err);
+
+    if (work == NULL)
+        return err->status;
+    for (size_t i = 0; i < files->n_parts; i++)
+        if (files->parts[i].file != FEED_NONE)
+            work[base->sources[i].holder].read += files->parts[i].n_bytes;
+    for (size_t i = 0; i < plan->n_moves; i++) {
+        const struct dcpk_shard *target = &base->targets[plan->moves[i].target];
+        const int from = base->sources[plan->moves[i].source].holder;
+        uint64_t n_bytes = dcpk_dtype_bytes(target->dtype);
+        struct dcpk_box box;
+
+        dcpk_move_box(plan, &plan->moves[i], &box);
+        n_bytes *= dcpk_slab_elems(&box);
+        if (from == target->holder)
+            continue;
+        work[from].out += n_bytes;
+        work[target->holder].in += n_bytes;
+    }
+    files->stats.in_bytes = work[base->self].in;
+    for (int r = 0; r < base->n_ranks; r++) {
+        const uint64_t moved = dcpk_max_u64(work[r].in, work[r].out);
+        double *most = &files->stats.predicted_seconds;
+
+        if (read > 0 && (double)work[r].read / read > *most)
+            *most = (double)work[r].read / read;
+        if (link > 0 && (double)moved / link > *most)
+            *most = (double)moved / link;
+    }
+    return DCPK_OK;
+}
+
+/* What adds up the targets once they are filled. */
+static dcpk_status make_checks(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    struct dcpk_remap *base = &files->base;
+
+    if (!base->options.checks || base->plan->n_units == 0)
+        return DCPK_OK;
+    base->units = dcpk_arena_array(base->arena, base->plan->n_units, sizeof *base->units, err);
+    if (base->units == NULL || dcpk_remap_make_sums(base, err))
+        return err->status;
+    return dcpk_remap_load_landed(base, 0, err);
+}
+
+static dcpk_status files_fill(struct dcpk_remap_files *files, const struct dcpk_remap_shards *mine,
+                              struct dcpk_error *err)
+{
+    struct dcpk_remap *base = &files->base;
+
+    base->arena = dcpk_arena_new(0, err);
+    if (base->arena == NULL ||
+        dcpk_exec_new(files->options.ckpt, files->options.env, &files->exec, err) ||
+        dcpk_remap_gather(base, mine, err) || dcpk_remap_reach(base, err) ||
+        make_teams(files, err) || note_teams(files, err))
+        return err->status;
+    keep_targets(files);
+    choose_sizes(files);
+    if (dcpk_feed_make_parts(files, err) || files_make_plan(files, err) ||
+        check_digests(files, err) || predict(files, err) || dcpk_feed_make_ring(files, err) ||
+        make_checks(files, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_remap_files_new(const struct dcpk_remap_files_options *options,
+                                 const struct dcpk_shard *targets, size_t n_targets,
+                                 struct dcpk_remap_files **files, struct dcpk_error *err)
+{
+    const struct dcpk_remap_shards mine = {.targets = targets, .n_targets = n_targets};
+    struct dcpk_ranks *ranks = options->env->ranks;
+    struct dcpk_remap_files *made = dcpk_alloc(sizeof *made, err);
+    dcpk_status st = err->status;
+
+    if (made != NULL) {
+        made->options = *options;
+        made->base.options = (struct dcpk_remap_options){.ranks = ranks,
+                                                         .space = options->space,
+                                                         .path = options->path,
+                                                         .timeout_ms = options->timeout_ms,
+                                                         .checks = options->checks};
+        made->base.self = dcpk_ranks_self(ranks);
+        made->base.n_ranks = dcpk_ranks_count(ranks);
+        made->stats.note = made->note;
+        st = files_fill(made, &mine, err);
+    }
+    st = dcpk_ranks_agree(ranks, st, err);
+    if (st == DCPK_OK)
+        *files = made;
+    else
+        dcpk_remap_files_free(made);
+    return st;
+}
+
+void dcpk_remap_files_free(struct dcpk_remap_files *files)
+{
+    if (files == NULL)
+        return;
+    dcpk_feed_free_ring(files);
+    dcpk_remap_free_tables(&files->base);
+    dcpk_remap_plan_free(files->base.plan);
+    dcpk_bytes_release(&files->base.gathered);
+    dcpk_arena_free(files->base.arena);
+    dcpk_exec_free(files->exec);
+    dcpk_free(files->parts);
+    dcpk_free(files);
+}
+
+const struct dcpk_remap_files_stats *dcpk_remap_files_stats(const struct dcpk_remap_files *files)
+{
+    return &files->stats;
+}
+
+/* Set all sums to 0. */
+static dcpk_status clear_sums(struct dcpk_remap *base, struct dcpk_error *err)
+{
+    const size_t n_bytes = 2 * base->n_sums * sizeof *base->sums;
+    struct dcpk_space *space = base->options.space;
+
+    if (base->sums == NULL)
+        return DCPK_OK;
+    memset(base->host_sums, 0, n_bytes);
+    if (space->ops->copy(space, QUEUE_MOVE, base->sums, base->host_sums, n_bytes, err))
+        return err->status;
+    return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
+}
+
+/* Add up what has landed here, and bring both sums to the host. */
+static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
+{
+    const size_t n_bytes = 2 * base->n_sums * sizeof *base->sums;
+    struct dcpk_space *space = base->options.space;
+
+    if (base->sums == NULL)
+        return DCPK_OK;
+    if (dcpk_remap_run_table(base, QUEUE_MOVE, base->units[0].landed, base->sums + base->n_sums,
+                             err) ||
+        space->ops->copy(space, QUEUE_MOVE, base->host_sums, base->sums, n_bytes, err))
+        return err->status;
+    return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
+}
+
+/* Over the ranks of the team: what was stored against what has landed. `all`: of every rank, the
+ * number of its sums and the two of each tensor. */
+static dcpk_status compare_sums(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_remap *base = &files->base;
+
+    for (size_t t = 0; t < base->n_sums; t++) {
+        uint64_t stored = 0, landed = 0;
+        size_t at = 0;
+
+        for (int r = 0; r < base->n_ranks; r++) {
+            uint64_t n, sum;
+
+            memcpy(&n, all->data + at, sizeof n);
+            at += sizeof n;
+            if (files->team[r] == files->team[base->self]) {
+                assert(n == base->n_sums);
+                memcpy(&sum, all->data + at + t * sizeof sum, sizeof sum);
+                stored += sum;
+                memcpy(&sum, all->data + at + (n + t) * sizeof sum, sizeof sum);
+                landed += sum;
+            }
+            at += 2 * n * sizeof sum;
+        }
+        if (stored != landed)
+            return dcpk_fail(err, DCPK_EIO,
+                             "'%.200s': what was read has the fingerprint %016" PRIx64
+                             ", what has arrived %016" PRIx64,
+                             base->plan->tensors[t].name, stored, landed);
+    }
+    return DCPK_OK;
+}
+
+/* Collective: compare all fingerprints. */
+static dcpk_status check_sums(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    struct dcpk_remap *base = &files->base;
+    const uint64_t n = base->n_sums;
+    struct dcpk_bytes mine = {0}, all = {0};
+    dcpk_status st = sum_landed(base, err);
+
+    dcpk_bytes_put(&mine, &n, sizeof n);
+    dcpk_bytes_put(&mine, base->host_sums, 2 * base->n_sums * sizeof *base->host_sums);
+    if (st == DCPK_OK)
+        st = dcpk_bytes_status(&mine, err);
+    st = dcpk_ranks_share(base->options.ranks, mine.data, mine.n_bytes, &all, st, err);
+    if (st == DCPK_OK)
+        st = compare_sums(files, &all, err);
+    dcpk_bytes_release(&mine);
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+dcpk_status dcpk_remap_files_run(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    struct dcpk_ranks *ranks = files->base.options.ranks;
+    const double begun = dcpk_now_seconds();
+    dcpk_status st = clear_sums(&files->base, err);
+
+    if (dcpk_ranks_agree(ranks, st, err)) /* all targets may be written now */
+        return err->status;
+    st = dcpk_feed_push(files, err);
+    if (dcpk_ranks_agree(ranks, st, err))
+        return err->status;
+    if (files->base.options.checks && dcpk_ranks_agree(ranks, check_sums(files, err), err))
+        return err->status;
+    files->stats.seconds = dcpk_now_seconds() - begun;
+    return DCPK_OK;
+}
