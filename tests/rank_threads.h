@@ -283,7 +283,7 @@ static inline dcpk_status rank_join(struct dcpk_comm **comm, struct dcpk_error *
 
     if (made == NULL)
         return dcpk_fail(err, DCPK_ENOMEM, "no memory for a test's rank");
-    made->base = (struct dcpk_comm){&rank_transport, rank_self, rank_job.n};
+    made->base = (struct dcpk_comm){&rank_transport, rank_self, rank_job.n, 0};
     made->seed = rank_job.seed + (uint64_t)rank_self;
     *comm = &made->base;
     return DCPK_OK;

@@ -16,12 +16,16 @@ struct remap_job {
     int n_runs;
     bool has_no_link;
     bool only_gathers; /* the ranks can send no messages, as under a caller's own all_gather */
-    const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
-    void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
+    int quitter; /* this rank, from 1, leaves where the others run for the first time; 0: none */
+    const struct dcpk_space_ops *space;      /* NULL: dcpk_spaces[0] */
+    const struct dcpk_link_ops *link;        /* of the opened link; NULL: those of dcpk_links[0] */
+    void (*before)(struct remap_job *, int); /* on every rank once all are ready; NULL: nothing */
+    void (*after)(struct remap_job *, int, const struct dcpk_remap *); /* the same, once all ran */
     /* What came of it, of each rank: */
     dcpk_status ends[CASE_RANKS];
     struct dcpk_error errs[CASE_RANKS];
     struct dcpk_remap_stats stats[CASE_RANKS];
+    char notes[CASE_RANKS][512];
     uint64_t moved_bytes[CASE_RANKS];
 };
 
@@ -34,18 +38,22 @@ static inline dcpk_status job_remap(struct remap_job *job, int self,
     dcpk_status st;
 
     if (job->before != NULL)
-        job->before(self);
+        job->before(job, self);
     mine.sources = case_shards(&job->c->sides[job->from], self, &mine.n_sources);
     mine.targets = case_shards(&job->c->sides[job->to], self, &mine.n_targets);
     st = dcpk_remap_new(options, &mine, &remap, err);
     if (st != DCPK_OK)
         return st;
-    for (int i = 0; i < job->n_runs && st == DCPK_OK; i++)
+    for (int i = 0; i < job->n_runs && st == DCPK_OK && job->quitter != self + 1; i++)
         st = dcpk_remap_run(remap, NULL, NULL, err);
     job->stats[self] = *dcpk_remap_stats(remap);
-    job->stats[self].note = NULL;
+    snprintf(job->notes[self], sizeof job->notes[self], "%s", job->stats[self].note);
+    job->stats[self].note = job->notes[self];
     job->moved_bytes[self] = dcpk_remap_plan(remap)->totals[self].in_bytes;
-    (void)dcpk_ranks_agree(options->ranks, DCPK_OK, &(struct dcpk_error){0}); /* all are idle */
+    if (job->quitter != self + 1) /* all are idle */
+        (void)dcpk_ranks_agree(options->ranks, DCPK_OK, &(struct dcpk_error){0});
+    if (job->after != NULL)
+        job->after(job, self, remap);
     dcpk_remap_free(remap);
     return st;
 }
@@ -78,6 +86,8 @@ static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
     st = space->open(&first, &options.space, err);
     if (st == DCPK_OK && !job->has_no_link && ranks != NULL)
         st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+    if (st == DCPK_OK && options.link != NULL && job->link != NULL)
+        options.link->ops = job->link;
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = job_remap(job, self, &options, err);
@@ -85,7 +95,8 @@ static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
     if (options.link != NULL)
         options.link->ops->close(options.link);
     space->close(options.space);
-    (void)dcpk_ranks_agree(ranks, DCPK_OK, &(struct dcpk_error){0}); /* with the same transport */
+    if (job->quitter != self + 1) /* with the same transport */
+        (void)dcpk_ranks_agree(ranks, DCPK_OK, &(struct dcpk_error){0});
     job_set_transport(job, ranks, false);
 }
 

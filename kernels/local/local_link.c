@@ -138,7 +138,7 @@ static dcpk_status local_begin(struct dcpk_link *link, const struct dcpk_exchang
     }
     pthread_mutex_unlock(&l->hub->mutex);
     if (is_over)
-        return dcpk_fail(err, DCPK_EIO, "another rank has given up");
+        return dcpk_fail(err, DCPK_ECANCELLED, "another rank has given up");
     memset(l->got, 0, (size_t)link->n_ranks * sizeof *l->got);
     l->exchange = exchange;
     return DCPK_OK;
@@ -176,7 +176,7 @@ static dcpk_status receive_all(struct local_link *l, bool *all, struct dcpk_erro
     for (size_t i = 0; i < exchange->n_sends; i++)
         *all = *all && slot_of(l, l->base.rank, exchange->sends[i].peer)->at == NULL;
     if (l->hub->is_over)
-        return dcpk_fail(err, DCPK_EIO, "another rank has given up");
+        return dcpk_fail(err, DCPK_ECANCELLED, "another rank has given up");
     return DCPK_OK;
 }
 

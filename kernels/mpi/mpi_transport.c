@@ -10,6 +10,8 @@
 
 #include "kernels/mpi/mpi_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
+#include "lib/device/pause.h"
 
 #define TAG 1
 
@@ -101,23 +103,65 @@ MPI_Comm dcpk_mpi_world(struct dcpk_comm *comm)
     return of(comm)->world;
 }
 
-static dcpk_status mpi_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,
-                                  void *all, struct dcpk_error *err)
+/* What waits in `what` for ranks that do not come. */
+static dcpk_status fail_late(const struct mpi_comm *comm, const char *what, struct dcpk_error *err)
 {
-    if (n_bytes > INT_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    return dcpk_mpi_check(
-        MPI_Allgather(mine, (int)n_bytes, MPI_BYTE, all, (int)n_bytes, MPI_BYTE, of(comm)->world),
-        "gathering", err);
+    return dcpk_fail(err, DCPK_EIO, "MPI, %s: another rank is not there after %d ms", what,
+                     comm->base.timeout_ms);
 }
 
-static dcpk_status mpi_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
-                                 struct dcpk_error *err)
+/* A collective call that was begun, code: how. In vain it stays with MPI: there is no way to end it
+ * alone. */
+static dcpk_status finish_collective(const struct mpi_comm *comm, int code, MPI_Request *request,
+                                     const char *what, struct dcpk_error *err)
 {
+    const double begun = dcpk_now_seconds();
+    int is_done = 0;
+
+    while (dcpk_mpi_check(code, what, err) == DCPK_OK) {
+        const double waited = dcpk_now_seconds() - begun;
+
+        code = MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS && is_done)
+            return DCPK_OK;
+        if (code == MPI_SUCCESS && waited * 1000 > comm->base.timeout_ms)
+            return fail_late(comm, what, err);
+        dcpk_pause(waited);
+    }
+    return err->status;
+}
+
+static dcpk_status mpi_all_gather(struct dcpk_comm *base, const void *mine, size_t n_bytes,
+                                  void *all, struct dcpk_error *err)
+{
+    const struct mpi_comm *comm = of(base);
+    const int n = (int)n_bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code;
+
     if (n_bytes > INT_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    return dcpk_mpi_check(MPI_Bcast(data, (int)n_bytes, MPI_BYTE, root, of(comm)->world),
-                          "broadcasting", err);
+    if (base->timeout_ms == 0)
+        return dcpk_mpi_check(MPI_Allgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, comm->world),
+                              "gathering", err);
+    code = MPI_Iallgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, comm->world, &request);
+    return finish_collective(comm, code, &request, "gathering", err);
+}
+
+static dcpk_status mpi_broadcast(struct dcpk_comm *base, int root, void *data, size_t n_bytes,
+                                 struct dcpk_error *err)
+{
+    const struct mpi_comm *comm = of(base);
+    const int n = (int)n_bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code;
+
+    if (n_bytes > INT_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
+    if (base->timeout_ms == 0)
+        return dcpk_mpi_check(MPI_Bcast(data, n, MPI_BYTE, root, comm->world), "broadcasting", err);
+    code = MPI_Ibcast(data, n, MPI_BYTE, root, comm->world, &request);
+    return finish_collective(comm, code, &request, "broadcasting", err);
 }
 
 /* A slot whose message has left; waits for one where all are under way. */
@@ -151,6 +195,25 @@ static dcpk_status mpi_send(struct dcpk_comm *base, int to, uint64_t message,
         "sending", err);
 }
 
+/* Is there a message from `source`? Waits for one where that has a limit. */
+static dcpk_status find_message(const struct mpi_comm *comm, int source, bool waits, int *is_there,
+                                struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+
+    while (dcpk_mpi_check(MPI_Iprobe(source, TAG, comm->world, is_there, MPI_STATUS_IGNORE),
+                          "receiving", err) == DCPK_OK) {
+        const double waited = dcpk_now_seconds() - begun;
+
+        if (*is_there || !waits)
+            return DCPK_OK;
+        if (waited * 1000 > comm->base.timeout_ms)
+            return fail_late(comm, "receiving", err);
+        dcpk_pause(waited);
+    }
+    return err->status;
+}
+
 static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, int *from,
                                uint64_t *message, struct dcpk_error *err)
 {
@@ -160,9 +223,8 @@ static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, in
     int is_there = 1;
     dcpk_status st = DCPK_OK;
 
-    if (!waits)
-        st = dcpk_mpi_check(MPI_Iprobe(source, TAG, comm->world, &is_there, MPI_STATUS_IGNORE),
-                            "receiving", err);
+    if (!waits || base->timeout_ms > 0)
+        st = find_message(comm, source, waits, &is_there, err);
     *got = st == DCPK_OK && is_there;
     if (!*got)
         return st;

@@ -83,7 +83,8 @@ dcpk_status api_ranks_over(const struct dcpkit_world *world, struct dcpk_ranks *
     comm = dcpk_alloc(sizeof *comm, err);
     if (comm == NULL)
         return err->status;
-    comm->base = (struct dcpk_comm){&world_transport, world->rank, world->n_ranks};
+    comm->base = (struct dcpk_comm){
+        .transport = &world_transport, .rank = world->rank, .n_ranks = world->n_ranks};
     comm->world = *world;
     comm->all = dcpk_alloc_array((size_t)world->n_ranks, BROADCAST_BYTES, err);
     if (comm->all == NULL || dcpk_ranks_over(&comm->base, ranks, err))

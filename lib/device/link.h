@@ -46,10 +46,10 @@ struct dcpk_link_ops {
 
     /* Begin an exchange; the one before must be done. All ranks begin the same number of them, also
      * those without messages. What is sent must be there already, in memory that no queued work
-     * writes. Errors: DCPK_EIO. */
+     * writes. Errors: DCPK_EIO; DCPK_ECANCELLED where another rank is known to have given up. */
     dcpk_status (*begin)(struct dcpk_link *link, const struct dcpk_exchange *exchange,
                          struct dcpk_error *err);
-    /* Is the exchange done? Never blocks. Errors: DCPK_EIO; abort and close are left then. */
+    /* Is the exchange done? Never blocks. Errors: those of begin; abort and close are left then. */
     dcpk_status (*poll)(struct dcpk_link *link, bool *done, struct dcpk_error *err);
     /* Give up: messages under way are lost. Others may hear of it at once, or when their own time
      * is over. */

@@ -15,6 +15,10 @@
 struct dcpk_comm {
     const struct dcpk_transport *transport;
     int rank, n_ranks;
+    /* The longest that a collective call waits, and a receive; it then fails, and so may all
+     * further calls but abandon. 0: without end. A transport whose waits are not its own has their
+     * limit. */
+    int timeout_ms;
 };
 
 #define DCPK_ANY_RANK (-1)

@@ -197,6 +197,17 @@ struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks)
     return ranks == NULL ? NULL : ranks->comm;
 }
 
+int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms)
+{
+    int before;
+
+    if (ranks == NULL)
+        return 0;
+    before = ranks->comm->timeout_ms;
+    ranks->comm->timeout_ms = timeout_ms;
+    return before;
+}
+
 /* Take one message of rank `from` or DCPK_ANY_RANK; *got is false when there is none. */
 static dcpk_status ranks_take(struct dcpk_ranks *ranks, int from, bool waits, bool *got,
                               struct dcpk_error *err)

@@ -71,6 +71,13 @@ int dcpk_ranks_count(const struct dcpk_ranks *ranks);
 struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 
 /*
+ * How long calls below wait for other ranks, in milliseconds; 0, as at the beginning: without end,
+ * as a rank may work for hours. Returns what it was. A rank that does not come in time is an error
+ * as if the network had broken: dcpk_ranks_leave.
+ */
+int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);
+
+/*
  * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank
  * that failed by itself, "rank N of M: " in front unless all failed. To be called with the rank's
  * own status and error. What others failed in is over then, and the next work may begin.

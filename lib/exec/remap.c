@@ -9,6 +9,8 @@
 #include "lib/base/order.h"
 #include "lib/exec/remap_inside.h"
 
+#define TIMEOUT_MS 120000
+
 int dcpk_remap_timeout(const struct dcpk_remap *remap)
 {
     const struct dcpk_remap_totals *totals = &remap->plan->totals[remap->self];
@@ -16,28 +18,44 @@ int dcpk_remap_timeout(const struct dcpk_remap *remap)
 
     if (remap->options.timeout_ms > 0)
         return remap->options.timeout_ms;
-    return (int)(120000 + dcpk_min_u64(n_bytes / 1000000, INT32_MAX / 2));
+    return (int)(TIMEOUT_MS + dcpk_min_u64(n_bytes / 1000000, INT32_MAX / 2));
+}
+
+int dcpk_remap_times(int factor, int timeout_ms)
+{
+    return (int)dcpk_min_i64(factor * (int64_t)timeout_ms, INT32_MAX);
+}
+
+/* The first pair of ranks that have to talk and do not reach each other. */
+static bool find_staged(const struct dcpk_remap *remap, int *from, int *to)
+{
+    const struct dcpk_remap_plan *plan = remap->plan;
+
+    for (size_t i = 0; i < plan->n_moves; i++) {
+        *from = plan->input.sources[plan->moves[i].source].holder;
+        *to = plan->input.targets[plan->moves[i].target].holder;
+        if (remap->is_staged[*from * remap->n_ranks + *to])
+            return true;
+    }
+    return false;
 }
 
 /* Ranks that have to talk must reach each other, or have a link. */
-static dcpk_status check_paths(const struct dcpk_remap *remap, struct dcpk_error *err)
+static dcpk_status check_paths(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    const struct dcpk_remap_plan *plan = remap->plan;
     const struct dcpk_remap_options *options = &remap->options;
+    int from, to;
 
+    if (!find_staged(remap, &from, &to)) {
+        remap->note[0] = '\0'; /* others do not matter */
+        return DCPK_OK;
+    }
     if (options->path != DCPK_REMAP_DIRECT && options->link != NULL)
         return DCPK_OK;
-    for (size_t i = 0; i < plan->n_moves; i++) {
-        const int from = plan->input.sources[plan->moves[i].source].holder;
-        const int to = plan->input.targets[plan->moves[i].target].holder;
-
-        if (remap->is_staged[from * remap->n_ranks + to])
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "ranks %d and %d cannot map each other's memory, and %s%s%s", from, to,
-                             options->link == NULL ? "there is no link" : "a link is not wanted",
-                             remap->note[0] == '\0' ? "" : ": ", remap->note);
-    }
-    return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "ranks %d and %d cannot map each other's memory, and %s%s%s", from, to,
+                     options->link == NULL ? "there is no link" : "a link is not wanted",
+                     remap->note[0] == '\0' ? "" : ": ", remap->note);
 }
 
 static dcpk_status make_plan(struct dcpk_remap *remap, struct dcpk_error *err)
@@ -74,6 +92,9 @@ dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
                            const struct dcpk_remap_shards *mine, struct dcpk_remap **remap,
                            struct dcpk_error *err)
 {
+    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS;
+    const int before =
+        dcpk_ranks_set_timeout(options->ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, timeout_ms));
     struct dcpk_remap *made = dcpk_alloc(sizeof *made, err);
     dcpk_status st = err->status;
 
@@ -87,6 +108,7 @@ dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
         st = remap_fill(made, mine, err);
     }
     st = dcpk_ranks_agree(options->ranks, st, err);
+    (void)dcpk_ranks_set_timeout(options->ranks, before);
     if (st == DCPK_OK)
         *remap = made;
     else

@@ -37,8 +37,10 @@ struct dcpk_remap_options {
     uint64_t staging_bytes; /* of all messages of a rank; 0: DCPK_REMAP_STAGING_BYTES */
     uint64_t unit_bytes;    /* dcpk_remap_input */
     double link_bytes_a_second;
-    int timeout_ms; /* of each wait; 0: 120 s, and one more for each GB of a unit */
-    bool checks;    /* compare the fingerprints of what was stored and what has landed */
+    /* Of each wait for the device; twice as long for messages, three times to agree, where the
+     * transport has a limit. 0: 120 s, and one more for each GB. */
+    int timeout_ms;
+    bool checks; /* compare the fingerprints of what was stored and what has landed */
 };
 
 /* This rank's shards; their holder is not looked at. Copied, but for the memory at `at`, which must

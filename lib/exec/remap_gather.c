@@ -296,13 +296,36 @@ static void drop_unexported(const struct dcpk_remap *remap, const struct dcpk_sh
             row[shards[i].holder] = 0;
 }
 
+/* What a rank gives to the others about reaching them: a byte for each, then its note. */
+static size_t row_bytes(const struct dcpk_remap *remap)
+{
+    return (size_t)remap->n_ranks + sizeof remap->note;
+}
+
+/* The rows of all ranks: who reaches whom, and the first note of a rank that has one. */
+static void take_rows(struct dcpk_remap *remap, const uint8_t *rows)
+{
+    const size_t n = (size_t)remap->n_ranks, stride = row_bytes(remap);
+
+    remap->note[0] = '\0';
+    for (size_t a = 0; a < n; a++) {
+        if (remap->note[0] == '\0')
+            memcpy(remap->note, rows + a * stride + n, sizeof remap->note);
+        for (size_t b = 0; b < n; b++) {
+            const bool both = a == b || (rows[a * stride + b] && rows[b * stride + a]);
+
+            remap->reaches[a * n + b] = both;
+            remap->is_staged[a * n + b] = !both;
+        }
+    }
+}
+
 dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err)
 {
     const size_t n = (size_t)remap->n_ranks;
-    const bool is_staged = remap->options.path == DCPK_REMAP_STAGED;
     struct dcpk_bytes rows = {0};
     dcpk_status st = DCPK_OK;
-    uint8_t *row = dcpk_arena_array(remap->arena, n, 1, err);
+    uint8_t *row = dcpk_arena_array(remap->arena, row_bytes(remap), 1, err);
 
     if (row != NULL)
         remap->reaches = dcpk_arena_array(remap->arena, n, n, err);
@@ -310,19 +333,15 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err)
         remap->is_staged = dcpk_arena_array(remap->arena, n, n, err);
     if (remap->is_staged == NULL)
         return err->status;
-    if (!is_staged) {
+    if (remap->options.path != DCPK_REMAP_STAGED) {
         st = map_memories(remap, row, err);
         drop_unexported(remap, remap->sources, remap->source_memory, remap->n_sources, row);
         drop_unexported(remap, remap->targets, remap->target_memory, remap->n_targets, row);
+        memcpy(row + n, remap->note, sizeof remap->note);
     }
-    st = dcpk_ranks_share(remap->options.ranks, row, n, &rows, st, err);
-    for (size_t a = 0; a < n && st == DCPK_OK; a++)
-        for (size_t b = 0; b < n; b++) {
-            const bool both = a == b || (rows.data[a * n + b] && rows.data[b * n + a]);
-
-            remap->reaches[a * n + b] = both;
-            remap->is_staged[a * n + b] = !both;
-        }
+    st = dcpk_ranks_share(remap->options.ranks, row, row_bytes(remap), &rows, st, err);
+    if (st == DCPK_OK)
+        take_rows(remap, rows.data);
     dcpk_bytes_release(&rows);
     return st;
 }

@@ -85,7 +85,13 @@ size_t dcpk_remap_tile_bytes(const struct dcpk_remap *remap);
 dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *err);
 dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);
 
-/* Milliseconds that a wait of this rank may take. */
+/*
+ * Milliseconds that a wait for this rank's device may take. Others wait longer for it: for its
+ * messages, and longer still to agree, so that the rank that hangs is the one that is named.
+ */
 int dcpk_remap_timeout(const struct dcpk_remap *remap);
+#define REMAP_LINK_FACTOR  2
+#define REMAP_RANKS_FACTOR 3
+int dcpk_remap_times(int factor, int timeout_ms); /* at most INT_MAX */
 
 #endif

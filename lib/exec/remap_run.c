@@ -55,9 +55,10 @@ static dcpk_status wait_both(struct dcpk_remap *remap, struct dcpk_error *err)
 /* The link's part of a round. After its failure no further exchange is tried. */
 static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
 {
+    const int timeout_ms = dcpk_remap_times(REMAP_LINK_FACTOR, dcpk_remap_timeout(remap));
     struct dcpk_error why = DCPK_ERROR_INIT;
 
-    if (dcpk_link_wait(remap->options.link, dcpk_remap_timeout(remap), &why) == DCPK_OK)
+    if (dcpk_link_wait(remap->options.link, timeout_ms, &why) == DCPK_OK)
         return st;
     remap->is_broken = true;
     if (st == DCPK_OK)
@@ -172,11 +173,11 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     return st;
 }
 
-dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
-                           struct dcpk_error *err)
+/* Collective: unit after unit. */
+static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                             struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = remap->options.ranks;
-    const double begun = dcpk_now_seconds();
     dcpk_status st = DCPK_OK;
 
     remap->stats.units_done = 0;
@@ -194,6 +195,18 @@ dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void
         if (done != NULL)
             done(context, u);
     }
-    remap->stats.seconds = dcpk_now_seconds() - begun;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                           struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+    const int timeout_ms = dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap));
+    const int before = dcpk_ranks_set_timeout(remap->options.ranks, timeout_ms);
+    const dcpk_status st = run_units(remap, done, context, err);
+
+    (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
+    remap->stats.seconds = dcpk_now_seconds() - begun;
+    return st;
 }

@@ -419,7 +419,8 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
         }
     }
     free_rounds(remap);
-    space->ops->free(space, remap->staging);
+    if (!remap->is_broken) /* else messages may still be under way: the space frees it at its end */
+        space->ops->free(space, remap->staging);
     space->ops->free(space, remap->sums);
     space->ops->free(space, remap->host_sums);
 }
