@@ -12,6 +12,9 @@
 # metadata of many small items. --make: options of make_checkpoint, as '--vocab 1048576 --hidden 2048' for one huge tensor.
 # Further ones that take their turns: --vs: another build of dcpkit, of the commit before; --peer: a command that is
 # given the iteration's folder and OUT; --ranks: so many processes under mpirun.
+# --vs compares pairs, the two runs of a repetition that follow each other, and takes medians: other work on the machine
+# slows both of a pair. Exit 1 also where this build has a loss: more than 1.05 of both the time and the CPU time of the
+# other, or of its peak memory (and 1 MiB), as the medians of the pairs. Give it 7 repetitions or more.
 # make_checkpoint, measure and samples/ lie in the build folder, beside the binary. Needs three times N on DIR.
 set -euo pipefail
 
@@ -54,7 +57,7 @@ runs=$work/runs # what state seconds peak_bytes cpu_seconds
 "$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" \
     --gb "$gb" "${make_options[@]+"${make_options[@]}"}" "$in" | tee "$work/made"
 in_bytes=$(du -sb "$in" | cut -f1)
-echo "$(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), folder $work on $(stat -f -c %T "$work")"
+echo "$(nproc) CPUs, load $(cut -d' ' -f1-3 /proc/loadavg), folder $work on $(stat -f -c %T "$work")"
 
 # number TEXT_BEHIND FILE: the count that stands before some text.
 number() {
@@ -101,7 +104,7 @@ done
 # Chunks and object items of both sides, as both programs counted them.
 said=$work/said_by_convert
 items=$(($(number chunks "$work/made") + $(number objects "$work/made") + $(number chunks "$said") + $(number 'keys for' "$said")))
-limit=$((256 * 1048576 + 300 * items))
+limit=$((256 * 1048576 + 300 * items)) status=0
 echo
 awk -v n="$in_bytes" -v limit="$limit" -v items="$items" -v what_list="${whats[*]}" '
     { k = $1 "|" $2; if (!(k in runs) || $3 < best[k]) best[k] = $3; total[k] += $3; runs[k]++; if (!(k in cpu) || $5 < cpu[k]) cpu[k] = $5
@@ -119,4 +122,29 @@ awk -v n="$in_bytes" -v limit="$limit" -v items="$items" -v what_list="${whats[*
         }
         printf "memory: peak %.1f MiB, limit %.1f MiB (256 MiB + 300 B x %d items): %s\n", highest / 1048576, limit / 1048576, items, highest <= limit ? "ok" : "PASSED"
         exit highest > limit
-    }' "$runs"
+    }' "$runs" || status=1
+
+# The k-th run of this build and the k-th of the other are a pair.
+[ -z "$previous" ] || awk '
+    function median(of, n,    i, k, x) { # sorts of[1..n]
+        for (i = 2; i <= n; i++) { x = of[i]; for (k = i - 1; k > 0 && of[k] > x; k--) of[k + 1] = of[k]; of[k + 1] = x }
+        return n % 2 ? of[(n + 1) / 2] : (of[n / 2] + of[n / 2 + 1]) / 2
+    }
+    { k = $1 "|" $2 "|" ++n[$1 "|" $2]; seconds[k] = $3; peak[k] = $4; cpu[k] = $5 }
+    END {
+        split("cold warm", states)
+        for (i = 1; i <= 2; i++) {
+            pairs = n["convert|" states[i]]
+            for (k = 1; k <= pairs; k++) {
+                a = "convert|" states[i] "|" k; b = "previous|" states[i] "|" k
+                time[k] = seconds[a] / seconds[b]; work[k] = cpu[a] / cpu[b]; memory[k] = peak[a] / peak[b]; more[k] = peak[a] - peak[b]
+            }
+            t = median(time, pairs); w = median(work, pairs); m = median(memory, pairs); bytes = median(more, pairs)
+            slower = t > 1.05 && w > 1.05; larger = m > 1.05 && bytes > 1048576; lost += slower + larger
+            printf "%s: of previous, convert takes %.3f of the time (%.2f to %.2f), %.3f of the CPU time (%.2f to %.2f), %.3f of the memory; medians of %d pairs: %s\n",
+                states[i], t, time[1], time[pairs], w, work[1], work[pairs], m, pairs, slower + larger ? "LOSS" : "ok"
+        }
+        exit lost > 0
+    }' "$runs" || status=1
+echo "load at the end $(cut -d' ' -f1-3 /proc/loadavg)"
+exit "$status"
