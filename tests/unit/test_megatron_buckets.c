@@ -467,38 +467,31 @@ static void masters_in_doubt_need_a_proof(void **state)
         struct variant variant;
         bool has_master, needs_proof, needs_sample;
     } cases[] = {
-        {{.label = "plain"}, true, false, false},
-        {{.label = "precise", .set = "use_precision_aware_optimizer"}, true, true, false},
+        {{.label = "plain"}, .has_master = true},
+        {{.label = "precise", .set = "use_precision_aware_optimizer"},
+         .has_master = true,
+         .needs_proof = true},
         {{.label = "weights alone",
           .set = "use_precision_aware_optimizer",
           .flags = DCPK_MODEL_WEIGHTS_ONLY},
-         false,
-         false,
-         false},
-        {{.label = "one bucket", .layout = "fully_reshardable"}, true, false, false},
+         .has_master = false},
+        {{.label = "one bucket", .layout = "fully_reshardable"}, .has_master = true},
         {{.label = "buckets", .layout = "fully_reshardable", .set = "overlap_grad_reduce"},
-         true,
-         false,
-         true},
+         .has_master = true,
+         .needs_sample = true},
         {{.label = "tied on one stage", .layout = "fully_reshardable", .off = UNTIE},
-         true,
-         false,
-         false},
+         .has_master = true},
         {{.label = "tied over stages", .layout = "fully_reshardable", .off = UNTIE, .pp = 2},
-         true,
-         false,
-         true},
+         .has_master = true,
+         .needs_sample = true},
         {{.label = "not tied", .layout = "fully_reshardable", .set = UNTIE, .pp = 2},
-         true,
-         false,
-         false},
+         .has_master = true},
         {{.label = "multi-token prediction",
           .layout = "fully_reshardable",
           .set = "mtp_num_layers",
           .pp = 2},
-         true,
-         false,
-         true},
+         .has_master = true,
+         .needs_sample = true},
     };
 
     (void)state;
@@ -528,12 +521,11 @@ static void loss_scalers_are_kept(void **state)
         struct variant variant;
         bool is_kept, is_dropped;
     } cases[] = {
-        {{.label = "none"}, false, false},
-        {{.label = "one", .has_scaler = true}, true, false},
+        {{.label = "none"}, .is_kept = false},
+        {{.label = "one", .has_scaler = true}, .is_kept = true},
         {{.label = "weights alone", .has_scaler = true, .flags = DCPK_MODEL_WEIGHTS_ONLY},
-         false,
-         true},
-        {{.label = "no value", .has_scaler = true, .bad_scaler = true}, false, true},
+         .is_dropped = true},
+        {{.label = "no value", .has_scaler = true, .bad_scaler = true}, .is_dropped = true},
     };
 
     (void)state;

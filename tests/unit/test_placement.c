@@ -140,21 +140,22 @@ static const struct {
     uint64_t limit_bytes;
     const char *want;
 } rows[] = {
-    {"fits", 2, {4, 8}, 2, 64, "[0:4, 0:8]"},
-    {"a byte too large", 2, {4, 8}, 2, 63, "[0:3, 0:8][3:4, 0:8]"},
-    {"a row each", 2, {3, 8}, 2, 31, "[0:1, 0:8][1:2, 0:8][2:3, 0:8]"},
-    {"row too large", 2, {2, 8}, 2, 15, "[0:1, 0:7][0:1, 7:8][1:2, 0:7][1:2, 7:8]"},
-    {"element too large", 1, {2}, 16, 8, "[0:1][1:2]"},
-    {"limit 0", 1, {2}, 2, 0, "[0:1][1:2]"},
-    {"middle axis",
-     3,
-     {2, 4, 2},
-     1,
-     5,
-     "[0:1, 0:2, 0:2][0:1, 2:4, 0:2][1:2, 0:2, 0:2][1:2, 2:4, 0:2]"},
-    {"scalar", 0, {0}, 8, 4, "[]"},
-    {"empty", 2, {0, 8}, 2, 4, "[0:0, 0:8]"},
-    {"no limit", 1, {1000}, 8, UINT64_MAX, "[0:1000]"},
+    {"fits", .rank = 2, .shape = {4, 8}, .elem_bytes = 2, .limit_bytes = 64, .want = "[0:4, 0:8]"},
+    {"a byte too large", .rank = 2, .shape = {4, 8}, .elem_bytes = 2, .limit_bytes = 63,
+     .want = "[0:3, 0:8][3:4, 0:8]"},
+    {"a row each", .rank = 2, .shape = {3, 8}, .elem_bytes = 2, .limit_bytes = 31,
+     .want = "[0:1, 0:8][1:2, 0:8][2:3, 0:8]"},
+    {"row too large", .rank = 2, .shape = {2, 8}, .elem_bytes = 2, .limit_bytes = 15,
+     .want = "[0:1, 0:7][0:1, 7:8][1:2, 0:7][1:2, 7:8]"},
+    {"element too large", .rank = 1, .shape = {2}, .elem_bytes = 16, .limit_bytes = 8,
+     .want = "[0:1][1:2]"},
+    {"limit 0", .rank = 1, .shape = {2}, .elem_bytes = 2, .limit_bytes = 0, .want = "[0:1][1:2]"},
+    {"middle axis", .rank = 3, .shape = {2, 4, 2}, .elem_bytes = 1, .limit_bytes = 5,
+     .want = "[0:1, 0:2, 0:2][0:1, 2:4, 0:2][1:2, 0:2, 0:2][1:2, 2:4, 0:2]"},
+    {"scalar", .rank = 0, .elem_bytes = 8, .limit_bytes = 4, .want = "[]"},
+    {"empty", .rank = 2, .shape = {0, 8}, .elem_bytes = 2, .limit_bytes = 4, .want = "[0:0, 0:8]"},
+    {"no limit", .rank = 1, .shape = {1000}, .elem_bytes = 8, .limit_bytes = UINT64_MAX,
+     .want = "[0:1000]"},
 };
 
 static void row_chunks(void **state)
