@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_arena.c - zeroed, aligned, apart from each other, limited, and every failure without a leak.
  */
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 
 #include <stdbool.h>
 
@@ -84,7 +84,7 @@ static void limited(void **state)
     dcpk_arena_free(arena);
 }
 
-static bool fill(struct dcpk_error *err)
+static dcpk_status fill(struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     bool ok = arena != NULL;
@@ -93,7 +93,8 @@ static bool fill(struct dcpk_error *err)
         ok = dcpk_arena_alloc(arena, size_of(i), err) != NULL &&
              dcpk_arena_printf(arena, err, "%zu", i) != NULL;
     dcpk_arena_free(arena);
-    return ok;
+    CHECK(ok == (err->status == DCPK_OK), "a failure has its error");
+    return err->status;
 }
 
 /* What comes after clearing is zeroed, within the same limit, and takes nothing from the heap but
@@ -138,20 +139,8 @@ static void cleared(void **state)
 
 static void every_failure(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    uint64_t n = 0;
-    bool ok = false;
-
     (void)state;
-    while (!ok) {
-        err.status = DCPK_OK;
-        dcpk_alloc_fail_nth(++n);
-        ok = fill(&err);
-        if (!ok)
-            CHECK_EQ_INT(err.status, DCPK_ENOMEM, "n-th allocation");
-    }
-    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
-    CHECK(n > 3, "some were failed");
+    every_alloc_fails(fill, 3);
 }
 
 int main(void)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_json.c - reading strictly; writing as Python 3.11's json.dumps and repr do, whose output the
  * tables hold. */
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/json.h"
 
 static void accepts_and_refuses(void **state)
@@ -369,24 +368,22 @@ static void documents_as_python(void **state)
     }
 }
 
-static void every_failure(void **state)
+static dcpk_status parse_once(struct dcpk_error *err)
 {
     static const char text[] =
         "{\"a\": [1, \"two\", {\"b\": null, \"c\": {}}], \"d\": \"\\u00e9\"}";
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_ENOMEM;
-    uint64_t n;
+    struct dcpk_json *doc = NULL;
+    const dcpk_status st = dcpk_json_parse(text, sizeof text - 1, &doc, err);
 
+    CHECK((st == DCPK_OK) == (doc != NULL), err->text);
+    dcpk_json_free(doc);
+    return st;
+}
+
+static void every_failure(void **state)
+{
     (void)state;
-    for (n = 0; st != DCPK_OK;) {
-        struct dcpk_json *doc = NULL;
-        dcpk_alloc_fail_nth(++n);
-        st = dcpk_json_parse(text, sizeof text - 1, &doc, &err);
-        CHECK(st == DCPK_OK || (st == DCPK_ENOMEM && doc == NULL), err.text);
-        dcpk_json_free(doc);
-    }
-    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
-    CHECK(n > 10, "cJSON's allocations were among them");
+    every_alloc_fails(parse_once, 10); /* cJSON's are among them */
 }
 
 int main(void)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_map.c - keys of any bytes, growth, keys made to collide, and every failure without a leak.
  */
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/map.h"
 
@@ -146,18 +145,8 @@ static dcpk_status fill(struct dcpk_error *err)
 
 static void every_failure(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_ENOMEM;
-    uint64_t n;
-
     (void)state;
-    for (n = 0; st != DCPK_OK;) {
-        dcpk_alloc_fail_nth(++n);
-        st = fill(&err);
-        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, "n-th allocation");
-    }
-    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
-    CHECK(n > 2, "some were failed");
+    every_alloc_fails(fill, 2);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sink.c - folders that appear whole or not at all, and what stands in their way. */
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/alloc.h"
 #include "lib/io/file.h"
 #include "lib/io/sink.h"
 #include "tests/unit/scratch.h"
@@ -411,22 +410,19 @@ static void leaves_the_cache(void **state)
     CHECK(n_left < n_kept / 10, "only of a large output");
 }
 
+/* The same, after which nothing is half made. */
+static dcpk_status use_whole(struct dcpk_error *err)
+{
+    const dcpk_status st = use(err);
+
+    CHECK(!scratch_has("out.dcpkit-partial") && !scratch_has_like(".dcpkit-tmp"), "nothing half");
+    return st;
+}
+
 static void every_failure(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_ENOMEM;
-    uint64_t n;
-
     (void)state;
-    for (n = 0; st != DCPK_OK;) {
-        dcpk_alloc_fail_nth(++n);
-        st = use(&err);
-        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, err.text);
-        CHECK(!scratch_has("out.dcpkit-partial") && !scratch_has_like(".dcpkit-tmp"),
-              "nothing half");
-    }
-    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
-    CHECK(n > 6, "some were failed");
+    every_alloc_fails(use_whole, 6);
     CHECK_EQ_STR(scratch_read("out/f"), "new", "published");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_store.c - names that stay in the folder, reads that stay in the file, descriptors that stay
  * few. */
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -395,20 +395,11 @@ static dcpk_status use(struct dcpk_error *err)
 
 static void every_failure(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
     const int before = n_descriptors();
-    dcpk_status st = DCPK_ENOMEM;
-    uint64_t n;
 
     (void)state;
     scratch_write("f", "x");
-    for (n = 0; st != DCPK_OK;) {
-        dcpk_alloc_fail_nth(++n);
-        st = use(&err);
-        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, err.text);
-    }
-    CHECK_EQ_INT(dcpk_alloc_fail_nth(0), n - 1, "all were failed in turn");
-    CHECK(n > 8, "some were failed");
+    every_alloc_fails(use, 8);
     CHECK_EQ_INT(n_descriptors(), before, "no descriptor is lost");
 }
 

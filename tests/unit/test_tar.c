@@ -4,10 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/alloc.h"
 #include "lib/io/sink.h"
 #include "lib/io/tar.h"
-#include "tests/check.h"
+#include "tests/every_alloc.h"
 #include "tests/unit/scratch.h"
 
 #define NAME_100                                                                                   \
@@ -141,24 +140,14 @@ static dcpk_status pack(struct dcpk_error *err)
         st = dcpk_folder_publish(folder, err);
     if (st != DCPK_OK)
         dcpk_folder_abandon(folder);
+    CHECK(!scratch_has("f/out.tar.dcpkit-partial"), "nothing half-made is left");
     return st;
 }
 
 static void every_failure(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_ENOMEM;
-    uint64_t n = 0;
-
     (void)state;
-    while (st != DCPK_OK) {
-        dcpk_alloc_fail_nth(++n);
-        st = pack(&err);
-        CHECK(st == DCPK_OK || st == DCPK_ENOMEM, err.text);
-        CHECK(!scratch_has("f/out.tar.dcpkit-partial"), "nothing half-made is left");
-    }
-    dcpk_alloc_fail_nth(0);
-    CHECK(n > 8, "some were failed");
+    every_alloc_fails(pack, 8);
     CHECK(scratch_has("f/out.tar"), "published");
 }
 
