@@ -9,7 +9,7 @@
  * A dcpk_run_open_file: list the archive once, find the checkpoint in it, open it. Members of a
  * plain tar and stored members of a zip are read where they are; where one cannot be (compressed,
  * sparse) all are unpacked once into an unnamed temporary file in $TMPDIR, or /tmp, and the store
- * has a note that says so. opening->progress: of the compressed bytes, while unpacking.
+ * gets a note of it. opening->progress: of the compressed bytes, while unpacking.
  * run->folder: "<path>:<folder in it>", or the path. Errors: DCPK_EFORMAT for what is not an
  * archive, malformed, leaves its folder, names a file twice, or has a link or device among the
  * checkpoint's files; DCPK_ERANGE when it unpacks to more than FORMAT.md's limit; DCPK_EUNSUPPORTED

@@ -70,7 +70,7 @@ static bool check_tar(int fd, uint64_t offset_bytes, uint64_t n_bytes)
     if (header[TAR_TYPE_AT] != '0' && header[TAR_TYPE_AT] != '\0')
         return false;
     if (n_bytes >= TAR_OCTAL_LIMIT)
-        return true; /* the size is in a pax record, or base-256; the sum says this is its header */
+        return true; /* the size is in a pax record, or base-256; the checksum fits */
     return parse_octal(header + TAR_SIZE_AT, TAR_FIELD_BYTES, &size) && size == n_bytes;
 }
 

@@ -13,7 +13,7 @@
 
 #define DCPK_ARCHIVE_NAME_BYTES 4096 /* the longest path of a member, with its NUL */
 
-/* One member that is no folder. */
+/* One member that is not a folder. */
 struct dcpk_member {
     char *name;         /* relative, without "." and empty parts; in the list's arena */
     const char *oddity; /* what it is instead of a plain file: "a link"; NULL: a plain file */
@@ -45,14 +45,16 @@ enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 
 /*
  * Do n_bytes of plain data of the member `name` (as the archive spells it) start at offset_bytes,
- * by the header in front of them? False also when it cannot be read: unpacking will tell.
+ * by the header in front of them? False also when it cannot be read: unpacking then fails with the
+ * reason.
  */
 bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
                               uint64_t offset_bytes, uint64_t n_bytes);
 
 /*
  * Where the file is packed with gzip: inflate it and compare CRC-32 and length of each of its
- * members. Errors: DCPK_EFORMAT saying where it is damaged; DCPK_EIO, DCPK_ENOMEM, DCPK_ECANCELLED.
+ * members. Errors: DCPK_EFORMAT with the place of the damage; DCPK_EIO, DCPK_ENOMEM,
+ * DCPK_ECANCELLED.
  */
 dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress,
                                     struct dcpk_error *err);

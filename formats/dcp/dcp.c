@@ -53,7 +53,7 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
     return DCPK_OK;
 }
 
-/* The item holds what .metadata says: torch asserts the same when it loads. */
+/* The item holds what .metadata records: torch asserts the same when it loads. */
 static dcpk_status check_item(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
                               const struct dcpk_item_tensor *item, struct dcpk_error *err)
 {

@@ -6,10 +6,10 @@
 
 #include "lib/ckpt/format.h"
 
-/* What .metadata says beside tensors and objects. A format on this container keeps it as the
+/* What .metadata records beside tensors and objects. A format on this container keeps it as the
  * checkpoint's state. */
 struct dcpk_dcp_info {
-    /* From the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+" as far as they tell. */
+    /* From the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+", as far as they differ. */
     const char *torch_generation;
     bool is_mcore_class; /* root class MCoreMetadata: Megatron 0.15 */
     bool has_mcore_data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metadata_priv.h - what .metadata says, packed while its pickle is read. */
+/* metadata_priv.h - the content of .metadata, packed while its pickle is read. */
 #ifndef DCPK_FORMATS_DCP_METADATA_PRIV_H
 #define DCPK_FORMATS_DCP_METADATA_PRIV_H
 
@@ -36,8 +36,7 @@ struct dcpk_packed_place { /* MetadataIndex: _StorageInfo */
     uint64_t offset_bytes, n_bytes;
 };
 
-/* What dcpk_pickle_run says of the dicts that were taken; of a list of chunks it is the last + 1.
- */
+/* The dcpk_pickle_run of a dict that was taken; of a list of chunks it is the last one + 1. */
 enum dcpk_packed_run {
     DCPK_PACKED_NOTHING,
     DCPK_PACKED_ENTRIES,

@@ -36,7 +36,7 @@ struct reading {
     struct span *spans; /* N_SPANS of them, the last one made in each place */
 };
 
-/* A dict of which nothing was taken, or what `run` says. */
+/* A dict of which nothing was taken, or one whose dcpk_pickle_run is `run`. */
 static bool is_dict(const struct dcpk_value *v, enum dcpk_packed_run run)
 {
     return v != NULL && v->kind == DCPK_V_DICT &&
@@ -112,7 +112,7 @@ static dcpk_status take_place(struct reading *r, uint32_t key, uint32_t offsets,
     return DCPK_OK;
 }
 
-/* A place that nothing in state_dict_metadata asks for harms nobody, but a person should know. */
+/* A place that nothing in state_dict_metadata asks for does no harm, but gets a note. */
 static void note_unused(struct reading *r)
 {
     const struct dcpk_packed *p = &r->packed;
@@ -370,7 +370,7 @@ static dcpk_status read_mcore_data(struct reading *r, const struct dcpk_value *d
     return DCPK_OK;
 }
 
-/* What the root's attributes tell beside their content; names unknown here are noted. */
+/* What the names of the root's attributes show; unknown names get a note. */
 static void read_info(struct reading *r, const struct dcpk_value *root,
                       const struct dcpk_value *attrs)
 {

@@ -14,8 +14,8 @@
 
 #define MAX_EXPERTS (1 << 16)
 
-/* Behind "optimizer." or "optimizer.<i>."; *optimizer: the number, 0 where there is none. NULL: it
- * is no such key. */
+/* Behind "optimizer." or "optimizer.<i>."; *optimizer: the number, 0 where there is none. NULL: not
+ * such a key. */
 static const char *skip_optimizer(const char *key, int64_t *optimizer)
 {
     const char *rest;

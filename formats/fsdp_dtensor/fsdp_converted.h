@@ -12,14 +12,14 @@
  * projections apart, and whatever it does not know under the prefix of weights.
  */
 
-/* Does an object tell that it wrote the folder? */
+/* Does an object show that Megatron's converter wrote the folder? */
 bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt);
 /* Is the object a field of a listed group (dcpk_fsdp_read_listed_groups)? */
 bool dcpk_fsdp_is_listed_group(const char *key);
 /* Is the object one that it leaves beside the training state, and that means nothing any more? */
 bool dcpk_fsdp_is_left_over(const char *key);
-/* Is it a name behind the prefix of weights that is no parameter's: optimizer state that was not
- * recognised (T8, T14), rows of single experts (T12)? */
+/* Is it a name behind the prefix of weights that does not belong to a parameter: optimizer state
+ * that was not recognised (T8, T14), rows of single experts (T12)? */
 bool dcpk_fsdp_is_misplaced(const char *name);
 /* "<expert's bias>.exp_avg3" (T13): the number goes to the name. */
 dcpk_status dcpk_fsdp_split_numbered(struct dcpk_arena *arena, struct dcpk_fsdp_key *parts,
@@ -33,7 +33,7 @@ dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
                                     const struct dcpk_fsdp_key *parts,
                                     const struct dcpk_model_tensor *tensor, bool *is_done,
                                     struct dcpk_error *err);
-/* A tensor that is no parameter's: torch AdamW's step by number, the loss scaler's. */
+/* A tensor that does not belong to a parameter: torch AdamW's step by number, the loss scaler's. */
 dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bool *is_known,
                                  struct dcpk_error *err);
 /* The listed groups "optimizer.param_groups.<g>.<field>", of several optimizers

@@ -141,8 +141,8 @@ static bool has_object_below(const struct dcpk_checkpoint *ckpt, const char *pre
 /*
  * A run saves args, iteration and checkpoint_version together (generate_state_dict of
  * megatron/training/checkpointing.py @core_v0.19.0); a folder that has one of them, or the
- * scheduler, and not all has lost some. Weights alone have none. Megatron-Bridge keeps what args
- * and iteration say in a file of its own.
+ * scheduler, and not all has lost some. Weights alone have none. Megatron-Bridge keeps the content
+ * of args and iteration in a file of its own.
  */
 static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {

@@ -25,7 +25,7 @@ struct writer {
     bool spells_fused; /* every spelling is wanted */
     bool is_v2;        /* keys of Megatron-FSDP v2 */
     int64_t tp;        /* rows of parts are in the order of so many tensor-parallel ranks */
-    bool is_for_tp;    /* there are such rows: args have to say for how many ranks */
+    bool is_for_tp;    /* there are such rows: args have to name the number of ranks */
 };
 
 /* A list of keys under construction. */
@@ -177,7 +177,7 @@ static dcpk_status add_other_state(struct writer *w, const struct dcpk_param *p,
     return add_keyed(w, &out, &keys, err);
 }
 
-/* The stored weight is not written where its master is: say so, once a source tensor. */
+/* The stored weight is not written where its master is: adds a note, once a source tensor. */
 static void note_replaced(struct writer *w, const struct dcpk_param *p)
 {
     const uint32_t weight = p->tensor[DCPK_WEIGHT];
@@ -260,7 +260,8 @@ static dcpk_status add_steps(struct writer *w, uint32_t group, struct dcpk_error
 }
 
 /* Main asks for the group of a fused down-projection by its live name, of which the keys' and
- * values' part, like the query's, is a half: the query's tells it. *fused NULL: it is none. */
+ * values' part, like the query's, is a half: the query's leads to it. *fused NULL: not such a
+ * half. */
 static dcpk_status find_fused(struct writer *w, const char *param, const char **fused,
                               struct dcpk_error *err)
 {
@@ -375,7 +376,7 @@ static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_layou
     return dcpk_max_i64(model->rows_tp, 1);
 }
 
-/* Are there such rows? For one rank, as long as nothing else was asked for, that is told. */
+/* Are there such rows? With no other target they are written for one rank, and a note is added. */
 static bool note_order(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp)
 {
     for (size_t i = 0; i < model->n_params; i++) {

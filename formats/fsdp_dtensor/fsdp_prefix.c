@@ -70,13 +70,13 @@ static void look_at(struct search *s, const char *key)
     }
 }
 
-/* *prefix: told, found, or the format's own. */
-static dcpk_status find(struct dcpk_model *model, struct search *s, const char *told,
+/* *prefix: given, found, or the format's own. */
+static dcpk_status find(struct dcpk_model *model, struct search *s, const char *given,
                         const char *what, const char **prefix, struct dcpk_error *err)
 {
     *prefix = s->own;
-    if (told != NULL) {
-        *prefix = dcpk_arena_printf(model->arena, err, "%s.", told);
+    if (given != NULL) {
+        *prefix = dcpk_arena_printf(model->arena, err, "%s.", given);
         model->needs_rewrite = true;
         return *prefix == NULL ? err->status : DCPK_OK;
     }

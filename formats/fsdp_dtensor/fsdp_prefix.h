@@ -7,15 +7,15 @@
 
 /* Both with their last dot. */
 struct dcpk_fsdp_prefixes {
-    const char *weight; /* FD_MODEL, unless told or found */
+    const char *weight; /* FD_MODEL, unless given or found */
     const char *state;  /* FD_STATE, behind which Q stands; else has_q is false */
     bool has_q;
 };
 
 /*
- * The prefixes of the checkpoint: told by the user, else the format's own where a key has it, else
- * the one that stands before known names in every other key; a note of the checkpoint then says so
- * and the model needs rewriting.
+ * The prefixes of the checkpoint: given by the user, else the format's own where a key has it, else
+ * the one that stands before known names in every other key; the checkpoint then gets a note and
+ * the model needs rewriting.
  */
 dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_prefixes *prefixes,
                                     struct dcpk_error *err);

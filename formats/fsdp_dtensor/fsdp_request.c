@@ -322,7 +322,8 @@ static dcpk_status ask_conv(struct asking *a, struct spelling *s, struct dcpk_er
     return ask_releases(a, s, err);
 }
 
-/* The names by spec: Transformer Engine's groups experts where args say so, local ones never. */
+/* The names by spec: Transformer Engine's groups experts where args ask for it, the local one
+ * never. */
 static dcpk_status ask_specs(struct asking *a, const struct dcpk_expected_param *p, int64_t expert,
                              struct dcpk_error *err)
 {
@@ -442,7 +443,7 @@ static const char *with_q(const struct dcpk_loading *loading, const char *prefix
     return dcpk_arena_join(loading->arena, texts, 2, err);
 }
 
-/* Is the run one of v2: as it was told, else by args? */
+/* Is the run one of v2: as the caller set it, else by args? */
 static bool is_of_v2(const struct dcpk_loading *loading)
 {
     int64_t version = 1;
@@ -481,14 +482,14 @@ static dcpk_status report_v2(const struct dcpk_loading *loading, struct dcpk_err
 }
 
 /* Training with v2 asks for the weights, under their names, and the training state. */
-static dcpk_status ask_v2(const struct dcpk_loading *told, struct dcpk_loading *loading,
+static dcpk_status ask_v2(const struct dcpk_loading *given, struct dcpk_loading *loading,
                           struct asking *a, struct dcpk_error *err)
 {
-    *loading = *told;
+    *loading = *given;
     loading->flags |= DCPK_LOADING_NO_OPTIMIZER;
     a->loading = loading;
     a->model_prefix = FD_V2_MODEL;
-    return report_v2(told, err);
+    return report_v2(given, err);
 }
 
 /* Runs that end before they have asked for anything (tests/golden/requests, "stops"). */

@@ -33,8 +33,9 @@ dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, con
 dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *name,
                                    uint32_t params[2], size_t *n, struct dcpk_error *err);
 /*
- * Add the two parameters that a fused tensor joins. Errors: DCPK_EUNSUPPORTED when args do not say
- * where it is to be cut; DCPK_EMISMATCH when its parts do not divide by their number of ranks.
+ * Add the two parameters that a fused tensor joins. Errors: DCPK_EUNSUPPORTED when args do not
+ * determine where it is to be cut; DCPK_EMISMATCH when its parts do not divide by their number of
+ * ranks.
  */
 dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
                                   const char *name, struct dcpk_error *err);

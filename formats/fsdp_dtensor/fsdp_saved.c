@@ -3,7 +3,7 @@
 /*
  * The cuts of one layer name the few numbers of ranks that can have made them. Each of those is
  * then held against all layers; one that all chunks agree with, and no other, is the saver's.
- * Experts have buffers of their own for each expert-parallel rank and tell their number the same
+ * Experts have buffers of their own for each expert-parallel rank and show their number the same
  * way.
  */
 #include <string.h>

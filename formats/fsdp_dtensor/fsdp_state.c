@@ -112,7 +112,7 @@ static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
     return DCPK_OK;
 }
 
-/* Append a field. The name of a fused parameter may have told it already. */
+/* Append a field. Another name of a fused parameter may have added it already. */
 static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object *object,
                              struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
 {
@@ -155,8 +155,8 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
 }
 
 /*
- * The parameters whose group a name tells. Megatron's converter writes a dot too many in front of
- * it, and both halves of a SwiGLU parameter (FORMAT.md 12.2, T1).
+ * The parameters whose group a name determines. Megatron's converter writes a dot too many in front
+ * of it, and both halves of a SwiGLU parameter (FORMAT.md 12.2, T1).
  */
 static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t params[2], size_t *n,
                                struct dcpk_error *err)
@@ -171,7 +171,7 @@ static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t pa
     return dcpk_fsdp_group_params(model, name + (*name == '.'), params, n, err);
 }
 
-/* Append the field that object i is, for the parameters whose group it tells. */
+/* Append the field that object i is, for the parameters whose group it determines. */
 static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *fields, size_t *n,
                               struct dcpk_error *err)
 {
@@ -417,7 +417,7 @@ static const char *find_gap(const struct rng_leaf *leaves, size_t n)
     return NULL;
 }
 
-/* States of which a part cannot be understood are no states: a loader would miss it. */
+/* States of which a part cannot be understood are not taken: a loader would miss it. */
 static void settle_leaves(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
                           const char *fault)
 {
@@ -480,7 +480,7 @@ out:
     return st;
 }
 
-/* Objects that are no part of what Megatron-FSDP saves. */
+/* Objects that Megatron-FSDP does not save. */
 static void note_unknown_objects(struct dcpk_model *model)
 {
     static const char *const names[] = {"args", "iteration", "checkpoint_version",

@@ -32,7 +32,7 @@ static bool is_state_key(const struct dcpk_fsdp_prefixes *prefixes, const char *
             strlen(prefixes->state) >= strlen(prefixes->weight));
 }
 
-/* parts->name is NULL when the key is no model or optimizer tensor. */
+/* parts->name is NULL when the key is neither a model nor an optimizer tensor. */
 static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
                              struct dcpk_fsdp_key *parts, struct dcpk_error *err)
 {
@@ -213,8 +213,8 @@ static void look_at_unknown(struct dcpk_fsdp_reader *r, const char *key, struct 
         r->model->unknown_prefix = dcpk_arena_strndup(r->model->arena, key, n_bytes - 1, err);
 }
 
-/* What is no weight and no optimizer state: RNG and a few scalars are read elsewhere, the rest is
- * unknown (dcpk_model_read). */
+/* What is neither a weight nor optimizer state: RNG and a few scalars are read elsewhere, the rest
+ * is unknown (dcpk_model_read). */
 static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
 {
     const char *key = r->model->ckpt->tensors[source].key;
@@ -283,7 +283,7 @@ static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcp
     return DCPK_OK;
 }
 
-/* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is no parameter. */
+/* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is not a parameter. */
 static bool is_fp32_buffer(const char *name)
 {
     return dcpk_ends_with(name, ".expert_bias");
@@ -317,7 +317,7 @@ static dcpk_status name_masters(const struct dcpk_fsdp_reader *r, bool any_state
     return DCPK_OK;
 }
 
-/* Do args say so: neither bf16 nor fp16? */
+/* Do args show an fp32 run: neither bf16 nor fp16? */
 static bool is_fp32_by_args(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
@@ -343,7 +343,7 @@ static bool has_key(const struct dcpk_checkpoint *ckpt, const char *prefix)
 
 /*
  * One wrapper less in the optimizer's keys is how fp32 runs show (section 4, Q). Megatron's
- * converter writes the same for all runs; of its folders, and without such keys, args tell.
+ * converter writes the same for all runs; of its folders, and without such keys, args decide.
  */
 static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
 {

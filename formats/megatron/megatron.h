@@ -13,7 +13,7 @@ struct dcpk_megatron_key {
     const char *param; /* the weight's key */
 };
 
-/* Returns false when `key` is no per-parameter optimizer state ("chained_<i>." may stand before
+/* Returns false when `key` is not a per-parameter optimizer state ("chained_<i>." may stand before
  * it). */
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 
@@ -27,16 +27,16 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
 /* Megatron writes it last, for torch_dist and zarr alike (formats/torch_dist/FORMAT.md 1.2). */
 #define DCPK_MEGATRON_METADATA_JSON "metadata.json"
 
-/* What it says: the backend "torch_dist" or "zarr", and the version of its conventions. A value. */
+/* Its content: the backend "torch_dist" or "zarr", and the version of its conventions. A value. */
 struct dcpk_megatron_backend {
     char name[64];
-    int64_t version; /* 1 where it is not said */
+    int64_t version; /* 1 where it is not recorded */
 };
 /* Errors: DCPK_EFORMAT (no JSON, no backend named), DCPK_EIO (no such file). */
 dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
                                        struct dcpk_megatron_backend *backend,
                                        struct dcpk_error *err);
-/* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names what it says instead. */
+/* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names the other one. */
 dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
                                         struct dcpk_error *err);
 

@@ -181,7 +181,7 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
  * An optimizer that is not distributed has a dict of states beside its groups, torch's with one
  * step for all (Transformer Engine's and Apex' could not load that), and in fp32 runs no further
  * dict around them (MC/optimizer/optimizer.py@0.19.0 Float16OptimizerWithFloat16Params,
- * FP32Optimizer). args say that the run has such ones.
+ * FP32Optimizer). args record that the run has such ones.
  */
 bool dcpk_megatron_is_distributed(const struct dcpk_model *model)
 {
@@ -268,7 +268,7 @@ static const struct dcpk_value *make_content(struct dcpk_arena *arena,
     return finish(&b);
 }
 
-/* args, told what the folder lacks: else a loader asks for it and stops. */
+/* args, changed to name what the folder lacks: else a loader asks for it and stops. */
 static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output *out,
                              bool is_rng_whole, const struct dcpk_value **args,
                              struct dcpk_error *err)
@@ -281,7 +281,7 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
                           "args.no_save_rng is set: the source has no RNG state, or not that of "
                           "every (pipeline, tensor) rank of its args");
     }
-    /* Where it finds that said it asks for none, and stops all the same when it then has none. */
+    /* A loader that finds this set asks for no state, and yet stops when it then has none. */
     if (!model->has_optimizer)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if (!model->has_optimizer) {

@@ -138,8 +138,8 @@ enum order {
 /*
  * GroupedMLP stored its experts' matrices transposed, but not their flattened state, and the starts
  * of the gated ones are wrong (formats/torch_dist/FORMAT.md 4.5): shape (.., a, b) where the weight
- * has (.., b, a). Where shapes do not tell, the cut does: tensor parallelism and SwiGLU cut fc1
- * along the weight's rows, fc2 along its columns. An expert that is not cut leaves the run's
+ * has (.., b, a). Where shapes leave it open, the cut decides: tensor parallelism and SwiGLU cut
+ * fc1 along the weight's rows, fc2 along its columns. An expert that is not cut leaves the run's
  * options.
  */
 static enum order expert_order(const struct dcpk_model *model, const struct dcpk_tensor *stored,

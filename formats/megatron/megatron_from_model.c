@@ -17,7 +17,7 @@ struct writer {
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-/* The model's dtype by args; *known false: they do not say, bfloat16 is likely. */
+/* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
 static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
@@ -305,7 +305,7 @@ static bool is_own_master(const struct writer *w, const struct dcpk_slot *slot,
 
     if (!w->model->has_optimizer || p->is_buffer)
         return false;
-    if (is_master) /* of the first member too: else pick_all says what is wrong */
+    if (is_master) /* of the first member too: else pick_all reports the fault */
         return p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR &&
                w->model->tensors[p->tensor[DCPK_MASTER]].dtype == dtype;
     return p->tensor[DCPK_MASTER] == DCPK_NO_TENSOR && p->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR;
@@ -328,8 +328,8 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
-/* Without the optimizer a master beside its weight is left out: say so, once a source tensor; a
- * view of a flattened one has its key, those inside objects are not listed. */
+/* Without the optimizer a master beside its weight is left out: adds a note, once a source tensor;
+ * a view of a flattened one has its key, those inside objects are not listed. */
 static void note_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {
     const struct dcpk_checkpoint *source = w->out->source;

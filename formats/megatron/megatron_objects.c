@@ -12,10 +12,10 @@
 
 /*
  * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
- * of its linear layers; a missing one fails the load, [None] says that there is none, and nobody
- * minds more of them (formats/torch_dist/FORMAT.md 7). So each module that has a weight gets one,
- * but for those that no implementation asks for. (GPTModel leaves out its output layer's,
- * HybridModel does not.)
+ * of its linear layers; a missing one fails the load, [None] stands for none, and surplus ones do
+ * no harm (formats/torch_dist/FORMAT.md 7). So each module that has a weight gets one, but for
+ * those that no implementation asks for. (GPTModel leaves out its output layer's, HybridModel does
+ * not.)
  */
 static bool has_extra_state(const char *module)
 {
@@ -158,8 +158,8 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
     static const char projection[] = "attention.linear_proj";
     const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
 
-    /* A norm that is named as a part of the linear layer behind it is no module, and in a layer of
-     * experts local modules have no such layer. */
+    /* A norm that is named as a part of the linear layer behind it is not a module, and in a layer
+     * of experts local modules have no such layer. */
     if (dot == NULL || dcpk_starts_with(dot, ".layer_norm_"))
         return DCPK_OK;
     module = dcpk_arena_strndup(x->out->arena, key, (size_t)(dot - key), err);

@@ -289,8 +289,8 @@ static dcpk_status ask_shard(struct asking *a, uint32_t loaders, const int64_t *
     return dcpk_request_object(a->loading, DCPK_FOR_EXTRA, loaders, &a->key, err);
 }
 
-/* Main leaves out those of Transformer Engine that are empty, where told
- * (ckpt_drop_redundant_extra_state). */
+/* Main leaves out those of Transformer Engine that are empty, under the option
+ * ckpt_drop_redundant_extra_state. */
 static uint32_t asking_extra(const struct asking *a, const struct dcpk_expected_module *module)
 {
     uint32_t loaders = DCPK_ALL_LOADERS;

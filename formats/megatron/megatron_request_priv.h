@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_request_priv.h - between the files that say what loaders of 3D-parallel checkpoints ask
- * for. */
+/* megatron_request_priv.h - parts of what loaders of 3D-parallel checkpoints ask for. */
 #ifndef DCPK_FORMATS_MEGATRON_REQUEST_PRIV_H
 #define DCPK_FORMATS_MEGATRON_REQUEST_PRIV_H
 
 #include "lib/model/request.h"
 
-/* How the optimizer's state is kept: what content_metadata or the state itself says. */
+/* How the optimizer's state is kept: by content_metadata or the state itself. */
 enum dcpk_optimizer_kind {
     DCPK_OPTIMIZER_NONE,        /* nothing is asked for */
     DCPK_OPTIMIZER_RESHARDABLE, /* fully_reshardable */

@@ -46,7 +46,7 @@ static bool is_distributed(const struct dcpk_loading *loading)
            is_set;
 }
 
-/* What content_metadata says, else what older releases did (load_checkpoint@0.15 to main). */
+/* The layout by content_metadata, else that of older releases (load_checkpoint@0.15 to main). */
 static const char *sharding_type(const struct dcpk_loading *loading)
 {
     const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");
@@ -109,7 +109,8 @@ static bool has_group(const struct dcpk_value *groups, double wd_mult, bool expe
     return false;
 }
 
-/* The fields by which a loader of every release tells groups apart; NeMo has "pre_" before some. */
+/* The fields by which a loader of every release distinguishes groups; NeMo has "pre_" before
+ * some. */
 static const char *lacking_identity(const struct dcpk_value *groups)
 {
     static const char *const fields[][2] = {{"wd_mult", "pre_wd_mult"},
@@ -195,7 +196,7 @@ static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is
 
 /* --- buckets --- */
 
-/* One bucket's states, of the length that the list of buckets says. */
+/* One bucket's states, of the length in the list of buckets. */
 static dcpk_status ask_bucket(const struct dcpk_loading *loading, const char *bucket,
                               int64_t n_elems, struct dcpk_error *err)
 {
@@ -338,7 +339,7 @@ static dcpk_status ask_tied(const struct dcpk_loading *loading,
 
 /*
  * Under args.no_save_optim no tensor is asked for, and yet the entry is read: load_checkpoint takes
- * state_dict['optimizer'] unless it is told not to (KeyError; checkpointing.py@0.15 to main).
+ * state_dict['optimizer'] unless an option forbids it (KeyError; checkpointing.py@0.15 to main).
  */
 static dcpk_status ask_unsaved(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
@@ -415,7 +416,7 @@ out:
 
 /*
  * get_rng_state: two numbers; core 0.16 three with expert parallelism, main since Megatron-LM #6858
- * (2026-08-25) always. A run of other (tensor, pipeline) sizes than args say asks for none.
+ * (2026-08-25) always. A run of other (tensor, pipeline) sizes than those of args asks for none.
  */
 static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
 {

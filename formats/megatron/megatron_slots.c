@@ -425,7 +425,7 @@ static bool is_given(const struct dcpk_value *attrs, const char *name)
 }
 
 /*
- * Where Megatron keeps layers apart without being told by content_metadata: TransformerBlock's
+ * Where Megatron keeps layers apart without an entry in content_metadata: TransformerBlock's
  * sharded_state_dict@0.14 to main; Mamba and hybrid stacks always
  * (formats/torch_dist/FORMAT.md 4.2).
  */
@@ -445,7 +445,8 @@ static bool is_homogeneous(const struct dcpk_model *model)
     return true;
 }
 
-/* Has the source kept layers apart that args would stack? Its loaders are told so, ours as well. */
+/* Has the source kept layers apart that args would stack? content_metadata records it for loaders
+ * of the source and of the output. */
 static bool keeps_layers_apart(const struct dcpk_model *model)
 {
     return dcpk_value_is_true(model->content, "non_homogeneous_layers");

@@ -181,7 +181,7 @@ static bool shares_embedding(const struct dcpk_model *model)
  * were still in there (MC/optimizer/distrib_optimizer.py@0.19.0
  * sharded_param_state_fully_reshardable; main subtracts it). Several buckets come with
  * overlap_grad_reduce and with a shared embedding. The weights of a run that gathers them in FP8
- * are no rounded masters anyway.
+ * are not rounded masters anyway.
  */
 static bool is_shift_possible(const struct dcpk_model *model)
 {

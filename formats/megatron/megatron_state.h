@@ -20,7 +20,7 @@ const char *dcpk_megatron_skip_chained(const char *key);
  * The common state -> the view: args, iteration, scheduler, parameter groups, the loss scaler and
  * the optimizer's layout; what no member stands for becomes model->further. Entries of an
  * optimizer's dict that are not known are dropped by name. Errors: DCPK_EFORMAT without a common
- * state or where groups are no dicts; those of reading it.
+ * state or where groups are not dicts; those of reading it.
  */
 dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err);
 

@@ -63,7 +63,7 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
         return false;
     /*
      * Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (formats/torch_dist/FORMAT.md 2): one
-     * axis more says it too.
+     * axis more shows it too.
      */
     weight = dcpk_checkpoint_tensor(ckpt, key.param);
     return weight != NULL && tensor->rank == weight->rank + 1;
@@ -177,7 +177,7 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_found_parts
 /*
  * A precision-aware optimizer may keep as masters the 16 bits that bf16 weights lack, and layouts
  * in the model's shape then have these as numbers (MC/optimizer/distrib_optimizer.py@0.15.3 to
- * main, get_parameter_state_dp_zero copies int16 into fp32). Only the weights tell.
+ * main, get_parameter_state_dp_zero copies int16 into fp32). Only the weights show which.
  */
 static bool is_master_in_doubt(const struct dcpk_model *model)
 {

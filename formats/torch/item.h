@@ -8,7 +8,7 @@
 #include "lib/io/store.h"
 #include "lib/tensor/box.h"
 
-/* Where an item lies, and who reads it (struct dcpk_reader; NULL: nobody special). */
+/* Where an item lies, and who reads it (struct dcpk_reader; NULL: read directly). */
 struct dcpk_item_range {
     struct dcpk_source *source;
     const struct dcpk_reader *reader;

@@ -17,8 +17,8 @@ struct dcpk_rebuilt {
     const char *key; /* of the storage; in the pickle's arena */
 };
 
-/* Name of the OBJECTs that persistent ids become; told by its address, so that no pickle can make
- * one. */
+/* Name of the OBJECTs that persistent ids become; recognised by its address, so that no pickle can
+ * make one. */
 extern const char dcpk_storage_mark[];
 
 /* Read data.pkl of an archive into arena. n_storages: how many persistent ids it has. limit_bytes:

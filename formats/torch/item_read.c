@@ -142,7 +142,7 @@ static dcpk_status read_shape(const struct dcpk_value *size, const struct dcpk_v
             return dcpk_fail(err, DCPK_EFORMAT, "axis %zu of a tensor has no valid size and stride",
                              i);
         else if (r->shape[i] <= 1)
-            r->stride_elems[i] = 0; /* nobody steps there, and it may be any number */
+            r->stride_elems[i] = 0; /* no step goes there, and the file may hold any number */
     return DCPK_OK;
 }
 
@@ -178,8 +178,9 @@ static bool is_inert(const struct dcpk_value *v)
 }
 
 /*
- * The call says all of the tensor: torch would do nothing else to it (a state is set_(), metadata
- * negates it), and nothing hides in arguments from `at` on, which are not looked at any further.
+ * The call describes the whole tensor: torch would do nothing else to it (a state is set_(),
+ * metadata negates it), and nothing hides in arguments from `at` on, which are not looked at any
+ * further.
  */
 static dcpk_status check_rest(const struct dcpk_value_object *call, size_t at, size_t most,
                               struct dcpk_error *err)

@@ -70,7 +70,7 @@ static dcpk_status copy_elements(struct filling *f, const struct dcpk_rebuilt *r
     return DCPK_OK;
 }
 
-/* Say where the elements lie. They are inside their record, and that inside the file. */
+/* Record where the elements lie. They are inside their record, and that inside the file. */
 static void point_at_elements(const struct filling *f, const struct dcpk_rebuilt *r,
                               const struct dcpk_zip_member *member, struct dcpk_value_tensor *t)
 {
@@ -79,7 +79,7 @@ static void point_at_elements(const struct filling *f, const struct dcpk_rebuilt
     t->is_row_major = dcpk_strides_are_row_major(r->shape, r->stride_elems, r->rank);
 }
 
-/* Make the tensor that `r` says. */
+/* Make the tensor that `r` describes. */
 static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
                                struct dcpk_value_tensor **out, struct dcpk_error *err)
 {
@@ -200,7 +200,8 @@ static dcpk_status walk_visit(struct walk *w, struct filling *f, const struct dc
     }
     if (fill_tensor(f, &r, &tensor, err))
         return err->status;
-    /* The pickle reader made this node in our arena for this call; nobody else has seen it yet. */
+    /* The pickle reader made this node in our arena for this call; no other pointer to it exists
+     * yet. */
     node = (struct dcpk_value *)(uintptr_t)v;
     node->kind = DCPK_V_TENSOR;
     node->n = 0;

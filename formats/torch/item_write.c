@@ -89,7 +89,7 @@ static void contiguous_strides(const int64_t *shape, int rank, int64_t *strides)
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = next;
         if (shape[i] > 1 && !dcpk_mul_i64(next, shape[i], &next))
-            next = INT64_MAX; /* only for tensors without elements: nobody steps that far */
+            next = INT64_MAX; /* only for tensors without elements: no step goes that far */
     }
 }
 

@@ -45,8 +45,8 @@ struct dcpk_pickle_consumer {
     /*
      * Take the first *n_taken items of the batch (of a DICT: an even number), which are finished,
      * without cycles and borrowed for the call; the others go into the container as ever.
-     * *run: what dcpk_pickle_run tells of the container, 0 at first, the consumer's to set. That
-     * the container is where its key says shows only when the whole value is there.
+     * *run: what dcpk_pickle_run returns for the container, 0 at first, set by the consumer.
+     * Whether the container is where its key claims shows only when the whole value is there.
      */
     dcpk_status (*take)(void *context, const struct dcpk_pickle_batch *batch, uint32_t *run,
                         size_t *n_taken, struct dcpk_error *err);
@@ -83,7 +83,7 @@ struct dcpk_pickle_options {
  * ("__builtin__" reads as "builtins"). POP of more than a plain value is DCPK_EUNSUPPORTED: Python
  * has made what it takes off. NEWOBJ_EX with keywords becomes a REDUCE of copyreg.__newobj_ex__.
  * EXT opcodes, INST and OBJ are DCPK_EUNSUPPORTED, and so is a container that holds itself. A dict
- * with the same text or integer key twice is DCPK_EFORMAT: nobody could tell which value counts. A
+ * with the same text or integer key twice is DCPK_EFORMAT: which value counts would be open. A
  * value that unfolds past dcpk_unfold_limit of the pickle's bytes is DCPK_ERANGE. Memory:
  * proportional to the pickle's bytes (limits); everything in `arena`.
  */

@@ -138,7 +138,7 @@ struct dcpk_value *dcpk_builder_long(struct dcpk_builder *b, const uint8_t *le, 
     uint64_t bits = 0;
     struct dcpk_value *v;
 
-    /* a byte that only repeats the sign of the one below it says nothing */
+    /* a byte that only repeats the sign of the one below it is redundant */
     while (n > 1 &&
            ((le[n - 1] == 0 && le[n - 2] < 0x80) || (le[n - 1] == 0xff && le[n - 2] >= 0x80)))
         n--;

@@ -232,8 +232,8 @@ static struct dcpk_value *call_getattr(struct dcpk_builder *b, const struct dcpk
     return dcpk_builder_global(b, of->as.global.module, strlen(of->as.global.module), name, n, err);
 }
 
-/* The plain value of a call, or NULL: err->status then tells a failure from a call that stays an
- * object. */
+/* The plain value of a call, or NULL: err->status then separates a failure from a call that stays
+ * an object. */
 static struct dcpk_value *plain_result(struct dcpk_builder *b, enum dcpk_call call,
                                        const struct dcpk_value *args, struct dcpk_error *err)
 {

@@ -184,7 +184,7 @@ static void measure_flat(struct dcpk_node *node)
     node->height = 1;
 }
 
-/* Walk the children of a container before going on with what is around it. */
+/* Walk the children of a container before what is around it. */
 static dcpk_status enter(struct dcpk_check *c, struct dcpk_node *node, struct dcpk_error *err)
 {
     if (c->n_frames == c->build->max_depth)

@@ -22,7 +22,7 @@ struct dcpk_pickle_machine {
     struct dcpk_memo memo;
 };
 
-/* Do what the opcode says; its argument follows at the cursor. */
+/* Execute the opcode; its argument follows at the cursor. */
 dcpk_status dcpk_pickle_step(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);
 /* Pass over its argument only, and note a memo number that it asks for. */
 dcpk_status dcpk_pickle_skip(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);

@@ -9,8 +9,8 @@
 
 /*
  * CPython memoizes nearly every value and asks for few of them again: a set of the numbers that are
- * asked for, taken from a first pass over the opcodes, says which to keep. Entry i of `values` is
- * the i-th of these numbers; n_before finds i without a table of all numbers.
+ * asked for, taken from a first pass over the opcodes, decides which to keep. Entry i of `values`
+ * is the i-th of these numbers; n_before finds i without a table of all numbers.
  */
 #define MEMO_SLACK 256 /* a memo number may pass the opcode's own position by this much */
 #define WORD_BITS  64
@@ -87,7 +87,7 @@ dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err)
     return memo->values == NULL ? err->status : DCPK_OK;
 }
 
-/* The entry of a number, or NULL: nobody asks for it. */
+/* The entry of a number, or NULL: no opcode asks for it. */
 static struct dcpk_value **entry(const struct dcpk_memo *memo, uint64_t number)
 {
     const size_t word = (size_t)(number / WORD_BITS);

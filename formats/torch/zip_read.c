@@ -208,7 +208,7 @@ static dcpk_status widen(const uint8_t *extra, size_t n_bytes, uint64_t *const *
     return DCPK_OK;
 }
 
-/* What a central entry says, but for its name. */
+/* The fields of a central entry, but for its name. */
 static dcpk_status check_central(const uint8_t *p, uint64_t n_bytes, uint64_t stored_bytes,
                                  struct dcpk_error *err)
 {
@@ -288,7 +288,7 @@ static dcpk_status read_local(struct dcpk_zip *zip, struct dcpk_zip_member *m,
     return DCPK_OK;
 }
 
-/* The data descriptor of n bytes behind a record repeats what the directory says. */
+/* The data descriptor of n bytes behind a record repeats the directory's entry. */
 static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_member *m,
                                     uint64_t n_bytes, struct dcpk_error *err)
 {

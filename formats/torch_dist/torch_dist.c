@@ -18,8 +18,8 @@
 #define COMMON_STATE "common_state/shard_0_1"
 
 /*
- * A readable metadata.json makes a folder Megatron's own (FORMAT.md 1); which backend it names is
- * for open to say, so that one that no reader knows is refused by name.
+ * A readable metadata.json makes a folder Megatron's own (FORMAT.md 1); open looks at the backend
+ * that it names, so that one that no reader knows is refused by name.
  */
 static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {

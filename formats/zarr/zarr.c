@@ -15,7 +15,7 @@
 #include "lib/model/model.h"
 #include "lib/model/request.h"
 
-/* metadata.json says zarr: surer than torch_dist's 90, for which any metadata.json will do. */
+/* metadata.json names zarr: surer than torch_dist's 90, for which any metadata.json will do. */
 static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     struct dcpk_megatron_backend backend;
@@ -30,7 +30,7 @@ static dcpk_status zarr_probe(struct dcpk_store *store, int *score, struct dcpk_
     if (dcpk_megatron_read_backend(store, &backend, &unread) == DCPK_OK)
         *score = strcmp(backend.name, "zarr") == 0 ? 95 : 0;
     if (unread.status != DCPK_ENOMEM && unread.status != DCPK_EIO)
-        return DCPK_OK; /* open says what is wrong with it */
+        return DCPK_OK; /* open reports what is wrong with it */
     *err = unread;
     return err->status;
 }
@@ -177,7 +177,8 @@ static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_
     return dcpk_megatron_request(&old, err);
 }
 
-/* Every folder is an array's, an object's or one of locks; what else it holds opening has told. */
+/* Every folder is an array's, an object's or one of locks; opening has noted whatever else it
+ * holds. */
 static bool zarr_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT; /* who copies the file runs into it */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zarr_array.h - one array of a zarr checkpoint: what its .zarray says, and the table of codecs. */
+/* zarr_array.h - one array of a zarr checkpoint: its .zarray, and the table of codecs. */
 #ifndef DCPK_FORMATS_ZARR_ZARR_ARRAY_H
 #define DCPK_FORMATS_ZARR_ZARR_ARRAY_H
 

@@ -21,7 +21,7 @@ struct dcpk_zarr_state {
     size_t layouts_capacity, files_capacity, chunks_capacity;
     uint64_t n_missing;            /* chunks of all arrays that have no file */
     uint64_t may_miss;             /* that many; 0: not counted yet */
-    bool has_void, has_short_name; /* said once */
+    bool has_void, has_short_name; /* noted once */
     const char *headless;          /* the first folder of chunks without .zarray; NULL: none */
 };
 
@@ -37,7 +37,7 @@ void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);
 /*
  * Are n bytes the name of an object's file without its ".pt": "shard_<offsets>_<shape>"? is_short:
  * core 0.4 to 0.7 lost the last component of a shape of several axes (FORMAT.md 4); such a name is
- * kept as it is, its offsets say all that is needed.
+ * kept as it is: its offsets suffice.
  */
 bool dcpk_zarr_is_shard(const char *name, size_t n, bool *is_short);
 

@@ -138,7 +138,7 @@ static dcpk_status check_missing(struct dcpk_checkpoint *ckpt, struct dcpk_error
                      state->may_miss);
 }
 
-/* A chunk without a file: zero where the array says so, else nobody knows what was in it. */
+/* A chunk without a file: zero where fill_value is 0; without one its content is lost. */
 static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l, const char *name,
                                  struct dcpk_place *place, struct dcpk_error *err)
 {

@@ -14,7 +14,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-#define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh says how to cut */
+#define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh defines the cut */
 #define LEAST_BYTES (UINT64_C(1) << 20)  /* smaller ones only when the rows cannot be cut else */
 
 /* The extents of a tensor's chunks: all of them are whole (cut_evenly, check_grid). */
@@ -302,7 +302,7 @@ static const char *find_impl(const struct dcpk_model *model)
     return strcmp(name, "local") == 0 ? "local" : "te";
 }
 
-/* metadata.json says what the folder is: last of all. */
+/* metadata.json makes the folder a checkpoint: it is written last of all. */
 static dcpk_status put_files(struct dcpk_output *out, struct dcpk_error *err)
 {
     static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "

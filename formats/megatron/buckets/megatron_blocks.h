@@ -21,7 +21,7 @@ struct dcpk_blocks {
 /*
  * Read them off the chunks that a weight is stored in: Megatron stores each rank's block of a part
  * as a chunk. n_lead: stacked axes (layers, experts) in front of the parameter's own. tp: the size
- * of the group that may cut it. Errors: DCPK_EUNSUPPORTED for chunks that are no such blocks.
+ * of the group that may cut it. Errors: DCPK_EUNSUPPORTED for chunks that are not such blocks.
  */
 dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
                              int n_lead, int64_t tp, struct dcpk_blocks *blocks,

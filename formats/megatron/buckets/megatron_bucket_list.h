@@ -61,7 +61,7 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
 
 /*
  * A key "[chained_<i>.]optimizer.distributed.dp_group_idx_<g>..." up to the group's number: bytes
- * of that part, 0 when it is none. chained: 0 too where there is no prefix.
+ * of that part, 0 when it is not such a key. chained: 0 too where there is no prefix.
  */
 size_t dcpk_bucket_take_group(const char *key, int64_t *chained, int64_t *group);
 /* The number of a state's name in list->states, added when it is new (then borrowed). Errors:

@@ -239,7 +239,7 @@ static int64_t take_part(const char **p, bool groups, size_t *n_part)
 }
 
 /*
- * Write the parts of a layout out as often as it says, into `to` unless that is NULL. Returns how
+ * Repeat the parts of a layout as often as it asks, into `to` unless that is NULL. Returns how
  * many characters there are, or more than MAX_LAYOUT.
  */
 static size_t unroll(const char *text, bool groups, char *to)

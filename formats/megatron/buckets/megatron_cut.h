@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_cut.h - how args say that the model was cut over ranks. */
+/* megatron_cut.h - how the model was cut over ranks, by args. */
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_CUT_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_CUT_H
 
@@ -29,7 +29,7 @@ struct dcpk_cut {
     struct dcpk_bucketing bucketing;
     bool has_mtp;
     bool is_tied;  /* the output layer's weight is the embedding's */
-    unsigned spec; /* enum dcpk_spec, as far as args tell */
+    unsigned spec; /* enum dcpk_spec, as far as args show it */
 };
 
 /*

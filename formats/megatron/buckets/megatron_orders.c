@@ -40,8 +40,8 @@ static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
 }
 
 /*
- * Sizes of buckets that a run may have had: what the user or its args tell, what Megatron takes
- * unasked, none at all. Only coalesced buckets do not show theirs.
+ * Sizes of buckets that a run may have had: the user's or its args', Megatron's default, none at
+ * all. Only coalesced buckets do not show theirs.
  */
 static size_t list_bucketings(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                               const struct dcpk_cut *cut,
@@ -169,7 +169,7 @@ static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_buck
     return st;
 }
 
-/* Is every bucket cut into its data-parallel slices and nowhere else? Then the cuts do not tell
+/* Is every bucket cut into its data-parallel slices and nowhere else? Then the cuts do not show
  * where parameters begin: chunks of zarr are of one size. */
 static bool has_slices_only(const struct dcpk_bucket_list *list, const struct dcpk_cut *cut)
 {

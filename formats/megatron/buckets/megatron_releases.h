@@ -8,8 +8,8 @@
 /*
  * A buffer is filled from its first element on: each parameter starts at a multiple of
  * start_alignment, each bucket ends at a multiple of end_alignment and of the number of
- * data-parallel ranks, and the next begins there. A checkpoint does not say which release wrote it:
- * rules that do not fit the recorded sizes and the stored chunks are not those of its writer.
+ * data-parallel ranks, and the next begins there. A checkpoint does not record which release wrote
+ * it: rules that do not fit the recorded sizes and the stored chunks are not those of its writer.
  */
 struct dcpk_replay_rules {
     const char *releases;     /* "core 0.7", for messages */

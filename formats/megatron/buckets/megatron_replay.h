@@ -32,7 +32,7 @@ struct dcpk_replay {
     struct dcpk_replay_slot *slots;        /* in the order of registration */
     size_t n_slots;
     int64_t n_ranks;                  /* the larger of tp and etp */
-    bool has_slices_only;             /* chunks do not tell where parameters begin (zarr) */
+    bool has_slices_only;             /* chunks do not show where parameters begin (zarr) */
     struct dcpk_replay_place *places; /* of slot s, tensor-parallel rank r: [s * n_ranks + r] */
 };
 
@@ -61,9 +61,9 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
                             struct dcpk_error *err);
 
 /*
- * Compare the first elements of parameters with what the replay says is their master, of some
+ * Compare the first elements of parameters with what is their master by the replay, of some
  * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than
- * rounding can. Says nothing of layouts that only move constants about: the proof of all elements
+ * rounding can. Does not detect layouts that only move constants about: the proof of all elements
  * is lib/job/compare.h.
  */
 dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
