@@ -13,7 +13,7 @@
 extern const struct dcpk_device *const dcpk_devices[];
 
 /* NULL-terminated; the first is the processor's, the specification. What was built in may still
- * find no hardware: `open` says so. */
+ * find no hardware: `open` reports it. */
 extern const struct dcpk_space_ops *const dcpk_spaces[];
 
 /* The plain one, the specification that twins are tested against. */

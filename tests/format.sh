@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# format.sh - conditional expressions are few, short and without calls that fail (choices.awk); the formatter would change
-# nothing. Skipped (77) after the first part without clang-format 14: other versions lay out the same style differently.
+# format.sh - conditional expressions are few, short and without calls that fail (choices.awk); comments are in plain words
+# (words.awk); the formatter would change nothing. Skipped (77) after the first parts without clang-format 14: other versions
+# lay out the same style differently.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-faults=$(find lib formats kernels tools -name '*.[ch]' -print0 | sort -z |
-    xargs -0 awk -v most=8 -f tests/choices.awk)
+faults=$(
+    find lib formats kernels tools -name '*.[ch]' -print0 | sort -z | xargs -0 awk -v most=8 -f tests/choices.awk
+    find lib formats kernels tools '(' -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' ')' -print0 | sort -z |
+        xargs -0 awk -f tests/words.awk
+)
 if [ -n "$faults" ]; then
     echo "$faults"
     exit 1

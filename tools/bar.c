@@ -11,7 +11,7 @@
 #include "lib/base/order.h"
 
 #define MAX_CELLS       30
-#define MIN_CELLS       5 /* a shorter bar says nothing */
+#define MIN_CELLS       5 /* a shorter bar shows nothing */
 #define DEFAULT_COLUMNS 80
 #define MAX_COLUMNS     256
 #define TERMINAL_PERIOD 0.1  /* seconds between two drawings */

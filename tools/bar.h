@@ -9,7 +9,7 @@
 /*
  * On stderr: part and bytes done, GB/s, time left. On a terminal one line that is redrawn and goes
  * when the work is done; else a line every few seconds, the first after 10 s, so that a short run
- * says nothing, or from the start and with a last one when the voice wants progress. Nothing when
+ * prints nothing, or from the start and with a last one when the voice wants progress. Nothing when
  * the voice is quiet. It always passes on SIGINT.
  */
 struct dcpk_bar {

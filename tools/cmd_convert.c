@@ -219,7 +219,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
     return run_convert(&a, to, args, ranks);
 }
 
-/* A command that says both formats by its name, with the flags of Megatron's Python tool. */
+/* A command that names both formats, with the flags of Megatron's Python tool. */
 struct named_conversion {
     const char *name, *from, *to, *summary, *example;
 };

@@ -51,7 +51,7 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
     return st;
 }
 
-/* The list to check says itself what it is of. */
+/* The list to check records itself what it is of. */
 static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
 {
     char *text = NULL;
@@ -73,7 +73,8 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
     return st;
 }
 
-/* What is lost beside tensors and objects is no difference of theirs, and yet no yes. */
+/* What is lost beside tensors and objects is not a difference of theirs, and yet the answer is
+ * no. */
 static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;

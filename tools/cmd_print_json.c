@@ -40,7 +40,7 @@ static bool holds(const char *path, const struct dcpk_bytes *bytes)
 }
 
 /*
- * Write the JSON, unless a file holds it already. What is no plain file is not read to find that
+ * Write the JSON, unless a file holds it already. What is not a plain file is not read to find that
  * out: a pipe would be waited for.
  */
 static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *json, bool force,

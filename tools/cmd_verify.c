@@ -136,7 +136,7 @@ static dcpk_status apply_input_args(struct verify *v, struct dcpk_error *err)
     return dcpk_input_facts_apply(&facts, v->source, err);
 }
 
-/* Opens both checkpoints before any work: what cannot be opened is no answer. */
+/* Opens both checkpoints before any work: what cannot be opened is not an answer. */
 static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, struct dcpk_error *err)
 {
     if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||

@@ -213,7 +213,7 @@ static unsigned flags_of(const struct dcpk_convert_args *a)
     return flags;
 }
 
-/* Check what the options say, without reading more than the run folder. */
+/* Check the options, without reading more than the run folder. */
 static dcpk_status parse_options(const struct dcpk_convert_args *a, const char *in,
                                  struct dcpk_convert_options *options,
                                  struct dcpk_convert_parsed *parsed, struct dcpk_error *err)

@@ -13,7 +13,7 @@
 
 #define DCPK_MAX_MODULES 64
 
-/* What the command line says. */
+/* The options of a conversion, as given. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *html_path,
         *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;

@@ -10,8 +10,8 @@
 dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_json,
                                   struct dcpk_error *err);
 /*
- * Say which files are other ones, missing or new, and the verdict. As JSON: {"differences": {name:
- * {"found", "recorded"}}, "ok", "version"}. *ok: are all as recorded, and no others there?
+ * Print which files are other ones, missing or new, and the verdict. As JSON: {"differences":
+ * {name: {"found", "recorded"}}, "ok", "version"}. *ok: are all as recorded, and no others there?
  */
 dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
                                         const struct dcpk_integrity *found, bool as_json, bool *ok,

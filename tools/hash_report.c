@@ -88,7 +88,7 @@ static void fill_hash_differences(const void *context, struct dcpk_doc_rows *row
     dcpk_hash_list_compare(check->recorded, check->found, put_hash_difference, rows);
 }
 
-/* Of the items of DIR: those that FILE says nothing of, or that have no hash. */
+/* Of the items of DIR: those that FILE does not cover, or that have no hash. */
 static size_t count_not_covered(const struct dcpk_hash_check *check)
 {
     const struct dcpk_hash_list *found = check->found;

@@ -15,7 +15,7 @@ struct dcpk_hash_check {
     const struct dcpk_error *lost;
 };
 /*
- * Say what differs, what FILE says nothing of, and the verdict. As JSON: {"differences": {key:
+ * Print what differs, what FILE does not cover, and the verdict. As JSON: {"differences": {key:
  * {"found", "recorded"}}, "lost": text or null, "n_not_covered", "ok", "version", "whole":
  * {"found", "recorded"}}. *ok: is all as recorded?
  */

@@ -19,7 +19,7 @@
 #define LEAST_HEIGHT  0.12
 #define LARGEST_RATIO 0.5
 
-/* "__3_1.distcp" was written by rank 3; -1: the name does not tell. */
+/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
 static int64_t rank_of_file(const char *name)
 {
     int64_t rank = -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_npy.h - what print-tensor --npy writes and says. */
+/* print_npy.h - what print-tensor --npy writes and prints. */
 #ifndef DCPK_TOOLS_PRINT_NPY_H
 #define DCPK_TOOLS_PRINT_NPY_H
 
@@ -17,9 +17,9 @@ struct dcpk_npy_request {
 };
 
 /*
- * Write the file, which appears whole or not at all, and say so on stdout; a note says how numpy
- * reads a dtype that it has not. Errors: DCPK_EUSAGE when a file is there that may not be replaced;
- * those of dcpk_npy_write; DCPK_ECANCELLED after a signal.
+ * Write the file, which appears whole or not at all, and report it on stdout; a note describes how
+ * numpy reads a dtype that it has not. Errors: DCPK_EUSAGE when a file is there that may not be
+ * replaced; those of dcpk_npy_write; DCPK_ECANCELLED after a signal.
  */
 dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request *request,
                            bool as_json, struct dcpk_error *err);

@@ -6,7 +6,7 @@
 #include "lib/job/convert.h"
 #include "tools/cmd.h"
 
-/* What the command line says. */
+/* The options of a target, as given. */
 struct dcpk_target_args {
     const char *mesh, *dp, *vocab_size, *divisible_by;
 };

@@ -51,7 +51,7 @@ void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoi
     checks_add_made(checks, "pickles", &outcomes[DCPK_VERIFY_PICKLES], text);
     snprintf(text, sizeof text, "the CRC-32 of every record is right, %s read",
              dcpk_cli_size(v->item_bytes, size));
-    if (!v->has_checksums) /* zarr: nothing says what they were */
+    if (!v->has_checksums) /* zarr: nothing records what they were */
         snprintf(text, sizeof text,
                  "the format stores none of tensor bytes; what is compressed can be decoded");
     checks_add_made(checks, "checksums", &outcomes[DCPK_VERIFY_CHECKSUMS], text);

@@ -11,9 +11,10 @@
 #include "lib/report/plain.h"
 
 /*
- * What a checkpoint, a path or an argument says may hold anything. These functions are the only way
- * to stdout and stderr (tests/layers.sh), so that no byte of it reaches a terminal as a control:
- * those of C0 and C1, what turns the direction of text, and what is no UTF-8 come out as \xNN.
+ * The text of a checkpoint, a path or an argument may hold anything. These functions are the only
+ * way to stdout and stderr (tests/layers.sh), so that no byte of it reaches a terminal as a
+ * control: those of C0 and C1, what turns the direction of text, and what is not UTF-8 come out as
+ * \xNN.
  */
 
 /* No line of help or of a report is longer, but for a word that is. */

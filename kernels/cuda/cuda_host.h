@@ -9,7 +9,7 @@
 #include "lib/device/device_space.h"
 #include "lib/device/imports.h"
 
-/* Tickets of a queue that can be told apart; an older one is done when the next is. */
+/* Tickets of a queue that can be distinguished; an older one is done when the next is. */
 #define CUDA_TICKETS 16
 
 /* The kernels that move a tile. All tiles of one kind and size are one launch. */

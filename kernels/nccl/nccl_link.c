@@ -299,7 +299,8 @@ static dcpk_status nccl_begin(struct dcpk_link *link, const struct dcpk_exchange
     return st;
 }
 
-/* The group reaches the stream when the communicator says so; the event is behind it then. */
+/* The group reaches the stream when the communicator reports success; the event is behind it
+ * then. */
 static dcpk_status exchange_poll(struct nccl_link *l, struct dcpk_error *err)
 {
     bool queued = false;

@@ -20,13 +20,13 @@
  * and what it opened, at a time; other sessions are independent of it.
  *
  * Functions that can fail return a status, of enum dcpkit_status. Outputs are set on success only.
- * After a failure dcpkit_error says what was wrong and where.
+ * After a failure dcpkit_error gives what was wrong and where.
  * NULL is a no-op for what closes and frees. What a handle gives out is borrowed from it, unless
- * said otherwise; text is UTF-8 and ends with a NUL. Nothing is printed, no signal is caught and no
- * global state is kept. A checkpoint that is read is never written to.
+ * stated otherwise; text is UTF-8 and ends with a NUL. Nothing is printed, no signal is caught and
+ * no global state is kept. A checkpoint that is read is never written to.
  *
  * Structs of options and of figures begin with their size, so that later versions of the library
- * can tell earlier ones apart: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
+ * recognise earlier ones: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
  * zero, which stands for the default.
  */
 #ifndef DCPKIT_H
@@ -227,7 +227,7 @@ struct dcpkit_convert_options {
     size_t size;      /* of this struct */
     const char *from; /* a format; NULL: by looking */
     unsigned flags;   /* of enum dcpkit_convert_flags */
-    int swiglu;       /* 1: fc1 holds gate and up rows, -1: it does not, 0: as args.swiglu says */
+    int swiglu;       /* 1: fc1 holds gate and up rows, -1: it does not, 0: by args.swiglu */
     struct dcpkit_mesh mesh;
 };
 

@@ -46,8 +46,8 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
 /* How the items of a container are read. Formats on one container share it. Errors name no key: who
  * asks for an item does. */
 struct dcpk_format_reader {
-    /* Say where a chunk's elements lie. Asked when they are first needed, by several threads, each
-     * with its reader (or NULL). */
+    /* Locate a chunk's elements. Called when they are first needed, by several threads, each with
+     * its reader (or NULL). */
     dcpk_status (*locate)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                           const struct dcpk_reader *reader, struct dcpk_extent *where,
                           struct dcpk_error *err);

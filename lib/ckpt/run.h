@@ -142,7 +142,7 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
                           struct dcpk_run *run, struct dcpk_store **store, struct dcpk_error *err);
 
 /*
- * Say where a checkpoint written to `out` goes; touches nothing on disk. iteration: the source's
+ * Choose where a checkpoint written to `out` goes; touches nothing on disk. iteration: the source's
  * (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included). OUT named iter_NNNNNNN or release is
  * that folder, the tracker is the one beside it. Anything else is a run folder: the checkpoint goes
  * to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:

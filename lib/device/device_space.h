@@ -129,17 +129,17 @@ struct dcpk_space_ops {
     dcpk_status (*ticket)(struct dcpk_space *space, int queue, uint64_t *ticket,
                           struct dcpk_error *err);
     /* Is the work done that the ticket stands for? Never blocks. Once it is done, so are its
-     * results to be seen by this process and, when told of it, by all ranks. */
+     * results to be seen by this process and, once they have been notified, by all ranks. */
     dcpk_status (*poll)(struct dcpk_space *space, uint64_t ticket, bool *done,
                         struct dcpk_error *err);
 };
 
 /* For `load`: can all of them be moved? Errors: DCPK_EUNSUPPORTED for a pair of dtypes that cannot
- * be cast. Tiles that break what tile.h says are asserted. */
+ * be cast. Tiles that break the rules of tile.h are asserted. */
 dcpk_status dcpk_tiles_check(const struct dcpk_tiles *tiles, struct dcpk_error *err);
 
-/* For `export_memory`: this process and machine into id->process and id->host. Processes that can
- * tell one another by number are of one machine (one PID namespace of one boot). */
+/* For `export_memory`: this process and machine into id->process and id->host. Processes that know
+ * each other by number are of one machine (one PID namespace of one boot). */
 void dcpk_memory_id_sign(struct dcpk_memory_id *id);
 
 /* Is `id` memory of this process; of this machine? */

@@ -60,7 +60,8 @@ static bool id_holds(const struct dcpk_memory_id *id, uint64_t first, uint64_t n
     return first >= id->base && n_bytes <= id->n_bytes && first - id->base <= id->n_bytes - n_bytes;
 }
 
-/* Find or export the memory of a shard. What cannot be shared has none, and a note says why. */
+/* Find or export the memory of a shard. What cannot be shared has none, and a note gives the
+ * reason. */
 static dcpk_status export_shard(struct exports *e, const struct dcpk_shard *shard, uint32_t *memory,
                                 struct dcpk_error *err)
 {

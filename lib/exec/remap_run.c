@@ -2,7 +2,7 @@
 /* remap_run.c - the units of a plan, one after the other: move, meet, compare. */
 /*
  * A rank that fails in the middle of a unit still takes part in all of its exchanges, with whatever
- * its messages hold, so that nobody waits for it; that it failed the others learn when they meet.
+ * its messages hold, so that no other waits for it; the others learn of the failure when they meet.
  */
 #include <inttypes.h>
 #include <string.h>

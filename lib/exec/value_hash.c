@@ -152,7 +152,7 @@ static dcpk_status form_put_value(struct walk *w, struct dcpk_bytes *form,
     return DCPK_OK;
 }
 
-/* Values in a row; the letter says of what. */
+/* Values in a row; the letter names their kind. */
 struct sequence {
     char letter;
     const struct dcpk_value *const *items;

@@ -27,7 +27,7 @@
  *
  * Two spellings are one: numpy._core is numpy.core, pathlib._local is pathlib. What a pickle shares
  * it has twice; so have we. Not one: numpy's arrays of pickle protocol 5, which are another call
- * (torch writes protocol 2). README.md says where this stands; tests/interop/test_hash.py follows
+ * (torch writes protocol 2). README.md has the place of each; tests/interop/test_hash.py follows
  * it with what torch loads.
  */
 

@@ -118,7 +118,7 @@ static int walk_step(struct walk *walk, const char *kept)
     return -1;
 }
 
-/* Say what errno has, and close what is open. */
+/* Report errno, and close what is open. */
 static dcpk_status walk_fail(struct walk *walk, const char *path, struct dcpk_error *err)
 {
     const int code = errno;

@@ -85,7 +85,7 @@ dcpk_status dcpk_folder_mark(struct dcpk_folder *folder, uint64_t *mark, struct 
 dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *err);
 /*
  * Join a folder that another process, perhaps of another machine, has begun as shared and publishes
- * or abandons: here files are made, no more, and abandoning lets go of it. Network file systems may
+ * or abandons: here files are made, no more, and abandoning closes it. Network file systems may
  * show it late: it is waited for, wait_seconds at the most. Errors: DCPK_EIO when it is not to be
  * seen, or is not the one of that mark. flags: as those who began it, of SHARED and MANY;
  * LARGE as suits this machine.

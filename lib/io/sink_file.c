@@ -222,7 +222,7 @@ dcpk_status dcpk_sink_close_file(struct dcpk_sink *sink, bool syncs, struct dcpk
             break;
         }
     }
-    /* Network file systems report lost writes here; after EINTR the descriptor is gone on Linux. */
+    /* Network file systems report lost writes here; EINTR has closed the descriptor. */
     if (close(sink->fd) != 0 && errno != EINTR && code == 0)
         code = errno;
     if (code != 0)

@@ -106,7 +106,7 @@ struct dcpk_folder {
     char *old;
     int parent_fd;  /* of the folder around the three; -1: begun by another process, or compared */
     int dir_fd;     /* of the partial folder, or of the partial archive */
-    uid_t owner;    /* of the partial folder: this user, as its file system says */
+    uid_t owner;    /* of the partial folder: this user, by its file system */
     int journal_fd; /* -1: an archive, or gone: it is about to be published */
     unsigned flags;
     int n_parents; /* folders around it that had to be made: they go again when it is abandoned */
@@ -142,8 +142,8 @@ struct dcpk_sink {
 char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err);
 /* A descriptor of the folder around `path`, -1 with err set. */
 int dcpk_open_parent(const char *path, struct dcpk_error *err);
-/* Check "name" or "folder/name". Errors: DCPK_EFORMAT for what is no such name, or one that is kept
- * for the journal. */
+/* Check "name" or "folder/name". Errors: DCPK_EFORMAT for what is not such a name, or one that is
+ * kept for the journal. */
 dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err);
 /*
  * Check a name, make the folder that it may begin with, and open what the file is in: *fd, borrowed

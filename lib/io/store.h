@@ -57,7 +57,7 @@ void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */
 /* What is at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING. kind: set on
- * success only. Errors: DCPK_EIO where the system does not say. */
+ * success only. Errors: DCPK_EIO where the system cannot find out. */
 dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcpk_path_kind *kind,
                             struct dcpk_error *err);
 

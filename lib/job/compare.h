@@ -20,7 +20,7 @@
  *   state       args, scheduler, parameter groups, RNG states and extra states, by name and value
  *   rest        what a model has no name for, in a strict comparison: by key, and files
  *
- * A policy (compare_policy.c) is a const row of a table. It says which tensors are paired, what
+ * A policy (compare_policy.c) is a const row of a table. It defines which tensors are paired, what
  * becomes of each value that differs, and what the answer keeps:
  *
  *                      SAME                             FAITHFUL: A was made from B
@@ -85,7 +85,7 @@ struct dcpk_difference {
     struct dcpk_difference_place { /* ELEMENTS: where they are furthest apart; key NULL: else */
         const char *key;           /* of A as stored, "decoder.layers.mlp.linear_fc2.weight" */
         const char *index;         /* in that tensor, "[1, 32, 42]" */
-        const char *a, *b;         /* the values, with as many digits as tell them apart */
+        const char *a, *b;         /* the values, with as many digits as distinguish them */
     } place;
     bool is_value;                 /* training state, also where only one side has it */
     const struct dcpk_view *views; /* ELEMENTS: A's and B's, while comparing */

@@ -30,8 +30,8 @@ static bool is_format_arg(const char *name)
            strcmp(name, "megatron_fsdp_version") == 0;
 }
 
-/* Megatron-FSDP keeps routed experts in the dense groups, so is_expert_parallel tells formats apart
- * and not groups. */
+/* Megatron-FSDP keeps routed experts in the dense groups, so is_expert_parallel distinguishes
+ * formats and not groups. */
 static bool is_format_field(const char *field)
 {
     return strcmp(field, "is_expert_parallel") == 0;

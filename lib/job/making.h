@@ -43,7 +43,7 @@ struct dcpk_making_step {
 /*
  * Run the steps: all ranks agree on the status of one before any begins the next. On failure
  * nothing is left that looks whole; what is worth resuming stays in the partial folder with its
- * journal, and the error says so. Collective: all ranks return the same status.
+ * journal, and the error mentions it. Collective: all ranks return the same status.
  */
 dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step *steps,
                             struct dcpk_error *err);

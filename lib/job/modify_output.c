@@ -25,7 +25,7 @@ static const struct dcpk_tensor *tensor_of(const struct dcpk_modification *m, si
 }
 
 /*
- * The place that tells groups apart: an object's, or a tensor's first chunk's. NULL: it has none.
+ * The place that distinguishes groups: an object's, or a tensor's first chunk's. NULL: it has none.
  */
 static const struct dcpk_place *place_of(const struct dcpk_modification *m, size_t item)
 {
@@ -47,7 +47,7 @@ static bool same_tensor(const struct dcpk_modification *m, size_t i, size_t j)
     const struct dcpk_tensor *a = tensor_of(m, i), *b = tensor_of(m, j);
 
     if (a == NULL || b == NULL)
-        return a == b; /* objects: their place says it all */
+        return a == b; /* objects: their place is all they have */
     if (a->dtype != b->dtype || m->items[i].to != m->items[j].to || a->rank != b->rank ||
         !same_numbers(a->shape, b->shape, a->rank) || a->n_chunks != b->n_chunks ||
         a->model_shape != b->model_shape)

@@ -9,7 +9,7 @@
 struct dcpk_state_dict;
 
 /*
- * Load every object of `ckpt` and put it where planner_data says
+ * Load every object of `ckpt` and put it at its path in planner_data
  * (torch/distributed/checkpoint/default_planner.py _EmptyStateDictLoadPlanner.set_up_planner,
  * _traverse.py set_element @2.11): in order of the metadata, the flat key where there is no path.
  * ckpt: a DCP folder. arena: the result's memory.

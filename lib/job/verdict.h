@@ -68,7 +68,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
                                  const struct dcpk_check_options *options,
                                  struct dcpk_verdict *verdict, struct dcpk_error *err);
-/* Does no release load it, with whatever flag? False where that cannot be said. */
+/* Does no release load it, with whatever flag? False where that cannot be known. */
 bool dcpk_verdict_is_no(const struct dcpk_verdict *verdict);
 void dcpk_verdict_release(struct dcpk_verdict *check); /* a zeroed one is a no-op */
 

@@ -95,7 +95,7 @@ static void check_against(struct verifying *w)
                   proof->differences.n, o->source_name, proof->differences.first->sentence);
 }
 
-/* Do all checks hold? What rank 0 says, which has made all of them, for all. */
+/* Do all checks hold? The answer of rank 0, which has made all of them, is shared by all. */
 static bool all_hold(const struct verifying *w)
 {
     struct dcpk_ranks *ranks = w->options->env.ranks;

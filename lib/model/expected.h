@@ -62,7 +62,7 @@ struct dcpk_expected {
     bool is_tied;              /* the output layer is the embedding */
     const char *optimizer;     /* "adam", "sgd" */
     const char *unknown;       /* what args name that no table here knows; NULL: nothing */
-    struct dcpk_note *assumed; /* what args do not say and was taken for granted */
+    struct dcpk_note *assumed; /* what args do not record and was assumed */
 };
 
 #endif

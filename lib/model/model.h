@@ -22,7 +22,7 @@ enum dcpk_role {
 
 /*
  * One logical tensor: unstacked, experts apart, gate and up halves together.
- * The pieces say where its elements lie in the source checkpoint; they cover `shape` exactly.
+ * The pieces locate its elements in the source checkpoint; they cover `shape` exactly.
  */
 struct dcpk_model_tensor {
     uint32_t param; /* index into params */
@@ -53,7 +53,7 @@ struct dcpk_param {
      */
     const char *name;
     /*
-     * What its rows are, where a format or the rules say that they are not all of one kind:
+     * What its rows are, where they are not all of one kind by a format or the rules:
      * dcpk_gate_up of a SwiGLU fc1. NULL: of one kind, or as dcpk_parts_of (parts.h) reads them
      * off the module. How formats store them: rows.h.
      */
@@ -147,8 +147,8 @@ struct dcpk_model {
      * (lib/job/compare.h).
      */
     bool needs_proof;
-    /* Masters may lie elsewhere than their names say, by a fault of the program that saved them:
-     * compares a few with their weights and reports what differs. */
+    /* Masters may lie elsewhere than their names suggest, by a fault of the program that saved
+     * them: compares a few with their weights and reports what differs. */
     bool needs_sample;
     /*
      * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's

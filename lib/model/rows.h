@@ -41,9 +41,9 @@ struct dcpk_stored {
  * tensor, it is one name with blocks of one row. One tensor of q, k and v behind each other is one
  * name with the blocks of all three. Stacked experts are slices of the stored tensor, as stacked
  * layers are (struct dcpk_sources), single ones parameters of the view. What else such a map does
- * is no matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has resized the
- * view before; a transposed weight is one of pieces; weights that are scaled, or stored less one,
- * are one of kernels.
+ * is not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has resized
+ * the view before; a transposed weight is one of pieces; weights that are scaled, or stored less
+ * one, are one of kernels.
  */
 struct dcpk_split {
     const struct dcpk_stored *list;

@@ -8,7 +8,7 @@
  *     clips            [0:2] [0:2]   [2:4] [2:4]  ->  one of the first two, one of the others
  *
  * Where clips overlap in part, or leave a gap, boxes that are still open are filled one by one:
- * take the best clip for it, cut what it fills out, go on with what is left around it.
+ * take the best clip for it, cut what it fills out, continue with what is left around it.
  */
 #include <inttypes.h>
 #include <stdlib.h>

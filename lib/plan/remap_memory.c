@@ -112,7 +112,7 @@ static enum meeting find_meeting(const struct region *a, const struct region *b)
         const uint64_t stride = (uint64_t)x.stride[i];
         const int64_t at = stride == 0 ? 0 : (int64_t)(distance / stride);
 
-        /* b must not reach into the next index of a wider axis, else indices do not tell */
+        /* b must not reach into the next index of a wider axis, else indices are ambiguous */
         if (i > 0 && dcpk_max_i64(at + y.extent[i], x.extent[i]) >
                          x.stride[i - 1] / dcpk_max_i64(x.stride[i], 1))
             return UNKNOWN;

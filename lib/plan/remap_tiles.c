@@ -19,7 +19,7 @@
 
 #define SHORT_RUN_BYTES 64 /* shorter runs are not worth peeling: narrow units move them */
 
-/* An axis of a box: how far its steps go on each side, and in words of the tensor. */
+/* An axis of a box: how far its steps reach on each side, and in words of the tensor. */
 struct axis {
     int64_t extent, src, dst, words;
 };

@@ -298,7 +298,7 @@ dcpk_status dcpk_doc_json(const struct dcpk_doc *doc, struct dcpk_json_out *j,
                           struct dcpk_error *err);
 /*
  * One page of HTML that needs nothing else: no network, no script. At most DCPK_DOC_PAGE_ROWS rows
- * of each table are in it, and a sentence says how many are not.
+ * of each table are in it, and a sentence gives the number of the others.
  */
 #define DCPK_DOC_PAGE_ROWS 1000
 dcpk_status dcpk_doc_html(const struct dcpk_doc *doc, const struct dcpk_doc_out *out,

@@ -201,7 +201,7 @@ static bool span_holds(const struct cover *c, const int64_t *span, const int64_t
     return true;
 }
 
-/* Say what is wrong at `element`, the first one that is not held exactly once. */
+/* Report what is wrong at `element`, the first one that is not held exactly once. */
 static dcpk_status report(const struct cover *c, const int64_t *element, struct dcpk_error *err)
 {
     char at[256], first_text[256], second_text[256];

@@ -55,7 +55,7 @@ struct dcpk_journal {
 /*
  * Read what is there, and keep room for the rest; a folder whose journal has no whole header is
  * emptied. subject: copied. Errors: DCPK_EUSAGE when the journal is of another input or another
- * plan, and says which; DCPK_EIO, DCPK_ENOMEM.
+ * plan, and names which; DCPK_EIO, DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               const struct dcpk_journal_subject *subject,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_check.c - what an earlier run has written is read back before it is gone on with. */
+/* write_check.c - reads back what an earlier run has written before it is continued. */
 /*
- * A journal says what was on disk once. Since then the disk, another program or another hand may
+ * A journal records what was on disk once. Since then the disk, another program or another hand may
  * have changed it: every byte that is taken over is read once, its checksums are compared with
  * those of the journal, and frames with those that would be written.
  */

@@ -116,9 +116,8 @@ dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
 /* What a chunk adds to the number of its unit, crc32 being that of its data (lib/write/units.h). */
 uint32_t dcpk_write_sum(const struct dcpk_out_chunk *chunk, uint32_t crc32);
 /*
- * Read back the units that an earlier run has done, by all threads. One that is not what the
- * journal says counts as not done: *bad_bytes of them. Errors: those of reading;
- * DCPK_ECANCELLED.
+ * Read back the units that an earlier run has done, by all threads. One that differs from the
+ * journal counts as not done: *bad_bytes of them. Errors: those of reading; DCPK_ECANCELLED.
  */
 dcpk_status dcpk_write_check_found(struct dcpk_writing *w, uint64_t *bad_bytes,
                                    struct dcpk_error *err);

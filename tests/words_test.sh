@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# words_test.sh - words.awk finds each kind of fault, and none in what is right or no comment.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cd "$tree"
+
+cat >good.c <<'END'
+/* There is no list, say. Where there
+ * is no list it is no longer read. The answer is no. */
+const char *says = "/* nobody says"; // the teller's essays foretold it
+int told = 'a'; /* steps that go one by one, ongoing; lets_go */
+    say(told); /* where there are no axes */
+END
+cat >bad.c <<'END'
+/* What args tell. */
+int x; /* Nobody knows
+        * what it has told us. */
+char *s = "a"; // it goes on
+/*
+ * What is no list. What
+ * is no set, either.
+ */
+/* let go */ int y; /* a key that is no key */
+END
+
+awk -f "$here/words.awk" good.c bad.c | sed "s/ in a comment.*//" >found
+diff - found <<'END'
+bad.c:1: 'tell'
+bad.c:2: 'nobody'
+bad.c:3: 'told'
+bad.c:4: 'goes on'
+bad.c:6: 'is no'
+bad.c:7: 'is no'
+bad.c:9: 'let go'
+bad.c:9: 'is no'
+END
