@@ -9,7 +9,7 @@
 #include "lib/io/file.h"
 #include "tools/convert_report.h"
 
-static unsigned flags_of(const struct dcpk_npy_request *r)
+static unsigned npy_flags_of(const struct dcpk_npy_request *r)
 {
     return r->widens ? DCPK_NPY_WIDEN : 0;
 }
@@ -26,7 +26,7 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
                               struct dcpk_error *err)
 {
     struct dcpk_npy_options options = {
-        .flags = flags_of(r), .device = dcpk_devices[0], .put = put_elements};
+        .flags = npy_flags_of(r), .device = dcpk_devices[0], .put = put_elements};
     struct dcpk_file *file;
 
     if (dcpk_check_file_path(".npy file", r->path, r->may_replace, err) ||
@@ -78,7 +78,7 @@ static dcpk_status print_npy_text(const struct dcpk_npy_request *r, const char *
 dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request *request,
                            bool as_json, struct dcpk_error *err)
 {
-    const char *descr = dcpk_npy_descr(request->view->dtype, flags_of(request));
+    const char *descr = dcpk_npy_descr(request->view->dtype, npy_flags_of(request));
 
     if (dcpk_cli_check_stdout(err) || write_file(exec, request, err))
         return err->status;
