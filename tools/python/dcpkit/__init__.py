@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open, read, hash and convert checkpoints of Megatron.
+"""Open, read, hash and convert checkpoints of Megatron; move tensors between layouts of ranks.
 
     import dcpkit
 
@@ -16,37 +16,45 @@ from __future__ import annotations
 import ctypes
 import json as _json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _library
+from ._engine import Engine, Map, Plan, Stats, World, torch_world
 from ._library import (
     Cancelled,
     Error,
     FormatError,
+    Progress,
     SystemError,
     UnsupportedError,
     UsageError,
 )
+from ._library import Session as _Session
 
 __all__ = [
     "Cancelled",
     "Checkpoint",
+    "Engine",
     "Error",
     "FormatError",
+    "Map",
+    "Plan",
+    "Stats",
     "SystemError",
     "Tensor",
     "UnsupportedError",
     "UsageError",
+    "World",
     "convert",
     "formats",
     "open",
+    "torch_world",
     "version",
 ]
 
 _lib = _library.library
 
-Progress = Callable[[str, int, int], Any]
 
 
 def version() -> str:
@@ -60,39 +68,6 @@ def formats() -> list[str]:
     while (name := _lib.dcpkit_format_name(len(names))) is not None:
         names.append(name.decode())
     return names
-
-
-class _Session:
-    """A session of the library; what the progress callback raises comes out of the call."""
-
-    def __init__(self, threads: int, memory: int, progress: Progress | None) -> None:
-        self._progress = progress
-        self._raised: BaseException | None = None
-        self._callback = _library.PROGRESS(self._update)
-        options = _library.Options(ctypes.sizeof(_library.Options), threads, memory)
-        if progress is not None:
-            options.progress = self._callback
-        self.handle = ctypes.c_void_p()
-        status = _lib.dcpkit_new(ctypes.byref(options), ctypes.byref(self.handle))
-        if status != 0:
-            raise UsageError("these options cannot be") if status == 1 else MemoryError()
-
-    def _update(self, _context: Any, stage: bytes, done: int, total: int) -> int:
-        try:
-            return 1 if self._progress(stage.decode(), done, total) is False else 0
-        except BaseException as raised:  # noqa: BLE001 - it must not pass through C
-            self._raised = raised
-            return 1
-
-    def check(self, status: int) -> None:
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
-        _library.check(status, self.handle)
-
-    def close(self) -> None:
-        _lib.dcpkit_free(self.handle)
-        self.handle = ctypes.c_void_p()
 
 
 def _numpy_dtype(name: str) -> Any:

@@ -6,9 +6,15 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from collections.abc import Callable
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+Progress = Callable[[str, int, int], Any]
 
 PROGRESS = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_uint64)
+ALL_GATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
+UNIT_DONE = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, c_size_t)
 
 
 class Options(ctypes.Structure):
@@ -66,6 +72,76 @@ class ConvertOptions(ctypes.Structure):
         ("mesh", Mesh),
     ]
 
+
+class World(ctypes.Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("n_ranks", c_int),
+        ("context", c_void_p),
+        ("all_gather", ALL_GATHER),
+    ]
+
+
+class EngineOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("device", c_char_p),
+        ("transport", c_char_p),
+        ("staging_bytes", c_uint64),
+        ("unit_bytes", c_uint64),
+        ("link_bytes_a_second", c_double),
+        ("timeout_ms", c_int),
+        ("n_blocks", c_int),
+        ("check", c_int),
+    ]
+
+
+class Shard(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("rank", c_int),
+        ("shape", POINTER(c_int64)),
+        ("offset", POINTER(c_int64)),
+        ("extent", POINTER(c_int64)),
+        ("data", c_void_p),
+        ("stride_bytes", POINTER(c_int64)),
+    ]
+
+
+class MapTotals(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("in_bytes", c_uint64),
+        ("out_bytes", c_uint64),
+        ("local_bytes", c_uint64),
+        ("kept_bytes", c_uint64),
+        ("all_bytes", c_uint64),
+        ("table_bytes", c_uint64),
+        ("staging_bytes", c_uint64),
+        ("n_tensors", c_size_t),
+        ("n_units", c_size_t),
+        ("n_unwanted", c_size_t),
+        ("n_direct_peers", c_int),
+        ("n_link_peers", c_int),
+        ("predicted_seconds", c_double),
+        ("link", c_char_p),
+        ("note", c_char_p),
+    ]
+
+
+class MapStats(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("units_done", c_size_t),
+        ("seconds", c_double),
+        ("n_tiles", c_uint64),
+        ("n_messages", c_uint64),
+    ]
+
+
+#: enum dcpkit_side
+SIDES = {"sources": 0, "targets": 1}
 
 #: enum dcpkit_convert_flags
 CONVERT_FLAGS = {
@@ -152,6 +228,20 @@ _SIGNATURES = {
         c_int,
         [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(ConvertOptions), POINTER(c_void_p)],
     ),
+    "dcpkit_engine_open": (
+        c_int,
+        [c_void_p, POINTER(World), POINTER(EngineOptions), POINTER(c_void_p)],
+    ),
+    "dcpkit_engine_close": (None, [c_void_p]),
+    "dcpkit_map_new": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "dcpkit_map_free": (None, [c_void_p]),
+    "dcpkit_map_source": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
+    "dcpkit_map_target": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
+    "dcpkit_map_plan": (c_int, [c_void_p, POINTER(MapTotals)]),
+    "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),
+    "dcpkit_map_each_unit": (None, [c_void_p, UNIT_DONE, c_void_p]),
+    "dcpkit_map_run": (c_int, [c_void_p, POINTER(MapStats)]),
+    "dcpkit_map_fingerprint": (c_int, [c_void_p, c_int, POINTER(c_uint64), c_size_t]),
 }
 
 
@@ -184,6 +274,42 @@ def check(status: int, session: c_void_p) -> None:
     words = ", ".join(text for bit, text in _FIXES.items() if fixes & bit)
     sentence = library.dcpkit_error(session).decode()
     raise _EXCEPTIONS.get(status, Error)(f"{sentence} ({words})" if words else sentence)
+
+
+class Session:
+    """A session of the library; what a callback raises comes out of the call that made it."""
+
+    def __init__(self, threads: int = 0, memory: int = 0, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self.raised: BaseException | None = None
+        self.handle = c_void_p()
+        options = Options(ctypes.sizeof(Options), threads, memory)
+        if progress is not None:
+            self._callback = options.progress = PROGRESS(self._update)
+        status = library.dcpkit_new(ctypes.byref(options), ctypes.byref(self.handle))
+        if status != 0:
+            raise UsageError("these options cannot be") if status == 1 else MemoryError()
+
+    def _update(self, _context: Any, stage: bytes, done: int, total: int) -> int:
+        try:
+            return 1 if self._progress(stage.decode(), done, total) is False else 0
+        except BaseException as raised:  # noqa: BLE001 - it must not pass through C
+            self.raised = raised
+            return 1
+
+    def check(self, status: int) -> None:
+        raised, self.raised = self.raised, None
+        if raised is not None:
+            raise raised
+        check(status, self.handle)
+
+    def close(self) -> None:
+        library.dcpkit_free(self.handle)
+        self.handle = c_void_p()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.close()
 
 
 def take_text(text: c_void_p) -> str:

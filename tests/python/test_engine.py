@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine from Python: between processes over gloo, equal to what DTensor redistributes; alone, with numpy.
+
+    DCPKIT_LIBRARY=build/libdcpkit.so PYTHONPATH=tools/python python3 -m pytest tests/python/test_engine.py
+
+Processes are started once; each of the functions whose name begins with `ranks_` runs in all of
+them, and is a test. Without torch those are skipped.
+"""
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+import unittest
+
+import dcpkit
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.placement_types import _StridedShard
+except ImportError:
+    torch = None
+
+N_RANKS = 4
+PATIENCE = 240  # seconds for all of it
+
+
+# --- what ranks do ---
+
+
+def numbers(shape, dtype, seed=0):
+    """Elements that bfloat16 holds, too, other ones in every place near by."""
+    n = torch.Size(shape).numel()
+    return ((torch.arange(n) * 7 + seed) % 251).reshape(shape).to(dtype)
+
+
+def poisoned(shape, dtype, mesh, placements):
+    return distribute_tensor(torch.full(shape, 99, dtype=dtype), mesh, placements)
+
+
+def same_bits(a, b):
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+    )
+
+
+def remap(engine, sources, targets):
+    """Plan and run a map; returns its plan."""
+    with engine.map() as m:
+        m.sources(sources)
+        m.targets(targets)
+        plan = m.plan()
+        m.run()
+        m.run()
+        for name, value in m.fingerprints("sources").items():
+            if targets.get(name) is not None and targets[name].dtype == sources[name].dtype:
+                assert m.fingerprints()[name] == value, name
+        return plan
+
+
+def move(engine, mesh, shape, before, after, dtype=None, to=None):
+    """From one list of placements to another; what lands is what DTensor makes of it."""
+    dtype = dtype or torch.float32
+    whole = numbers(shape, dtype)
+    source = distribute_tensor(whole, mesh, before)
+    target = poisoned(shape, to or dtype, mesh, after)
+    remap(engine, {"w": source}, {"w": target})
+    assert torch.equal(target.full_tensor(), whole.to(to or dtype)), (shape, before, after)
+    assert same_bits(source.full_tensor(), whole)
+    want = source.redistribute(mesh, after).to(to or dtype).to_local()
+    assert same_bits(target.to_local(), want), (shape, before, after)
+
+
+def ranks_rows_to_columns_and_back(rank):
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    with dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+        for shape in ((8, 12), (7, 5), (3, 9), (1, 4), (5, 3, 2)):  # uneven, and ranks without any
+            for axis in range(2):
+                move(engine, mesh, shape, [Shard(axis)], [Shard(1 - axis)])
+
+
+def ranks_replicas(rank):
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    with dcpkit.Engine(dcpkit.torch_world(), check=True, unit_bytes=64) as engine:
+        move(engine, mesh, (6, 5), [Replicate()], [Shard(0)])
+        move(engine, mesh, (6, 5), [Shard(1)], [Replicate()])
+        move(engine, mesh, (), [Replicate()], [Replicate()])
+
+
+def ranks_meshes_of_two_dimensions(rank):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    with dcpkit.Engine(dcpkit.torch_world()) as engine:
+        for before, after in (
+            ([Shard(0), Shard(1)], [Shard(1), Shard(0)]),
+            ([Shard(0), Shard(0)], [Replicate(), Shard(1)]),
+            ([Replicate(), Shard(1)], [Shard(0), Shard(0)]),
+            ([Shard(1), Shard(1)], [Shard(0), Replicate()]),
+        ):
+            move(engine, mesh, (9, 6), before, after)
+            move(engine, mesh, (4, 8, 3), before, after, torch.int64)
+
+
+def ranks_fsdp_over_tensor_parallel(rank):
+    """_StridedShard: rows that tensor parallelism cut first."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    coordinate = mesh.get_coordinate()
+    with dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+        for n_rows in (8, 9, 6):
+            whole = numbers((n_rows, 3), torch.float32)
+            rows = whole.chunk(2)[coordinate[1]].chunk(2)
+            local = rows[coordinate[0]].clone()
+            source = DTensor.from_local(
+                local,
+                mesh,
+                [_StridedShard(0, split_factor=2), Shard(0)],
+                shape=whole.shape,
+                stride=whole.stride(),
+                run_check=False,
+            )
+            target = poisoned(whole.shape, torch.float32, mesh, [Shard(1), Shard(0)])
+            remap(engine, {"w": source}, {"w": target})
+            assert same_bits(target.full_tensor(), whole), n_rows
+            # alone on an axis: a local tensor of two runs of rows
+            back = DTensor.from_local(
+                torch.zeros(sum(len(c.chunk(2)[coordinate[0]]) for c in whole.chunk(2)), 3),
+                mesh,
+                [_StridedShard(0, split_factor=2), Replicate()],
+                shape=whole.shape,
+                stride=whole.stride(),
+                run_check=False,
+            )
+            remap(engine, {"w": target}, {"w": back})
+            want = torch.cat([c.chunk(2)[coordinate[0]] for c in whole.chunk(2)])
+            assert same_bits(back.to_local(), want), n_rows
+
+
+def ranks_casts(rank):
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    with dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+        for dtype, to in (
+            (torch.float32, torch.bfloat16),
+            (torch.bfloat16, torch.float32),
+            (torch.float64, torch.float16),
+        ):
+            move(engine, mesh, (6, 7), [Shard(0)], [Shard(1)], dtype, to)
+        for dtype in (torch.bool, torch.int8, torch.complex64):
+            move(engine, mesh, (6, 7), [Shard(0)], [Shard(1)], dtype)
+
+
+def ranks_boxes(rank):
+    """Plain tensors: boxes of any size and stride, several of one tensor, some ranks without."""
+    whole = numbers((10, 6), torch.float32)
+    cuts = [0, 1, 1, 7, 10]
+    low, high = cuts[rank], cuts[rank + 1]
+    with dcpkit.Engine(dcpkit.torch_world(), check=True) as engine, engine.map() as m:
+        m.source("w", whole[low:high].clone(), box=((low, 0), (high - low, 6)), shape=(10, 6))
+        target = torch.zeros(6, 10).t()  # columns first
+        if rank == 3:
+            m.target("w", target)
+        elif rank == 0:  # two boxes in one piece of memory
+            m.target("w", target[:2, :3], box=((4, 1), (2, 3)), shape=(10, 6))
+            m.target("w", target[5:7, :3], box=((8, 3), (2, 3)), shape=(10, 6))
+        m.plan()
+        m.run()
+        if rank == 3:
+            assert same_bits(target.contiguous(), whole)
+        elif rank == 0:
+            assert torch.equal(target[:2, :3], whole[4:6, 1:4])
+            assert torch.equal(target[5:7, :3], whole[8:10, 3:6])
+            assert target.sum() == target[:2, :3].sum() + target[5:7, :3].sum()
+
+
+def ranks_two_of_four(rank):
+    """A world of two, which the others have no part in."""
+    group = dist.new_group([1, 3], backend="gloo")
+    if rank not in (1, 3):
+        try:
+            dcpkit.torch_world(group)
+        except dcpkit.UsageError:
+            return
+        raise AssertionError("a stranger is in the group")
+    mesh = DeviceMesh.from_group(group, "cpu")
+    world = dcpkit.torch_world(group, timeout=datetime.timedelta(seconds=60))
+    assert (world.rank, world.size) == ([1, 3].index(rank), 2)
+    with dcpkit.Engine(world, transport="gather", check=True) as engine:
+        for axis in range(2):
+            move(engine, mesh, (5, 7), [Shard(axis)], [Shard(1 - axis)])
+
+
+def ranks_many_and_in_units(rank):
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    names = [f"layer.{i}" for i in range(200)]
+    wholes = {name: numbers((8, 8), torch.float32, i) for i, name in enumerate(names)}
+    sources = {n: distribute_tensor(w, mesh, [Shard(0)]) for n, w in wholes.items()}
+    targets = {n: poisoned((8, 8), torch.float32, mesh, [Shard(1)]) for n in names}
+    seen = []
+    with dcpkit.Engine(
+        dcpkit.torch_world(), unit_bytes=400, link_bytes_a_second=1e9
+    ) as engine, engine.map() as m:
+        m.sources(sources.items())
+        m.targets(targets)
+        plan = m.plan()
+        stats = m.run(done=lambda unit, done_names: seen.append((unit, done_names)))
+        assert plan.n_tensors == 200 and plan.n_units > 10 and stats.units_done == plan.n_units
+        assert [unit for unit, _ in seen] == list(range(plan.n_units))
+        assert sorted(name for _, done_names in seen for name in done_names) == sorted(names)
+        # processes' private memory cannot be mapped: that is said
+        assert plan.n_link_peers == 3 and "'gather'" in plan.note and "private" in plan.note
+        assert "over the link 'gather'" in str(plan) and plan.predicted_seconds > 0
+        assert (plan.in_bytes, plan.all_bytes) == (200 * 48, 200 * 192), plan
+        for sources_too in range(2):  # what they hold now is what moves
+            for name, source in sources.items():
+                source.to_local().add_(1)
+            m.run()
+        for name, target in targets.items():
+            assert same_bits(target.full_tensor(), wholes[name] + 2), name
+
+
+def raises(kind, words, call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except kind as raised:
+        assert words in str(raised), raised
+        return
+    raise AssertionError(f"no {kind.__name__} with {words!r}")
+
+
+def ranks_fail_together(rank):
+    """What one rank does wrong, all learn; the next map works."""
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    whole = numbers((8, 4), torch.float32)
+    with dcpkit.Engine(dcpkit.torch_world()) as engine:
+        with engine.map() as m:  # rank 2 has no source
+            if rank != 2:
+                m.source("w", distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None))
+            target = torch.zeros(8, 4)
+            m.target("w", target)
+            raises(dcpkit.FormatError, "'w'", m.plan)
+            raises(dcpkit.UsageError, "planned", m.run)
+            assert not target.any()
+        with engine.map() as m:  # rank 1 has another shape
+            shape = (8, 5) if rank == 1 else (8, 4)
+            m.source("w", torch.zeros(shape))
+            m.target("w", torch.zeros(8, 4))
+            raises(dcpkit.FormatError, "rank 1", m.plan)
+        with engine.map() as m:  # cannot be cast
+            m.source("w", torch.zeros(4, dtype=torch.int32))
+            m.target("w", torch.zeros(4))
+            raises(dcpkit.UnsupportedError, "int32", m.plan)
+        with engine.map() as m:  # both targets of rank 3 are the same memory
+            both = torch.zeros(4)
+            for name in "ab":
+                m.source(name, torch.ones(4))
+                m.target(name, both if rank == 3 else torch.zeros(4))
+            raises(dcpkit.FormatError, "rank 3", m.plan)
+        move(engine, mesh, (8, 4), [Shard(0)], [Shard(1)])
+    raises(dcpkit.UsageError, "options", dcpkit.Engine, dcpkit.torch_world(), check=rank == 1)
+    with dcpkit.Engine(dcpkit.torch_world(), transport="direct") as engine, engine.map() as m:
+        m.source("w", distribute_tensor(whole, mesh, [Shard(0)]))
+        m.target("w", torch.zeros(8, 4))
+        raises(dcpkit.UnsupportedError, "private", m.plan)
+    with dcpkit.Engine(dcpkit.torch_world()) as engine, engine.map() as m:
+        partial = DTensor.from_local(torch.zeros(4), mesh, [Partial()])
+        raises(dcpkit.UsageError, "partial", m.source, "w", partial)
+
+
+def ranks_lose_one(rank):
+    """An all_gather that fails on one rank fails on all that wait for it, as their world says."""
+    whole = numbers((8, 4), torch.float32)
+    inner = dcpkit.torch_world(timeout=datetime.timedelta(seconds=3))
+    calls = []
+
+    def all_gather(mine, everything):
+        calls.append(len(mine))
+        if rank == 0 and len(calls) > limit[0]:
+            raise ConnectionError("rank 0 has had enough")
+        inner.all_gather(mine, everything)
+
+    limit = [10**9]
+    engine = dcpkit.Engine(dcpkit.World(rank, N_RANKS, all_gather))
+    m = engine.map()
+    m.source("w", whole[2 * rank : 2 * rank + 2].clone(), box=((2 * rank, 0), (2, 4)), shape=(8, 4))
+    m.target("w", torch.zeros(8, 4))
+    m.plan()
+    m.run()
+    limit = [len(calls) + 2]
+    try:
+        m.run()
+    except ConnectionError:
+        assert rank == 0
+    except RuntimeError as raised:  # gloo's: it waited in vain
+        assert rank != 0, raised
+    else:
+        raise AssertionError("it went well")
+    raises((dcpkit.SystemError, RuntimeError, ConnectionError), "", m.run)
+    engine.close()  # before its map
+
+
+# --- processes ---
+
+
+def rank_main(rank, rendezvous, results):
+    ends = {}
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{rendezvous}",
+        rank=rank,
+        world_size=N_RANKS,
+        timeout=datetime.timedelta(seconds=30),
+    )
+    for name, function in scripts():
+        try:
+            function(rank)
+        except BaseException:  # noqa: BLE001 - it is reported
+            ends[name] = traceback.format_exc()
+    results.put((rank, ends))
+    results.close()
+    results.join_thread()
+    os._exit(0)  # gloo's threads may still wait for a rank that left
+
+
+def scripts():
+    return [(n, f) for n, f in sorted(globals().items()) if n.startswith("ranks_")]
+
+
+def run_ranks():
+    """What each script came to: {name: {rank: traceback}}."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["test_engine"])
+    results = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        rendezvous = os.path.join(folder, "rendezvous")
+        processes = [
+            context.Process(target=rank_main, args=(rank, rendezvous, results))
+            for rank in range(N_RANKS)
+        ]
+        for process in processes:
+            process.start()
+        ends = {name: {} for name, _ in scripts()}
+        try:
+            for _ in processes:
+                rank, failed = results.get(timeout=PATIENCE)
+                for name, text in failed.items():
+                    ends[name][rank] = text
+        finally:
+            for process in processes:
+                process.join(10)
+                if process.is_alive():
+                    process.kill()
+    return ends
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ends = run_ranks()
+
+
+def add_test(name):
+    def test(self):
+        if self.ends[name]:
+            self.fail("\n".join(f"rank {r}: {text}" for r, text in sorted(self.ends[name].items())))
+
+    setattr(Ranks, "test_" + name[len("ranks_") :], test)
+
+
+for script, _ in scripts():
+    add_test(script)
+
+
+@unittest.skipIf(numpy is None, "needs numpy")
+class Alone(unittest.TestCase):
+    """One process: from one place of its memory to another."""
+
+    def test_numpy_arrays(self):
+        whole = numpy.arange(60, dtype=numpy.float32).reshape(6, 10)
+        target = numpy.zeros((10, 6), numpy.float64).T
+        with dcpkit.Engine() as engine, engine.map() as m:
+            m.source("w", whole[:, ::-1][:, ::-1])
+            m.target("w", target)
+            plan = m.plan()
+            m.run()
+            self.assertEqual((plan.in_bytes, plan.local_bytes, plan.note), (0, 240, ""))
+            numpy.testing.assert_array_equal(target, whole)
+
+    def test_a_fingerprint_is_what_its_definition_says(self):
+        words = numpy.arange(100, 137, dtype=numpy.uint32)
+        number = numpy.arange(1, 38, dtype=numpy.uint64)
+        with numpy.errstate(over="ignore"):
+            key = number * numpy.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> numpy.uint64(32)
+            key = (key * numpy.uint64(0xD6E8FEB86659FD93)) | numpy.uint64(1)
+            want = int((key * words.astype(numpy.uint64)).sum())
+        with dcpkit.Engine() as engine, engine.map() as m:
+            m.source("w", words[:20], box=((0,), (20,)), shape=(37,))
+            m.source("w", words[20:], box=((20,), (17,)), shape=(37,))
+            m.target("w", numpy.zeros(37, numpy.uint32))
+            m.plan()
+            self.assertEqual(m.fingerprints("sources"), {"w": want})
+            self.assertEqual(m.fingerprints("targets"), {"w": 0})
+            m.run()
+            self.assertEqual(m.fingerprints(), {"w": want})
+            with self.assertRaises(dcpkit.UsageError):
+                m.fingerprints("edges")
+
+    def test_what_cannot_be_is_refused(self):
+        array = numpy.zeros(4, numpy.float32)
+        fixed = numpy.zeros(4, numpy.float32)
+        fixed.flags.writeable = False
+        for options, words in (
+            ({"device": "abacus"}, "abacus"),
+            ({"device": "cpu:x"}, "cpu:x"),
+            ({"transport": "pigeon"}, "pigeon"),
+            ({"timeout": -1}, "below 0"),
+        ):
+            with self.assertRaisesRegex(dcpkit.UsageError, words):
+                dcpkit.Engine(**options)
+        with self.assertRaises(dcpkit.UnsupportedError):
+            dcpkit.Engine(device="cpu:7")
+        with dcpkit.Engine() as engine, engine.map() as m:
+            for wrong in (
+                lambda: m.source("w", array, box=((0,), (4,))),
+                lambda: m.source("w", array, box=((0,), (3,)), shape=(8,)),
+                lambda: m.source("w", array, box=((6,), (4,)), shape=(8,)),
+                lambda: m.source("w", array.astype(">f4")),
+                lambda: m.target("w", fixed),
+            ):
+                with self.assertRaises(dcpkit.UsageError):
+                    wrong()
+            with self.assertRaises(TypeError):
+                m.source("w", [1, 2, 3])
+
+    def test_closing_comes_in_any_order(self):
+        array, target = numpy.ones(4, numpy.float32), numpy.zeros(4, numpy.float32)
+        engine = dcpkit.Engine()
+        m = engine.map()
+        m.source("w", array)
+        m.target("w", target)
+        m.plan()
+        with self.assertRaises(ZeroDivisionError):
+            m.run(done=lambda unit, names: 1 // 0)
+        engine.close()
+        engine.close()
+        m.run()
+        self.assertEqual(target.sum(), 4)
+        with self.assertRaisesRegex(dcpkit.UsageError, "closed"):
+            engine.map()
+        m.close()
+        m.close()
+        with self.assertRaisesRegex(dcpkit.UsageError, "closed"):
+            m.run()
+
+
+if __name__ == "__main__":
+    unittest.main()
