@@ -75,7 +75,8 @@ static dcpk_status block_add_chunk(struct dcpk_checkpoint *ckpt, size_t chunk, i
         }
         block.offset[axis] = span[axis] * size->extent[axis];
     }
-    return dcpk_checkpoint_add_run(ckpt, &block, span[rank], span[2 * rank + 1], chunk, 0, err);
+    return dcpk_checkpoint_add_run(ckpt, &block, span[rank], span[2 * rank + 1],
+                                   (struct dcpk_chunk_run){chunk, 0}, err);
 }
 
 /* The runs of a view cover it: what a checkpoint's own tensors are checked for elsewhere. */

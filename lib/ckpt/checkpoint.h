@@ -188,13 +188,13 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
                                       const struct dcpk_place *place, uint32_t *index,
                                       size_t *chunk, struct dcpk_error *err);
 /*
- * Elements [first, first + n) of the chunk `chunk`, a stored one or that of an inner tensor,
+ * The n elements from run.first on of the chunk run.of, a stored one or that of an inner tensor,
  * counted row-major in it, are elements [start, start + n) of `block`, counted row-major in that
  * box of the last view added. Becomes at most 2 * rank boxes. Numbers from a file: DCPK_EFORMAT
  * when the run passes the end of the chunk or the block, or the block that of the view.
  */
 dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block,
-                                    int64_t start, int64_t n, size_t chunk, int64_t first,
+                                    int64_t start, int64_t n, struct dcpk_chunk_run run,
                                     struct dcpk_error *err);
 
 /* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */

@@ -120,34 +120,33 @@ static bool run_fits(int64_t start, int64_t n, int64_t end)
 }
 
 dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct dcpk_box *block,
-                                    int64_t start, int64_t n, size_t chunk, int64_t first,
+                                    int64_t start, int64_t n, struct dcpk_chunk_run run,
                                     struct dcpk_error *err)
 {
     const struct dcpk_tensor *view = &ckpt->tensors[ckpt->n_tensors + ckpt->n_views - 1];
-    const struct dcpk_tensor *stored = &ckpt->tensors[ckpt->chunks[chunk].tensor];
+    const struct dcpk_tensor *stored = &ckpt->tensors[ckpt->chunks[run.of].tensor];
     struct dcpk_box whole, source;
     int64_t block_elems = 0, chunk_elems = 0;
 
     dcpk_box_whole(view->shape, view->rank, &whole);
-    dcpk_box_unpack(ckpt->chunks[chunk].span, stored->rank, &source);
+    dcpk_box_unpack(ckpt->chunks[run.of].span, stored->rank, &source);
     if (dcpk_box_count(block, &block_elems, err) || dcpk_box_count(&source, &chunk_elems, err))
         return err->status;
     if (!dcpk_box_contains(&whole, block) || !run_fits(start, n, block_elems) ||
-        !run_fits(first, n, chunk_elems))
+        !run_fits(run.first, n, chunk_elems))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s': elements %" PRId64 " to %" PRId64
                          " of a chunk do not fit into '%s'",
-                         stored->key, first, first + n, view->key);
+                         stored->key, run.first, run.first + n, view->key);
     while (n > 0) {
         struct dcpk_box box;
         const int64_t taken = first_box(block, start, n, &box);
-        const struct dcpk_place place = ckpt->chunks[chunk].place; /* the table may move */
+        const struct dcpk_place place = ckpt->chunks[run.of].place; /* the table may move */
 
-        if (view_add_chunk(ckpt, &box, (struct dcpk_chunk_run){chunk, first}, &place, err) !=
-            DCPK_OK)
+        if (view_add_chunk(ckpt, &box, run, &place, err) != DCPK_OK)
             return err->status;
         start += taken;
-        first += taken;
+        run.first += taken;
         n -= taken;
     }
     return DCPK_OK;

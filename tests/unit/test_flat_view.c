@@ -92,7 +92,9 @@ static void every_element_lands_where_the_formula_says(void **state)
         snprintf(label, sizeof label, "seed %" PRIu64, seed);
         make_round(&r, seed);
         ckpt = open_round(&fake, &r, label);
-        CHECK_OK(dcpk_checkpoint_add_run(ckpt, &r.block, r.start, r.n, 1, r.first, &err), label);
+        CHECK_OK(dcpk_checkpoint_add_run(ckpt, &r.block, r.start, r.n,
+                                         (struct dcpk_chunk_run){1, r.first}, &err),
+                 label);
         CHECK(ckpt->tensors[1].n_chunks <= (r.rank == 0 ? 1 : 2 * (size_t)r.rank), label);
         read_view(ckpt, got, label);
         for (int64_t i = 0; i < fake_elems(r.block.extent, r.rank); i++) {
@@ -144,15 +146,15 @@ static void runs_that_do_not_fit_are_refused(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct fake fake = {0};
         struct dcpk_checkpoint *ckpt = open_round(&fake, &r, cases[i].label);
+        const struct dcpk_chunk_run run = {1, cases[i].first};
 
         if (cases[i].is_good)
-            CHECK_OK(dcpk_checkpoint_add_run(ckpt, &block, cases[i].start, cases[i].n, 1,
-                                             cases[i].first, &err),
+            CHECK_OK(dcpk_checkpoint_add_run(ckpt, &block, cases[i].start, cases[i].n, run, &err),
                      cases[i].label);
         else
-            CHECK_FAILS(dcpk_checkpoint_add_run(ckpt, &block, cases[i].start, cases[i].n, 1,
-                                                cases[i].first, &err),
-                        DCPK_EFORMAT, "do not fit into 'view'", cases[i].label);
+            CHECK_FAILS(
+                dcpk_checkpoint_add_run(ckpt, &block, cases[i].start, cases[i].n, run, &err),
+                DCPK_EFORMAT, "do not fit into 'view'", cases[i].label);
         dcpk_checkpoint_close(ckpt);
         fake_release(&fake);
     }
@@ -185,12 +187,14 @@ static void tensors_inside_objects_are_seen(void **state)
         CHECK_EQ_INT(flat_read(ckpt, &ckpt->chunks[chunk], i, "inner"), i, "inner");
     CHECK_EQ_INT(ckpt->tensors[index].n_chunks, 1, "inner");
     CHECK_OK(dcpk_checkpoint_add_view(ckpt, &view, &index, &err), "view");
-    CHECK_OK(dcpk_checkpoint_add_run(ckpt, &block, 0, 3, chunk, 2, &err), "run");
+    CHECK_OK(dcpk_checkpoint_add_run(ckpt, &block, 0, 3, (struct dcpk_chunk_run){chunk, 2}, &err),
+             "run");
     for (int64_t i = 0; i < 3; i++)
         CHECK_EQ_INT(flat_read(ckpt, &ckpt->chunks[ckpt->tensors[index].first_chunk], i, "run"),
                      i + 2, "run");
-    CHECK_FAILS(dcpk_checkpoint_add_run(ckpt, &block, 0, 3, chunk, 4, &err), DCPK_EFORMAT,
-                "do not fit into 'view'", "past the end of the inner tensor");
+    CHECK_FAILS(
+        dcpk_checkpoint_add_run(ckpt, &block, 0, 3, (struct dcpk_chunk_run){chunk, 4}, &err),
+        DCPK_EFORMAT, "do not fit into 'view'", "past the end of the inner tensor");
     place.n_bytes = 40;
     CHECK_FAILS(dcpk_checkpoint_add_inner(ckpt, &inner, &place, &index, &chunk, &err), DCPK_EFORMAT,
                 "'inner': 40 bytes at byte 8 of ", "other than its bytes");

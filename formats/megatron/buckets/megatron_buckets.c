@@ -44,13 +44,13 @@ static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch 
 
     for (size_t c = find_chunk(bucket, from->first); done < n; c++) {
         const int64_t at = from->first + done;
+        const struct dcpk_chunk_run run = {bucket->chunks[from->state][c], at - bucket->cuts[c]};
         int64_t end = bucket->n_stored_elems, here;
 
         if (c + 1 < bucket->n_cuts)
             end = bucket->cuts[c + 1];
         here = dcpk_min_i64(end - at, n - done);
-        if (dcpk_checkpoint_add_run(ckpt, block, done, here, bucket->chunks[from->state][c],
-                                    at - bucket->cuts[c], err))
+        if (dcpk_checkpoint_add_run(ckpt, block, done, here, run, err) != DCPK_OK)
             return err->status;
         done += here;
     }
