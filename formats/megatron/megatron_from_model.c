@@ -35,21 +35,22 @@ static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
     return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
 }
 
-/* Put the pieces of one member behind the stacked axes: at (layer, expert) of them. */
+/* Put the pieces of one member behind the stacked axes, at (layer, expert) of them, into pieces[].
+ */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
-                              const struct dcpk_model_tensor *tensor, struct dcpk_out_tensor *out,
-                              struct dcpk_piece *pieces, struct dcpk_error *err)
+                              const struct dcpk_model_tensor *tensor, struct dcpk_piece *pieces,
+                              struct dcpk_error *err)
 {
     const int64_t at[] = {member / slot->n_experts, member % slot->n_experts};
     const int n_axes = dcpk_slot_axes(slot);
 
     for (size_t i = 0; i < tensor->n_pieces; i++) {
         const struct dcpk_piece *piece = &tensor->pieces[i];
-        struct dcpk_box from, inner, to = {.rank = out->rank};
+        struct dcpk_box from, inner, to = {.rank = tensor->rank + n_axes};
         const struct dcpk_box *source;
 
         if (n_axes == 0) {
-            pieces[out->n_pieces++] = *piece;
+            pieces[i] = *piece;
             continue;
         }
         dcpk_piece_from(piece, &from);
@@ -61,7 +62,7 @@ static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, in
         }
         memcpy(to.offset + n_axes, inner.offset, (size_t)inner.rank * sizeof *to.offset);
         memcpy(to.extent + n_axes, inner.extent, (size_t)inner.rank * sizeof *to.extent);
-        if (dcpk_piece_make(w->out->arena, piece->src, source, &to, &pieces[out->n_pieces++], err))
+        if (dcpk_piece_make(w->out->arena, piece->src, source, &to, &pieces[i], err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;
@@ -125,9 +126,11 @@ static dcpk_status add_stacked(struct writer *w, const struct dcpk_slot *slot,
     pieces = dcpk_arena_array(w->out->arena, n_pieces, sizeof *pieces, err);
     if (pieces == NULL)
         return err->status;
-    for (int64_t m = 0; m < n_members; m++)
-        if (put_member(w, slot, m, &members[m], out, pieces, err))
+    for (int64_t m = 0; m < n_members; m++) {
+        if (put_member(w, slot, m, &members[m], &pieces[out->n_pieces], err) != DCPK_OK)
             return err->status;
+        out->n_pieces += members[m].n_pieces;
+    }
     out->pieces = pieces;
     if (cut_tensor(w, slot, out, err))
         return err->status;
@@ -220,12 +223,9 @@ static dcpk_status add_keys(struct writer *w, const struct dcpk_slot *slot, cons
     return DCPK_OK;
 }
 
-/*
- * The tensor of each member for a role, into tensors[]; *n of them have it. All or none must.
- */
+/* The tensor of each member for a role, into tensors[]: all must have one, or none. */
 static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum dcpk_role role,
-                            const char *state, uint32_t *tensors, bool *have,
-                            struct dcpk_error *err)
+                            const char *state, uint32_t *tensors, struct dcpk_error *err)
 {
     const int64_t n_members = slot->n_layers * slot->n_experts;
     int64_t n = 0;
@@ -234,7 +234,6 @@ static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum
         tensors[m] = dcpk_model_find(w->model, slot->members[m], role, state);
         n += tensors[m] != DCPK_NO_TENSOR;
     }
-    *have = n == n_members;
     if (n == 0 || n == n_members)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EMISMATCH, "'%s': only some layers or experts have the %s",
@@ -254,11 +253,10 @@ static dcpk_status slot_add_state(struct writer *w, const struct dcpk_slot *slot
     const char **keys = dcpk_arena_array(w->out->arena, 2 * slot->n_keys, sizeof *keys, err);
     const char *prefix = dcpk_arena_printf(w->out->arena, err, "optimizer.state.%s.", state);
     const char *other = role == DCPK_STATE ? state : NULL;
-    bool have = false;
 
-    if (keys == NULL || prefix == NULL || pick_all(w, slot, role, other, tensors, &have, err))
+    if (keys == NULL || prefix == NULL || pick_all(w, slot, role, other, tensors, err))
         return err->status;
-    if (!have)
+    if (tensors[0] == DCPK_NO_TENSOR)
         return DCPK_OK;
     out.dtype = w->model->tensors[tensors[0]].dtype;
     /* First: zarr writes one name. */

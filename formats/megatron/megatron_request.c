@@ -113,28 +113,16 @@ static void put_state(struct asking *a, const struct dcpk_expected_param *p, con
     dcpk_bytes_text(&a->key, ".");
 }
 
-/* Hand over the key that stands in a->key. */
-static dcpk_status request_put(struct asking *a, enum dcpk_purpose purpose, uint32_t loaders,
-                               const struct spelling *s, const int64_t *shape, int rank,
-                               struct dcpk_error *err)
+/* Hand over the key that stands in a->key; request: all but the keys. */
+static dcpk_status request_put(struct asking *a, const struct spelling *s,
+                               struct dcpk_request request, struct dcpk_error *err)
 {
-    struct dcpk_request request = {
-        .purpose = purpose,
-        .loaders = loaders & a->loading->loaders,
-        .key = (const char *)a->key.data,
-        .key_bytes = a->key.n_bytes,
-        .other_bytes = a->other.n_bytes,
-        .is_tensor = true,
-        .may_differ = (s->param->flags & DCPK_EXPECTED_VOCAB) != 0,
-        .rank = rank,
-        .shape = shape,
-    };
-
+    request.loaders &= a->loading->loaders;
+    request.key = (const char *)a->key.data;
+    request.key_bytes = a->key.n_bytes;
     if (s->other != NULL)
         request.other = (const char *)a->other.data;
-    /* Flattened state is cut as its run was (formats/torch_dist/FORMAT.md 5.2): any blocks. */
-    if (purpose != DCPK_FOR_WEIGHTS && a->optimizer.kind == DCPK_OPTIMIZER_FLATTENED)
-        request.rank = -1;
+    request.other_bytes = a->other.n_bytes;
     if (dcpk_bytes_status(&a->key, err) || dcpk_bytes_status(&a->other, err))
         return err->status;
     if (request.loaders == 0)
@@ -174,19 +162,29 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
                                int rank, struct dcpk_error *err)
 {
     const bool is_trained = (s->param->flags & DCPK_EXPECTED_BUFFER) == 0;
+    struct dcpk_request request = {.purpose = DCPK_FOR_WEIGHTS,
+                                   .loaders = s->loaders,
+                                   .is_tensor = true,
+                                   .may_differ = (s->param->flags & DCPK_EXPECTED_VOCAB) != 0,
+                                   .rank = rank,
+                                   .shape = shape};
 
     a->key.n_bytes = 0;
     put_name(a, s);
-    if (request_put(a, DCPK_FOR_WEIGHTS, s->loaders, s, shape, rank, err))
+    if (request_put(a, s, request, err) != DCPK_OK)
         return err->status;
+    request.loaders &= a->optimizer.loaders;
+    /* Flattened state is cut as its run was (formats/torch_dist/FORMAT.md 5.2): any blocks. */
+    if (a->optimizer.kind == DCPK_OPTIMIZER_FLATTENED)
+        request.rank = -1;
     for (const char *const *state = states_of(a); is_trained && *state != NULL; state++) {
         const bool is_master = dcpk_ends_with(*state, "param");
-        const enum dcpk_purpose purpose = is_master ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS;
 
+        request.purpose = is_master ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS;
         a->key.n_bytes = 0;
         put_state(a, s->param, *state);
         put_name(a, s);
-        if (request_put(a, purpose, s->loaders & a->optimizer.loaders, s, shape, rank, err))
+        if (request_put(a, s, request, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;
