@@ -160,13 +160,13 @@ static inline void case_make_side(struct remap_case *c, int which)
 
     for (size_t i = 0; i < c->n_tensors; i++) {
         struct case_layout *l = &layouts[i];
-        const int64_t **spans;
-        size_t n;
+        const struct dcpk_placed placed = {&l->mesh, l->placement, c->tensors[i].shape,
+                                           c->tensors[i].rank};
+        struct dcpk_span_list list;
 
         do
             case_make_layout(c, &c->tensors[i], l);
-        while (dcpk_placement_chunks(&l->mesh, l->placement, c->tensors[i].shape,
-                                     c->tensors[i].rank, c->arena, &spans, &n, &err) != DCPK_OK);
+        while (dcpk_placement_chunks(&placed, c->arena, &list, &err) != DCPK_OK);
     }
     for (int r = 0; r < c->n_ranks; r++)
         for (size_t i = 0; i < c->n_tensors; i++) {

@@ -227,8 +227,9 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
     struct dcpk_placement placement[2] = {
         {.kind = axis < 0 ? DCPK_REPLICATE : DCPK_SHARD, .axis = axis},
         {.kind = DCPK_UNEVEN, .axis = 0, .cut = shards->cut}};
+    const struct dcpk_placed placed = {&mesh, placement, tensor->shape, tensor->rank};
     const struct dcpk_fsdp_param *flat;
-    const int64_t **spans;
+    struct dcpk_span_list list;
     struct dcpk_rows held; /* of a rank of tensor parallelism, part behind part */
 
     if (shards->n == 0 || shards->at[param] == SIZE_MAX)
@@ -248,9 +249,9 @@ dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param
     mesh.size[1] = clip_cuts(shards->cut, flat->n_shards, held.row, held.n_rows);
     if (mesh.size[1] == 0) /* a tensor without rows */
         return DCPK_OK;
-    if (dcpk_placement_chunks(&mesh, placement, tensor->shape, tensor->rank, arena, &spans,
-                              &tensor->n_spans, err))
+    if (dcpk_placement_chunks(&placed, arena, &list, err) != DCPK_OK)
         return err->status;
-    tensor->spans = spans;
+    tensor->spans = list.spans;
+    tensor->n_spans = list.n;
     return DCPK_OK;
 }

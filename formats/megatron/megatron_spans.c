@@ -51,6 +51,7 @@ dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcp
     const int n_lead = stored->n_lead;
     struct dcpk_mesh cuts = {.n_dims = n_lead};
     struct dcpk_placement placement[DCPK_MAX_MESH];
+    const struct dcpk_placed placed = {&cuts, placement, stored->shape, stored->rank};
     int64_t n_blocks;
     int axis;
 
@@ -68,6 +69,5 @@ dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcp
         placement[n_lead] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = axis};
         cuts.n_dims++;
     }
-    return dcpk_placement_chunks(&cuts, placement, stored->shape, stored->rank, arena, &list->spans,
-                                 &list->n, err);
+    return dcpk_placement_chunks(&placed, arena, list, err);
 }

@@ -4,17 +4,12 @@
 #define DCPK_FORMATS_MEGATRON_SPANS_H
 
 #include "lib/model/parts.h"
+#include "lib/tensor/placement.h"
 
 /* A stored tensor's shape, of which the first n_lead axes are stacked ones (layers, experts). */
 struct dcpk_stacked_shape {
     const int64_t *shape;
     int rank, n_lead;
-};
-
-/* Boxes, packed: n pointers to 2 * rank numbers each. */
-struct dcpk_span_list {
-    const int64_t **spans;
-    size_t n;
 };
 
 /*

@@ -79,38 +79,32 @@ static dcpk_status check_pieces(const struct dcpk_output *out, const struct dcpk
 
 /* The boxes that the format asks for, or as few row-aligned ones as make sense. */
 static dcpk_status choose_spans(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
-                                const int64_t *const **spans, size_t *n, struct dcpk_error *err)
+                                struct dcpk_span_list *list, struct dcpk_error *err)
 {
-    const int64_t **rows;
-    dcpk_status st;
-
-    if (tensor->spans != NULL) {
-        *spans = tensor->spans;
-        *n = tensor->n_spans;
-        return dcpk_cover_check(tensor->shape, tensor->rank, *spans, *n, err);
-    }
-    st = dcpk_row_chunks(tensor->shape, tensor->rank, dcpk_dtype_bytes(tensor->dtype),
-                         DCPK_CHUNK_BYTES, out->arena, &rows, n, err);
-    *spans = rows;
-    return st;
+    assert(tensor->dtype != DCPK_DTYPE_NONE);
+    if (tensor->spans == NULL)
+        return dcpk_row_chunks(tensor->shape, tensor->rank,
+                               DCPK_CHUNK_BYTES / dcpk_dtype_bytes(tensor->dtype), out->arena, list,
+                               err);
+    *list = (struct dcpk_span_list){tensor->spans, tensor->n_spans};
+    return dcpk_cover_check(tensor->shape, tensor->rank, list->spans, list->n, err);
 }
 
 static dcpk_status cut_tensor(struct dcpk_output *out, uint32_t t, struct dcpk_error *err)
 {
     struct dcpk_out_tensor *tensor = &out->tensors[t];
-    const int64_t *const *spans = NULL;
-    size_t n = 0;
+    struct dcpk_span_list list;
 
-    if (choose_spans(out, tensor, &spans, &n, err) != DCPK_OK)
+    if (choose_spans(out, tensor, &list, err) != DCPK_OK)
         return err->status;
     tensor->first_chunk = out->n_chunks;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < list.n; i++) {
         if (dcpk_grow(&out->chunks, &out->chunks_capacity, out->n_chunks, sizeof *out->chunks,
                       err) != DCPK_OK)
             return err->status;
-        out->chunks[out->n_chunks++] = (struct dcpk_out_chunk){.tensor = t, .span = spans[i]};
+        out->chunks[out->n_chunks++] = (struct dcpk_out_chunk){.tensor = t, .span = list.spans[i]};
     }
-    tensor->n_chunks = n;
+    tensor->n_chunks = list.n;
     return DCPK_OK;
 }
 

@@ -59,7 +59,7 @@ const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *in
 
 /*
  * Complete an output: check that the pieces of every tensor cover it exactly and lie inside their
- * sources, cut it into chunks (dcpk_row_chunks with DCPK_CHUNK_BYTES), let the format lay it out,
+ * sources, cut it into chunks (dcpk_row_chunks of DCPK_CHUNK_BYTES), let the format lay it out,
  * check that no two places overlap and all lie in their files. Pure: reads no tensor bytes, the
  * same input gives the same result.
  */

@@ -57,23 +57,22 @@ static dcpk_status stream_add_move(struct dcpk_remap_rounds *rounds,
 {
     const struct dcpk_shard *target = &plan->input.targets[plan->moves[move].target];
     const size_t elem_bytes = dcpk_dtype_bytes(target->dtype);
-    const uint64_t limit = dcpk_max_u64(room_bytes / 4, elem_bytes);
-    const int64_t **spans;
+    const uint64_t limit_elems = dcpk_max_u64(room_bytes / 4 / elem_bytes, 1);
+    struct dcpk_span_list list;
     struct dcpk_box box;
-    size_t n;
 
     dcpk_move_box(plan, &plan->moves[move], &box);
-    if (dcpk_row_chunks(box.extent, box.rank, elem_bytes, limit, rounds->arena, &spans, &n, err))
+    if (dcpk_row_chunks(box.extent, box.rank, limit_elems, rounds->arena, &list, err) != DCPK_OK)
         return err->status;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < list.n; i++) {
         int64_t *span = dcpk_arena_array(rounds->arena, 2 * (size_t)box.rank, sizeof *span, err);
         uint64_t n_bytes = elem_bytes;
 
         if (span == NULL)
             return err->status;
         for (int a = 0; a < box.rank; a++) { /* chunks are counted from the box */
-            span[a] = box.offset[a] + spans[i][a];
-            span[box.rank + a] = spans[i][box.rank + a];
+            span[a] = box.offset[a] + list.spans[i][a];
+            span[box.rank + a] = list.spans[i][box.rank + a];
             n_bytes *= (uint64_t)span[box.rank + a];
         }
         if (stream_add(stream, move, span, n_bytes, room_bytes, err))

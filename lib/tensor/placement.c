@@ -293,17 +293,26 @@ static void check_arguments(const struct cutter *c)
     }
 }
 
+static struct cutter cutter_of(const struct dcpk_placed *tensor, struct dcpk_arena *arena)
+{
+    return (struct cutter){.mesh = tensor->mesh,
+                           .placement = tensor->placement,
+                           .shape = tensor->shape,
+                           .rank = tensor->rank,
+                           .arena = arena};
+}
+
 /* Move the list of boxes into the arena. */
-static dcpk_status cutter_spans(const struct cutter *c, const int64_t ***spans,
+static dcpk_status cutter_spans(const struct cutter *c, struct dcpk_span_list *list,
                                 struct dcpk_error *err)
 {
-    const int64_t **list = dcpk_arena_array(c->arena, c->n, sizeof *list, err);
+    const int64_t **spans = dcpk_arena_array(c->arena, c->n, sizeof *spans, err);
 
-    if (list == NULL)
+    if (spans == NULL)
         return err->status;
     if (c->n > 0)
-        memcpy(list, c->spans, c->n * sizeof *list);
-    *spans = list;
+        memcpy(spans, c->spans, c->n * sizeof *spans);
+    *list = (struct dcpk_span_list){spans, c->n};
     return DCPK_OK;
 }
 
@@ -315,21 +324,16 @@ static void cutter_release(struct cutter *c)
     dcpk_free(c->spans);
 }
 
-dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh,
-                                  const struct dcpk_placement *placement, const int64_t *shape,
-                                  int rank, struct dcpk_arena *arena, const int64_t ***spans,
-                                  size_t *n, struct dcpk_error *err)
+dcpk_status dcpk_placement_chunks(const struct dcpk_placed *tensor, struct dcpk_arena *arena,
+                                  struct dcpk_span_list *list, struct dcpk_error *err)
 {
-    struct cutter c = {
-        .mesh = mesh, .placement = placement, .shape = shape, .rank = rank, .arena = arena};
+    struct cutter c = cutter_of(tensor, arena);
     dcpk_status st;
 
     check_arguments(&c);
     st = cut_all(&c, err);
     if (st == DCPK_OK)
-        st = cutter_spans(&c, spans, err);
-    if (st == DCPK_OK)
-        *n = c.n;
+        st = cutter_spans(&c, list, err);
     cutter_release(&c);
     return st;
 }
@@ -338,16 +342,12 @@ dcpk_status dcpk_placement_rank(const struct dcpk_placed *tensor, int64_t mesh_r
                                 struct dcpk_arena *arena, struct dcpk_rank_boxes *boxes,
                                 struct dcpk_error *err)
 {
-    struct cutter c = {.mesh = tensor->mesh,
-                       .placement = tensor->placement,
-                       .shape = tensor->shape,
-                       .rank = tensor->rank,
-                       .keeps_place = true,
-                       .arena = arena};
+    struct cutter c = cutter_of(tensor, arena);
     int64_t coords[DCPK_MAX_MESH], n_ranks;
-    const int64_t **spans;
+    struct dcpk_span_list list;
     dcpk_status st;
 
+    c.keeps_place = true;
     check_arguments(&c);
     st = cutter_check(&c, &n_ranks, err);
     if (st != DCPK_OK)
@@ -356,13 +356,13 @@ dcpk_status dcpk_placement_rank(const struct dcpk_placed *tensor, int64_t mesh_r
     find_coords(c.mesh, mesh_rank, coords);
     st = cut_rank(&c, coords, err);
     if (st == DCPK_OK)
-        st = cutter_spans(&c, &spans, err);
+        st = cutter_spans(&c, &list, err);
     if (st != DCPK_OK)
         goto out;
     for (int a = 0; a < c.rank; a++)
         boxes->shape[a] = count_all(&c.axis[a]);
-    boxes->spans = spans;
-    boxes->n = c.n;
+    boxes->spans = list.spans;
+    boxes->n = list.n;
 out:
     cutter_release(&c);
     return st;
@@ -375,21 +375,20 @@ struct row_cut {
 };
 
 /*
- * Find the first axis whose rows fit into limit_bytes; shape is not empty.
- * The bytes of the whole are known to fit into 64 bits.
+ * Find the first axis whose rows fit into limit_elems; shape is not empty.
+ * The elements of the whole are known to fit into 64 bits.
  */
-static struct row_cut find_row_cut(const int64_t *shape, int rank, size_t elem_bytes,
-                                   uint64_t limit_bytes)
+static struct row_cut find_row_cut(const int64_t *shape, int rank, uint64_t limit_elems)
 {
     struct row_cut cut = {rank - 1, 1}; /* not even one element fits: one at a time */
-    uint64_t row_bytes = elem_bytes;
+    uint64_t row_elems = 1;
 
-    for (int a = rank - 1; a >= 0 && row_bytes <= limit_bytes; a--) {
-        const uint64_t rows = limit_bytes / row_bytes;
+    for (int a = rank - 1; a >= 0 && row_elems <= limit_elems; a--) {
+        const uint64_t rows = limit_elems / row_elems;
 
         cut.axis = a;
         cut.rows = (int64_t)dcpk_min_u64(rows, (uint64_t)shape[a]);
-        row_bytes *= (uint64_t)shape[a];
+        row_elems *= (uint64_t)shape[a];
     }
     return cut;
 }
@@ -417,45 +416,37 @@ static void put_row_chunk(const int64_t *shape, int rank, struct row_cut cut, in
     }
 }
 
-dcpk_status dcpk_row_chunks(const int64_t *shape, int rank, size_t elem_bytes, uint64_t limit_bytes,
-                            struct dcpk_arena *arena, const int64_t ***spans, size_t *n,
+dcpk_status dcpk_row_chunks(const int64_t *shape, int rank, uint64_t limit_elems,
+                            struct dcpk_arena *arena, struct dcpk_span_list *list,
                             struct dcpk_error *err)
 {
     const size_t width = 2 * (size_t)rank;
-    const int64_t **result;
+    const int64_t **spans;
     int64_t *numbers, n_elems, n_chunks = 1;
     struct row_cut cut = {0, 1};
-    uint64_t n_bytes;
-    dcpk_status st;
 
     assert(rank >= 0 && rank <= DCPK_MAX_RANK);
-    st = dcpk_shape_count(shape, rank, &n_elems, err);
-    if (st != DCPK_OK)
-        return st;
-    if (!dcpk_mul_u64((uint64_t)n_elems, elem_bytes, &n_bytes) || n_bytes > INT64_MAX)
-        return dcpk_fail(err, DCPK_ERANGE,
-                         "%" PRId64 " elements of %zu bytes pass %" PRId64 " bytes", n_elems,
-                         elem_bytes, INT64_MAX);
+    if (dcpk_shape_count(shape, rank, &n_elems, err) != DCPK_OK)
+        return err->status;
     if (rank > 0 && n_elems > 0) {
-        cut = find_row_cut(shape, rank, elem_bytes, limit_bytes);
+        cut = find_row_cut(shape, rank, limit_elems);
         n_chunks = shape[cut.axis] / cut.rows + (shape[cut.axis] % cut.rows != 0);
         for (int a = 0; a < cut.axis; a++)
             n_chunks *= shape[a];
     }
-    result = dcpk_arena_array(arena, (size_t)n_chunks, sizeof *result, err);
-    if (result == NULL)
+    spans = dcpk_arena_array(arena, (size_t)n_chunks, sizeof *spans, err);
+    if (spans == NULL)
         return err->status;
     numbers = dcpk_arena_array(arena, (size_t)n_chunks, width * sizeof *numbers, err);
     if (numbers == NULL)
         return err->status;
     for (int64_t i = 0; i < n_chunks; i++) {
-        result[i] = numbers + (size_t)i * width;
+        spans[i] = numbers + (size_t)i * width;
         if (rank > 0 && n_elems > 0)
             put_row_chunk(shape, rank, cut, i, numbers + (size_t)i * width);
     }
     for (int a = 0; a < rank && n_elems == 0; a++) /* one box, as empty as the tensor */
         numbers[rank + a] = shape[a];
-    *spans = result;
-    *n = (size_t)n_chunks;
+    *list = (struct dcpk_span_list){spans, (size_t)n_chunks};
     return DCPK_OK;
 }

@@ -38,20 +38,6 @@ struct dcpk_placement {
     const int64_t *cut; /* UNEVEN: mesh size + 1 ascending numbers, borrowed */
 };
 
-/*
- * The boxes of a tensor under mesh x placement (one per mesh dim, applied first to last: a later
- * dim cuts what the earlier left), packed: replicas once, empty parts left out (an empty tensor has
- * none), in rank order. A rank has one box, or where STRIDED left it several runs of an axis one
- * for each, row-major; runs that touch are one. spans: n pointers in the arena, each 2 * rank
- * numbers. They cover the tensor exactly. Errors: DCPK_EMISMATCH when an axis does not divide into
- * `split` blocks or `cut` does not ascend from 0 to its rows; DCPK_EUNSUPPORTED for PARTIAL;
- * DCPK_ERANGE, DCPK_ENOMEM.
- */
-dcpk_status dcpk_placement_chunks(const struct dcpk_mesh *mesh,
-                                  const struct dcpk_placement *placement, const int64_t *shape,
-                                  int rank, struct dcpk_arena *arena, const int64_t ***spans,
-                                  size_t *n, struct dcpk_error *err);
-
 /* A tensor under mesh x placement. Everything is borrowed. */
 struct dcpk_placed {
     const struct dcpk_mesh *mesh;
@@ -59,6 +45,23 @@ struct dcpk_placed {
     const int64_t *shape;
     int rank;
 };
+
+/* Boxes of a tensor, packed: n pointers to 2 * rank numbers each, in an arena. */
+struct dcpk_span_list {
+    const int64_t *const *spans;
+    size_t n;
+};
+
+/*
+ * The boxes of a tensor under mesh x placement (a later dim cuts what the earlier left): replicas
+ * once, empty parts left out (an empty tensor has none), in rank order. A rank has one box, or
+ * where STRIDED left it several runs of an axis one for each, row-major; runs that touch are one.
+ * They cover the tensor exactly. list: in the arena, set on success only. Errors: DCPK_EMISMATCH
+ * when an axis does not divide into `split` blocks or `cut` does not ascend from 0 to its rows;
+ * DCPK_EUNSUPPORTED for PARTIAL; DCPK_ERANGE, DCPK_ENOMEM.
+ */
+dcpk_status dcpk_placement_chunks(const struct dcpk_placed *tensor, struct dcpk_arena *arena,
+                                  struct dcpk_span_list *list, struct dcpk_error *err);
 
 /*
  * What one rank of the mesh holds: a dense local tensor of `shape`, made of n boxes. Box i, packed
@@ -81,13 +84,13 @@ dcpk_status dcpk_placement_rank(const struct dcpk_placed *tensor, int64_t mesh_r
                                 struct dcpk_error *err);
 
 /*
- * Cut `shape` into row-aligned boxes of at most limit_bytes each: as few as possible, along the
- * first axis, along the next ones where a single row is larger; an element is never split. A scalar
- * and an empty tensor give one box. Errors: DCPK_ERANGE when the tensor passes INT64_MAX bytes;
- * DCPK_ENOMEM.
+ * Cut `shape` into row-aligned boxes of at most limit_elems elements each, but never less than one:
+ * as few as possible, along the first axis, along the next ones where a single row is larger. A
+ * scalar and an empty tensor give one box. list: in the arena, set on success only. Errors:
+ * DCPK_ERANGE when the tensor passes INT64_MAX elements; DCPK_ENOMEM.
  */
-dcpk_status dcpk_row_chunks(const int64_t *shape, int rank, size_t elem_bytes, uint64_t limit_bytes,
-                            struct dcpk_arena *arena, const int64_t ***spans, size_t *n,
+dcpk_status dcpk_row_chunks(const int64_t *shape, int rank, uint64_t limit_elems,
+                            struct dcpk_arena *arena, struct dcpk_span_list *list,
                             struct dcpk_error *err);
 
 #endif

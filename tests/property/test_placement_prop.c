@@ -170,11 +170,11 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     int64_t coords[3] = {0}, mesh_rank = 0;
-    const int64_t **spans = NULL;
-    size_t n = 0, at = 0;
+    const struct dcpk_placed placed = {&r->mesh, r->placement, r->shape, r->rank};
+    struct dcpk_span_list list = {0};
+    size_t at = 0;
     struct held h;
-    dcpk_status st =
-        dcpk_placement_chunks(&r->mesh, r->placement, r->shape, r->rank, arena, &spans, &n, &err);
+    dcpk_status st = dcpk_placement_chunks(&placed, arena, &list, &err);
     bool divides = true;
 
     do {
@@ -184,7 +184,7 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
             replica = replica || (r->placement[d].kind == DCPK_REPLICATE && coords[d] != 0);
         divides = hold(r, coords, &h);
         if (!replica && divides && st == DCPK_OK)
-            check_rank(r, &h, spans, n, &at, label);
+            check_rank(r, &h, list.spans, list.n, &at, label);
         if (divides && st == DCPK_OK)
             check_local(r, &h, mesh_rank, arena, label);
         mesh_rank++;
@@ -193,8 +193,8 @@ static void check_chunks(const struct round *r, struct dcpk_arena *arena, int *n
     *n_refused += !divides;
     if (!divides)
         return;
-    CHECK_EQ_INT(at, n, label);
-    CHECK_OK(dcpk_cover_check(r->shape, r->rank, spans, n, &err), label);
+    CHECK_EQ_INT(at, list.n, label);
+    CHECK_OK(dcpk_cover_check(r->shape, r->rank, list.spans, list.n, &err), label);
 }
 
 static void meshes(void **state)
@@ -225,31 +225,28 @@ static void row_chunks(void **state)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
         uint64_t s = seed;
-        const size_t elem_bytes = (size_t)1 << below(&s, 4);
         const uint64_t limit = (uint64_t)below(&s, 600);
-        const int64_t **spans;
+        struct dcpk_span_list list;
         struct round r;
         int64_t next = 0; /* row-major index of the next chunk's first element */
-        size_t n;
         char label[32];
 
         CHECK(arena != NULL, err.text);
         snprintf(label, sizeof label, "seed %" PRIu64, seed);
         make_round(&r, seed);
-        CHECK_OK(dcpk_row_chunks(r.shape, r.rank, elem_bytes, limit, arena, &spans, &n, &err),
-                 label);
-        CHECK_OK(dcpk_cover_check(r.shape, r.rank, spans, n, &err), label);
-        CHECK(n >= 1, label);
-        for (size_t i = 0; i < n; i++) {
+        CHECK_OK(dcpk_row_chunks(r.shape, r.rank, limit, arena, &list, &err), label);
+        CHECK_OK(dcpk_cover_check(r.shape, r.rank, list.spans, list.n, &err), label);
+        CHECK(list.n >= 1, label);
+        for (size_t i = 0; i < list.n; i++) {
             struct dcpk_box box;
             int64_t first = 0, n_elems = 0;
 
-            dcpk_box_unpack(spans[i], r.rank, &box);
+            dcpk_box_unpack(list.spans[i], r.rank, &box);
             CHECK_OK(dcpk_box_count(&box, &n_elems, &err), label);
             for (int a = 0; a < r.rank; a++)
                 first = first * r.shape[a] + box.offset[a];
             CHECK_EQ_INT(first, next, label);
-            CHECK((uint64_t)n_elems * elem_bytes <= limit || n_elems <= 1, label);
+            CHECK((uint64_t)n_elems <= limit || n_elems <= 1, label);
             next += n_elems;
         }
         dcpk_arena_free(arena);

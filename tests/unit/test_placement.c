@@ -112,21 +112,19 @@ static void meshes(void **state)
     CHECK(arena != NULL, err.text);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_mesh mesh = {cases[i].n_dims, {"d0", "d1", "d2"}, {0}};
-        const int64_t **spans;
-        size_t n;
+        const struct dcpk_placed placed = {&mesh, cases[i].placement, cases[i].shape,
+                                           cases[i].rank};
+        struct dcpk_span_list list;
         char text[1024];
 
         memcpy(mesh.size, cases[i].mesh, sizeof cases[i].mesh);
         if (cases[i].status != DCPK_OK) {
-            CHECK_FAILS(dcpk_placement_chunks(&mesh, cases[i].placement, cases[i].shape,
-                                              cases[i].rank, arena, &spans, &n, &err),
-                        cases[i].status, cases[i].want, cases[i].label);
+            CHECK_FAILS(dcpk_placement_chunks(&placed, arena, &list, &err), cases[i].status,
+                        cases[i].want, cases[i].label);
             continue;
         }
-        CHECK_OK(dcpk_placement_chunks(&mesh, cases[i].placement, cases[i].shape, cases[i].rank,
-                                       arena, &spans, &n, &err),
-                 cases[i].label);
-        CHECK_EQ_STR(join(spans, n, cases[i].rank, text, sizeof text), cases[i].want,
+        CHECK_OK(dcpk_placement_chunks(&placed, arena, &list, &err), cases[i].label);
+        CHECK_EQ_STR(join(list.spans, list.n, cases[i].rank, text, sizeof text), cases[i].want,
                      cases[i].label);
     }
     dcpk_arena_free(arena);
@@ -160,23 +158,23 @@ static const struct {
 
 static void row_chunks(void **state)
 {
-    const int64_t huge[] = {INT64_MAX / 2};
+    const int64_t huge[] = {INT64_MAX / 2, 3};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-    const int64_t **spans;
-    size_t n;
+    struct dcpk_span_list list;
     char text[1024];
 
     (void)state;
     CHECK(arena != NULL, err.text);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CHECK_OK(dcpk_row_chunks(rows[i].shape, rows[i].rank, rows[i].elem_bytes,
-                                 rows[i].limit_bytes, arena, &spans, &n, &err),
+        CHECK_OK(dcpk_row_chunks(rows[i].shape, rows[i].rank,
+                                 rows[i].limit_bytes / rows[i].elem_bytes, arena, &list, &err),
                  rows[i].label);
-        CHECK_EQ_STR(join(spans, n, rows[i].rank, text, sizeof text), rows[i].want, rows[i].label);
+        CHECK_EQ_STR(join(list.spans, list.n, rows[i].rank, text, sizeof text), rows[i].want,
+                     rows[i].label);
     }
-    CHECK_FAILS(dcpk_row_chunks(huge, 1, 4, 1 << 20, arena, &spans, &n, &err), DCPK_ERANGE,
-                "of 4 bytes pass", "bytes overflow");
+    CHECK_FAILS(dcpk_row_chunks(huge, 2, 1 << 20, arena, &list, &err), DCPK_ERANGE, "elements",
+                "elements overflow");
     dcpk_arena_free(arena);
 }
 
