@@ -23,7 +23,9 @@ struct feed_job {
     struct dcpk_remap_files_options options; /* of all but space, ranks */
     const enum dcpk_dtype *wanted;           /* of each view; NULL: its own */
     int n_threads, n_runs;
-    const char *folder; /* NULL: options.ckpt serves all ranks */
+    const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
+    bool drops;                         /* not all shards are wanted */
+    void (*before)(int self);           /* called on every rank at first; NULL: nothing */
 
     struct dcpk_arena *arena;
     struct dcpk_shard *targets; /* by holder */
@@ -53,7 +55,7 @@ static inline void feed_choose_layout(const struct feed_job *job, const struct d
                                       uint64_t *seed, struct feed_layout *l)
 {
     const int n = job->n_ranks;
-    const bool has_two = n > 2 && random_below(seed, 3) == 0;
+    const bool has_two = n == 4 && random_below(seed, 3) == 0;
 
     *l = (struct feed_layout){.mesh = {.n_dims = 1 + has_two, .name = {"a", "b"}, .size = {n, 1}}};
     if (has_two) {
@@ -91,7 +93,7 @@ static inline void feed_choose_layout(const struct feed_job *job, const struct d
 
 /* Append the local tensor of a rank to its memory. `at` of its shards counts from the memory. */
 static inline void feed_put_local(struct feed_job *job, size_t view, int holder,
-                                  const struct dcpk_rank_boxes *boxes)
+                                  const struct dcpk_rank_boxes *boxes, uint64_t *seed)
 {
     const struct dcpk_remap_view *v = &job->options.views[view];
     const enum dcpk_dtype dtype = feed_dtype(job, view);
@@ -107,6 +109,8 @@ static inline void feed_put_local(struct feed_job *job, size_t view, int holder,
     for (size_t b = 0; b < boxes->n; b++) {
         struct dcpk_shard *s;
 
+        if (job->drops && random_below(seed, 3) == 0)
+            continue;
         if (job->n_targets == job->capacity) {
             job->capacity = 2 * job->capacity + 16;
             job->targets = realloc(job->targets, job->capacity * sizeof *job->targets);
@@ -150,7 +154,7 @@ static inline void feed_make(struct feed_job *job, uint64_t seed, const char *la
                 if (layouts[v].placement[d].kind == DCPK_UNEVEN)
                     layouts[v].placement[d].cut = layouts[v].cut;
             CHECK_OK(dcpk_placement_rank(&placed, r, job->arena, &boxes, &err), label);
-            feed_put_local(job, v, r, &boxes);
+            feed_put_local(job, v, r, &boxes, &seed);
         }
         job->memory[r] = malloc(job->n_bytes[r] + 1);
         CHECK(job->memory[r] != NULL, label);
@@ -188,7 +192,8 @@ static inline dcpk_status feed_run_all(struct feed_job *job, int self,
     if (files != NULL)
         job->stats[self] = *dcpk_remap_files_stats(files);
     job->stats[self].note = NULL;
-    (void)dcpk_ranks_agree(options->env->ranks, DCPK_OK, &(struct dcpk_error){0}); /* all idle */
+    /* All are idle. */
+    (void)dcpk_ranks_agree(options->env->ranks, DCPK_OK, &(struct dcpk_error){0});
     dcpk_remap_files_free(files);
     return st;
 }
@@ -202,17 +207,20 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
                                  .memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES,
                                  .ranks = ranks};
     struct dcpk_remap_files_options options = job->options;
+    const struct dcpk_space_ops *space = job->space == NULL ? dcpk_spaces[0] : job->space;
     struct dcpk_error *err = &job->errs[self];
     dcpk_status st;
 
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     options.env = &env;
-    st = dcpk_spaces[0]->open(&first, &options.space, err);
+    if (job->before != NULL)
+        job->before(self);
+    st = space->open(&first, &options.space, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = feed_run_all(job, self, &options, err);
     job->ends[self] = st;
-    dcpk_spaces[0]->close(options.space);
+    space->close(options.space);
 }
 
 /* Run by all ranks, which leave well whatever the end. */

@@ -8,7 +8,8 @@
  * together, and what no target wants is left out. De-striding, casts and the way to the ranks that
  * own the targets are the tiles' work. Ranks meet at both ends only. What is not stored as plain
  * row-major elements (encoded chunks, strided ones, ones left out as zero) is gathered by the
- * reading threads first. Where DEVICE memory is host memory (dcpk_space_ops.is_host) threads read
+ * reading threads first, a slice at a time, so that a strided chunk larger than a slice is read
+ * more than once. Where DEVICE memory is host memory (dcpk_space_ops.is_host) threads read
  * into the ring.
  *
  * Ranks that cannot map each other's memory read apart: those that can are a team, and each team

@@ -2,22 +2,10 @@
 /* test_convert_prop.c - random outputs made of random pieces: every byte as a naive loop says, for
  * any threads and memory. */
 #include "lib/base/digest.h"
-#include "lib/tensor/piece.h"
 #include "lib/write/writing.h"
-#include "tests/fake_ckpt.h"
+#include "tests/out_case.h"
 #include "tests/unit/scratch.h"
 #include "tests/write_all.h"
-
-enum { MAX_OUT = 8, MAX_BOXES = 40 };
-
-struct round {
-    struct fake fake;
-    struct dcpk_checkpoint *ckpt;
-    struct dcpk_output *out;
-    uint8_t *want[MAX_OUT]; /* elements of each output tensor */
-    char label[64];
-    uint64_t seed;
-};
 
 static const struct { /* how each round is run */
     int n_threads;
@@ -30,141 +18,10 @@ static const struct { /* how each round is run */
     {15, 16 << 20, false, 5000},  {4, UINT64_C(1) << 30, false, 1 << 20},
 };
 
-/* bf16 to f32 and back, as IEEE 754 says: round to nearest, ties to even. */
-static void cast_naive(enum dcpk_dtype from, const uint8_t *src, enum dcpk_dtype to, uint8_t *dst)
-{
-    uint32_t bits;
-    uint16_t half;
-
-    if (from == to) {
-        memcpy(dst, src, dcpk_dtype_bytes(to));
-    } else if (from == DCPK_BF16) {
-        memcpy(&half, src, sizeof half);
-        bits = (uint32_t)half << 16;
-        memcpy(dst, &bits, sizeof bits);
-    } else {
-        memcpy(&bits, src, sizeof bits);
-        half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-        memcpy(dst, &half, sizeof half);
-    }
-}
-
-/*
- * A source tensor that has a box of the extents of `to`, with other axes of length 1, and that box.
- */
-static uint32_t make_source(struct round *r, enum dcpk_dtype dtype, const struct dcpk_box *to,
-                            struct dcpk_box *from)
-{
-    int64_t shape[DCPK_MAX_RANK];
-
-    from->rank = 0;
-    for (int axis = 0; axis <= to->rank; axis++) {
-        const bool is_extra = axis == to->rank || to->extent[axis] == 1;
-        int64_t *extent = &from->extent[from->rank], before, behind;
-
-        if (is_extra && fake_below(&r->seed, 3) > 0)
-            continue;
-        *extent = is_extra ? 1 : to->extent[axis];
-        before = fake_below(&r->seed, 3);
-        behind = fake_below(&r->seed, 3);
-        if (*extent > 1000) /* whole rows of large ones, so that runs join */
-            before = behind = 0;
-        from->offset[from->rank] = before;
-        shape[from->rank++] = before + *extent + behind;
-    }
-    return fake_add(&r->fake, dtype, from->rank, shape, (size_t)fake_below(&r->seed, 6), &r->seed);
-}
-
-static void make_piece(struct round *r, const struct dcpk_out_tensor *tensor, uint8_t *want,
-                       const struct dcpk_box *to, struct dcpk_piece *piece)
-{
-    const bool casts =
-        (tensor->dtype == DCPK_F32 || tensor->dtype == DCPK_BF16) && fake_below(&r->seed, 3) == 0;
-    const enum dcpk_dtype other = tensor->dtype == DCPK_F32 ? DCPK_BF16 : DCPK_F32;
-    const enum dcpk_dtype dtype = casts ? other : tensor->dtype;
-    const size_t elem_bytes = dcpk_dtype_bytes(tensor->dtype);
-    const int64_t n_elems = fake_elems(to->extent, to->rank);
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_box from;
-    uint32_t source;
-
-    if (fake_below(&r->seed, 5) == 0) {
-        CHECK_OK(dcpk_piece_make(r->out->arena, DCPK_PIECE_FILL, NULL, to, piece, &err), r->label);
-        for (int64_t i = 0; i < n_elems; i++)
-            memset(want + (size_t)fake_index(tensor->shape, to, i) * elem_bytes, 0, elem_bytes);
-        return;
-    }
-    source = make_source(r, dtype, to, &from);
-    CHECK_OK(dcpk_piece_make(r->out->arena, source, &from, to, piece, &err), r->label);
-    for (int64_t i = 0; i < n_elems; i++)
-        cast_naive(dtype,
-                   r->fake.data[source] + (size_t)fake_index(r->fake.shapes[source], &from, i) *
-                                              dcpk_dtype_bytes(dtype),
-                   tensor->dtype, want + (size_t)fake_index(tensor->shape, to, i) * elem_bytes);
-}
-
-/* A shape: small as a rule; large ones need slabs, also within a row. */
-static int make_shape(struct round *r, bool large, int64_t *shape)
-{
-    static const struct {
-        int rank;
-        int64_t shape[4];
-    } large_shapes[] = {
-        {2, {700, 1500}}, {2, {2, 410000}},      {3, {3, 401, 700}},
-        {1, {900001}},    {4, {2, 1, 77, 4001}},
-    };
-    const int64_t pick = fake_below(&r->seed, 5);
-    const int rank = large ? large_shapes[pick].rank : (int)pick;
-
-    for (int axis = 0; axis < rank; axis++) {
-        shape[axis] = large ? large_shapes[pick].shape[axis] : 1 + fake_below(&r->seed, 7);
-        if (!large && fake_below(&r->seed, 30) == 0)
-            shape[axis] = 0;
-    }
-    return rank;
-}
-
-static void make_tensor(struct round *r, size_t t, bool large)
-{
-    static const enum dcpk_dtype dtypes[] = {DCPK_F32, DCPK_BF16, DCPK_I64, DCPK_U8, DCPK_C128};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = r->out->arena;
-    int64_t *shape = dcpk_arena_array(arena, DCPK_MAX_RANK, sizeof *shape, &err);
-    const char **keys = dcpk_arena_array(arena, 2, sizeof *keys, &err);
-    struct dcpk_piece *pieces = dcpk_arena_array(arena, MAX_BOXES, sizeof *pieces, &err);
-    const int rank = make_shape(r, large, shape);
-    const int64_t n_elems = fake_elems(shape, rank);
-    struct dcpk_out_tensor tensor = {
-        .keys = keys,
-        .n_keys = 1 + t % 2,
-        .dtype = dtypes[fake_below(&r->seed, large ? 4 : 5)],
-        .rank = rank,
-        .shape = shape,
-        .pieces = pieces,
-    };
-    struct dcpk_box boxes[MAX_BOXES];
-
-    keys[0] = dcpk_arena_printf(arena, &err, "out%zu", t);
-    keys[1] = "alias";
-    r->want[t] = malloc((size_t)n_elems * dcpk_dtype_bytes(tensor.dtype) + 1);
-    if (!large && fake_below(&r->seed, 8) == 0) {
-        fake_fill(tensor.dtype, r->want[t], n_elems, &r->seed);
-        tensor.literal = r->want[t];
-    } else {
-        dcpk_box_whole(shape, rank, &boxes[0]);
-        tensor.n_pieces = fake_cut(boxes, (size_t)fake_below(&r->seed, large ? 4 : 30), &r->seed);
-        if (n_elems == 0)
-            tensor.n_pieces = 0;
-        for (size_t i = 0; i < tensor.n_pieces; i++)
-            make_piece(r, &tensor, r->want[t], &boxes[i], &pieces[i]);
-    }
-    CHECK_OK(dcpk_output_add_tensor(r->out, &tensor, &err), r->label);
-}
-
-static void make_round(struct round *r, uint64_t seed)
+static void make_round(struct out_case *r, uint64_t seed)
 {
     const bool large = seed % 8 == 7;
-    const size_t n = large ? 1 : (size_t)(seed % MAX_OUT);
+    const size_t n = large ? 1 : (size_t)(seed % OUT_MOST);
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint32_t payload;
 
@@ -173,7 +30,7 @@ static void make_round(struct round *r, uint64_t seed)
     fake_add_object(&r->fake, "object", large ? 5 << 20 : 50);
     CHECK_OK(dcpk_output_new(NULL, &fake_format, &r->out, &err), r->label);
     for (size_t t = 0; t < n; t++)
-        make_tensor(r, t, large);
+        out_make_tensor(r, t, large);
     r->ckpt = fake_open(&r->fake, r->label);
     r->out->source = r->ckpt;
     for (uint64_t p = 0; p < seed % 4; p++) {
@@ -185,17 +42,8 @@ static void make_round(struct round *r, uint64_t seed)
     CHECK_OK(dcpk_plan_build(r->out, &err), r->label);
 }
 
-static void release_round(struct round *r)
-{
-    for (size_t t = 0; t < r->out->n_tensors; t++)
-        free(r->want[t]);
-    dcpk_output_free(r->out);
-    dcpk_checkpoint_close(r->ckpt);
-    fake_release(&r->fake);
-}
-
 /* The bytes that an output file must have. */
-static uint8_t *want_file(const struct round *r, uint32_t file)
+static uint8_t *want_file(const struct out_case *r, uint32_t file)
 {
     const struct dcpk_output *out = r->out;
     uint8_t *bytes = calloc(1, (size_t)out->files[file].n_bytes + 1);
@@ -230,7 +78,7 @@ static uint8_t *want_file(const struct round *r, uint32_t file)
     return bytes;
 }
 
-static void check_file(const struct round *r, uint32_t file, const char *label)
+static void check_file(const struct out_case *r, uint32_t file, const char *label)
 {
     const size_t n_bytes = (size_t)r->out->files[file].n_bytes;
     uint8_t *want = want_file(r, file), *got = malloc(n_bytes + 2);
@@ -270,7 +118,8 @@ static dcpk_status convert_in_steps(struct dcpk_exec *exec, struct dcpk_output *
     return st;
 }
 
-static void check_convert(struct round *r, struct dcpk_exec *exec, bool in_steps, const char *label)
+static void check_convert(struct out_case *r, struct dcpk_exec *exec, bool in_steps,
+                          const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_plan_totals totals;
@@ -287,7 +136,8 @@ static void check_convert(struct round *r, struct dcpk_exec *exec, bool in_steps
     CHECK(stats.written_bytes <= totals.file_bytes, label);
 }
 
-static void make_views(const struct round *r, struct dcpk_view *pieces, struct dcpk_view *literal)
+static void make_views(const struct out_case *r, struct dcpk_view *pieces,
+                       struct dcpk_view *literal)
 {
     for (size_t t = 0; t < r->out->n_tensors; t++) {
         const struct dcpk_out_tensor *tensor = &r->out->tensors[t];
@@ -299,11 +149,11 @@ static void make_views(const struct round *r, struct dcpk_view *pieces, struct d
     }
 }
 
-static void check_hash(struct round *r, struct dcpk_exec *exec, const struct dcpk_view *views,
+static void check_hash(struct out_case *r, struct dcpk_exec *exec, const struct dcpk_view *views,
                        const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hash got[MAX_OUT], want;
+    struct dcpk_hash got[OUT_MOST], want;
     struct dcpk_hasher *hasher;
 
     CHECK_OK(dcpk_exec_hash(exec, views, r->out->n_tensors, got, NULL, &err), label);
@@ -322,11 +172,11 @@ static void check_hash(struct round *r, struct dcpk_exec *exec, const struct dcp
 }
 
 /* Equal at first; then one or two elements of what is compared with are changed. */
-static void check_compare(struct round *r, struct dcpk_exec *exec, const struct dcpk_view *views,
+static void check_compare(struct out_case *r, struct dcpk_exec *exec, const struct dcpk_view *views,
                           const struct dcpk_view *literals, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_compare results[MAX_OUT];
+    struct dcpk_compare results[OUT_MOST];
     const size_t n = r->out->n_tensors;
 
     CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n}, results,
@@ -359,14 +209,14 @@ static void check_compare(struct round *r, struct dcpk_exec *exec, const struct 
     }
 }
 
-static void run_round(struct round *r, size_t i)
+static void run_round(struct out_case *r, size_t i)
 {
     const struct dcpk_env env = {.device = runs[i].plain ? &dcpk_device_cpu_plain : dcpk_devices[0],
                                  .n_threads = runs[i].n_threads,
                                  .memory_bytes = runs[i].memory_bytes,
                                  .unit_bytes = runs[i].unit_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_view views[MAX_OUT], literals[MAX_OUT];
+    struct dcpk_view views[OUT_MOST], literals[OUT_MOST];
     struct dcpk_exec *exec;
     char label[128];
 
@@ -383,7 +233,7 @@ static void run_round(struct round *r, size_t i)
 
 static void test_random(void **state)
 {
-    static struct round r;
+    static struct out_case r;
 
     (void)state;
     for (uint64_t seed = 1; seed <= 48; seed++) {
@@ -392,7 +242,7 @@ static void test_random(void **state)
         for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
             if (seed % 8 == 7 || (i + seed) % 3 == 0) /* small ones differ less between runs */
                 run_round(&r, i);
-        release_round(&r);
+        out_case_release(&r);
     }
 }
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* feed_views.c - stored tensors as they are, or through the canonical view as a format has them. */
+#include "lib/job/feed_views.h"
+
+#include "lib/base/alloc.h"
+#include "lib/model/account.h"
+#include "lib/model/model.h"
+#include "lib/rules/rules.h"
+
+struct dcpk_feed_views {
+    struct dcpk_arena *arena;
+    struct dcpk_model *model;   /* NULL: as stored */
+    struct dcpk_output *output; /* the same; owns shapes and pieces */
+    struct dcpk_remap_view *views;
+    size_t n;
+};
+
+static dcpk_status see_stored(struct dcpk_feed_views *made, const struct dcpk_checkpoint *ckpt,
+                              struct dcpk_error *err)
+{
+    made->views = dcpk_arena_array(made->arena, ckpt->n_tensors, sizeof *made->views, err);
+    if (made->views == NULL)
+        return err->status;
+    for (uint32_t i = 0; i < ckpt->n_tensors; i++) {
+        struct dcpk_remap_view *view = &made->views[made->n];
+
+        if (dcpk_checkpoint_tensor_left_out(ckpt, i) != NULL)
+            continue;
+        view->name = ckpt->tensors[i].key;
+        if (dcpk_view_stored(ckpt, i, made->arena, &view->view, err))
+            return err->status;
+        made->n++;
+    }
+    return DCPK_OK;
+}
+
+/* Every name of every tensor of the output. */
+static dcpk_status take_output(struct dcpk_feed_views *made, struct dcpk_error *err)
+{
+    const struct dcpk_output *output = made->output;
+    size_t n = 0;
+
+    for (size_t i = 0; i < output->n_tensors; i++)
+        n += output->tensors[i].n_keys;
+    made->views = dcpk_arena_array(made->arena, n, sizeof *made->views, err);
+    if (made->views == NULL)
+        return err->status;
+    for (size_t i = 0; i < output->n_tensors; i++) {
+        const struct dcpk_out_tensor *t = &output->tensors[i];
+
+        for (size_t k = 0; k < t->n_keys; k++)
+            made->views[made->n++] = (struct dcpk_remap_view){.name = t->keys[k],
+                                                              .view = {.dtype = t->dtype,
+                                                                       .rank = t->rank,
+                                                                       .shape = t->shape,
+                                                                       .pieces = t->pieces,
+                                                                       .n_pieces = t->n_pieces,
+                                                                       .literal = t->literal}};
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *ckpt,
+                          const struct dcpk_format *as, struct dcpk_error *err)
+{
+    static const struct dcpk_rule_options rules;
+
+    if (!dcpk_format_is_target(as))
+        return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version", as->name);
+    if (dcpk_model_read(ckpt, 0, &made->model, err) || dcpk_model_check_known(made->model, err) ||
+        dcpk_rules_apply(made->model, &rules, err) ||
+        dcpk_output_new(ckpt, as, &made->output, err) ||
+        as->mapping->from_model(made->model, made->output, err)) {
+        dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
+        return err->status;
+    }
+    return take_output(made, err);
+}
+
+dcpk_status dcpk_feed_views_new(struct dcpk_checkpoint *ckpt, const struct dcpk_format *as,
+                                struct dcpk_feed_views **views, struct dcpk_error *err)
+{
+    struct dcpk_feed_views *made = dcpk_alloc(sizeof *made, err);
+    dcpk_status st;
+
+    if (made == NULL)
+        return err->status;
+    made->arena = dcpk_arena_new(0, err);
+    st = err->status;
+    if (made->arena != NULL)
+        st = dcpk_checkpoint_check_cover(ckpt, err);
+    if (st == DCPK_OK && as == NULL)
+        st = see_stored(made, ckpt, err);
+    else if (st == DCPK_OK)
+        st = see_as(made, ckpt, as, err);
+    if (st == DCPK_OK)
+        *views = made;
+    else
+        dcpk_feed_views_free(made);
+    return st;
+}
+
+void dcpk_feed_views_free(struct dcpk_feed_views *views)
+{
+    if (views == NULL)
+        return;
+    dcpk_output_free(views->output);
+    dcpk_model_free(views->model);
+    dcpk_arena_free(views->arena);
+    dcpk_free(views);
+}
+
+const struct dcpk_remap_view *dcpk_feed_views(const struct dcpk_feed_views *views, size_t *n)
+{
+    *n = views->n;
+    return views->views;
+}
