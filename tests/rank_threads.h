@@ -40,7 +40,7 @@ struct rank_comm {
 
 static struct {
     int n;
-    uint64_t seed;           /* 0: nobody dawdles */
+    uint64_t seed;           /* 0: none dawdles */
     int slow_rank, n_before; /* its messages reach rank 0 once it has been sent so many by others */
     /* in the place of rank_all_gather, rank_broadcast */
     dcpk_status (*all_gather)(struct dcpk_comm *, const void *, size_t, void *,
@@ -57,7 +57,7 @@ static struct {
     struct {
         uint8_t bytes[RANK_THREADS_MOST][RANK_MOST_BYTES];
         uint64_t n_in; /* contributions so far, of all rounds */
-    } gathers[2];      /* nobody is further than one round ahead */
+    } gathers[2];      /* none is further than one round ahead */
     struct {
         uint8_t bytes[RANK_MOST_BYTES];
         uint64_t number; /* of the broadcast that it holds, from 1 */

@@ -61,7 +61,7 @@ struct preload {
     const char *variable, *value;
 };
 
-/* What the environment says, or `otherwise`. */
+/* The value in the environment, or `otherwise`. */
 static inline uint64_t scene_number(const char *variable, uint64_t otherwise)
 {
     const char *text = getenv(variable);

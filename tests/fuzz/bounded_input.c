@@ -32,7 +32,7 @@ struct bounded_cost bounded_most(void)
     return most;
 }
 
-/* Says what passed its bound; allocates nothing, since an allocation may have called it. */
+/* Reports what passed its bound; allocates nothing, since an allocation may have called it. */
 static void stop(const char *what, double took, double limit)
 {
     char text[200];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_compare_golden.c - a strict comparison tells of every stored thing that differs: in a sample
+/* test_compare_golden.c - a strict comparison reports every stored thing that differs: in a sample
  * of each format each is changed once. */
 #include <stdlib.h>
 

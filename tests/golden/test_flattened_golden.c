@@ -57,7 +57,7 @@ static void logical_values_come_back(void **state)
     };
     static const struct {
         const char *folder;
-        bool has_record; /* mcore_data says the shape; 0.14 under torch 2.11 lost it */
+        bool has_record; /* mcore_data records the shape; 0.14 under torch 2.11 lost it */
         bool has_plain;  /* tensors with one axis are stored as they are */
     } cases[] = {
         {"torch_dist_0.8.0_torch2.1", true, true},   {"torch_dist_0.10.0_torch2.5", true, true},

@@ -64,7 +64,7 @@ static void conversions_are_proven(void **state)
         }
 }
 
-/* fsdp_dtensor does not tell that layers were apart: they come back stacked, as args have it. */
+/* fsdp_dtensor does not record that layers were apart: they come back stacked, as args have it. */
 static void layers_apart_come_back_stacked(void **state)
 {
     static const char sample[] = "torch_dist_c_per_layer";

@@ -127,7 +127,7 @@ static void test_damage(void **state)
         CHECK_FAILS(convert(cases[i].to, DCPK_CONVERT_VERIFY, out, &err), cases[i].status,
                     cases[i].message, cases[i].label);
         CHECK(!exists(out), cases[i].label);
-        /* without it, nobody looks */
+        /* without it, the output is not read back */
         CHECK_OK(convert(cases[i].to, 0, out, &err), cases[i].label);
         CHECK(exists(out), cases[i].label);
     }

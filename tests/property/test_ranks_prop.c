@@ -178,7 +178,7 @@ static dcpk_status tell(struct worker *w, uint64_t n)
     return DCPK_OK;
 }
 
-/* Bytes of rank r that tell it from others. */
+/* Bytes of rank r that distinguish it from others. */
 static void fill(uint8_t *bytes, int r, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)

@@ -131,7 +131,7 @@ static void between_processes(void **state)
     CHECK(waitpid(child, &end, 0) == child && WIFEXITED(end), "ended");
     CHECK_EQ_INT(WEXITSTATUS(end), 0, "child");
     ids[2].handle[5] = 0;
-    ids[2].base += 4096 * 16; /* not in the cache, and nobody there any more */
+    ids[2].base += 4096 * 16; /* not in the cache, and no process there any more */
     CHECK_FAILS(space->ops->import_memory(space, &ids[2], &at, &err), DCPK_EUNSUPPORTED,
                 "memory of process", "gone");
     space->ops->close(space);

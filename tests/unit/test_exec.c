@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_exec.c - slabs, and what the executor says when the source is bad or it is told to stop. */
+/* test_exec.c - slabs, and what the executor reports when the source is bad or it is to stop. */
 #include "lib/base/digest.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/slab.h"

@@ -529,7 +529,7 @@ static void fills_tensors_of_values(void **state)
     CHECK_EQ_INT(last->as.tensor->n_bytes, sizeof wanted, "parameter");
     CHECK(memcmp(last->as.tensor->data, wanted, sizeof wanted) == 0, "parameter");
     archive.data[archive.n_bytes / 4] ^=
-        1; /* in a record that nobody interprets: a CRC must tell */
+        1; /* in a record that is not interpreted: a CRC must show it */
     dcpk_store_close(store);
     store = make_store(&archive, &source);
     CHECK(read_value(source, arena, &v, &err) != DCPK_OK, "CRC");
@@ -563,7 +563,7 @@ static dcpk_status see_record(void *context, const struct dcpk_record *record,
     return DCPK_OK;
 }
 
-/* An outline says where the elements of tensors lie, however many a tensor claims to have. */
+/* An outline locates the elements of tensors, however many a tensor claims to have. */
 static void outlines_point_at_tensors(void **state)
 {
     static const struct tensor_case whole = {"",  V2,  "torch", "FloatStorage", "0",  5, 1, 1,

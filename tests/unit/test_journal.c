@@ -103,7 +103,7 @@ static void flip(int at)
     close(fd);
 }
 
-/* A bit is wrong: nothing from there on counts, as nobody knows what it was. */
+/* A bit is wrong: nothing from there on counts, as what it was is not known. */
 static void flipped(void **state)
 {
     char label[32];

@@ -71,8 +71,8 @@ static void test_cases(void **state)
     }
 }
 
-/* With several threads failing at once, the lowest task's error is the one that is told, and few
- * tasks begin after it. */
+/* With several threads failing at once, the lowest task's error is the one that is reported, and
+ * few tasks begin after it. */
 static void test_failure_stops(void **state)
 {
     (void)state;

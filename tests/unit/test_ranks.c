@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c - what ranks tell one another, over a transport of threads. */
+/* test_ranks.c - what ranks send one another, over a transport of threads. */
 #include <stdlib.h>
 
 #include "tests/rank_threads.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_resume.c - a conversion cut short anywhere and gone on with gives the bytes of one that was
+/* test_resume.c - a conversion cut short anywhere and resumed gives the bytes of one that was
  * not. */
 #include <fcntl.h>
 #include <signal.h>

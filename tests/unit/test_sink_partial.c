@@ -124,7 +124,7 @@ static void bare_is_swept(void **state)
     CHECK(scratch_has(PARTIAL "/f") && scratch_has(JOURNAL), "it has written");
 }
 
-/* Nothing in the journal, or no journal: nobody knows what the files hold. */
+/* Nothing in the journal, or no journal: what the files hold is not known. */
 static void begins_anew(void **state)
 {
     static const char *const labels[] = {"nothing there", "empty journal", "no journal"};

@@ -289,7 +289,7 @@ static void takes_its_own(void **state)
     check_not_taken("a/h", 0, "nothing");
 }
 
-/* Begins anew, for what is not to be gone on with. */
+/* Begins anew, for what is not to be resumed. */
 static void check_refused(const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
