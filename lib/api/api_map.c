@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_map.c - a map for programs: shards of both sides, a plan, runs, fingerprints. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/api/api_engine_priv.h"
@@ -235,15 +236,15 @@ static dcpk_status note_make(dcpkit_map *map, const struct meeting *meeting, str
 {
     const struct dcpk_remap_options *o = &map->engine->options;
     const char *why = dcpk_remap_stats(map->remap)->note;
+    char others[48];
 
     if (meeting->n_staged_pairs == 0)
         return DCPK_OK;
     if (o->path == DCPK_REMAP_STAGED)
         why = "direct moves are not wanted";
-    map->note = dcpk_arena_printf(map->arena, err,
-                                  "%zu pairs of ranks, the first are %d and %d, go over the link "
-                                  "'%s'%s%s",
-                                  meeting->n_staged_pairs, meeting->a, meeting->b,
+    snprintf(others, sizeof others, " and %zu more pairs", meeting->n_staged_pairs - 1);
+    map->note = dcpk_arena_printf(map->arena, err, "ranks %d and %d%s go over the link '%s'%s%s",
+                                  meeting->a, meeting->b, meeting->n_staged_pairs > 1 ? others : "",
                                   o->link->ops->name, why[0] == '\0' ? "" : ": ", why);
     return map->note == NULL ? err->status : DCPK_OK;
 }
