@@ -28,15 +28,14 @@ static inline void after_mark_shard(const struct remap_case *c, const struct dcp
     int64_t index[5] = {0};
     int a;
 
-    for (a = 0; a < s->rank; a++)
-        if (s->span[s->rank + a] == 0)
-            return;
+    if (case_is_empty(s))
+        return;
     do {
         uint64_t at = s->at - base;
 
         for (a = 0; a < s->rank; a++)
             at += (uint64_t)(index[a] * s->stride_bytes[a]);
-        memset(marks + at, mark, dcpk_dtype_bytes(s->dtype));
+        memset(marks + at, (int)mark, dcpk_dtype_bytes(s->dtype));
         for (a = s->rank - 1; a >= 0 && ++index[a] == s->span[s->rank + a]; a--)
             index[a] = 0;
     } while (a >= 0);

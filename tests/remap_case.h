@@ -34,6 +34,12 @@ struct case_side {
     size_t used[CASE_RANKS];
 };
 
+/* What was met, so that a test can ask for all of it. */
+struct case_counts {
+    uint64_t kinds[DCPK_PARTIAL + 1], dims[4], ranks[6]; /* of placements, meshes, tensors */
+    uint64_t n_absent, n_several, n_empty, n_backwards, n_odd, n_casts;
+};
+
 struct remap_case {
     uint64_t seed;
     int n_ranks;
@@ -45,6 +51,7 @@ struct remap_case {
     int64_t numbers[1u << 17]; /* spans and strides */
     size_t n_numbers;
     struct dcpk_arena *arena;
+    struct case_counts counts; /* of all cases so far */
 };
 
 /* Where the tensor lies on one side: a mesh over ranks first .. first + its size - 1. */
@@ -117,6 +124,42 @@ static inline int64_t *case_numbers(struct remap_case *c, size_t n)
     return numbers;
 }
 
+/* Some axes run backwards: those of about one local tensor in eight. */
+static inline void case_turn(struct remap_case *c, const struct dcpk_rank_boxes *boxes, int rank,
+                             int64_t *stride, size_t *at)
+{
+    const int axis = (int)(random_nth(*at + c->n_numbers) % 32);
+
+    if (axis >= rank || boxes->shape[axis] < 2)
+        return;
+    *at += (size_t)(stride[axis] * (boxes->shape[axis] - 1));
+    stride[axis] = -stride[axis];
+    c->counts.n_backwards++;
+}
+
+/* A shard without elements, of a rank that holds nothing but could: it lies nowhere. */
+static inline void case_put_empty(struct remap_case *c, struct case_side *side, int holder,
+                                  const struct case_tensor *t, enum dcpk_dtype dtype)
+{
+    int64_t *numbers = case_numbers(c, 3 * (size_t)t->rank);
+
+    if (t->rank == 0)
+        return;
+    memset(numbers, 0, 3 * (size_t)t->rank * sizeof *numbers);
+    CHECK(side->n < CASE_SHARDS, "room for shards");
+    side->shards[side->n++] = (struct dcpk_shard){
+        t->name, dtype, t->rank, holder, t->shape, numbers, numbers + 2 * t->rank, 0};
+    c->counts.n_empty++;
+}
+
+static inline bool case_is_empty(const struct dcpk_shard *shard)
+{
+    for (int a = 0; a < shard->rank; a++)
+        if (shard->span[shard->rank + a] == 0)
+            return true;
+    return false;
+}
+
 /* Put the local tensor of one rank into its memory, in any order of axes, anywhere. */
 static inline void case_put_local(struct remap_case *c, struct case_side *side, int holder,
                                   const struct case_tensor *t, const struct dcpk_rank_boxes *boxes)
@@ -139,6 +182,11 @@ static inline void case_put_local(struct remap_case *c, struct case_side *side, 
         at = (at + 15) / 16 * 16;
     side->used[holder] = at + (size_t)n_bytes;
     CHECK(side->used[holder] <= CASE_BYTES, "room for tensors");
+    case_turn(c, boxes, t->rank, stride, &at);
+    c->counts.n_odd += at % (size_t)elem_bytes != 0;
+    c->counts.n_several += boxes->n > 1;
+    if (boxes->n == 0)
+        case_put_empty(c, side, holder, t, dtype);
     for (size_t b = 0; b < boxes->n; b++) {
         struct dcpk_shard *s = &side->shards[side->n++];
 
@@ -149,6 +197,16 @@ static inline void case_put_local(struct remap_case *c, struct case_side *side, 
         for (int a = 0; a < t->rank; a++)
             s->at += (uint64_t)(boxes->spans[b][2 * t->rank + a] * stride[a]);
     }
+}
+
+static inline void case_count(struct remap_case *c, const struct case_tensor *t,
+                              const struct case_layout *l)
+{
+    c->counts.ranks[t->rank]++;
+    c->counts.n_casts += t->from != t->to;
+    c->counts.dims[l->mesh.n_dims]++;
+    for (int d = 0; d < l->mesh.n_dims; d++)
+        c->counts.kinds[l->placement[d].kind]++;
 }
 
 /* All shards of one side; tensors that did not divide get another layout. */
@@ -167,6 +225,7 @@ static inline void case_make_side(struct remap_case *c, int which)
         do
             case_make_layout(c, &c->tensors[i], l);
         while (dcpk_placement_chunks(&placed, c->arena, &list, &err) != DCPK_OK);
+        case_count(c, &c->tensors[i], l);
     }
     for (int r = 0; r < c->n_ranks; r++)
         for (size_t i = 0; i < c->n_tensors; i++) {
@@ -175,8 +234,10 @@ static inline void case_make_side(struct remap_case *c, int which)
                                                c->tensors[i].rank};
             struct dcpk_rank_boxes boxes;
 
-            if (r < l->first || r >= l->first + l->n_ranks)
+            if (r < l->first || r >= l->first + l->n_ranks) {
+                c->counts.n_absent++;
                 continue;
+            }
             CHECK_OK(dcpk_placement_rank(&placed, r - l->first, c->arena, &boxes, &err), "boxes");
             case_put_local(c, side, r, &c->tensors[i], &boxes);
         }
@@ -202,6 +263,8 @@ static inline void case_fill(struct remap_case *c, int which)
         int64_t index[5] = {0};
         int a;
 
+        if (case_is_empty(s))
+            continue;
         do {
             uint64_t number = 0, at = s->at - (uint64_t)(uintptr_t)side->memory[s->holder];
             uint8_t elem[16], cast[16];

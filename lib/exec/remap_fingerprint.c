@@ -150,15 +150,20 @@ dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_sid
                                    uint64_t *sums, struct dcpk_error *err)
 {
     const size_t n = remap->plan->n_tensors, n_bytes = n * sizeof *sums;
+    struct dcpk_ranks *ranks = remap->options.ranks;
     struct reading r = {.remap = remap, .side = side};
     struct dcpk_bytes all = {0};
     dcpk_status st;
+    int before;
 
     if (n == 0)
         return DCPK_OK;
+    before = dcpk_ranks_set_timeout(
+        ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap)));
     st = reading_make(&r, n_bytes, err);
-    st = dcpk_ranks_share(remap->options.ranks, r.host_sums, n_bytes, &all, st, err);
-    st = dcpk_ranks_agree(remap->options.ranks, st, err);
+    st = dcpk_ranks_share(ranks, r.host_sums, n_bytes, &all, st, err);
+    st = dcpk_ranks_agree(ranks, st, err);
+    (void)dcpk_ranks_set_timeout(ranks, before);
     if (st == DCPK_OK)
         memset(sums, 0, n_bytes);
     for (size_t i = 0; st == DCPK_OK && i < n * (size_t)remap->n_ranks; i++) {

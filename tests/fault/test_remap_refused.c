@@ -23,14 +23,6 @@ static const struct {
 
 static int64_t spoilt_span[10], spoilt_shape[5];
 
-static bool shard_is_empty(const struct dcpk_shard *s)
-{
-    for (int a = 0; a < s->rank; a++)
-        if (s->span[s->rank + a] == 0)
-            return true;
-    return false;
-}
-
 /* A shard with axes, of a tensor of which this side has others; it may then be changed. */
 static struct dcpk_shard *find_shard(struct case_side *side, bool has_others)
 {
@@ -40,7 +32,7 @@ static struct dcpk_shard *find_shard(struct case_side *side, bool has_others)
 
         for (size_t k = 0; k < i; k++)
             others = others || side->shards[k].name == s->name;
-        if (s->rank > 0 && !shard_is_empty(s) && others == has_others)
+        if (s->rank > 0 && !case_is_empty(s) && others == has_others)
             return s;
     }
     return NULL;
@@ -56,8 +48,8 @@ static bool move_onto(struct remap_case *c, const struct case_side *other)
             const struct dcpk_shard *at = &other->shards[k];
 
             if (at == &side->shards[i] || at->holder != side->shards[i].holder ||
-                at->name == side->shards[i].name || shard_is_empty(at) ||
-                shard_is_empty(&side->shards[i]))
+                at->name == side->shards[i].name || case_is_empty(at) ||
+                case_is_empty(&side->shards[i]))
                 continue;
             side->shards[i].at = at->at;
             return true;
@@ -214,7 +206,7 @@ static dcpk_status flipping_run(struct dcpk_space *space, int queue, const struc
     /* The first wait is for sums of zero; behind the next ones all have moved, and met. */
     if (rank_self == 1 && n_waits > 1 && n_flipped++ == 0)
         for (size_t i = 0; i < side->n; i++)
-            if (side->shards[i].holder == 1)
+            if (side->shards[i].holder == 1 && !case_is_empty(&side->shards[i]))
                 *(uint8_t *)(uintptr_t)side->shards[i].at ^= 0x10;
     return faulty_real->run(space, queue, table, sums, err);
 }

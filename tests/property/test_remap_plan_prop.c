@@ -88,7 +88,7 @@ static void check_written(const struct remap_case *c, const char *label)
             int64_t index[5] = {0};
             int a;
 
-            if (s->holder != r)
+            if (s->holder != r || case_is_empty(s))
                 continue;
             do {
                 uint64_t at = s->at - (uint64_t)(uintptr_t)c->sides[1].memory[r];
