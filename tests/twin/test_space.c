@@ -4,6 +4,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/tensor/fingerprint.h"
 #include "tests/check.h"
 #include "tests/random.h"
@@ -245,38 +246,50 @@ static void random_tiles(struct bench *b)
     }
 }
 
+#define N_CODES     65536u
+#define ODD_CODES   (262144u + 1) /* where all codes lie a second time, misaligned */
+#define ROOM_ELEMS  2048u         /* of eight bytes */
+#define CODE_PASSES (N_CODES / ROOM_ELEMS / N_ROOMS)
+
+/* A part of all codes, from even or odd addresses, to odd or even ones. */
+static void add_codes(struct bench *b, enum dcpk_dtype from, enum dcpk_dtype to, uint32_t first)
+{
+    const uint32_t from_bytes = (uint32_t)dcpk_dtype_bytes(from);
+    const bool is_odd = (from + to) % 2 != 0;
+    struct dcpk_tile tile = {.src = first * dcpk_min_u64(from_bytes, 2),
+                             .dst = is_odd ? 0 : 1,
+                             .src_stride_bytes = (int64_t)(ROOM_ELEMS / 2 * from_bytes),
+                             .n_elems = ROOM_ELEMS / 2,
+                             .n_rows = 2,
+                             .from = (uint8_t)from,
+                             .to = (uint8_t)to};
+
+    if (is_odd)
+        tile.src += ODD_CODES;
+    bench_add(b, tile, 0, false);
+}
+
 /* Every pair of floats; of those of two bytes all codes. */
 static void casts(struct bench *b)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     char label[96];
 
-    for (uint32_t i = 0; i < 65536; i++)
+    for (uint32_t i = 0; i < N_CODES; i++) {
         memcpy(b->src_image + 2 * i, &(uint16_t){(uint16_t)i}, 2);
+        memcpy(b->src_image + ODD_CODES + 2 * i, &(uint16_t){(uint16_t)i}, 2);
+    }
     CHECK_OK(b->ops->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
     CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), "wait");
     for (size_t f = 0; f < N_FLOATS; f++)
-        for (size_t t = 0; t < N_FLOATS; t++) {
-            const size_t from_bytes = dcpk_dtype_bytes(floats[f]);
-
-            if (f == t)
-                continue;
-            for (uint64_t at = 0; at < N_ROOMS; at++)
-                bench_add(b,
-                          (struct dcpk_tile){.src = at * (65536u * 2 / N_ROOMS) + (f + t) % 2,
-                                             .src_stride_bytes = (int64_t)(1024 * from_bytes),
-                                             .n_elems = 1024,
-                                             .n_rows = 4 - 3 * (from_bytes > 2),
-                                             .from = (uint8_t)floats[f],
-                                             .to = (uint8_t)floats[t]},
-                          0, false);
-            for (uint64_t at = 0; at < N_ROOMS; at++)
-                if (dcpk_dtype_bytes(floats[t]) * 4096 > ROOM_BYTES - 256)
-                    b->tiles[at].n_rows = 1;
-            snprintf(label, sizeof label, "%s: %s to %s", b->ops->name, dcpk_dtype_name(floats[f]),
-                     dcpk_dtype_name(floats[t]));
-            bench_run(b, false, true, label);
-        }
+        for (size_t t = 0; t < N_FLOATS; t++)
+            for (uint32_t pass = 0; pass < CODE_PASSES && f != t; pass++) {
+                for (uint32_t at = 0; at < N_ROOMS; at++)
+                    add_codes(b, floats[f], floats[t], (pass * N_ROOMS + at) * ROOM_ELEMS);
+                snprintf(label, sizeof label, "%s: %s to %s, part %u", b->ops->name,
+                         dcpk_dtype_name(floats[f]), dcpk_dtype_name(floats[t]), pass);
+                bench_run(b, false, true, label);
+            }
 }
 
 static void on_every_device(void (*script)(struct bench *b))
