@@ -122,8 +122,7 @@ static int run_check(struct check *c)
 static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_TEXT("loads-in", "RELEASE", options.release,
                   "core-0.15 to core-0.19, main (default: the release that args show)"),
-    DCPK_OPT_TEXT("as", "FORMAT", format,
-                  "torch_dist, fsdp_dtensor, zarr (default: found by looking)"),
+    DCPK_OPT_FORMAT(format),
     DCPK_OPT_TEXT(
         "impl", "te|local", options.impl,
         "layers of Transformer Engine or Megatron's own (default: args.transformer_impl)"),

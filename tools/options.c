@@ -114,7 +114,7 @@ static int put_command_help(const struct dcpk_cli *cli)
     for (; option->kind != DCPK_CLI_END; option++)
         if (option->kind == DCPK_CLI_GROUP)
             dcpk_cli_printf(stdout, "\n%s:\n", option->help);
-        else
+        else if (option->help != NULL)
             put_option(option);
     put_option(&added[0]);
     put_option(&added[1]);
@@ -307,7 +307,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
         memcpy(name, begin, n);
         name[n] = '\0';
         for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
-            if (near == NULL && o->kind != DCPK_CLI_GROUP &&
+            if (near == NULL && o->kind != DCPK_CLI_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
                 near = o->name;
     }

@@ -37,7 +37,9 @@ struct dcpk_cli_option {
     const char *name;     /* without the dashes */
     const char *argument; /* "FILE", "N"; NULL for a flag */
     size_t at_bytes;      /* of the field that it fills, in the struct of its table */
-    const char *help;     /* with default and unit; wrapped when printed; '\n' begins a paragraph */
+    /* With default and unit; wrapped when printed; '\n' begins a paragraph. NULL: accepted, and not
+     * shown. */
+    const char *help;
     const struct dcpk_cli_option *rows; /* of DCPK_CLI_ROWS */
 };
 
@@ -94,8 +96,10 @@ struct dcpk_cli_option {
     DCPK_OPT(DCPK_CLI_SIZE, 0, "memory", "SIZE", uint64_t, field,                                  \
              "limit of all buffers together in bytes, or with K, M, G, T (default: 256M, at "      \
              "least 16M)")
+/* --from, as convert has it; --format is its name of 0.1.0. */
 #define DCPK_OPT_FORMAT(field)                                                                     \
-    DCPK_OPT_TEXT("format", "NAME", field, "read DIR as this format (default: found by looking)")
+    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)"), \
+        DCPK_OPT_TEXT("format", "FORMAT", field, NULL)
 #define DCPK_OPT_HTML(field)                                                                       \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
                       "write the result as a page for a browser as well, which needs nothing "     \

@@ -17,11 +17,12 @@
 
 #define DCPK_OPT_STRUCT struct dcpk_target_args
 const struct dcpk_cli_option dcpk_target_options[] = {
-    DCPK_OPT_TEXT("target-mesh", "DIMS", mesh,
-                  "torch_dist: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "
-                  "1), etp=E (of experts; left out: tp), vpp=V, first=N and last=N (layers of the "
-                  "stages at the ends); for a pipeline cut otherwise leave pp out, no chunk "
-                  "depends on it (default: few large chunks, which every layout loads)"),
+    DCPK_OPT_TEXT(
+        "target-mesh", "DIMS", mesh,
+        "torch_dist, zarr: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "
+        "1), etp=E (of experts; left out: tp), vpp=V, first=N and last=N (layers of the "
+        "stages at the ends); for a pipeline cut otherwise leave pp out, no chunk "
+        "depends on it (default: few large chunks, which every layout loads)"),
     DCPK_OPT_TEXT("target-dp", "N[,DIMS]", dp,
                   "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks "
                   "(context parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B "
@@ -32,6 +33,14 @@ const struct dcpk_cli_option dcpk_target_options[] = {
                   "pad the vocabulary to a multiple of M times the target's tp, trimming or "
                   "adding zero rows (default: as stored)"),
     DCPK_OPT_END};
+
+/* The options of this file and --target-generation, by the format that they are for. */
+static const struct for_format {
+    const char *format;
+    const char *options[2];
+} for_formats[] = {{"torch_dist", {"--target-generation", "--target-mesh"}},
+                   {"zarr", {"--target-mesh"}},
+                   {"fsdp_dtensor", {"--target-dp"}}};
 
 /* A dimension that may be given. */
 struct dim {
@@ -170,26 +179,42 @@ static dcpk_status parse_option_count(const char *option, const char *text, int6
     return check_range(option, &dim, *n, err);
 }
 
-static dcpk_status check_format(const char *option, const char *format,
-                                const struct dcpk_format *to, struct dcpk_error *err)
+static bool format_takes(const struct for_format *of, const char *option)
 {
-    if (strcmp(to->name, format) == 0)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to %s, not for %s", option, format, to->name);
+    for (size_t i = 0; i < DCPK_COUNT(of->options) && of->options[i] != NULL; i++)
+        if (strcmp(of->options[i], option) == 0)
+            return true;
+    return false;
+}
+
+/* Can the option be given with --to `to`? */
+static dcpk_status check_format(const char *option, const struct dcpk_format *to,
+                                struct dcpk_error *err)
+{
+    const char *before = " ";
+
+    for (size_t i = 0; i < DCPK_COUNT(for_formats); i++)
+        if (strcmp(to->name, for_formats[i].format) == 0 && format_takes(&for_formats[i], option))
+            return DCPK_OK;
+    dcpk_fail(err, DCPK_EUSAGE, "%s is for --to", option);
+    for (size_t i = 0; i < DCPK_COUNT(for_formats); i++)
+        if (format_takes(&for_formats[i], option)) {
+            dcpk_append(err, "%s%s", before, for_formats[i].format);
+            before = " or ";
+        }
+    dcpk_append(err, ", not for %s", to->name);
+    return err->status;
 }
 
 dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struct dcpk_format *to,
                                    struct dcpk_target *target, struct dcpk_rule_options *rules,
                                    struct dcpk_error *err)
 {
-    const bool is_zarr = strcmp(to->name, "zarr") == 0; /* cut as torch_dist is */
-
-    if (a->mesh != NULL && ((!is_zarr && check_format("--target-mesh", "torch_dist", to, err)) ||
+    if (a->mesh != NULL && (check_format("--target-mesh", to, err) ||
                             dcpk_mesh_parse("--target-mesh", a->mesh, &target->mesh, err)))
         return err->status;
     rules->mesh = target->mesh;
-    if (a->dp != NULL &&
-        (check_format("--target-dp", "fsdp_dtensor", to, err) || parse_dp(a->dp, target, err)))
+    if (a->dp != NULL && (check_format("--target-dp", to, err) || parse_dp(a->dp, target, err)))
         return err->status;
     if (parse_option_count("--vocab-size", a->vocab_size, &rules->vocab.size, err) ||
         parse_option_count("--make-vocab-size-divisible-by", a->divisible_by,
@@ -205,14 +230,17 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
 
 void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err)
 {
-    static const struct {
-        const char *format, *options;
-    } list[] = {{"torch_dist", "--target-generation, --target-mesh"},
-                {"zarr", "--target-mesh"},
-                {"fsdp_dtensor", "--target-dp"}};
+    const char *before = "; ";
 
-    for (size_t i = 0; i < DCPK_COUNT(list); i++)
-        if (strcmp(to->name, list[i].format) == 0)
-            dcpk_append(err, "; %s or --make-vocab-size-divisible-by write it anew",
-                        list[i].options);
+    for (size_t i = 0; i < DCPK_COUNT(for_formats); i++) {
+        const struct for_format *of = &for_formats[i];
+
+        if (strcmp(to->name, of->format) != 0)
+            continue;
+        for (size_t o = 0; o < DCPK_COUNT(of->options) && of->options[o] != NULL; o++) {
+            dcpk_append(err, "%s%s", before, of->options[o]);
+            before = ", ";
+        }
+        dcpk_append(err, " or --make-vocab-size-divisible-by write it anew");
+    }
 }
