@@ -32,6 +32,7 @@
     CALL(module_function, cuModuleGetFunction)                                                     \
     CALL(launch, cuLaunchKernel)                                                                   \
     CALL(stream_create, cuStreamCreate)                                                            \
+    CALL(stream_create_first, cuStreamCreateWithPriority)                                          \
     CALL(stream_wait, cuStreamSynchronize)                                                         \
     CALL(stream_destroy, cuStreamDestroy)                                                          \
     CALL(event_create, cuEventCreate)                                                              \

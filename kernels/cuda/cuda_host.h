@@ -56,7 +56,7 @@ struct cuda_space {
     CUdevice device;
     CUcontext context; /* the device's primary one */
     unsigned n_multiprocessors;
-    unsigned n_blocks; /* of launches that reach peers */
+    unsigned most_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
     struct cuda_memory *own; /* the latest first */

@@ -19,7 +19,7 @@ struct cuda_table {
     CUdeviceptr memory;     /* all tiles, then all words */
     struct cuda_tiles list; /* of them all */
     size_t n_of[N_CLASSES]; /* of each class, in this order */
-    bool reaches_peers;
+    enum dcpk_pace pace;
 };
 
 /* The casts with a kernel of their own. */
@@ -238,7 +238,7 @@ dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *t
     if (made == NULL)
         return err->status;
     made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
-    made->reaches_peers = tiles->reaches_peers;
+    made->pace = tiles->pace;
     dcpk_cuda_enter(&s->driver, s->context);
     st = table_fill(made, tiles, s, err);
     dcpk_cuda_leave(&s->driver);
@@ -268,9 +268,7 @@ static unsigned class_blocks(const struct cuda_space *s, const struct cuda_table
 {
     const size_t tiles_a_block = class % CUDA_N_SIZES == CUDA_BLOCK ? 1 : CUDA_THREADS / 32;
     const size_t wanted = (t->n_of[class] + tiles_a_block - 1) / tiles_a_block;
-    const size_t most = t->reaches_peers ? s->n_blocks : INT32_MAX;
-
-    return (unsigned)dcpk_min_size(wanted, most);
+    return (unsigned)dcpk_min_size(wanted, s->most_blocks[t->pace]);
 }
 
 /* Queue the tiles of a class, which are there. */

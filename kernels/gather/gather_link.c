@@ -201,6 +201,7 @@ const struct dcpk_link_ops dcpk_link_gather = {
     .name = "gather",
     .summary = "the collective call of any transport, for what has nothing better",
     .memory = DCPK_MEMORY_HOST,
+    .n_under_way = 1,
     .open = gather_open,
     .close = gather_close,
     .begin = gather_begin,

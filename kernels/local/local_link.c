@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* local_link.c - messages between threads of one process: the receiver copies them. */
 /*
- * All ranks share a hub with one slot for each pair. A sender puts address and length into its
- * slot; the receiver copies the bytes when it polls, and clears the slot, upon which the sender is
- * done, too.
+ * All ranks share a hub with a slot for each pair and each of the exchanges that may be under way.
+ * A sender puts address and length into its slot; the receiver copies the bytes when it polls, and
+ * clears the slot, upon which the sender is done, too.
  */
 #include "kernels/local/local_link.h"
 
@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+
+#define N_UNDER_WAY 2
 
 struct slot {
     const void *at; /* NULL: empty */
@@ -22,24 +24,27 @@ struct hub {
     pthread_mutex_t mutex; /* of all that follows */
     int n_holders;         /* links that may still use it */
     bool is_over;
-    struct slot slots[]; /* of sender * n_ranks + receiver */
+    struct slot slots[]; /* of (sender * n_ranks + receiver) * N_UNDER_WAY + exchange */
 };
 
 struct local_link {
     struct dcpk_link base;
     struct hub *hub;
-    const struct dcpk_exchange *exchange; /* NULL: none under way */
-    bool *got;                            /* of each of its receives */
+    const struct dcpk_exchange *exchanges[N_UNDER_WAY]; /* number i is at i % N_UNDER_WAY */
+    uint64_t n_begun, n_done;
+    bool *got; /* of each receive of the oldest */
 };
 
-static struct slot *slot_of(const struct local_link *link, int from, int to)
+static struct slot *slot_of(const struct local_link *link, int from, int to, uint64_t number)
 {
-    return &link->hub->slots[from * link->base.n_ranks + to];
+    const size_t pair = (size_t)from * (size_t)link->base.n_ranks + (size_t)to;
+
+    return &link->hub->slots[pair * N_UNDER_WAY + number % N_UNDER_WAY];
 }
 
 static dcpk_status hub_new(int n_ranks, struct hub **hub, struct dcpk_error *err)
 {
-    const size_t n_slots = (size_t)n_ranks * (size_t)n_ranks;
+    const size_t n_slots = (size_t)n_ranks * (size_t)n_ranks * N_UNDER_WAY;
     struct hub *made = dcpk_alloc(sizeof *made + n_slots * sizeof made->slots[0], err);
 
     if (made == NULL)
@@ -116,7 +121,7 @@ static void local_close(struct dcpk_link *link)
 
     if (l == NULL)
         return;
-    hub_leave(l->hub, l->exchange != NULL);
+    hub_leave(l->hub, l->n_done < l->n_begun);
     dcpk_free(l->got);
     dcpk_free(l);
 }
@@ -127,29 +132,28 @@ static dcpk_status local_begin(struct dcpk_link *link, const struct dcpk_exchang
     struct local_link *l = (struct local_link *)link;
     bool is_over;
 
-    assert(l->exchange == NULL);
+    assert(l->n_begun - l->n_done < N_UNDER_WAY);
     pthread_mutex_lock(&l->hub->mutex);
     is_over = l->hub->is_over;
     for (size_t i = 0; i < exchange->n_sends && !is_over; i++) {
         const struct dcpk_message *m = &exchange->sends[i];
 
         assert(m->peer != link->rank && m->n_bytes > 0);
-        *slot_of(l, link->rank, m->peer) = (struct slot){m->at, m->n_bytes};
+        *slot_of(l, link->rank, m->peer, l->n_begun) = (struct slot){m->at, m->n_bytes};
     }
     pthread_mutex_unlock(&l->hub->mutex);
     if (is_over)
         return dcpk_fail(err, DCPK_ECANCELLED, "another rank has given up");
-    memset(l->got, 0, (size_t)link->n_ranks * sizeof *l->got);
-    l->exchange = exchange;
+    l->exchanges[l->n_begun++ % N_UNDER_WAY] = exchange;
     return DCPK_OK;
 }
 
-/* Copy the message of receive i, if it is there; under the lock, so that its sender cannot give up
- * and free it meanwhile. */
-static dcpk_status receive_one(struct local_link *l, size_t i, struct dcpk_error *err)
+/* Copy message `m` of the oldest exchange, if it is there; under the lock, so that its sender
+ * cannot give up and free it meanwhile. */
+static dcpk_status receive_one(struct local_link *l, const struct dcpk_message *m, bool *got,
+                               struct dcpk_error *err)
 {
-    const struct dcpk_message *m = &l->exchange->receives[i];
-    struct slot *slot = slot_of(l, m->peer, l->base.rank);
+    struct slot *slot = slot_of(l, m->peer, l->base.rank, l->n_done);
 
     if (slot->at == NULL)
         return DCPK_OK;
@@ -158,23 +162,23 @@ static dcpk_status receive_one(struct local_link *l, size_t i, struct dcpk_error
                          slot->n_bytes, m->n_bytes);
     memcpy(m->at, slot->at, m->n_bytes);
     slot->at = NULL;
-    l->got[i] = true;
+    *got = true;
     return DCPK_OK;
 }
 
 /* All that can be received now; *all: nothing is missing, and all that was sent was taken. */
 static dcpk_status receive_all(struct local_link *l, bool *all, struct dcpk_error *err)
 {
-    const struct dcpk_exchange *exchange = l->exchange;
+    const struct dcpk_exchange *exchange = l->exchanges[l->n_done % N_UNDER_WAY];
 
     *all = true;
     for (size_t i = 0; i < exchange->n_receives && !l->hub->is_over; i++) {
-        if (!l->got[i] && receive_one(l, i, err))
+        if (!l->got[i] && receive_one(l, &exchange->receives[i], &l->got[i], err))
             return err->status;
         *all = *all && l->got[i];
     }
     for (size_t i = 0; i < exchange->n_sends; i++)
-        *all = *all && slot_of(l, l->base.rank, exchange->sends[i].peer)->at == NULL;
+        *all = *all && slot_of(l, l->base.rank, exchange->sends[i].peer, l->n_done)->at == NULL;
     if (l->hub->is_over)
         return dcpk_fail(err, DCPK_ECANCELLED, "another rank has given up");
     return DCPK_OK;
@@ -184,18 +188,19 @@ static dcpk_status local_poll(struct dcpk_link *link, bool *done, struct dcpk_er
 {
     struct local_link *l = (struct local_link *)link;
     bool all = true;
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
-    if (l->exchange != NULL) {
-        pthread_mutex_lock(&l->hub->mutex);
-        st = receive_all(l, &all, err);
-        pthread_mutex_unlock(&l->hub->mutex);
-    }
-    if (st != DCPK_OK)
+    *done = true;
+    if (l->n_done == l->n_begun)
+        return DCPK_OK;
+    pthread_mutex_lock(&l->hub->mutex);
+    st = receive_all(l, &all, err);
+    pthread_mutex_unlock(&l->hub->mutex);
+    *done = st == DCPK_OK && all;
+    if (!*done)
         return st;
-    if (all)
-        l->exchange = NULL;
-    *done = all;
+    memset(l->got, 0, (size_t)link->n_ranks * sizeof *l->got);
+    l->n_done++;
     return DCPK_OK;
 }
 
@@ -206,13 +211,14 @@ static void local_abort(struct dcpk_link *link)
     pthread_mutex_lock(&l->hub->mutex);
     l->hub->is_over = true;
     pthread_mutex_unlock(&l->hub->mutex);
-    l->exchange = NULL;
+    l->n_done = l->n_begun;
 }
 
 const struct dcpk_link_ops dcpk_link_local = {
     .name = "local",
     .summary = "threads of one process",
     .memory = DCPK_MEMORY_HOST,
+    .n_under_way = N_UNDER_WAY,
     .open = local_open,
     .close = local_close,
     .begin = local_begin,

@@ -3,6 +3,7 @@
  * its own clock. */
 #include "kernels/nccl/nccl_link.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <nccl.h>
 #include <string.h>
@@ -14,6 +15,10 @@
 #include "lib/device/pause.h"
 
 #define OPEN_TIMEOUT_SECONDS 120 /* ranks arrive, and NCCL finds its way between them */
+#define N_UNDER_WAY          2
+
+/* Of the stream: kernels that pack and unpack would take all multiprocessors first. */
+#define FIRST_PRIORITY (-1)
 
 /* NCCL's functions, by pointer. */
 struct nccl {
@@ -33,9 +38,14 @@ struct nccl {
 };
 
 enum nccl_phase {
-    NCCL_IDLE,
+    NCCL_IDLE,     /* no exchange, or one without messages */
     NCCL_STARTING, /* the group is on its way to the stream */
     NCCL_RUNNING,  /* the event stands behind it */
+};
+
+struct nccl_exchange {
+    enum nccl_phase phase;
+    CUevent event;
 };
 
 struct nccl_link {
@@ -46,8 +56,8 @@ struct nccl_link {
     CUdevice device;
     CUcontext context; /* the device's primary one */
     CUstream stream;
-    CUevent event;
-    enum nccl_phase phase;
+    struct nccl_exchange exchanges[N_UNDER_WAY]; /* exchange i is number i % N_UNDER_WAY */
+    uint64_t n_begun, n_done;
 };
 
 static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)
@@ -150,20 +160,22 @@ static dcpk_status link_fill(struct nccl_link *l, const ncclUniqueId *id, struct
 {
     const struct cuda_driver *d = &l->driver;
 
-    if (dcpk_cuda_check(d, d->stream_create(&l->stream, CU_STREAM_NON_BLOCKING), "making a stream",
-                        err) ||
-        dcpk_cuda_check(d, d->event_create(&l->event, CU_EVENT_DISABLE_TIMING), "making an event",
-                        err) ||
-        comm_join(l, id, err))
+    if (dcpk_cuda_check(d,
+                        d->stream_create_first(&l->stream, CU_STREAM_NON_BLOCKING, FIRST_PRIORITY),
+                        "making a stream", err))
         return err->status;
-    return DCPK_OK;
+    for (size_t i = 0; i < N_UNDER_WAY; i++)
+        if (dcpk_cuda_check(d, d->event_create(&l->exchanges[i].event, CU_EVENT_DISABLE_TIMING),
+                            "making an event", err))
+            return err->status;
+    return comm_join(l, id, err);
 }
 
 static void nccl_abort(struct dcpk_link *link)
 {
     struct nccl_link *l = (struct nccl_link *)link;
 
-    l->phase = NCCL_IDLE;
+    l->n_done = l->n_begun;
     if (l->comm == NULL)
         return;
     dcpk_cuda_enter(&l->driver, l->context);
@@ -182,8 +194,9 @@ static void nccl_close(struct dcpk_link *link)
     nccl_abort(link);
     if (l->context != NULL) {
         dcpk_cuda_enter(&l->driver, l->context);
-        if (l->event != NULL)
-            l->driver.event_destroy(l->event);
+        for (size_t i = 0; i < N_UNDER_WAY; i++)
+            if (l->exchanges[i].event != NULL)
+                l->driver.event_destroy(l->exchanges[i].event);
         if (l->stream != NULL)
             l->driver.stream_destroy(l->stream);
         dcpk_cuda_leave(&l->driver);
@@ -281,68 +294,110 @@ static dcpk_status group_queue(struct nccl_link *l, const struct dcpk_exchange *
     return DCPK_OK;
 }
 
+/* The group of an exchange reaches the stream when the communicator reports success; the event is
+ * put behind it then. */
+static dcpk_status exchange_start(struct nccl_link *l, struct nccl_exchange *e,
+                                  struct dcpk_error *err)
+{
+    bool queued = false;
+
+    if (e->phase != NCCL_STARTING)
+        return DCPK_OK;
+    if (comm_poll(l, &queued, err))
+        return err->status;
+    if (!queued)
+        return DCPK_OK;
+    if (dcpk_cuda_check(&l->driver, l->driver.event_record(e->event, l->stream),
+                        "marking the stream", err))
+        return err->status;
+    e->phase = NCCL_RUNNING;
+    return DCPK_OK;
+}
+
+/* A communicator that is at work takes no group: wait for the one before to reach the stream. */
+static dcpk_status before_start(struct nccl_link *l, struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+
+    for (uint64_t i = l->n_done; i < l->n_begun; i++) {
+        struct nccl_exchange *e = &l->exchanges[i % N_UNDER_WAY];
+
+        while (exchange_start(l, e, err) == DCPK_OK && e->phase == NCCL_STARTING) {
+            const double waited = dcpk_now_seconds() - begun;
+
+            if (waited > OPEN_TIMEOUT_SECONDS)
+                return dcpk_fail(err, DCPK_EIO, "NCCL has not begun an exchange after %d s",
+                                 OPEN_TIMEOUT_SECONDS);
+            dcpk_pause(waited);
+        }
+    }
+    return err->status;
+}
+
 static dcpk_status nccl_begin(struct dcpk_link *link, const struct dcpk_exchange *exchange,
                               struct dcpk_error *err)
 {
     struct nccl_link *l = (struct nccl_link *)link;
-    dcpk_status st;
+    struct nccl_exchange *e = &l->exchanges[l->n_begun % N_UNDER_WAY];
 
+    assert(l->n_begun - l->n_done < N_UNDER_WAY);
     if (l->comm == NULL)
         return dcpk_fail(err, DCPK_EIO, "the link was aborted");
-    if (exchange->n_sends + exchange->n_receives == 0)
-        return DCPK_OK;
-    dcpk_cuda_enter(&l->driver, l->context);
-    st = group_queue(l, exchange, err);
-    dcpk_cuda_leave(&l->driver);
-    if (st == DCPK_OK)
-        l->phase = NCCL_STARTING;
-    return st;
+    e->phase = NCCL_IDLE;
+    if (exchange->n_sends + exchange->n_receives > 0) {
+        dcpk_cuda_enter(&l->driver, l->context);
+        if (before_start(l, err) == DCPK_OK && group_queue(l, exchange, err) == DCPK_OK)
+            e->phase = NCCL_STARTING;
+        dcpk_cuda_leave(&l->driver);
+    }
+    if (err->status == DCPK_OK)
+        l->n_begun++;
+    return err->status;
 }
 
-/* The group reaches the stream when the communicator reports success; the event is behind it
- * then. */
-static dcpk_status exchange_poll(struct nccl_link *l, struct dcpk_error *err)
+static dcpk_status exchange_poll(struct nccl_link *l, struct nccl_exchange *e,
+                                 struct dcpk_error *err)
 {
     bool queued = false;
     CUresult code;
 
-    if (l->phase == NCCL_STARTING) {
-        if (comm_poll(l, &queued, err))
-            return err->status;
-        if (!queued)
-            return DCPK_OK;
-        if (dcpk_cuda_check(&l->driver, l->driver.event_record(l->event, l->stream),
-                            "marking the stream", err))
-            return err->status;
-        l->phase = NCCL_RUNNING;
-    }
-    code = l->driver.event_query(l->event);
+    if (exchange_start(l, e, err))
+        return err->status;
+    if (e->phase != NCCL_RUNNING)
+        return DCPK_OK;
+    code = l->driver.event_query(e->event);
     if (code == CUDA_ERROR_NOT_READY)
         return comm_poll(l, &queued, err);
     if (dcpk_cuda_check(&l->driver, code, "waiting for messages", err))
         return err->status;
-    l->phase = NCCL_IDLE;
+    e->phase = NCCL_IDLE;
     return DCPK_OK;
 }
 
 static dcpk_status nccl_poll(struct dcpk_link *link, bool *done, struct dcpk_error *err)
 {
     struct nccl_link *l = (struct nccl_link *)link;
+    struct nccl_exchange *e = &l->exchanges[l->n_done % N_UNDER_WAY];
     dcpk_status st = DCPK_OK;
 
-    if (l->phase != NCCL_IDLE) {
+    if (l->n_done < l->n_begun) {
         dcpk_cuda_enter(&l->driver, l->context);
-        st = exchange_poll(l, err);
+        st = exchange_poll(l, e, err);
         dcpk_cuda_leave(&l->driver);
+        if (st == DCPK_OK && e->phase == NCCL_IDLE)
+            l->n_done++;
+        *done = st == DCPK_OK && e->phase == NCCL_IDLE;
+        return st;
     }
-    *done = l->phase == NCCL_IDLE;
-    return st;
+    *done = true;
+    return DCPK_OK;
 }
 
 const struct dcpk_link_ops dcpk_link_nccl = {
     .name = "nccl",
     .summary = "NVIDIA's NCCL, between GPUs",
     .memory = DCPK_MEMORY_DEVICE,
+    .n_under_way = N_UNDER_WAY,
     .open = nccl_open,
     .close = nccl_close,
     .begin = nccl_begin,

@@ -24,8 +24,8 @@
 #include "lib/base/error.h"
 #include "lib/device/tile.h"
 
-/* Queues 0 .. DCPK_N_QUEUES - 1; a staged run packs, exchanges and unpacks on one each. */
-#define DCPK_N_QUEUES 3
+/* Queues 0 .. DCPK_N_QUEUES - 1: none waits for another one. */
+#define DCPK_N_QUEUES 4
 
 enum dcpk_memory_kind {
     DCPK_MEMORY_DEVICE, /* the device's own; can be exported */
@@ -69,7 +69,7 @@ struct dcpk_table {
 struct dcpk_space_ops {
     const char *name;
     const char *summary;
-    bool is_host; /* DCPK_MEMORY_DEVICE is host memory, which any thread may write */
+    bool is_host; /* DCPK_MEMORY_DEVICE is host memory: any thread, and any link, may take it */
     /* *space is set on success only; `close` frees it. Errors: DCPK_EUNSUPPORTED with the reason
      * (no such device, no driver, one that is too old); DCPK_ENOMEM; DCPK_EIO. */
     dcpk_status (*open)(const struct dcpk_space_options *options, struct dcpk_space **space,

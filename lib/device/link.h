@@ -35,6 +35,7 @@ struct dcpk_link {
 struct dcpk_link_ops {
     const char *name, *summary;
     enum dcpk_memory_kind memory; /* that messages must lie in */
+    size_t n_under_way;           /* exchanges that may be under way at a time: 1 or 2 */
 
     /* Collective over the ranks of comm. space: where messages lie. Both are borrowed until close.
      * Errors: DCPK_EUNSUPPORTED with the reason; DCPK_ENOMEM; DCPK_EIO. Where one rank fails others
@@ -44,20 +45,22 @@ struct dcpk_link_ops {
     /* Frees the link, without waiting for others. NULL is a no-op. */
     void (*close)(struct dcpk_link *link);
 
-    /* Begin an exchange; the one before must be done. All ranks begin the same number of them, also
-     * those without messages. What is sent must be there already, in memory that no queued work
-     * writes. Errors: DCPK_EIO; DCPK_ECANCELLED where another rank is known to have given up. */
+    /* Begin an exchange; all but n_under_way - 1 of those before must be done. All ranks begin the
+     * same number of them, also those without messages. What is sent must be there already, in
+     * memory that no queued work writes. Errors: DCPK_EIO; DCPK_ECANCELLED where another rank is
+     * known to have given up. */
     dcpk_status (*begin)(struct dcpk_link *link, const struct dcpk_exchange *exchange,
                          struct dcpk_error *err);
-    /* Is the exchange done? Never blocks. Errors: those of begin; abort and close are left then. */
+    /* Is the oldest exchange done that was under way? Never blocks. Errors: those of begin; abort
+     * and close are left then. */
     dcpk_status (*poll)(struct dcpk_link *link, bool *done, struct dcpk_error *err);
     /* Give up: messages under way are lost. Others may hear of it at once, or when their own time
      * is over. */
     void (*abort)(struct dcpk_link *link);
 };
 
-/* Poll until the exchange is done. Errors: DCPK_EIO when that takes more than timeout_ms, and those
- * of poll; the link is then aborted. */
+/* Poll until the oldest exchange is done. Errors: DCPK_EIO when that takes more than timeout_ms,
+ * and those of poll; the link is then aborted. */
 dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_error *err);
 
 #endif

@@ -4,7 +4,6 @@
 #ifndef DCPK_LIB_DEVICE_TILE_H
 #define DCPK_LIB_DEVICE_TILE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,13 +52,20 @@ struct dcpk_tile_words {
     uint32_t zero;
 };
 
+/* How much of a device a table takes; results never depend on it. */
+enum dcpk_pace {
+    DCPK_PACE_MEMORY, /* all of it: as fast as its memory is */
+    DCPK_PACE_LINK,   /* what fills a link: there are addresses in the memory of other devices */
+    DCPK_PACE_BESIDE, /* less than messages take that are under way at the same time */
+};
+
 /* Tiles to be moved together, in any order and at the same time: none reads or writes what another
  * one writes. Borrowed. */
 struct dcpk_tiles {
     const struct dcpk_tile *tiles;
     const struct dcpk_tile_words *words; /* NULL: no fingerprints */
     size_t n;
-    bool reaches_peers; /* addresses in the memory of other devices; changes no result */
+    enum dcpk_pace pace;
 };
 
 #endif

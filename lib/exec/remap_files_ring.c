@@ -324,7 +324,7 @@ static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size
     for (; st == DCPK_OK && *load < files->n_loads && files->loads[*load].at < end; ++*load)
         st = load_tiles(files, *load, lists, err);
     if (st == DCPK_OK)
-        st = dcpk_remap_load_lists(base, lists, &files->stages[stage].local,
+        st = dcpk_remap_load_lists(base, lists, DCPK_PACE_MEMORY, &files->stages[stage].local,
                                    &files->stages[stage].peers, err);
     for (size_t r = 0; lists != NULL && r < n; r++)
         dcpk_tile_list_release(&lists[r]);

@@ -8,8 +8,8 @@
 #include "lib/plan/remap_tiles.h"
 
 /* Queues of the space. What stays in a rank has one of its own: it takes the memory's time, what
- * goes to peers the link's. */
-enum { QUEUE_MOVE, QUEUE_UNPACK, QUEUE_LOCAL };
+ * goes to peers the link's. Messages wait for neither. */
+enum { QUEUE_MOVE, QUEUE_LOCAL, QUEUE_PACK, QUEUE_UNPACK };
 
 /* An allocation of a rank that shards lie in. */
 struct remap_memory {
@@ -66,11 +66,12 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap);
 
 /*
  * Parts of both, also for what is fed from files (remap_files.h): load the tiles for each rank,
- * given by rank, those for others in turn; queue a table (NULL: nothing to move).
+ * given by rank, those of this rank at a pace, those for others in turn; queue a table (NULL:
+ * nothing to move).
  */
 dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_tile_list *lists,
-                                  struct dcpk_table **local, struct dcpk_table **peers,
-                                  struct dcpk_error *err);
+                                  enum dcpk_pace pace, struct dcpk_table **local,
+                                  struct dcpk_table **peers, struct dcpk_error *err);
 dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
                                  const struct dcpk_table *table, uint64_t *sums,
                                  struct dcpk_error *err);

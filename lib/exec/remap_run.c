@@ -32,22 +32,36 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
 {
     if (round >= unit->n_rounds)
         return DCPK_OK;
-    return dcpk_remap_run_table(remap, QUEUE_MOVE, unit->rounds[round].pack, remap->sums, err);
+    return dcpk_remap_run_table(remap, QUEUE_PACK, unit->rounds[round].pack, remap->sums, err);
 }
 
-/* While the messages of a round are on the link: unpack those before, pack those behind. */
+/* What goes without messages. */
+static dcpk_status run_direct(struct dcpk_remap *remap, const struct remap_unit *unit,
+                              struct dcpk_error *err)
+{
+    if (dcpk_remap_run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err) ||
+        dcpk_remap_run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* While the messages of a round are on the link: unpack those before, pack those behind. The first
+ * ones leave time for all that needs none. */
 static dcpk_status work_beside(struct dcpk_remap *remap, const struct remap_unit *unit,
                                size_t round, struct dcpk_error *err)
 {
+    if (round == 0 && run_direct(remap, unit, err))
+        return err->status;
     if (round > 0 &&
         dcpk_remap_run_table(remap, QUEUE_UNPACK, unit->rounds[round - 1].unpack, NULL, err))
         return err->status;
     return pack_round(remap, unit, round + 1, err);
 }
 
-static dcpk_status wait_both(struct dcpk_remap *remap, struct dcpk_error *err)
+/* Until what is packed can be sent, and what is unpacked be received again. */
+static dcpk_status wait_for_messages(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    if (wait_for(remap, QUEUE_MOVE, err) || wait_for(remap, QUEUE_UNPACK, err))
+    if (wait_for(remap, QUEUE_PACK, err) || wait_for(remap, QUEUE_UNPACK, err))
         return err->status;
     return DCPK_OK;
 }
@@ -66,34 +80,47 @@ static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, str
     return err->status;
 }
 
+/* Begin a round. */
+static dcpk_status begin_exchange(struct dcpk_remap *remap, const struct remap_round *round,
+                                  dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_link *link = remap->options.link;
+    struct dcpk_error why = DCPK_ERROR_INIT;
+
+    if (link->ops->begin(link, &round->exchange, &why) == DCPK_OK)
+        return st;
+    link->ops->abort(link);
+    remap->is_broken = true;
+    if (st == DCPK_OK)
+        *err = why;
+    return err->status;
+}
+
+/*
+ * Round k begins when its messages are packed and those of round k - 2, which had the same memory,
+ * are unpacked. A link that takes two exchanges has the next one before this one is done, and never
+ * waits for this rank.
+ */
 static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit *unit,
                               dcpk_status st, struct dcpk_error *err)
 {
-    struct dcpk_link *link = remap->options.link;
+    const bool is_ahead = remap->options.link->ops->n_under_way > 1;
+    const size_t n = unit->n_rounds;
 
     if (st == DCPK_OK)
         st = pack_round(remap, unit, 0, err);
-    if (st == DCPK_OK)
-        st = wait_both(remap, err);
-    for (size_t k = 0; k < unit->n_rounds && !remap->is_broken; k++) {
-        struct dcpk_error why = DCPK_ERROR_INIT;
-
-        if (link->ops->begin(link, &unit->rounds[k].exchange, &why)) {
-            remap->is_broken = true;
-            link->ops->abort(link);
-            if (st == DCPK_OK)
-                *err = why;
-            return err->status;
-        }
+    for (size_t k = 0; k <= n && !remap->is_broken; k++) {
+        if (st == DCPK_OK)
+            st = wait_for_messages(remap, err);
+        if (k < n)
+            st = begin_exchange(remap, &unit->rounds[k], st, err);
+        if (is_ahead && k > 0 && !remap->is_broken)
+            st = finish_exchange(remap, st, err);
         if (st == DCPK_OK)
             st = work_beside(remap, unit, k, err);
-        st = finish_exchange(remap, st, err);
-        if (st == DCPK_OK)
-            st = wait_both(remap, err);
+        if (!is_ahead && k < n && !remap->is_broken)
+            st = finish_exchange(remap, st, err);
     }
-    if (st == DCPK_OK && unit->n_rounds > 0)
-        st = dcpk_remap_run_table(remap, QUEUE_UNPACK, unit->rounds[unit->n_rounds - 1].unpack,
-                                  NULL, err);
     return st;
 }
 
@@ -111,17 +138,14 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
         if (st == DCPK_OK) /* for the other queue, too */
             st = wait_for(remap, QUEUE_MOVE, err);
     }
-    if (st == DCPK_OK)
-        st = dcpk_remap_run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err);
-    if (st == DCPK_OK)
-        st = dcpk_remap_run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err);
     if (unit->n_rounds > 0)
         st = run_rounds(remap, unit, st, err);
-    if (st == DCPK_OK)
-        st = wait_both(remap, err);
-    if (st == DCPK_OK)
-        st = wait_for(remap, QUEUE_LOCAL, err);
-    return st;
+    else if (st == DCPK_OK)
+        st = run_direct(remap, unit, err);
+    if (st != DCPK_OK || wait_for(remap, QUEUE_MOVE, err) || wait_for(remap, QUEUE_LOCAL, err) ||
+        wait_for_messages(remap, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The sums of a unit's tensors over all ranks: what was stored against what has landed. */

@@ -17,10 +17,11 @@
 #define READ_FACTOR 4
 
 static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_list *list,
-                              bool reaches_peers, struct dcpk_table **table, struct dcpk_error *err)
+                              enum dcpk_pace pace, struct dcpk_table **table,
+                              struct dcpk_error *err)
 {
     struct dcpk_space *space = remap->options.space;
-    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, reaches_peers};
+    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, pace};
 
     if (list->n == 0)
         return DCPK_OK;
@@ -99,19 +100,33 @@ static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_l
     if (st == DCPK_OK)
         st = dcpk_tile_lists_deal(in_turn, n - 1, &all, err);
     if (st == DCPK_OK)
-        st = table_load(remap, &all, true, table, err);
+        st = table_load(remap, &all, DCPK_PACE_LINK, table, err);
     dcpk_tile_list_release(&all);
     dcpk_free(in_turn);
     return st;
 }
 
 dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_tile_list *lists,
-                                  struct dcpk_table **local, struct dcpk_table **peers,
-                                  struct dcpk_error *err)
+                                  enum dcpk_pace pace, struct dcpk_table **local,
+                                  struct dcpk_table **peers, struct dcpk_error *err)
 {
-    if (table_load(remap, &lists[remap->self], false, local, err))
+    if (table_load(remap, &lists[remap->self], pace, local, err))
         return err->status;
     return load_peers(remap, lists, peers, err);
+}
+
+/* What stays in the rank takes no time from messages, unless it needs more of it than they do. */
+static enum dcpk_pace local_pace(const struct remap_unit *unit, const struct dcpk_tile_list *list)
+{
+    uint64_t stays = 0, goes = 0;
+
+    for (size_t i = 0; i < list->n; i++)
+        stays += (uint64_t)list->tiles[i].n_rows * list->tiles[i].n_elems *
+                 dcpk_dtype_bytes((enum dcpk_dtype)list->tiles[i].to);
+    for (size_t k = 0; k < unit->n_rounds; k++)
+        for (size_t i = 0; i < unit->rounds[k].exchange.n_sends; i++)
+            goes += unit->rounds[k].exchange.sends[i].n_bytes;
+    return stays > 2 * goes ? DCPK_PACE_MEMORY : DCPK_PACE_BESIDE;
 }
 
 static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
@@ -123,8 +138,9 @@ static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcp
     if (st == DCPK_OK)
         st = direct_tiles(remap, unit, lists, err);
     if (st == DCPK_OK)
-        st = dcpk_remap_load_lists(remap, lists, &remap->units[unit].local,
-                                   &remap->units[unit].peers, err);
+        st = dcpk_remap_load_lists(remap, lists,
+                                   local_pace(&remap->units[unit], &lists[remap->self]),
+                                   &remap->units[unit].local, &remap->units[unit].peers, err);
     for (size_t r = 0; lists != NULL && r < n; r++)
         dcpk_tile_list_release(&lists[r]);
     dcpk_free(lists);
@@ -152,18 +168,24 @@ dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct
         st = dcpk_tile_list_add(&list, &box, READ_FACTOR * dcpk_remap_tile_bytes(remap), err);
     }
     if (st == DCPK_OK)
-        st = table_load(remap, &list, false, &remap->units[unit].landed, err);
+        st = table_load(remap, &list, DCPK_PACE_MEMORY, &remap->units[unit].landed, err);
     dcpk_tile_list_release(&list);
     return st;
 }
 
+/* Messages of a rank that have memory at a time: two rounds, to and from each other rank. */
+static uint64_t slot_count(const struct dcpk_remap *remap)
+{
+    return 4 * (uint64_t)dcpk_max_i64(remap->n_ranks - 1, 1);
+}
+
 /* Where messages lie: for each half, first those that are sent, then those that are received, by
- * peer. `stride`: bytes of each. */
-static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is_sent, int peer,
+ * turn, the distance of the peer. `stride`: bytes of each. */
+static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is_sent, int turn,
                            uint64_t stride)
 {
-    const uint64_t n = (uint64_t)remap->n_ranks;
-    const uint64_t slot = (round % 2 * 2 + (is_sent ? 0 : 1)) * n + (uint64_t)peer;
+    const uint64_t n = (uint64_t)remap->n_ranks - 1;
+    const uint64_t slot = (round % 2 * 2 + (is_sent ? 0 : 1)) * n + (uint64_t)turn - 1;
 
     return (uint64_t)(uintptr_t)remap->staging + slot * stride;
 }
@@ -175,9 +197,10 @@ struct passage {
     struct dcpk_tile_list list;
 };
 
-/* A part on its way into the message at `message`, or out of it. */
+/* A part on its way into the message at `message`, or out of it. NULL: only read at its source, for
+ * its fingerprint. */
 static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
-                              const struct dcpk_remap_part *part, uint64_t message,
+                              const struct dcpk_remap_part *part, const void *message,
                               struct dcpk_error *err)
 {
     const struct dcpk_move *m = &remap->plan->moves[part->move];
@@ -186,8 +209,10 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
                                 .sum = sum_of(remap, p->unit, m),
                                 .has_words = remap->options.checks && p->is_sent};
     int64_t strides[DCPK_MAX_RANK];
-    const struct dcpk_tile_side dense = {message + part->at_bytes, strides, t->dtype};
+    struct dcpk_tile_side dense = {(uint64_t)(uintptr_t)message, strides, t->dtype};
 
+    if (message != NULL)
+        dense.at += part->at_bytes;
     dcpk_box_unpack(part->span, t->rank, &box.box);
     dcpk_row_major_strides(dcpk_dtype_bytes(t->dtype), box.box.extent, t->rank, strides);
     box.src = box.dst = dense;
@@ -198,11 +223,9 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
     return dcpk_tile_list_add(&p->list, &box, dcpk_remap_tile_bytes(remap), err);
 }
 
-/* The parts of a stream that are in a round. Parts are in the order of rounds. */
-static dcpk_status stream_tiles(struct dcpk_remap *remap, struct passage *p,
-                                const struct dcpk_remap_stream *stream,
-                                const struct dcpk_message *message, size_t round,
-                                struct dcpk_error *err)
+/* The parts of a stream that are in a round: *n of them. Parts are in the order of rounds. */
+static const struct dcpk_remap_part *round_parts(const struct dcpk_remap_stream *stream,
+                                                 size_t round, size_t *n)
 {
     size_t low = 0, high = stream->n_parts;
 
@@ -214,19 +237,82 @@ static dcpk_status stream_tiles(struct dcpk_remap *remap, struct passage *p,
         else
             high = middle;
     }
-    for (; low < stream->n_parts && stream->parts[low].round == round; low++)
-        if (part_tiles(remap, p, &stream->parts[low], (uint64_t)(uintptr_t)message->at, err))
+    while (high < stream->n_parts && stream->parts[high].round == round)
+        high++;
+    *n = high - low;
+    return stream->parts + low;
+}
+
+/* Where a part lies at this rank if it lies there as in its message, one run of n_bytes; 0: it does
+ * not. */
+static uint64_t part_place(const struct dcpk_remap *remap, bool is_sent,
+                           const struct dcpk_remap_part *part, uint64_t *n_bytes)
+{
+    const struct dcpk_move *m = &remap->plan->moves[part->move];
+    const struct dcpk_shard *t = &remap->targets[m->target];
+    const struct dcpk_shard *shard = is_sent ? &remap->sources[m->source] : t;
+    const int64_t *extent = part->span + t->rank;
+    uint64_t step = dcpk_dtype_bytes(t->dtype);
+
+    for (int a = t->rank - 1; a >= 0; a--) {
+        if (extent[a] > 1 && shard->stride_bytes[a] != (int64_t)step)
+            return 0;
+        step *= (uint64_t)extent[a];
+    }
+    *n_bytes = step;
+    return shard->dtype == t->dtype ? dcpk_shard_address(shard, part->span) : 0;
+}
+
+/* Where all parts of a message lie at this rank one behind the other, as in the message: it goes
+ * from there, or comes to there, and needs no copy. 0: they do not. */
+static uint64_t message_place(const struct dcpk_remap *remap, bool is_sent,
+                              const struct dcpk_remap_part *parts, size_t n)
+{
+    uint64_t first = 0, end = 0, n_bytes = 0;
+
+    if (remap->options.link->ops->memory != DCPK_MEMORY_DEVICE &&
+        !remap->options.space->ops->is_host)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t at = part_place(remap, is_sent, &parts[i], &n_bytes);
+
+        if (i == 0)
+            first = at;
+        if (at == 0 || at % DCPK_PART_ALIGN != 0 || at != first + end || parts[i].at_bytes != end)
+            return 0;
+        end += n_bytes;
+    }
+    return first;
+}
+
+/* A message of a round at one end, and the tiles that make it or read it. */
+static dcpk_status message_make(struct dcpk_remap *remap, struct passage *p,
+                                const struct dcpk_remap_stream *stream, size_t round,
+                                struct dcpk_message *message, struct dcpk_error *err)
+{
+    size_t n;
+    const struct dcpk_remap_part *parts = round_parts(stream, round, &n);
+    const uint64_t place = message_place(remap, p->is_sent, parts, n);
+    const bool is_summed = p->is_sent && remap->options.checks;
+
+    message->n_bytes = (size_t)stream->message_bytes[round];
+    if (place != 0)
+        message->at = (void *)(uintptr_t)place;
+    for (size_t i = 0; i < n && (place == 0 || is_summed); i++)
+        if (part_tiles(remap, p, &parts[i], place == 0 ? message->at : NULL, err))
             return err->status;
     return DCPK_OK;
 }
 
-/* The messages of one round in one direction, and the tiles that make or read them. */
+/* The messages of one round in one direction, and the tiles that make or read them: all but the
+ * first and the last ones run while other messages are under way. */
 static dcpk_status load_round(struct dcpk_remap *remap, struct passage *p, size_t round,
                               uint64_t stride, struct dcpk_error *err)
 {
     const struct dcpk_remap_rounds *rounds = &remap->rounds[p->unit];
     const struct dcpk_remap_stream *streams = p->is_sent ? rounds->sends : rounds->receives;
     struct remap_round *r = &remap->units[p->unit].rounds[round];
+    const bool is_last = round + 1 == remap->units[p->unit].n_rounds;
     struct dcpk_message *messages =
         dcpk_arena_array(remap->arena, (size_t)remap->n_ranks, sizeof *messages, err);
     size_t n = 0;
@@ -240,20 +326,21 @@ static dcpk_status load_round(struct dcpk_remap *remap, struct passage *p, size_
         if (round >= streams[peer].n_rounds)
             continue;
         messages[n].peer = peer;
-        messages[n].at = (void *)(uintptr_t)message_at(remap, round, p->is_sent, peer, stride);
-        messages[n].n_bytes = (size_t)streams[peer].message_bytes[round];
-        if (stream_tiles(remap, p, &streams[peer], &messages[n++], round, err))
+        messages[n].at = (void *)(uintptr_t)message_at(remap, round, p->is_sent, k, stride);
+        if (message_make(remap, p, &streams[peer], round, &messages[n++], err))
             return err->status;
     }
     if (p->is_sent) {
         remap->stats.n_messages += n;
         r->exchange.sends = messages;
         r->exchange.n_sends = n;
-        return table_load(remap, &p->list, false, &r->pack, err);
+        return table_load(remap, &p->list, round == 0 ? DCPK_PACE_MEMORY : DCPK_PACE_BESIDE,
+                          &r->pack, err);
     }
     r->exchange.receives = messages;
     r->exchange.n_receives = n;
-    return table_load(remap, &p->list, false, &r->unpack, err);
+    return table_load(remap, &p->list, is_last ? DCPK_PACE_MEMORY : DCPK_PACE_BESIDE, &r->unpack,
+                      err);
 }
 
 static dcpk_status load_rounds(struct dcpk_remap *remap, size_t unit, uint64_t stride,
@@ -313,8 +400,7 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
 /* Cut the staged moves of all units into messages. */
 static dcpk_status make_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    const uint64_t n_slots = 4 * (uint64_t)dcpk_max_i64(remap->n_ranks - 1, 1);
-    const uint64_t room = remap->options.staging_bytes / n_slots / 256 * 256;
+    const uint64_t room = remap->options.staging_bytes / slot_count(remap) / 256 * 256;
     const struct dcpk_staging staging = {remap->plan, remap->self, remap->is_staged,
                                          dcpk_max_u64(room, 256)};
 
@@ -337,7 +423,7 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
     for (size_t u = 0; u < remap->plan->n_units; u++)
         if (remap->units[u].n_rounds > 0 && remap->options.link == NULL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "other ranks need a link, and here is none");
-    remap->stats.staging_bytes = 4 * (uint64_t)remap->n_ranks * stride;
+    remap->stats.staging_bytes = slot_count(remap) * stride;
     if (stride > 0) {
         if (space->ops->alloc(space, remap->options.link->ops->memory,
                               (size_t)remap->stats.staging_bytes, &at, err))

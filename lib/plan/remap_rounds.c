@@ -10,6 +10,8 @@
 #include "lib/base/order.h"
 #include "lib/tensor/placement.h"
 
+#define PARTS_A_MESSAGE 16 /* at least, of large boxes: the last one of a message may not fit */
+
 static void streams_free(struct dcpk_remap_stream *streams, int n)
 {
     for (int r = 0; streams != NULL && r < n; r++) {
@@ -57,7 +59,7 @@ static dcpk_status stream_add_move(struct dcpk_remap_rounds *rounds,
 {
     const struct dcpk_shard *target = &plan->input.targets[plan->moves[move].target];
     const size_t elem_bytes = dcpk_dtype_bytes(target->dtype);
-    const uint64_t limit_elems = dcpk_max_u64(room_bytes / 4 / elem_bytes, 1);
+    const uint64_t limit_elems = dcpk_max_u64(room_bytes / PARTS_A_MESSAGE / elem_bytes, 1);
     struct dcpk_span_list list;
     struct dcpk_box box;
 

@@ -23,7 +23,7 @@ static void count_tile(const struct remap_case *c, int holder, const struct dcpk
 static void run_list(const struct dcpk_tile_list *list, struct dcpk_space *space, uint64_t *sums,
                      const char *label)
 {
-    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, false};
+    const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, DCPK_PACE_MEMORY};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 

@@ -122,10 +122,10 @@ static void model_tile(struct bench *b, size_t i)
         }
 }
 
-static void bench_load_run(struct bench *b, bool reaches_peers, bool with_words, const char *label)
+static void bench_load_run(struct bench *b, enum dcpk_pace pace, bool with_words, const char *label)
 {
     const struct dcpk_space_ops *ops = b->ops;
-    const struct dcpk_tiles tiles = {b->tiles, with_words ? b->words : NULL, b->n, reaches_peers};
+    const struct dcpk_tiles tiles = {b->tiles, with_words ? b->words : NULL, b->n, pace};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
@@ -143,7 +143,7 @@ static void bench_load_run(struct bench *b, bool reaches_peers, bool with_words,
 }
 
 /* Run the tiles of b on the device and in the model; all of the destination must be the same. */
-static void bench_run(struct bench *b, bool reaches_peers, bool with_words, const char *label)
+static void bench_run(struct bench *b, enum dcpk_pace pace, bool with_words, const char *label)
 {
     memset(b->want, POISON, DST_BYTES);
     memset(b->got, POISON, DST_BYTES);
@@ -155,7 +155,7 @@ static void bench_run(struct bench *b, bool reaches_peers, bool with_words, cons
         if (b->tiles[i].dst != 0)
             b->tiles[i].dst += (uint64_t)(uintptr_t)b->dst;
     }
-    bench_load_run(b, reaches_peers, with_words, label);
+    bench_load_run(b, pace, with_words, label);
     CHECK(memcmp(b->want, b->got, DST_BYTES) == 0, label);
     for (size_t s = 0; s < N_SUMS; s++)
         CHECK(!with_words || b->want_sums[s] == b->got_sums[s], label);
@@ -198,7 +198,7 @@ static void misaligned_rows(struct bench *b)
                 bench_add(b, tile, dst % 5 * 4, dst % 7 == 6);
             }
             snprintf(label, sizeof label, "%s: %u bytes from %u", b->ops->name, lengths[l], src);
-            bench_run(b, false, l % 3 != 0, label);
+            bench_run(b, DCPK_PACE_MEMORY, l % 3 != 0, label);
         }
 }
 
@@ -242,7 +242,7 @@ static void random_tiles(struct bench *b)
         while (b->n < N_ROOMS)
             add_random(b, &seed);
         snprintf(label, sizeof label, "%s: seed %" PRIu64, b->ops->name, round);
-        bench_run(b, round % 5 == 0, true, label);
+        bench_run(b, (enum dcpk_pace)(round % 3), true, label);
     }
 }
 
@@ -288,7 +288,7 @@ static void casts(struct bench *b)
                     add_codes(b, floats[f], floats[t], (pass * N_ROOMS + at) * ROOM_ELEMS);
                 snprintf(label, sizeof label, "%s: %s to %s, part %u", b->ops->name,
                          dcpk_dtype_name(floats[f]), dcpk_dtype_name(floats[t]), pass);
-                bench_run(b, false, true, label);
+                bench_run(b, DCPK_PACE_MEMORY, true, label);
             }
 }
 
@@ -332,7 +332,7 @@ static void refuse(struct bench *b)
                              .n_rows = 1,
                              .from = DCPK_F32,
                              .to = DCPK_I32};
-    const struct dcpk_tiles tiles = {&tile, NULL, 1, false};
+    const struct dcpk_tiles tiles = {&tile, NULL, 1, DCPK_PACE_MEMORY};
     struct dcpk_table *table;
     uint64_t free_bytes = 0, total_bytes = 0;
     void *at;

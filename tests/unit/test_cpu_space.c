@@ -158,7 +158,7 @@ static void allocations_fail(void **state)
         if (st == DCPK_OK)
             st = ops->alloc(space, DCPK_MEMORY_HOST, 4096, &at, &err);
         if (st == DCPK_OK) {
-            const struct dcpk_tiles tiles = {&tile, &words, 1, false};
+            const struct dcpk_tiles tiles = {&tile, &words, 1, DCPK_PACE_MEMORY};
 
             tile.src = tile.dst = (uint64_t)(uintptr_t)at;
             st = ops->load(space, &tiles, &table, &err);

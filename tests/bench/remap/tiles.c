@@ -83,7 +83,7 @@ struct list {
     struct dcpk_tile_words *words;
     size_t n, capacity;
     uint64_t n_bytes; /* at the target */
-    bool reaches_peers;
+    enum dcpk_pace pace;
 };
 
 static void list_add(struct list *l, struct dcpk_tile tile, uint64_t first, uint64_t row_step)
@@ -156,7 +156,7 @@ static struct list pieces(const struct place *from, uint8_t *target, uint64_t n,
 
 static struct dcpk_table *load(const struct place *p, const struct list *l)
 {
-    const struct dcpk_tiles tiles = {l->tiles, l->words, l->n, l->reaches_peers};
+    const struct dcpk_tiles tiles = {l->tiles, l->words, l->n, l->pace};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
@@ -371,19 +371,19 @@ static void peer_rows(void)
 
     printf("     %-36s %8.0f GB/s\n", "the copy engine, to a peer", engine(a, at_b));
     l = pieces(a, at_b, dcpk_min_u64(100000, target_bytes / 10240), 10240);
-    l.reaches_peers = true;
+    l.pace = DCPK_PACE_LINK;
     row("G2", "the pieces to a peer", &l, b, 1);
     for (uint64_t bytes = 64; bytes <= 65536; bytes *= 32) {
         char what[64];
 
         snprintf(what, sizeof what, "push, runs of %llu bytes", (unsigned long long)bytes);
         l = boxes(a, at_b, 0, bytes, 2 * bytes, DCPK_F32, DCPK_F32);
-        l.reaches_peers = true;
+        l.pace = DCPK_PACE_LINK;
         row("G5", what, &l, b, 1);
     }
     both[0] = boxes(a, at_b, 0, 65536, 131072, DCPK_F32, DCPK_F32);
     both[1] = boxes(b, at_a, 0, 65536, 131072, DCPK_F32, DCPK_F32);
-    both[0].reaches_peers = both[1].reaches_peers = true;
+    both[0].pace = both[1].pace = DCPK_PACE_LINK;
     seconds = best_of(both, 2);
     printf("G5   %-36s %8.0f GB/s each way\n", "push both ways at once",
            (double)both[0].n_bytes / seconds / 1e9);
