@@ -46,12 +46,12 @@ const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_opti
 
 /* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
  * at_bytes: of the table's struct. Returns how many rows there are then. */
-static size_t flatten(const struct dcpk_cli_option *table, size_t at_bytes,
-                      struct dcpk_cli_option flat[MAX_OPTIONS + 1], size_t n)
+static size_t options_flatten(const struct dcpk_cli_option *table, size_t at_bytes,
+                              struct dcpk_cli_option flat[MAX_OPTIONS + 1], size_t n)
 {
     for (const struct dcpk_cli_option *row = table; row->kind != DCPK_CLI_END; row++) {
         if (row->kind == DCPK_CLI_ROWS) {
-            n = flatten(row->rows, at_bytes + row->at_bytes, flat, n);
+            n = options_flatten(row->rows, at_bytes + row->at_bytes, flat, n);
             continue;
         }
         assert(n < MAX_OPTIONS);
@@ -378,7 +378,7 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     bool has_sandbox = true;
     int code;
 
-    flatten(cli->options, 0, rows, 0);
+    options_flatten(cli->options, 0, rows, 0);
     flat.options = rows;
     code = take_options(&flat, argc, argv, &has_sandbox);
     if (code >= 0)
