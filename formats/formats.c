@@ -8,6 +8,7 @@
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/safetensors/safetensors.h"
 #include "formats/torch/item.h"
 #include "formats/torch_dist/torch_dist.h"
 #include "formats/zarr/zarr.h"
@@ -16,6 +17,7 @@ const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_torch_dist,
     &dcpk_format_zarr,
     &dcpk_format_fsdp_dtensor,
+    &dcpk_format_safetensors,
     &dcpk_format_dcp, /* any */
     NULL,
 };

@@ -213,7 +213,10 @@ static dcpk_status find_place(const char *in, const char *out, struct dcpk_run *
 
     if (dcpk_run_check_apart(in, out, err) || dcpk_run_is_archive(out, &is_archive, err))
         return err->status;
-    if (!is_archive) {
+    if (!is_archive && dcpk_run_is_model(in, dcpk_formats)) {
+        if (dcpk_run_target_model(out, run, err) != DCPK_OK)
+            return err->status;
+    } else if (!is_archive) {
         if (dcpk_run_target(out, 0, DCPK_TRACKER_SET, dcpk_formats, run, err) != DCPK_OK)
             return err->status;
         inside = run->tracker;

@@ -148,6 +148,8 @@ struct dcpk_format_mapping {
  * (lib/job/modify.h), by the format's own writer.
  */
 struct dcpk_format_editor {
+    /* The keys lie in the files of the items: whatever is changed, all is written anew. */
+    bool rewrites;
     /* Optional: carries over what the source's metadata records about the release that wrote it. */
     void (*inherit)(struct dcpk_output *out);
     /*
@@ -165,6 +167,10 @@ struct dcpk_format {
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
     const char *last_release;
     const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
+    /* Optional: a plain file whose name ends so is a checkpoint by itself, ".safetensors". */
+    const char *file_ending;
+    /* What is written lies in OUT itself: it is a model, not an iteration of a run. */
+    bool is_model;
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
     /* May an object item of this format hold this class, function or call? Anything else is kept
      * out of what is written, since Python would import or call it on loading. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
@@ -369,13 +370,61 @@ static bool is_part(const struct dcpk_format *const *formats, const char *name)
     return strcmp(name, DCPK_TRACKER_NAME) == 0;
 }
 
+/* The format of which a file of that name is a checkpoint by itself; NULL: of none. */
+static const struct dcpk_format *format_of_file(const struct dcpk_format *const *formats,
+                                                const char *name)
+{
+    for (; *formats != NULL; formats++)
+        if ((*formats)->file_ending != NULL && dcpk_ends_with(name, (*formats)->file_ending))
+            return *formats;
+    return NULL;
+}
+
+/* The store of one file, its only source. */
+static dcpk_status open_whole_file(const char *path, const char *name, struct dcpk_run *run,
+                                   struct dcpk_store **store, struct dcpk_error *err)
+{
+    struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN, .is_archive = true};
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct dcpk_store *made = NULL;
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        dcpk_fail_errno(err, errno, "'%s' cannot be read", path);
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        dcpk_fail(err, DCPK_EIO, "'%s' is not a plain file", path);
+        goto out;
+    }
+    found.folder = dcpk_run_text(err, "%s", path);
+    if (found.folder == NULL || dcpk_store_new_ranges(path, fd, &made, err))
+        goto out;
+    if (dcpk_store_add_range(made, name, 0, (uint64_t)info.st_size, err)) {
+        dcpk_store_close(made);
+        dcpk_run_release(&found);
+        return err->status;
+    }
+    *store = made;
+    *run = found;
+    return DCPK_OK;
+out:
+    if (fd >= 0)
+        close(fd);
+    dcpk_run_release(&found);
+    return err->status;
+}
+
 static dcpk_status open_plain_file(const char *path, const struct dcpk_opening *opening,
                                    struct dcpk_run *run, struct dcpk_store **store,
                                    struct dcpk_error *err)
 {
     int n;
+    const char *name = dcpk_run_last_name(path, dcpk_run_trimmed(path), &n);
 
-    if (is_part(opening->formats, dcpk_run_last_name(path, dcpk_run_trimmed(path), &n)))
+    if (format_of_file(opening->formats, name) != NULL)
+        return open_whole_file(path, name, run, store, err);
+    if (is_part(opening->formats, name))
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is a file of a checkpoint: give its folder", path);
     if (opening->open_file != NULL)
         return opening->open_file(path, NULL, opening, run, store, err);
@@ -410,4 +459,41 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
     else
         dcpk_run_release(&found);
     return st;
+}
+
+/* Has the folder one of the files by which the format is known? */
+static bool has_mark_of(const char *folder, const struct dcpk_format *format)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    const struct dcpk_format *const alone[] = {format, NULL};
+    bool found = false;
+
+    return dcpk_run_find_mark(folder, alone, &found, &ignored) == DCPK_OK && found;
+}
+
+bool dcpk_run_is_model(const char *path, const struct dcpk_format *const *formats)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    bool is_model = false, is_other = false;
+    enum dcpk_path_kind kind;
+    struct dcpk_run run;
+    int n;
+
+    if (dcpk_run_look(path, 0, &kind, &ignored) != DCPK_OK)
+        return false;
+    if (kind == DCPK_PATH_FILE) {
+        const struct dcpk_format *format =
+            format_of_file(formats, dcpk_run_last_name(path, dcpk_run_trimmed(path), &n));
+
+        return format != NULL && format->is_model;
+    }
+    if (dcpk_run_find(path, formats, &run, &ignored) != DCPK_OK)
+        return false;
+    for (; *formats != NULL; formats++)
+        if (has_mark_of(run.folder, *formats)) {
+            is_model = is_model || (*formats)->is_model;
+            is_other = is_other || !(*formats)->is_model;
+        }
+    dcpk_run_release(&run);
+    return is_model && !is_other;
 }

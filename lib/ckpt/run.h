@@ -155,6 +155,18 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
                             struct dcpk_error *err);
 
 /*
+ * The same for a model: OUT is its folder, there is no tracker. Errors: DCPK_EUSAGE when OUT is
+ * empty, or is not a folder.
+ */
+dcpk_status dcpk_run_target_model(const char *out, struct dcpk_run *run, struct dcpk_error *err);
+
+/*
+ * By names alone, before a byte is read: is the checkpoint at `path` of a format whose outputs are
+ * models (is_model in format.h)? false where that cannot be known.
+ */
+bool dcpk_run_is_model(const char *path, const struct dcpk_format *const *formats);
+
+/*
  * Look at the tracker of what dcpk_run_target found, as it is now, and set `fate` and
  * `tracker_was`: a run that still trains in the same folder may have changed it since. Errors:
  * DCPK_EIO when it cannot be read.

@@ -211,6 +211,32 @@ out:
     return DCPK_OK;
 }
 
+dcpk_status dcpk_run_target_model(const char *out, struct dcpk_run *run, struct dcpk_error *err)
+{
+    struct dcpk_run target = {.iteration = DCPK_ITERATION_UNKNOWN,
+                              .tracker_was = DCPK_ITERATION_UNKNOWN};
+    enum dcpk_path_kind kind;
+
+    if (dcpk_run_look(out, 0, &kind, err))
+        goto out;
+    if (out[0] == '\0') {
+        dcpk_fail(err, DCPK_EUSAGE, "the name of the output folder is empty");
+        goto out;
+    }
+    if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER) {
+        dcpk_fail(err, DCPK_EUSAGE, "it exists and is not a folder");
+        goto out;
+    }
+    target.folder = dcpk_run_text(err, "%.*s", dcpk_run_trimmed(out), out);
+    if (target.folder == NULL)
+        goto out;
+    *run = target;
+    return DCPK_OK;
+out:
+    dcpk_context(err, "output '%s'", out);
+    return err->status;
+}
+
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err)
 {
     static const char *const others[] = {".zip",     ".tgz",     ".tar.gz",

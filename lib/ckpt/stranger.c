@@ -13,16 +13,10 @@
 
 #define MOST_FOLDERS 256 /* that are looked into */
 
-static const char hugging_face[] =
-    "it is a Hugging Face model, which is not read here: import it into Megatron first";
-
 /* Beside what formats know: names that give a folder away. */
 static const struct dcpk_mark others[] = {
     {DCPK_MARK_OTHER, "iter_", ".dcpkit-partial",
      "a conversion to it was cut short and can be resumed"},
-    {DCPK_MARK_OTHER, "", ".safetensors", hugging_face},
-    {DCPK_MARK_OTHER, "", ".safetensors.index.json", hugging_face},
-    {DCPK_MARK_OTHER, "pytorch_model", ".bin", hugging_face},
     {0},
 };
 static const struct dcpk_format no_format = {.marks = others};

@@ -150,6 +150,7 @@ static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_er
     const struct dcpk_target_wish wish = {.in = o->in,
                                           .source = &c->source,
                                           .out = o->out,
+                                          .is_model = c->out->format->is_model,
                                           .iteration = conversion_iteration(c),
                                           .policy = o->tracker,
                                           .flags = o->folder_flags,

@@ -52,7 +52,7 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
         m->n_renamed += item->removed_by == NULL && strcmp(item->key, item->name) != 0;
         m->n_cast += item->removed_by == NULL && item->to != item->dtype;
     }
-    m->is_rewritten = m->n_cast > 0;
+    m->is_rewritten = m->n_cast > 0 || m->ckpt->format->editor->rewrites;
     return st;
 }
 
@@ -76,6 +76,7 @@ static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_e
     const struct dcpk_target_wish wish = {.in = o->in,
                                           .source = &m->source,
                                           .out = o->out,
+                                          .is_model = m->ckpt->format->is_model,
                                           .iteration = modification_iteration(m),
                                           .policy = o->tracker,
                                           .flags = o->folder_flags,

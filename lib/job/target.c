@@ -33,6 +33,8 @@ static dcpk_status find_run(const struct dcpk_target_wish *wish, struct dcpk_run
         return err->status;
     if (is_archive)
         return dcpk_run_target_archive(wish->out, wish->iteration, found, err);
+    if (wish->is_model)
+        return dcpk_run_target_model(wish->out, found, err);
     return dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, found, err);
 }
 

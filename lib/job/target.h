@@ -14,6 +14,7 @@ struct dcpk_target_wish {
     const char *in; /* path of the input, of whose run `source` was opened */
     const struct dcpk_run *source;
     const char *out;
+    bool is_model; /* OUT is the folder itself (format.h) */
     int64_t iteration;
     enum dcpk_tracker_policy policy;
     unsigned flags;                           /* of DCPK_FOLDER_REPLACE and _RESUME */
@@ -21,7 +22,8 @@ struct dcpk_target_wish {
 };
 
 /*
- * Where `out` leads (dcpk_run_target, or dcpk_run_target_archive for a name that ends in .tar);
+ * Where `out` leads (dcpk_run_target or dcpk_run_target_model, for a name that ends in .tar
+ * dcpk_run_target_archive);
  * touches nothing. With DCPK_FOLDER_RESUME alone what exists is taken for the work of an earlier
  * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two, and of
  * dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is neither to be replaced nor to be

@@ -3,8 +3,9 @@
 # strangers.sh - folders that people take for a checkpoint: the message says what they are and the way on.
 inspect() { "$DCPKIT" inspect "$@"; }
 mkdir above && sample torch_dist_c_dense_tp2pp2 above/run
-mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf
-touch legacy/iter_0000010/mp_rank_00/model_optim_rng.pt hf/config.json hf/model-00001-of-00002.safetensors
+mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf pickled
+touch legacy/iter_0000010/mp_rank_00/model_optim_rng.pt hf/config.json hf/model-00001-of-00002.safetensors \
+    pickled/pytorch_model-00001-of-00002.bin
 printf 10 >legacy/latest_checkpointed_iteration.txt
 mkdir star && cp above/run/iter_0000004/*.distcp star
 sample tiny_generations/zarr_0.12.0_torch2.5 bare_zarr && rm bare_zarr/metadata.json
@@ -12,7 +13,8 @@ sample tiny_generations/zarr_0.12.0_torch2.5 bare_zarr && rm bare_zarr/metadata.
 refuses "the folder above" 3 "; give a folder in it, such as 'run'" inspect above
 refuses "Megatron's old format, run" 3 "--ckpt-convert-format torch_dist" inspect legacy
 refuses "Megatron's old format, rank" 3 "--ckpt-convert-format torch_dist" inspect legacy/iter_0000010/mp_rank_00
-refuses "Hugging Face" 3 "; it is a Hugging Face model" inspect hf
+refuses "Hugging Face without its index" 3 "; its files have lost their model.safetensors.index.json" inspect hf
+refuses "Hugging Face in pickles" 3 "; it is a Hugging Face model in pickles" inspect pickled
 refuses "copied with a star" 3 "lost their .metadata: a copy of 'FOLDER/\*'" inspect star
 refuses "a conversion cut short" 3 "; a conversion to it was cut short and can be resumed" inspect cut
 refuses "zarr without its metadata.json" 3 "is an array in zarr, so a metadata.json is missing" inspect bare_zarr

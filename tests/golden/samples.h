@@ -102,6 +102,8 @@ static const struct sample samples[] = {
     {TINY("torch_dist_0.17.0_torch2.5"), "torch_dist", "B", ""},
     {TINY("torch_dist_0.19.0_torch2.11"), "torch_dist", "C", ""},
     {TINY("torch_dist_main_torch2.11"), "torch_dist", "C", ""},
+    {BARE("safetensors_qwen3"), "safetensors", NULL, ""},
+    {BARE("safetensors_dtypes"), "safetensors", NULL, ""},
     {RUN("zarr_dense_tp2dp2"), "zarr", NULL, RUN_OF_12},
     {TINY("zarr_0.6.0"), "zarr", NULL, ""},
     {TINY("zarr_0.12.0_torch2.5"), "zarr", NULL, ""},

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.c - the format row: how a folder of safetensors files is known. */
+#include "formats/safetensors/safetensors.h"
+
+#include <string.h>
+
+#include "formats/safetensors/safetensors_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+/* A folder that is another format's may hold such files beside its own: theirs score higher. */
+#define SCORE 80
+
+static dcpk_status safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+{
+    static const char *const sure[] = {DCPK_SAFETENSORS_INDEX, DCPK_SAFETENSORS_SINGLE};
+    enum dcpk_path_kind kind;
+    char **names = NULL;
+    size_t n = 0;
+
+    *score = 0;
+    for (size_t i = 0; i < DCPK_COUNT(sure); i++) {
+        if (dcpk_store_look(store, sure[i], &kind, err))
+            return err->status;
+        if (kind == DCPK_PATH_FILE) {
+            *score = SCORE;
+            return DCPK_OK;
+        }
+    }
+    if (dcpk_store_list(store, &names, &n, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (dcpk_ends_with(names[i], DCPK_SAFETENSORS_ENDING))
+            *score = SCORE;
+    dcpk_free(names);
+    return DCPK_OK;
+}
+
+/* What belongs to the tensors, also a file that the index does not name. */
+static bool safetensors_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    (void)ckpt;
+    return strcmp(name, DCPK_SAFETENSORS_INDEX) == 0 ||
+           dcpk_ends_with(name, DCPK_SAFETENSORS_ENDING);
+}
+
+/* There are no objects, so no class is known. */
+static bool knows_no_class(const char *module, const char *name)
+{
+    (void)module;
+    (void)name;
+    return false;
+}
+
+static const struct dcpk_format_reader reader = {
+    .locate = dcpk_safetensors_locate,
+    .is_own = safetensors_is_own,
+};
+
+static const struct dcpk_format_editor editor = {.rewrites = true};
+
+static const struct dcpk_mark marks[] = {
+    {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_INDEX, NULL, NULL},
+    {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_SINGLE, NULL, NULL},
+    {DCPK_MARK_PART, "", DCPK_SAFETENSORS_ENDING,
+     "its files have lost their " DCPK_SAFETENSORS_INDEX ": the copy is not whole; one file can be "
+     "given by its own path"},
+    {DCPK_MARK_OTHER, "pytorch_model", ".bin",
+     "it is a Hugging Face model in pickles, which are not read: save it as safetensors first"},
+    {0},
+};
+
+const struct dcpk_format dcpk_format_safetensors = {
+    .name = "safetensors",
+    .summary = "a folder of safetensors files, as Hugging Face models have, or one such file",
+    .marks = marks,
+    .file_ending = DCPK_SAFETENSORS_ENDING,
+    .is_model = true,
+    .state_bytes = sizeof(struct dcpk_safetensors_state),
+    .is_known = knows_no_class,
+    .probe = safetensors_probe,
+    .open = dcpk_safetensors_open,
+    .reader = &reader,
+    .writer = &dcpk_safetensors_writer,
+    .editor = &editor,
+};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors_header.h - the JSON in front of a safetensors file: which tensor lies where. */
+#ifndef DCPK_FORMATS_SAFETENSORS_SAFETENSORS_HEADER_H
+#define DCPK_FORMATS_SAFETENSORS_SAFETENSORS_HEADER_H
+
+#include "lib/base/arena.h"
+#include "lib/tensor/box.h"
+#include "lib/tensor/dtype.h"
+
+/* A file is the length of the header in 8 bytes, little-endian, the header, and the data. */
+#define DCPK_SAFETENSORS_LENGTH_BYTES      8
+#define DCPK_SAFETENSORS_MOST_HEADER_BYTES 100000000 /* of the readers; FORMAT.md 1 */
+
+struct dcpk_safetensors_entry {
+    const char *key;
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    uint64_t first_bytes, end_bytes; /* of the data behind the header */
+};
+
+struct dcpk_safetensors_header {
+    const struct dcpk_safetensors_entry *entries; /* in the order of their bytes */
+    size_t n_entries;
+};
+
+/* safetensors' name of a dtype, "BF16"; NULL: it has none. */
+const char *dcpk_safetensors_dtype_name(enum dcpk_dtype dtype);
+
+/*
+ * Read the n bytes of a header of a file with data_bytes of data. All of *header lives in `arena`.
+ * Errors: DCPK_EFORMAT for what no reader takes (FORMAT.md 1): text that is not JSON, a key twice,
+ * a size that is not shape times dtype, bytes that belong to no tensor or to two;
+ * DCPK_EUNSUPPORTED for a dtype of less than a byte, or more than DCPK_MAX_RANK axes;
+ * DCPK_ERANGE for more than 2^63 bytes.
+ */
+dcpk_status dcpk_safetensors_parse(const char *text, size_t n, uint64_t data_bytes,
+                                   struct dcpk_arena *arena, struct dcpk_safetensors_header *header,
+                                   struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors_priv.h - the state of an open folder of safetensors files, and its hooks. */
+#ifndef DCPK_FORMATS_SAFETENSORS_SAFETENSORS_PRIV_H
+#define DCPK_FORMATS_SAFETENSORS_SAFETENSORS_PRIV_H
+
+#include "lib/ckpt/format.h"
+
+#define DCPK_SAFETENSORS_ENDING ".safetensors"
+#define DCPK_SAFETENSORS_SINGLE "model.safetensors"
+#define DCPK_SAFETENSORS_INDEX  "model.safetensors.index.json"
+
+/* ckpt->state of this format. */
+struct dcpk_safetensors_state {
+    size_t files_capacity, chunks_capacity;
+};
+
+/* Fill ckpt from the headers of the files that the index names, or of those that are there. */
+dcpk_status dcpk_safetensors_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+dcpk_status dcpk_safetensors_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                                    const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                    struct dcpk_error *err);
+
+extern const struct dcpk_format_writer dcpk_safetensors_writer;
+
+#endif
