@@ -5,6 +5,7 @@
 
 #include "lib/api/api_priv.h"
 #include "lib/exec/remap.h"
+#include "lib/job/feed_views.h"
 
 struct dcpkit_engine {
     dcpkit *session;
@@ -13,6 +14,46 @@ struct dcpkit_engine {
     bool has_tried_links;
     size_t n_holders; /* its maps, and who opened it */
 };
+
+struct map_side {
+    struct dcpk_shard *shards; /* owned, what they point to is in the arena */
+    size_t n, capacity;
+};
+
+/* A checkpoint whose tensors are the sources. All but env is NULL in a map without. */
+struct map_checkpoint {
+    struct dcpk_env env; /* the session's, with the engine's ranks */
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_feed_views *views;
+    struct dcpk_remap_files *files;
+};
+
+struct dcpkit_map {
+    dcpkit_engine *engine;
+    struct dcpk_arena *arena;
+    struct map_side sides[2]; /* enum dcpkit_side */
+    struct map_checkpoint from;
+    struct dcpk_error failed; /* of listing shards: what the plan returns on all ranks */
+    /* NULL until there is a plan. Where sources are a checkpoint's: from targets to themselves, for
+     * the list of tensors and their fingerprints. */
+    struct dcpk_remap *remap;
+    const char *note; /* in the arena */
+    void (*done)(void *, size_t, size_t, size_t);
+    void *context;
+};
+
+/*
+ * Collective: plan from the map's checkpoint, and make both `remap` and `from.files`. Errors as of
+ * dcpk_remap_files_new.
+ */
+dcpk_status api_checkpoint_plan(dcpkit_map *map, struct dcpk_error *err);
+/* Collective: what came of the plan. */
+dcpk_status api_checkpoint_totals(const dcpkit_map *map, struct dcpkit_map_totals *totals,
+                                  struct dcpk_error *err);
+/* Collective. stats is set on failure as well. */
+dcpk_status api_checkpoint_run(dcpkit_map *map, struct dcpkit_map_stats *stats,
+                               struct dcpk_error *err);
+void api_checkpoint_release(dcpkit_map *map);
 
 /* One holder less; the last one frees the engine. */
 void api_engine_drop(dcpkit_engine *engine);

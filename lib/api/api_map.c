@@ -11,22 +11,6 @@
 #include "lib/base/order.h"
 #include "lib/tensor/strided.h"
 
-struct map_side {
-    struct dcpk_shard *shards; /* owned, what they point to is in the arena */
-    size_t n, capacity;
-};
-
-struct dcpkit_map {
-    dcpkit_engine *engine;
-    struct dcpk_arena *arena;
-    struct map_side sides[2]; /* enum dcpkit_side */
-    struct dcpk_error failed; /* of listing shards: what the plan returns on all ranks */
-    struct dcpk_remap *remap; /* NULL until there is a plan */
-    const char *note;         /* in the arena */
-    void (*done)(void *, size_t, size_t, size_t);
-    void *context;
-};
-
 static_assert((int)DCPKIT_SOURCES == (int)DCPK_REMAP_SOURCES &&
                   (int)DCPKIT_TARGETS == (int)DCPK_REMAP_TARGETS,
               "one side, one number");
@@ -55,6 +39,7 @@ void dcpkit_map_free(dcpkit_map *map)
     if (map == NULL)
         return;
     dcpk_remap_free(map->remap);
+    api_checkpoint_release(map);
     api_engine_drop(map->engine);
     dcpk_free(map->sides[DCPKIT_SOURCES].shards);
     dcpk_free(map->sides[DCPKIT_TARGETS].shards);
@@ -134,6 +119,8 @@ static dcpk_status side_add(dcpkit_map *map, enum dcpkit_side side,
 
     if (map->remap != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "shards are listed before the plan");
+    if (side == DCPKIT_SOURCES && map->from.ckpt != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "the sources of this map are those of a checkpoint");
     for (size_t i = 0; i < n; i++) {
         if (shards[i].name == NULL || shards[i].dtype == NULL)
             return dcpk_fail(err, DCPK_EUSAGE, "shard %zu has no name or no dtype", i);
@@ -166,6 +153,22 @@ int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *shards, size_t
 int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n)
 {
     return map_add(map, DCPKIT_TARGETS, shards, n);
+}
+
+/* Collective: do all ranks have a checkpoint as their source, or none? */
+static dcpk_status check_kind(const dcpkit_map *map, struct dcpk_error *err)
+{
+    struct dcpk_ranks *ranks = map->engine->options.ranks;
+    const uint64_t mine = map->from.ckpt != NULL;
+    uint64_t least = mine;
+
+    if (map->failed.status != DCPK_OK)
+        *err = map->failed;
+    if (dcpk_ranks_agree(ranks, err->status, err))
+        return err->status;
+    if (dcpk_ranks_least(ranks, &least, err) == DCPK_OK && least != mine)
+        dcpk_fail(err, DCPK_EUSAGE, "this rank has a checkpoint as its source, others have not");
+    return dcpk_ranks_agree(ranks, err->status, err);
 }
 
 /* Plan; where that needs a link that nothing has needed so far, with one. */
@@ -277,29 +280,47 @@ static void totals_fill(const dcpkit_map *map, const struct meeting *meeting,
         totals->all_bytes += plan->totals[r].in_bytes;
 }
 
+/* What came of a plan between shards. */
+static dcpk_status map_describe(dcpkit_map *map, struct dcpkit_map_totals *totals,
+                                struct dcpk_error *err)
+{
+    struct meeting meeting = {0};
+
+    if (meeting_find(map, &meeting, err) == DCPK_OK && note_make(map, &meeting, err) == DCPK_OK)
+        totals_fill(map, &meeting, totals);
+    return dcpk_ranks_agree(map->engine->options.ranks, err->status, err);
+}
+
+static dcpk_status map_plan(dcpkit_map *map, struct dcpkit_map_totals *totals,
+                            struct dcpk_error *err)
+{
+    if (check_kind(map, err))
+        return err->status;
+    if (map->from.ckpt != NULL) {
+        if (api_checkpoint_plan(map, err) == DCPK_OK)
+            api_checkpoint_totals(map, totals, err);
+        return err->status;
+    }
+    if (map_make(map, err) == DCPK_OK)
+        map_describe(map, totals, err);
+    return err->status;
+}
+
 int dcpkit_map_plan(dcpkit_map *map, struct dcpkit_map_totals *totals)
 {
     struct dcpk_error *err = api_begin(map->engine->session);
-    struct dcpk_ranks *ranks = map->engine->options.ranks;
     struct dcpkit_map_totals made;
-    struct meeting meeting = {0};
 
     if (map->remap != NULL)
         return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned once");
-    if (map->failed.status != DCPK_OK)
-        *err = map->failed;
-    else if (totals != NULL)
-        api_check_size(sizeof made, totals->size, err);
-    if (dcpk_ranks_agree(ranks, err->status, err) || map_make(map, err))
-        return (int)err->status;
-    if (meeting_find(map, &meeting, err) == DCPK_OK)
-        note_make(map, &meeting, err);
-    if (dcpk_ranks_agree(ranks, err->status, err)) {
+    if (map->failed.status == DCPK_OK && totals != NULL)
+        api_check_size(sizeof made, totals->size, &map->failed);
+    if (map_plan(map, &made, err)) {
         dcpk_remap_free(map->remap);
         map->remap = NULL;
+        map->failed = *err;
         return (int)err->status;
     }
-    totals_fill(map, &meeting, &made);
     if (totals != NULL)
         api_give(totals, &made, totals->size);
     return DCPKIT_OK;
@@ -332,26 +353,34 @@ static void unit_done(void *context, size_t unit)
         map->done(map->context, unit, first, units[unit + 1].first_tensor - first);
 }
 
+static dcpk_status map_run(dcpkit_map *map, struct dcpkit_map_stats *stats, struct dcpk_error *err)
+{
+    const struct dcpk_remap_stats *made = dcpk_remap_stats(map->remap);
+
+    if (map->from.ckpt != NULL)
+        return api_checkpoint_run(map, stats, err);
+    dcpk_remap_run(map->remap, unit_done, map, err);
+    *stats = (struct dcpkit_map_stats){.units_done = made->units_done,
+                                       .seconds = made->seconds,
+                                       .n_tiles = made->n_tiles,
+                                       .n_messages = made->n_messages};
+    return err->status;
+}
+
 int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats)
 {
     struct dcpk_error *err = api_begin(map->engine->session);
-    const struct dcpk_remap_stats *made;
+    struct dcpkit_map_stats made;
 
     if (map->remap == NULL)
         return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it runs");
     if (stats != NULL)
-        api_check_size(sizeof *stats, stats->size, err);
+        api_check_size(sizeof made, stats->size, err);
     if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err))
         return (int)err->status;
-    dcpk_remap_run(map->remap, unit_done, map, err);
-    made = dcpk_remap_stats(map->remap);
+    map_run(map, &made, err);
     if (stats != NULL)
-        api_give(stats,
-                 &(struct dcpkit_map_stats){.units_done = made->units_done,
-                                            .seconds = made->seconds,
-                                            .n_tiles = made->n_tiles,
-                                            .n_messages = made->n_messages},
-                 stats->size);
+        api_give(stats, &made, stats->size);
     return (int)err->status;
 }
 
@@ -363,7 +392,9 @@ int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sum
     if (map->remap == NULL)
         return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it is read");
     n_tensors = dcpk_remap_plan(map->remap)->n_tensors;
-    if (n < n_tensors)
+    if (side == DCPKIT_SOURCES && map->from.ckpt != NULL)
+        dcpk_fail(err, DCPK_EUSAGE, "the sources of this map are files, not memory");
+    else if (n < n_tensors)
         dcpk_fail(err, DCPK_EUSAGE, "%zu tensors have as many fingerprints, not %zu", n_tensors, n);
     if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err))
         return (int)err->status;

@@ -338,6 +338,15 @@ struct dcpkit_shard {
 DCPKIT_API int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
 DCPKIT_API int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
 
+/*
+ * Not collective: the tensors of a checkpoint, as dcpkit_open opens it, are the sources: every rank
+ * lists the same one, and no shards of sources. as: NULL: tensors by their keys, as they are
+ * stored; a format: those that dcpkit_convert to it would write, under their names. Ranks share the
+ * reading; each byte that is wanted is read once by the ranks that reach each other. A map is one
+ * unit then. Errors as of dcpkit_open; DCPKIT_EUSAGE. dcpkit_map_plan returns them on all ranks.
+ */
+DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, const char *as);
+
 /* What a plan comes to; bytes are those of the narrower dtype of a cast. */
 struct dcpkit_map_totals {
     size_t size;                  /* of this struct, set by the caller */
@@ -345,14 +354,16 @@ struct dcpkit_map_totals {
     uint64_t local_bytes;         /* within this rank */
     uint64_t kept_bytes;          /* where they are already */
     uint64_t all_bytes;           /* between ranks, of all together */
+    uint64_t read_bytes;          /* from the files of a checkpoint, by this rank */
     uint64_t table_bytes;         /* what the plan takes on the device */
     uint64_t staging_bytes;       /* and its messages */
     size_t n_tensors, n_units;
     size_t n_unwanted;                /* shards of sources of tensors without a target */
-    int n_direct_peers, n_link_peers; /* ranks that this one moves to or from */
+    int n_direct_peers, n_link_peers; /* ranks that this one moves to or from, but from files */
     double predicted_seconds;         /* 0: dcpkit_engine_options.link_bytes_a_second is */
     const char *link;                 /* its name; "" when none is used */
-    const char *note;                 /* which ranks go over it, and why; "" when none does */
+    /* Which ranks go over it and why, or why ranks read the same files; "" when none do. */
+    const char *note;
 };
 
 /*
@@ -384,6 +395,7 @@ struct dcpkit_map_stats {
     size_t units_done;
     double seconds;               /* this rank's */
     uint64_t n_tiles, n_messages; /* that this rank moved and sent */
+    uint64_t read_bytes;          /* from files, by this rank */
 };
 
 /*
@@ -400,8 +412,8 @@ enum dcpkit_side { DCPKIT_SOURCES = 0, DCPKIT_TARGETS = 1 };
 /*
  * Collective: a number for each of the plan's n_tensors, from its elements as they lie on one side
  * now: the same whatever the layout, and what `dcpkit hash --fingerprint` prints of a file. n: room
- * in sums. Errors: DCPKIT_EMISMATCH for a tensor that this side does not hold as a whole; those of
- * dcpkit_map_run.
+ * in sums. Errors: DCPKIT_EUSAGE for the sources of a checkpoint; DCPKIT_EMISMATCH for a tensor
+ * that this side does not hold as a whole; those of dcpkit_map_run.
  */
 DCPKIT_API int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sums,
                                       size_t n);

@@ -2,8 +2,8 @@
 /* consumer.c - a program of somebody else's: uses the installed library. Valid C and C++. */
 /*
  * consumer CHECKPOINT KEY HASH OUT: opens it, reads the tensor KEY, whose XXH3-128 must be HASH,
- * refuses what cannot be, converts to OUT and compares. Prints one line; exit 1 when something is
- * not as it should be.
+ * feeds it to an engine, refuses what cannot be, converts to OUT and compares. Prints one line;
+ * exit 1 when something is not as it should be.
  */
 #include <dcpkit.h>
 #include <stdio.h>
@@ -78,6 +78,73 @@ static void read_tensor(dcpkit_checkpoint *ckpt, size_t index, const char *want)
     free(row);
 }
 
+/* The tensor from the files into memory in two parts, by an engine of this process alone. */
+static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
+{
+    struct dcpkit_map_totals totals = DCPKIT_INIT(struct dcpkit_map_totals);
+    struct dcpkit_map_stats stats = DCPKIT_INIT(struct dcpkit_map_stats);
+    struct dcpkit_tensor t;
+    struct dcpkit_shard shards[2];
+    int64_t offset[16] = {0}, extent[2][16];
+    uint64_t sums[2];
+    dcpkit_engine *engine;
+    dcpkit_map *map;
+    size_t n_bytes;
+    char *want, *got;
+
+    MUST(dcpkit_tensor_at(ckpt, index, &t) == DCPKIT_OK && t.shape[0] > 1);
+    n_bytes = t.elem_bytes;
+    for (int a = 0; a < t.rank; a++) {
+        n_bytes *= (size_t)t.shape[a];
+        extent[0][a] = extent[1][a] = t.shape[a];
+    }
+    want = (char *)malloc(n_bytes);
+    got = (char *)calloc(n_bytes, 1);
+    MUST(want != NULL && got != NULL);
+    extent[0][0] = offset[0] = 1; /* the first row, then the others */
+    extent[1][0] = t.shape[0] - 1;
+    memset(shards, 0, sizeof shards);
+    for (int i = 0; i < 2; i++) {
+        shards[i].name = t.key;
+        shards[i].dtype = t.dtype;
+        shards[i].rank = t.rank;
+        shards[i].shape = t.shape;
+        shards[i].offset = i == 0 ? NULL : offset;
+        shards[i].extent = extent[i];
+        shards[i].data = got + (i == 0 ? 0 : n_bytes / (size_t)t.shape[0]);
+    }
+    MUST(dcpkit_engine_open(session, NULL, NULL, &engine) == DCPKIT_OK);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_source_checkpoint(map, in, NULL) == DCPKIT_OK);
+    MUST(dcpkit_map_target(map, shards, 2) == DCPKIT_OK);
+    MUST(dcpkit_map_plan(map, &totals) == DCPKIT_OK && totals.n_tensors == 1);
+    MUST(totals.local_bytes == n_bytes && strcmp(dcpkit_map_tensor(map, 0), t.key) == 0);
+    MUST(dcpkit_map_run(map, &stats) == DCPKIT_OK && stats.read_bytes >= n_bytes);
+    MUST(dcpkit_read(ckpt, index, NULL, NULL, want, n_bytes) == DCPKIT_OK);
+    MUST(memcmp(want, got, n_bytes) == 0);
+    MUST(dcpkit_map_fingerprint(map, DCPKIT_TARGETS, sums, 2) == DCPKIT_OK && sums[0] != 0);
+    MUST(dcpkit_map_fingerprint(map, DCPKIT_SOURCES, sums, 2) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_source_checkpoint(map, in, "no_format") == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_plan(map, NULL) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    shards[0].name = "there.is.none";
+    MUST(dcpkit_map_source_checkpoint(map, in, NULL) == DCPKIT_OK);
+    MUST(dcpkit_map_source(map, shards, 1) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_source_checkpoint(map, in, NULL) == DCPKIT_OK);
+    MUST(dcpkit_map_target(map, shards, 1) == DCPKIT_OK);
+    MUST(dcpkit_map_plan(map, NULL) == DCPKIT_EMISMATCH);
+    MUST(strstr(dcpkit_error(session), "there.is.none") != NULL);
+    dcpkit_map_free(map);
+    dcpkit_engine_close(engine);
+    free(want);
+    free(got);
+}
+
 static void convert(const char *in, dcpkit_checkpoint *source, const char *out)
 {
     struct dcpkit_convert_options options = DCPKIT_INIT(struct dcpkit_convert_options);
@@ -146,6 +213,7 @@ int main(int argc, char **argv)
     MUST(dcpkit_json(ckpt, "iteration", &json) == DCPKIT_OK && strcmp(json, "4") == 0);
     dcpkit_text_free(json);
     MUST(dcpkit_json(ckpt, "there.is.none", &json) == DCPKIT_EUSAGE);
+    feed(argv[1], ckpt, index);
     convert(argv[1], ckpt, argv[4]);
     be_refused(argv[1]);
     printf("dcpkit %s: %s, %zu tensors: as it should be\n", dcpkit_version(), summary.format,

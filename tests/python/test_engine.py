@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine from Python: between processes over gloo, equal to what DTensor redistributes; alone, with numpy.
 
-    DCPKIT_LIBRARY=build/libdcpkit.so PYTHONPATH=tools/python python3 -m pytest tests/python/test_engine.py
+    DCPKIT_LIBRARY=build/libdcpkit.so DCPKIT_SAMPLES=build/samples PYTHONPATH=tools/python \\
+        python3 -m pytest tests/python/test_engine.py
 
 Processes are started once; each of the functions whose name begins with `ranks_` runs in all of
 them, and is a test. Without torch those are skipped.
@@ -10,6 +11,7 @@ them, and is a test. Without torch those are skipped.
 import datetime
 import multiprocessing
 import os
+import pathlib
 import tempfile
 import traceback
 import unittest
@@ -224,6 +226,38 @@ def ranks_many_and_in_units(rank):
             m.run()
         for name, target in targets.items():
             assert same_bits(target.full_tensor(), wholes[name] + 2), name
+
+
+def ranks_feed_from_a_checkpoint(rank):
+    """What torch reads of the folder, cut over the ranks, in another dtype."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    sample = pathlib.Path(os.environ["DCPKIT_SAMPLES"]) / "torch_dist_c_dense_tp2pp2/iter_0000004"
+    with dcpkit.open(sample) as ckpt, dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+        wholes = {key: t.torch() for key, t in ckpt.items() if t.dtype == "float32"}
+        assert len(wholes) > 10
+        targets = {}
+        for i, (key, whole) in enumerate(wholes.items()):
+            dtype = (torch.float32, torch.bfloat16)[i % 2]
+            axis = i % max(whole.dim(), 1)
+            placements = [Shard(axis), Replicate()] if whole.dim() else [Replicate(), Replicate()]
+            targets[key] = poisoned(whole.shape, dtype, mesh, placements)
+        with engine.map() as m:
+            m.checkpoint(sample)
+            m.targets(targets)
+            plan = m.plan()
+            stats = m.run()
+            assert plan.n_tensors == len(wholes) and plan.read_bytes > 0 and stats.read_bytes > 0
+            assert set(m.fingerprints()) == set(wholes)
+        for key, whole in wholes.items():
+            assert same_bits(targets[key].full_tensor(), whole.to(targets[key].dtype)), key
+        with engine.map() as m:  # only some ranks know it
+            if rank > 0:
+                m.checkpoint(sample)
+            m.target("w", torch.zeros(4))
+            raises(dcpkit.UsageError, "checkpoint", m.plan)
+        with engine.map() as m:
+            raises(dcpkit.SystemError, "/nowhere", m.checkpoint, "/nowhere")
+            raises(dcpkit.SystemError, "/nowhere", m.plan)
 
 
 def raises(kind, words, call, *arguments, **named):

@@ -11,6 +11,8 @@
     for step in range(n):
         train(step)
         m.run()                    # same addresses: no planning, no allocation
+
+From files: m.checkpoint("/ckpt/run"); m.targets(model.state_dict()); m.plan(); m.run().
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import ctypes
 import dataclasses
 import datetime
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +118,7 @@ class Plan:
     local_bytes: int  #: within this rank
     kept_bytes: int  #: where they are already
     all_bytes: int  #: between ranks, of all together
+    read_bytes: int  #: from the files of a checkpoint
     table_bytes: int  #: what the plan takes on the device
     staging_bytes: int  #: and its messages
     n_tensors: int
@@ -124,7 +128,7 @@ class Plan:
     n_link_peers: int  #: ranks that are reached by messages
     predicted_seconds: float  #: 0: the engine has no link_bytes_a_second
     link: str  #: its name; "" when none is used
-    note: str  #: which ranks go over the link, and why; "" when none does
+    note: str  #: which ranks go over the link and why, or why ranks read the same files; "" when none do
 
     def __str__(self) -> str:
         peers = f"{self.n_direct_peers} peers directly"
@@ -135,6 +139,8 @@ class Plan:
             f"{_size(self.out_bytes)} out, {_size(self.local_bytes)} within the rank, "
             f"{_size(self.kept_bytes)} in place; {peers}"
         )
+        if self.read_bytes:
+            text += f"; {_size(self.read_bytes)} from files"
         if self.predicted_seconds:
             text += f"; predicted {self.predicted_seconds * 1e3:.3g} ms"
         return f"{text} ({self.note})" if self.note else text
@@ -148,6 +154,7 @@ class Stats:
     seconds: float  #: this rank's
     n_tiles: int  #: that this rank moved
     n_messages: int  #: that this rank sent
+    read_bytes: int  #: from files, by this rank
 
 
 def _size(n_bytes: float) -> str:
@@ -381,6 +388,16 @@ class Map:
         """List DTensors and whole tensors by name, as of module.state_dict() or named_parameters()."""
         for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
             self.target(name, tensor)
+
+    def checkpoint(self, path: str | os.PathLike[str], as_: str | None = None) -> None:
+        """Let the tensors of a checkpoint be the sources, in place of `source`; the same on all ranks.
+
+        as_: None: by their keys, as stored; a format: those that convert() to it would write.
+        """
+        name = None if as_ is None else as_.encode()
+        self._engine._check(
+            _lib.dcpkit_map_source_checkpoint(self._opened(), os.fsencode(path), name)
+        )
 
     def plan(self) -> Plan:
         """Collective, once: find out who moves what to whom, and make ready all that runs need.

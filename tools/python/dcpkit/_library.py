@@ -117,6 +117,7 @@ class MapTotals(ctypes.Structure):
         ("local_bytes", c_uint64),
         ("kept_bytes", c_uint64),
         ("all_bytes", c_uint64),
+        ("read_bytes", c_uint64),
         ("table_bytes", c_uint64),
         ("staging_bytes", c_uint64),
         ("n_tensors", c_size_t),
@@ -137,6 +138,7 @@ class MapStats(ctypes.Structure):
         ("seconds", c_double),
         ("n_tiles", c_uint64),
         ("n_messages", c_uint64),
+        ("read_bytes", c_uint64),
     ]
 
 
@@ -237,6 +239,7 @@ _SIGNATURES = {
     "dcpkit_map_free": (None, [c_void_p]),
     "dcpkit_map_source": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
     "dcpkit_map_target": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
+    "dcpkit_map_source_checkpoint": (c_int, [c_void_p, c_char_p, c_char_p]),
     "dcpkit_map_plan": (c_int, [c_void_p, POINTER(MapTotals)]),
     "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),
     "dcpkit_map_each_unit": (None, [c_void_p, UNIT_DONE, c_void_p]),
