@@ -7,10 +7,10 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/fsdp_shards.h"
 
 #define MAX_NAMES 2 /* of the rows of one parameter: two halves */
 
@@ -432,7 +432,8 @@ static const char *choose_q(const struct dcpk_model *model, bool is_v2)
 /* The parameters with their moments, cut as the target's ranks hold them. */
 static dcpk_status add_params(struct writer *w, struct dcpk_error *err)
 {
-    dcpk_status st = dcpk_fsdp_shards_find(w->model, w->out, &w->shards, err);
+    dcpk_status st =
+        dcpk_fsdp_shards_find(w->model, &w->out->target, w->out->arena, &w->shards, err);
 
     if (st != DCPK_OK)
         goto out;

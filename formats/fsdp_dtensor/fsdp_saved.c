@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/fsdp_shards.h"
 #include "lib/model/saved_layout.h"
 
 #define MAX_DP   4096 /* numbers of ranks that are tried */
@@ -185,7 +185,7 @@ static dcpk_status try_layer(struct matching *m, struct dcpk_error *err)
     dcpk_status st;
 
     m->out->target.mesh = (struct dcpk_layout){.tp = m->tp, .dp = 1, .ep = 1};
-    st = dcpk_fsdp_shards_find(m->model, m->out, &shards, err);
+    st = dcpk_fsdp_shards_find(m->model, &m->out->target, m->out->arena, &shards, err);
     if (st != DCPK_OK)
         goto out;
     used_elems = dcpk_alloc_array(shards.n, sizeof *used_elems, err);
@@ -218,8 +218,9 @@ static bool mesh_fits(struct matching *m, int64_t dp, int64_t ep, const struct s
     bool fits;
 
     m->out->target.mesh = (struct dcpk_layout){.tp = m->tp, .dp = dp, .ep = ep};
-    fits = dcpk_fsdp_shards_find(m->model, m->out, &shards, &err) == DCPK_OK &&
-           all_fit(&shards, which);
+    fits =
+        dcpk_fsdp_shards_find(m->model, &m->out->target, m->out->arena, &shards, &err) == DCPK_OK &&
+        all_fit(&shards, which);
     dcpk_fsdp_shards_release(&shards);
     return fits;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mesh_prop.c - random models on random meshes: chunks cover every tensor, and each rank's
  * part is what it would hold. */
-#include "formats/fsdp_dtensor/fsdp_shards.h"
 #include "formats/megatron/megatron_spans.h"
+#include "lib/model/fsdp_shards.h"
 #include "lib/model/parallel.h"
 #include "tests/fake_model.h"
 
@@ -185,7 +185,7 @@ static void flat_slices_cover_every_parameter(void **state)
         CHECK_OK(dcpk_output_new(r.ckpt, &fake_format, &out, &err), r.label);
         out->target.mesh = (struct dcpk_layout){.tp = r.tp, .ep = r.ep, .dp = r.dp};
         out->target.bucket_elems = fake_below(&r.seed, 3) * 500;
-        CHECK_OK(dcpk_fsdp_shards_find(r.model, out, &shards, &err), r.label);
+        CHECK_OK(dcpk_fsdp_shards_find(r.model, &out->target, out->arena, &shards, &err), r.label);
         for (size_t i = 0; i < r.model->n_tensors; i++) {
             const struct dcpk_model_tensor *t = &r.model->tensors[i];
             const struct dcpk_param *p = &r.model->params[t->param];

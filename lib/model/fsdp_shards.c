@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_shards.c - a model's parameters in flat buffers, and back to boxes of tensors. */
-#include "formats/fsdp_dtensor/fsdp_shards.h"
+#include "lib/model/fsdp_shards.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -78,7 +78,8 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
 
 /*
  * The number of a parameter's group: dtype, unit, expert or dense, trained or frozen
- * (FORMAT.md 8.2). Each expert-parallel rank has buffers of its own for its experts.
+ * (formats/fsdp_dtensor/FORMAT.md 8.2). Each expert-parallel rank has buffers of its own for its
+ * experts.
  */
 static uint64_t group_number(const struct dcpk_model *m, const struct dcpk_param *p,
                              int64_t ep_rank)
@@ -124,8 +125,8 @@ static dcpk_status shard_param(const struct dcpk_model *m, const struct dcpk_par
     return local_shape(p, value, s, arena, &flat->shape, err);
 }
 
-static dcpk_status allocate(struct dcpk_fsdp_shards *sh, const struct sizes *s,
-                            struct dcpk_error *err)
+static dcpk_status shards_allocate(struct dcpk_fsdp_shards *sh, const struct sizes *s,
+                                   struct dcpk_error *err)
 {
     const size_t n = sh->model->n_params;
 
@@ -140,8 +141,8 @@ static dcpk_status allocate(struct dcpk_fsdp_shards *sh, const struct sizes *s,
 
 /* The model's parameters by their place; buffers are nowhere. `at` serves as the list of who is
  * where. */
-static dcpk_status describe_all(struct dcpk_fsdp_shards *sh, const struct sizes *s,
-                                struct dcpk_arena *arena, struct dcpk_error *err)
+static dcpk_status shard_all_params(struct dcpk_fsdp_shards *sh, const struct sizes *s,
+                                    struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const struct dcpk_model *m = sh->model;
     size_t *by_place = dcpk_alloc_array(m->n_params, sizeof *by_place, err);
@@ -169,11 +170,12 @@ out:
     return st;
 }
 
-dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_output *out,
-                                  struct dcpk_fsdp_shards *shards, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, const struct dcpk_target *target,
+                                  struct dcpk_arena *arena, struct dcpk_fsdp_shards *shards,
+                                  struct dcpk_error *err)
 {
-    struct sizes s = {dcpk_max_i64(out->target.mesh.tp, 1), out->target.mesh.dp,
-                      dcpk_max_i64(out->target.mesh.ep, 1), NULL, 0};
+    struct sizes s = {dcpk_max_i64(target->mesh.tp, 1), target->mesh.dp,
+                      dcpk_max_i64(target->mesh.ep, 1), NULL, 0};
     int64_t *n_experts = NULL;
     dcpk_status st = DCPK_OK;
 
@@ -187,8 +189,8 @@ dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, struct dcpk_ou
     if (count_experts(model, &n_experts, &s.n_units, err))
         return err->status;
     s.n_experts = n_experts;
-    if (allocate(shards, &s, err) || describe_all(shards, &s, out->arena, err) ||
-        dcpk_fsdp_layout(shards->params, shards->n, out->target.bucket_elems, shards->places, err))
+    if (shards_allocate(shards, &s, err) || shard_all_params(shards, &s, arena, err) ||
+        dcpk_fsdp_layout(shards->params, shards->n, target->bucket_elems, shards->places, err))
         st = err->status;
     dcpk_free(n_experts);
     return st;
