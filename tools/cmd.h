@@ -33,6 +33,7 @@ int dcpk_cmd_inspect(int argc, char **argv);
 int dcpk_cmd_modify(int argc, char **argv);
 int dcpk_cmd_print_json(int argc, char **argv);
 int dcpk_cmd_print_tensor(int argc, char **argv);
+int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
 
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };

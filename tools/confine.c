@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "formats/formats.h"
+#include "kernels/kernels.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
 #include "lib/io/sandbox.h"
@@ -368,13 +369,21 @@ static dcpk_status enter_box(struct dcpk_sandbox *box, const struct dcpk_cli *cl
     return err->status;
 }
 
+/* A device beside the processor, whose driver opens what it likes. */
+static bool uses_device(const struct dcpk_cli *cli)
+{
+    const char *name = text_of(cli, "device");
+
+    return name != NULL && strcmp(name, dcpk_spaces[0]->name) != 0;
+}
+
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err)
 {
     struct dcpk_sandbox *box = NULL;
     unsigned flags = 0;
 
-    if (dcpk_ranks_launched() > 1)
+    if (dcpk_ranks_launched() > 1 || uses_device(cli))
         flags = DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS;
     if (dcpk_sandbox_new(flags, &box, err) != DCPK_OK)
         dcpk_context(err, DOING);

@@ -39,6 +39,8 @@ static const struct command commands[] = {
     {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
     {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
      dcpk_cmd_print_json, NULL},
+    {"remap", "move a checkpoint between layouts of ranks in memory, prove it", NULL,
+     dcpk_cmd_remap},
     {"verify", "check structure, cover and checksums, or prove a conversion", NULL,
      dcpk_cmd_verify},
 };

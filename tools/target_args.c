@@ -130,38 +130,112 @@ dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_la
     return DCPK_OK;
 }
 
-/* "4" or "4,tp=2,hsdp=2": FSDP shards over the ranks of one instance of several
- * (formats/fsdp_dtensor/FORMAT.md 8.4). */
+/* Of Megatron-FSDP: m.dp ranks, all instances together (formats/fsdp_dtensor/FORMAT.md 8.4). */
+struct fsdp_sizes {
+    struct dcpk_layout m;
+    int64_t n_instances, bucket_elems; /* bucket_elems -1: not given */
+};
+#define FSDP_SIZES_NONE                                                                            \
+    {                                                                                              \
+        .m = {.tp = 1, .pp = 1, .ep = 1}, .n_instances = 1, .bucket_elems = -1                     \
+    }
+
+/* What was given fits together; m.dp becomes the ranks of one instance. */
+static dcpk_status fsdp_sizes_finish(const char *option, struct fsdp_sizes *sizes,
+                                     struct dcpk_error *err)
+{
+    struct dcpk_layout *m = &sizes->m;
+
+    if (m->dp % sizes->n_instances != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "%s: %" PRId64 " ranks are not %" PRId64 " equal instances", option, m->dp,
+                         sizes->n_instances);
+    if (sizes->n_instances > 1 && m->ep > 1)
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: hsdp with ep is not known to work in Megatron-FSDP",
+                         option);
+    if (sizes->bucket_elems < 0)
+        sizes->bucket_elems = dcpk_max_i64(BUCKET_ELEMS, m->dp * ELEMS_PER_RANK);
+    m->world = m->dp * m->tp;
+    m->dp /= sizes->n_instances;
+    return DCPK_OK;
+}
+
+/* "4" or "4,tp=2,hsdp=2": FSDP shards over the ranks of one instance of several. */
 static dcpk_status parse_dp(const char *text, struct dcpk_target *target, struct dcpk_error *err)
 {
-    struct dcpk_layout m = {.tp = 1, .pp = 1, .ep = 1};
-    int64_t n_instances = 1, bucket_elems = -1;
-    struct dim dims[] = {{"tp", &m.tp, 1, MAX_DIM, false},
-                         {"ep", &m.ep, 1, MAX_DIM, false},
-                         {"hsdp", &n_instances, 1, MAX_DIM, false},
-                         {"bucket", &bucket_elems, 0, MAX_ELEMS, false}};
+    struct fsdp_sizes sizes = FSDP_SIZES_NONE;
+    struct dim dims[] = {{"tp", &sizes.m.tp, 1, MAX_DIM, false},
+                         {"ep", &sizes.m.ep, 1, MAX_DIM, false},
+                         {"hsdp", &sizes.n_instances, 1, MAX_DIM, false},
+                         {"bucket", &sizes.bucket_elems, 0, MAX_ELEMS, false}};
     const char *end = text;
 
-    if (!parse_digits(text, &end, &m.dp) || m.dp < 1 || m.dp > MAX_DIM ||
+    if (!parse_digits(text, &end, &sizes.m.dp) || sizes.m.dp < 1 || sizes.m.dp > MAX_DIM ||
         (*end != ',' && *end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-dp: '%s' does not start with a number of ranks, 1 to %" PRId64,
                          text, MAX_DIM);
     if (*end == ',' && parse_dims("--target-dp", end + 1, dims, DCPK_COUNT(dims), err) != DCPK_OK)
         return err->status;
-    if (m.dp % n_instances != 0)
+    if (fsdp_sizes_finish("--target-dp", &sizes, err))
+        return err->status;
+    target->bucket_elems = sizes.bucket_elems;
+    target->mesh = sizes.m;
+    return DCPK_OK;
+}
+
+static dcpk_status parse_fsdp_ranks(const char *option, const char *text,
+                                    struct dcpk_rank_layout *layout, struct dcpk_error *err)
+{
+    struct fsdp_sizes sizes = FSDP_SIZES_NONE;
+    struct dim dims[] = {{"fsdp", &sizes.m.dp, 1, MAX_DIM, false},
+                         {"tp", &sizes.m.tp, 1, MAX_DIM, false},
+                         {"ep", &sizes.m.ep, 1, MAX_DIM, false},
+                         {"hsdp", &sizes.n_instances, 1, MAX_DIM, false},
+                         {"bucket", &sizes.bucket_elems, 0, MAX_ELEMS, false}};
+
+    if (parse_dims(option, text, dims, DCPK_COUNT(dims), err) ||
+        fsdp_sizes_finish(option, &sizes, err))
+        return err->status;
+    sizes.m.cp = 1;
+    sizes.m.etp = sizes.m.tp;
+    *layout = (struct dcpk_rank_layout){.mesh = sizes.m,
+                                        .is_fsdp = true,
+                                        .n_instances = sizes.n_instances,
+                                        .bucket_elems = sizes.bucket_elems};
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_rank_layout_parse(const char *option, const char *text, int n_ranks,
+                                   struct dcpk_rank_layout *layout, struct dcpk_error *err)
+{
+    struct dcpk_layout m;
+    int64_t n;
+
+    if (strstr(text, "fsdp=") == text || strstr(text, ",fsdp=") != NULL)
+        return parse_fsdp_ranks(option, text, layout, err);
+    if (dcpk_mesh_parse(option, text, &m, err) != DCPK_OK)
+        return err->status;
+    if (m.vpp > 0)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "--target-dp: %" PRId64 " ranks are not %" PRId64 " equal instances", m.dp,
-                         n_instances);
-    if (n_instances > 1 && m.ep > 1)
+                         "%s: chunks of a stage (vpp) lie on one rank: leave it "
+                         "out",
+                         option);
+    n = m.tp * m.pp;
+    if (n > MAX_DIM || n * m.cp > MAX_DIM)
+        return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' has more ranks than %" PRId64, option, text,
+                         MAX_DIM);
+    if (m.dp == 0)
+        m.dp = dcpk_max_i64(n_ranks / (n * m.cp), 1);
+    if (m.etp == 0)
+        m.etp = m.tp;
+    if (m.tp * m.cp * m.dp % (m.etp * m.ep) != 0)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "--target-dp: hsdp with ep is not known to work in Megatron-FSDP");
-    if (bucket_elems < 0)
-        bucket_elems = dcpk_max_i64(BUCKET_ELEMS, m.dp * ELEMS_PER_RANK);
-    target->bucket_elems = bucket_elems;
-    m.world = m.dp * m.tp;
-    m.dp /= n_instances;
-    target->mesh = m;
+                         "%s: etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
+                         " ranks of a stage",
+                         option, m.etp, m.ep, m.tp * m.cp * m.dp);
+    m.world = n * m.cp * m.dp;
+    *layout = (struct dcpk_rank_layout){.mesh = m, .n_instances = 1};
     return DCPK_OK;
 }
 

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_checkpoint.c - what a process knows of a remap (the model, two layouts, the files'
+ * fingerprints), and the steps that each of its ranks makes. */
+#include "lib/job/remap_checkpoint.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/exec/thread_ranks.h"
+#include "lib/job/remap_checkpoint_priv.h"
+#include "lib/model/account.h"
+#include "lib/model/parallel.h"
+
+#define WAIT_MS 120000 /* for work outside a remap, where no timeout is given */
+
+/* ---- the job of a process ---- */
+
+/* The canonical view, with all that a layout needs to know of it. */
+static dcpk_status job_read_model(struct dcpk_remap_job *job, struct dcpk_error *err)
+{
+    const struct dcpk_remap_job_options *o = job->options;
+    const struct dcpk_rule_options rules = {.swiglu = o->swiglu};
+    unsigned flags = 0;
+
+    if (o->weights_only)
+        flags = DCPK_MODEL_WEIGHTS_ONLY;
+    if (dcpk_model_read(job->ckpt, flags, &job->model, err) ||
+        dcpk_model_check_known(job->model, err) || dcpk_rules_canonical(job->model, err) ||
+        dcpk_rules_gate(job->model, &rules, err) ||
+        dcpk_rules_parallel(job->model, rules.impl, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* "decoder.final_layernorm.weight", "....exp_avg" */
+static const char *tensor_name(struct dcpk_remap_job *job, const struct dcpk_model_tensor *t,
+                               struct dcpk_error *err)
+{
+    static const char *const roles[DCPK_N_ROLES] = {[DCPK_MASTER] = "master",
+                                                    [DCPK_EXP_AVG] = "exp_avg",
+                                                    [DCPK_EXP_AVG_SQ] = "exp_avg_sq",
+                                                    [DCPK_STEP] = "step"};
+    const char *param = job->model->params[t->param].name;
+
+    if (t->role == DCPK_WEIGHT)
+        return param;
+    if (t->role == DCPK_STATE)
+        return dcpk_arena_printf(job->arena, err, "%s.%s", param, t->state);
+    return dcpk_arena_printf(job->arena, err, "%s.%s", param, roles[t->role]);
+}
+
+static dcpk_status job_list_tensors(struct dcpk_remap_job *job, struct dcpk_error *err)
+{
+    job->n = job->model->n_tensors;
+    job->names = dcpk_arena_array(job->arena, job->n, sizeof *job->names, err);
+    job->views = dcpk_arena_array(job->arena, job->n, sizeof *job->views, err);
+    job->sums = dcpk_arena_array(job->arena, job->n, sizeof *job->sums, err);
+    if (job->names == NULL || job->views == NULL || job->sums == NULL)
+        return err->status;
+    if (job->n == 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the checkpoint has no tensor of a model");
+    for (size_t i = 0; i < job->n; i++) {
+        const struct dcpk_model_tensor *t = &job->model->tensors[i];
+
+        job->names[i] = tensor_name(job, t, err);
+        if (job->names[i] == NULL)
+            return err->status;
+        job->views[i] = (struct dcpk_view){.dtype = t->dtype,
+                                           .rank = t->rank,
+                                           .shape = t->shape,
+                                           .pieces = t->pieces,
+                                           .n_pieces = t->n_pieces};
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status check_size(const struct dcpk_rank_layout *layout, const char *what, int n_ranks,
+                              struct dcpk_error *err)
+{
+    const int64_t n = dcpk_rank_layout_size(layout);
+
+    if (n <= n_ranks)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "the layout %s has %" PRId64 " ranks, there are %d", what, n,
+                     n_ranks);
+}
+
+/* Does the model fit the layout? Sizes that say nothing new are left to the rules. */
+static dcpk_status check_mesh(struct dcpk_model *model, const struct dcpk_rank_layout *layout,
+                              struct dcpk_error *err)
+{
+    struct dcpk_layout mesh = layout->mesh;
+
+    if (mesh.etp == mesh.tp)
+        mesh.etp = 0;
+    return dcpk_rules_mesh(model, &mesh, err);
+}
+
+static dcpk_status job_lay_out(struct dcpk_remap_job *job, struct dcpk_error *err)
+{
+    const struct dcpk_remap_job_options *o = job->options;
+    int n_ranks = o->n_ranks;
+
+    if (o->env.ranks != NULL)
+        n_ranks = dcpk_ranks_count(o->env.ranks);
+    if (check_size(&o->from, "to load", n_ranks, err) ||
+        check_size(&o->to, "to remap to", n_ranks, err) || check_mesh(job->model, &o->from, err) ||
+        check_mesh(job->model, &o->to, err) ||
+        dcpk_lay_out(job->model, &o->from, &job->from, err) ||
+        dcpk_lay_out(job->model, &o->to, &job->to, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status job_fill(struct dcpk_remap_job *job, struct dcpk_error *err)
+{
+    job->arena = dcpk_arena_new(0, err);
+    if (job->arena == NULL || job_read_model(job, err) || job_list_tensors(job, err) ||
+        job_lay_out(job, err) || dcpk_exec_new(job->ckpt, &job->options->env, &job->exec, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_remap_job_new(struct dcpk_checkpoint *ckpt,
+                               const struct dcpk_remap_job_options *options,
+                               struct dcpk_remap_job **job, struct dcpk_error *err)
+{
+    struct dcpk_remap_job *made = dcpk_alloc(sizeof *made, err);
+    dcpk_status st = err->status;
+
+    if (made != NULL) {
+        made->options = options;
+        made->ckpt = ckpt;
+        st = job_fill(made, err);
+    }
+    st = dcpk_ranks_agree(options->env.ranks, st, err);
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(
+            options->env.ranks,
+            dcpk_exec_fingerprint(made->exec, made->views, made->n, made->sums, NULL, err), err);
+    if (st == DCPK_OK)
+        *job = made;
+    else
+        dcpk_remap_job_free(made);
+    return st;
+}
+
+void dcpk_remap_job_free(struct dcpk_remap_job *job)
+{
+    if (job == NULL)
+        return;
+    dcpk_exec_free(job->exec);
+    dcpk_laid_out_release(&job->to);
+    dcpk_laid_out_release(&job->from);
+    dcpk_model_free(job->model);
+    dcpk_arena_free(job->arena);
+    dcpk_free(job);
+}
+
+/* ---- a rank and its engine ---- */
+
+dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err)
+{
+    int timeout_ms = rank->job->options->timeout_ms;
+
+    if (timeout_ms == 0)
+        timeout_ms = WAIT_MS;
+    return dcpk_space_wait(rank->space, 0, timeout_ms, err);
+}
+
+/* Which of the ranks of this machine it is. */
+static dcpk_status find_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err)
+{
+    struct dcpk_memory_id id = {0};
+    struct dcpk_bytes all = {0};
+    dcpk_status st;
+
+    dcpk_memory_id_sign(&id);
+    st = dcpk_ranks_share(ranks, id.host, sizeof id.host, &all, DCPK_OK, err);
+    *ordinal = 0;
+    for (int r = 0; st == DCPK_OK && r < dcpk_ranks_self(ranks); r++)
+        *ordinal += memcmp(all.data + (size_t)r * sizeof id.host, id.host, sizeof id.host) == 0;
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_error *err)
+{
+    const struct dcpk_space_ops *ops = rank->job->options->space;
+    struct dcpk_space_options options = {0};
+    dcpk_status st = DCPK_OK;
+
+    if (!rank->job->options->shares_device)
+        st = find_ordinal(rank->ranks, &options.ordinal, err);
+    if (st == DCPK_OK)
+        st = ops->open(&options, &rank->space, err);
+    return dcpk_ranks_agree(rank->ranks, st, err);
+}
+
+static dcpk_status rank_open_link(struct dcpk_remap_rank *rank, const char *note,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_link_ops *ops = rank->job->options->link;
+    dcpk_status st;
+
+    st = ops->open(dcpk_ranks_comm(rank->ranks), rank->space, &rank->link, err);
+    st = dcpk_ranks_agree(rank->ranks, st, err);
+    if (st == DCPK_OK && rank->result != NULL) {
+        rank->result->link = ops->name;
+        memcpy(rank->result->note, note, strlen(note) + 1);
+    }
+    return st;
+}
+
+dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err)
+{
+    const struct dcpk_remap_job_options *o = rank->job->options;
+
+    rank->link_bytes_a_second = o->link_bytes_a_second;
+    if (rank_open_space(rank, err))
+        return err->status;
+    if (o->path == DCPK_REMAP_STAGED && o->link != NULL && rank->ranks != NULL)
+        return rank_open_link(rank, "", err);
+    return DCPK_OK;
+}
+
+void dcpk_remap_rank_close(struct dcpk_remap_rank *rank)
+{
+    if (rank->link != NULL)
+        rank->link->ops->close(rank->link);
+    if (rank->space != NULL)
+        rank->space->ops->close(rank->space);
+}
+
+struct dcpk_remap_options dcpk_remap_rank_options(const struct dcpk_remap_rank *rank)
+{
+    const struct dcpk_remap_job_options *o = rank->job->options;
+
+    return (struct dcpk_remap_options){.ranks = rank->ranks,
+                                       .space = rank->space,
+                                       .link = rank->link,
+                                       .path = o->path,
+                                       .staging_bytes = o->staging_bytes,
+                                       .unit_bytes = o->unit_bytes,
+                                       .link_bytes_a_second = rank->link_bytes_a_second,
+                                       .timeout_ms = o->timeout_ms,
+                                       .checks = o->checks};
+}
+
+dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
+                                 const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_remap_job_options *o = rank->job->options;
+    struct dcpk_remap_options options = dcpk_remap_rank_options(rank);
+    struct dcpk_error refusal = DCPK_ERROR_INIT;
+    const bool may_open = o->path == DCPK_REMAP_AUTO && o->link != NULL && rank->link == NULL;
+    dcpk_status st = dcpk_remap_new(&options, shards, remap, &refusal);
+
+    if (st == DCPK_EUNSUPPORTED && may_open && rank->ranks != NULL) {
+        if (rank_open_link(rank, refusal.text, err))
+            return err->status;
+        options.link = rank->link;
+        return dcpk_remap_new(&options, shards, remap, err);
+    }
+    if (st != DCPK_OK)
+        *err = refusal;
+    return st;
+}
+
+dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap, int n,
+                                 double *seconds, struct dcpk_error *err)
+{
+    *seconds = 0;
+    for (int i = 0; i < n; i++) {
+        struct dcpk_bytes all = {0};
+        double mine, slowest = 0;
+        dcpk_status st;
+
+        if (dcpk_remap_run(remap, NULL, NULL, err) != DCPK_OK)
+            return err->status;
+        mine = dcpk_remap_stats(remap)->seconds;
+        st = dcpk_ranks_share(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+        for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
+            memcpy(&mine, all.data + r * sizeof mine, sizeof mine);
+            if (mine > slowest)
+                slowest = mine;
+        }
+        dcpk_bytes_release(&all);
+        if (dcpk_ranks_agree(rank->ranks, st, err) != DCPK_OK)
+            return err->status;
+        if (i == 0 || slowest < *seconds)
+            *seconds = slowest;
+    }
+    return DCPK_OK;
+}

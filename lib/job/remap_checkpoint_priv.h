@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_checkpoint_priv.h - what the parts of a remap job share: the job of a process, and the
+ * memory of one rank. */
+#ifndef DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
+#define DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
+
+#include "lib/exec/exec.h"
+#include "lib/job/remap_checkpoint.h"
+
+#define DCPK_REMAP_LOAD_BYTES ((size_t)16 << 20) /* read at once */
+
+/* Of a process; its ranks only read it. */
+struct dcpk_remap_job {
+    const struct dcpk_remap_job_options *options;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model;
+    struct dcpk_exec *exec;
+    struct dcpk_laid_out from, to;
+    struct dcpk_arena *arena;
+    size_t n;                         /* tensors */
+    const char **names;               /* by tensor */
+    struct dcpk_view *views;          /* the same */
+    uint64_t *sums;                   /* the same: fingerprints of the files */
+    struct dcpk_remap_result *result; /* set by the ranks that report */
+};
+
+/* A rank. */
+struct dcpk_remap_rank {
+    struct dcpk_remap_job *job;
+    struct dcpk_ranks *ranks; /* NULL: alone */
+    struct dcpk_space *space;
+    struct dcpk_link *link; /* NULL: not opened */
+    double link_bytes_a_second;
+    bool proven;                      /* by the last step */
+    struct dcpk_remap_result *result; /* NULL: another rank of this process reports */
+};
+
+/* One layout in the memory of a rank: the tensors that it holds, one behind the other. */
+struct dcpk_remap_held {
+    struct dcpk_remap_rank *rank;
+    struct dcpk_arena *arena;
+    struct dcpk_shard *shards;
+    uint32_t *tensor; /* of each shard */
+    size_t n_shards, capacity;
+    int64_t *copy;              /* by tensor: which one the rank has part of; -1: none */
+    uint8_t *at;                /* of the space */
+    uint64_t n_bytes;           /* 0: the rank holds nothing */
+    struct dcpk_table *reading; /* fingerprints of all shards */
+    uint64_t *sums;             /* of the space, by tensor */
+};
+
+/* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.
+ * Errors: DCPK_ENOMEM with the bytes wanted and free; those of dcpk_seat_find. */
+dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk_laid_out *laid,
+                                 struct dcpk_remap_held *held, struct dcpk_error *err);
+void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
+
+/* Read the shards from the files. Not collective. */
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, struct dcpk_error *err);
+/* Overwrite all of it. Not collective. */
+dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err);
+/* Collective: hold every copy against the files; what differs goes into `step`. */
+dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
+                                  struct dcpk_error *err);
+
+/* Collective: the rate of n_bytes from every rank to the next one, in one piece, as the engine
+ * moves it; within the rank where there is one alone. */
+dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank, uint64_t n_bytes,
+                                    double *bytes_a_second, struct dcpk_error *err);
+
+/* Collective: open the device, and the link where the path always needs one. */
+dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err);
+void dcpk_remap_rank_close(struct dcpk_remap_rank *rank); /* not collective; zeroed: a no-op */
+
+/* The options of the engine, as the job has them. */
+struct dcpk_remap_options dcpk_remap_rank_options(const struct dcpk_remap_rank *rank);
+/*
+ * Collective: dcpk_remap_new, over a link where ranks need one that it opens then.
+ */
+dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
+                                 const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
+                                 struct dcpk_error *err);
+/* Collective: run it n times; the seconds of the slowest rank in the best one. */
+dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap, int n,
+                                 double *seconds, struct dcpk_error *err);
+
+/* Wait for what is queued, as long as the options allow. */
+dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err);
+
+#endif

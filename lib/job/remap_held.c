@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remap_held.c - one layout in the memory of a rank: laid out, loaded, wiped, held against the
+ * files. */
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/checked.h"
+#include "lib/base/order.h"
+#include "lib/exec/slab.h"
+#include "lib/job/remap_checkpoint_priv.h"
+#include "lib/plan/remap_tiles.h"
+#include "lib/tensor/strided.h"
+
+#define PLACE_ALIGN 256 /* of local tensors, as torch's allocator has them; FSDP packs them */
+#define READ_TILE   (4 * (size_t)DCPK_TILE_BYTES)
+#define WIPE_BYTE   0xa5
+
+/* ---- made ---- */
+
+static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
+                                  const struct dcpk_seat *seat, const int64_t *span, uint64_t place,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_remap_job *job = held->rank->job;
+    const struct dcpk_view *view = &job->views[tensor];
+    int64_t *stride = dcpk_arena_array(held->arena, (size_t)view->rank + 1, sizeof *stride, err);
+    struct dcpk_shard *shards = held->shards;
+
+    if (stride == NULL)
+        return err->status;
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), seat->local, view->rank, stride);
+    for (int a = 0; a < view->rank; a++)
+        place += (uint64_t)(span[2 * view->rank + a] * stride[a]);
+    shards[held->n_shards] = (struct dcpk_shard){.name = job->names[tensor],
+                                                 .dtype = view->dtype,
+                                                 .rank = view->rank,
+                                                 .holder = dcpk_ranks_self(held->rank->ranks),
+                                                 .shape = view->shape,
+                                                 .span = span,
+                                                 .stride_bytes = stride,
+                                                 .at = place};
+    held->tensor[held->n_shards++] = tensor;
+    return DCPK_OK;
+}
+
+/* The place of a local tensor behind those that are there already. */
+static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dcpk_view *view,
+                                   const struct dcpk_seat *seat, bool packs, uint64_t *place,
+                                   struct dcpk_error *err)
+{
+    const uint64_t elem_bytes = dcpk_dtype_bytes(view->dtype);
+    const uint64_t align = packs ? elem_bytes : PLACE_ALIGN;
+    int64_t n_elems = 0;
+    uint64_t n_bytes;
+
+    *place = (held->n_bytes + align - 1) / align * align;
+    if (dcpk_shape_count(seat->local, view->rank, &n_elems, err))
+        return err->status;
+    if (!dcpk_mul_u64((uint64_t)n_elems, elem_bytes, &n_bytes) ||
+        !dcpk_add_u64(*place, n_bytes, &held->n_bytes))
+        return dcpk_fail(err, DCPK_ERANGE, "a rank would hold more than 2^64 bytes");
+    return DCPK_OK;
+}
+
+static dcpk_status held_reserve(struct dcpk_remap_held *held, size_t n, struct dcpk_error *err)
+{
+    struct dcpk_shard *shards;
+    uint32_t *tensor;
+
+    if (held->n_shards + n <= held->capacity)
+        return DCPK_OK;
+    held->capacity = 2 * held->capacity + n;
+    shards = dcpk_arena_array(held->arena, held->capacity, sizeof *shards, err);
+    tensor = dcpk_arena_array(held->arena, held->capacity, sizeof *tensor, err);
+    if (shards == NULL || tensor == NULL)
+        return err->status;
+    if (held->n_shards > 0) {
+        memcpy(shards, held->shards, held->n_shards * sizeof *shards);
+        memcpy(tensor, held->tensor, held->n_shards * sizeof *tensor);
+    }
+    held->shards = shards;
+    held->tensor = tensor;
+    return DCPK_OK;
+}
+
+/* What the rank holds, at places from 0 on. */
+static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_laid_out *laid,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_remap_job *job = held->rank->job;
+    const int64_t self = dcpk_ranks_self(held->rank->ranks);
+
+    held->copy = dcpk_arena_array(held->arena, job->n, sizeof *held->copy, err);
+    if (held->copy == NULL || held_reserve(held, job->n, err))
+        return err->status;
+    for (size_t i = 0; i < job->n; i++) {
+        struct dcpk_seat seat;
+        uint64_t place;
+
+        if (dcpk_seat_find(laid, &job->model->tensors[i], self, held->arena, &seat, err))
+            return err->status;
+        held->copy[i] = seat.copy;
+        if (seat.n_boxes == 0)
+            continue;
+        if (held_reserve(held, seat.n_boxes, err) ||
+            held_take_place(held, &job->views[i], &seat, laid->layout.is_fsdp, &place, err))
+            return err->status;
+        for (size_t b = 0; b < seat.n_boxes; b++)
+            if (held_add_shard(held, (uint32_t)i, &seat, seat.spans[b], place, err))
+                return err->status;
+    }
+    return DCPK_OK;
+}
+
+static void shard_box(const struct dcpk_shard *shard, struct dcpk_box *box)
+{
+    box->rank = shard->rank;
+    for (int a = 0; a < shard->rank; a++) {
+        box->offset[a] = shard->span[a];
+        box->extent[a] = shard->span[shard->rank + a];
+    }
+}
+
+static dcpk_status held_add_tiles(const struct dcpk_remap_held *held, struct dcpk_tile_list *list,
+                                  struct dcpk_error *err)
+{
+    for (size_t i = 0; i < held->n_shards; i++) {
+        const struct dcpk_shard *s = &held->shards[i];
+        struct dcpk_tile_box box = {.src = {s->at, s->stride_bytes, s->dtype},
+                                    .dst = {0, s->stride_bytes, s->dtype},
+                                    .shape = s->shape,
+                                    .sum = held->tensor[i],
+                                    .has_words = true};
+
+        shard_box(s, &box.box);
+        if (dcpk_slab_elems(&box.box) > 0 && dcpk_tile_list_add(list, &box, READ_TILE, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status held_load_table(struct dcpk_remap_held *held, struct dcpk_error *err)
+{
+    struct dcpk_space *space = held->rank->space;
+    struct dcpk_tile_list list = {0};
+    dcpk_status st = held_add_tiles(held, &list, err);
+    const struct dcpk_tiles tiles = {.tiles = list.tiles, .words = list.words, .n = list.n};
+
+    if (st == DCPK_OK && list.n > 0)
+        st = space->ops->load(space, &tiles, &held->reading, err);
+    dcpk_tile_list_release(&list);
+    return st;
+}
+
+static dcpk_status held_take_memory(struct dcpk_remap_held *held, struct dcpk_error *err)
+{
+    struct dcpk_space *space = held->rank->space;
+    const size_t n = held->rank->job->n;
+    void *at = NULL, *sums = NULL;
+
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n * sizeof *held->sums + 1, &sums, err))
+        return err->status;
+    held->sums = sums;
+    if (held->n_bytes == 0)
+        return DCPK_OK;
+    if (held->n_bytes > SIZE_MAX)
+        return dcpk_fail(err, DCPK_ENOMEM, "a rank would hold more than it can address");
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, (size_t)held->n_bytes, &at, err))
+        return err->status;
+    held->at = at;
+    for (size_t i = 0; i < held->n_shards; i++)
+        held->shards[i].at += (uint64_t)(uintptr_t)at;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk_laid_out *laid,
+                                 struct dcpk_remap_held *held, struct dcpk_error *err)
+{
+    *held = (struct dcpk_remap_held){.rank = rank};
+    held->arena = dcpk_arena_new(0, err);
+    if (held->arena == NULL || held_lay_out(held, laid, err) || held_take_memory(held, err) ||
+        held_load_table(held, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+void dcpk_remap_held_release(struct dcpk_remap_held *held)
+{
+    if (held->rank == NULL)
+        return;
+    held->rank->space->ops->unload(held->rank->space, held->reading);
+    held->rank->space->ops->free(held->rank->space, held->sums);
+    held->rank->space->ops->free(held->rank->space, held->at);
+    dcpk_arena_free(held->arena);
+    *held = (struct dcpk_remap_held){0};
+}
+
+/* ---- filled ---- */
+
+/* A shard's rows lie one behind the other in the local tensor, so slabs of it are runs. */
+static dcpk_status shard_load(struct dcpk_remap_held *held, const struct dcpk_shard *shard,
+                              struct dcpk_view_reader *reader, void *buffer, struct dcpk_error *err)
+{
+    const size_t elem_bytes = dcpk_dtype_bytes(shard->dtype);
+    struct dcpk_space *space = held->rank->space;
+    struct dcpk_slabs slabs;
+    struct dcpk_box box;
+
+    shard_box(shard, &box);
+    dcpk_slabs_cut(&box, elem_bytes, DCPK_REMAP_LOAD_BYTES, &slabs);
+    for (uint64_t i = 0; i < slabs.n; i++) {
+        uint64_t first = dcpk_slabs_first(&slabs, i) * elem_bytes;
+        size_t n_bytes;
+
+        dcpk_slabs_box(&slabs, i, &box);
+        n_bytes = (size_t)dcpk_slab_elems(&box) * elem_bytes;
+        if (n_bytes == 0)
+            continue;
+        if (dcpk_view_reader_read(reader, &box, buffer, err) ||
+            space->ops->copy(space, 0, (void *)(uintptr_t)(shard->at + first), buffer, n_bytes,
+                             err) ||
+            dcpk_remap_rank_wait(held->rank, err)) /* the buffer is read into again */
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status held_load_shards(struct dcpk_remap_held *held, void *buffer,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_remap_job *job = held->rank->job;
+    struct dcpk_view_reader *reader = NULL;
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < held->n_shards && st == DCPK_OK; i++) {
+        if (i == 0 || held->tensor[i] != held->tensor[i - 1]) {
+            dcpk_view_reader_free(reader);
+            reader = NULL;
+            st = dcpk_view_reader_new(job->exec, &job->views[held->tensor[i]], &reader, err);
+        }
+        if (st == DCPK_OK)
+            st = shard_load(held, &held->shards[i], reader, buffer, err);
+    }
+    dcpk_view_reader_free(reader);
+    return st;
+}
+
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, struct dcpk_error *err)
+{
+    struct dcpk_space *space = held->rank->space;
+    void *buffer = NULL;
+    dcpk_status st =
+        space->ops->alloc(space, DCPK_MEMORY_HOST, DCPK_REMAP_LOAD_BYTES, &buffer, err);
+
+    if (st == DCPK_OK)
+        st = held_load_shards(held, buffer, err);
+    space->ops->free(space, buffer);
+    return st;
+}
+
+dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err)
+{
+    struct dcpk_space *space = held->rank->space;
+    void *buffer = NULL;
+    dcpk_status st =
+        space->ops->alloc(space, DCPK_MEMORY_HOST, DCPK_REMAP_LOAD_BYTES, &buffer, err);
+
+    if (st == DCPK_OK)
+        memset(buffer, WIPE_BYTE, DCPK_REMAP_LOAD_BYTES);
+    for (uint64_t at = 0; at < held->n_bytes && st == DCPK_OK; at += DCPK_REMAP_LOAD_BYTES)
+        st = space->ops->copy(space, 0, held->at + at, buffer,
+                              (size_t)dcpk_min_u64(DCPK_REMAP_LOAD_BYTES, held->n_bytes - at), err);
+    if (st == DCPK_OK)
+        st = dcpk_remap_rank_wait(held->rank, err);
+    space->ops->free(space, buffer);
+    return st;
+}
+
+/* ---- proven ---- */
+
+/* What a rank has of a tensor. */
+struct partial_sum {
+    int64_t copy;
+    uint64_t sum;
+};
+
+static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum *mine,
+                               struct dcpk_error *err)
+{
+    struct dcpk_space *space = held->rank->space;
+    const size_t n = held->rank->job->n;
+    uint64_t *sums = dcpk_alloc_array(n, sizeof *sums, err); /* zeros */
+    dcpk_status st = sums == NULL ? err->status : DCPK_OK;
+
+    if (st == DCPK_OK && n > 0)
+        st = space->ops->copy(space, 0, held->sums, sums, n * sizeof *sums, err);
+    if (st == DCPK_OK && held->reading != NULL)
+        st = space->ops->run(space, 0, held->reading, held->sums, err);
+    if (st == DCPK_OK && n > 0)
+        st = space->ops->copy(space, 0, sums, held->sums, n * sizeof *sums, err);
+    if (st == DCPK_OK)
+        st = dcpk_remap_rank_wait(held->rank, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        mine[i] = (struct partial_sum){held->copy[i], sums[i]};
+    dcpk_free(sums);
+    return st;
+}
+
+/* Hold the copies of tensor i against the files. all: by rank, then by tensor. */
+static void compare_copies(const struct dcpk_remap_job *job, const struct partial_sum *all,
+                           size_t n_ranks, size_t i, struct dcpk_remap_step *step)
+{
+    bool is_there = false;
+
+    for (size_t r = 0; r < n_ranks; r++) {
+        const int64_t copy = all[r * job->n + i].copy;
+        uint64_t sum = 0;
+        bool is_first = copy >= 0;
+
+        for (size_t k = 0; k < n_ranks; k++) {
+            if (all[k * job->n + i].copy != copy)
+                continue;
+            sum += all[k * job->n + i].sum;
+            is_first = is_first && k >= r;
+        }
+        is_there = is_there || is_first;
+        if (!is_first || sum == job->sums[i])
+            continue;
+        if (step->n_different++ == 0)
+            step->first = (struct dcpk_remap_difference){job->names[i], copy, job->sums[i], sum};
+    }
+    if (!is_there && step->n_different++ == 0) /* no rank has it */
+        step->first = (struct dcpk_remap_difference){job->names[i], 0, job->sums[i], 0};
+}
+
+dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_ranks *ranks = held->rank->ranks;
+    const struct dcpk_remap_job *job = held->rank->job;
+    struct partial_sum *mine = dcpk_alloc_array(job->n, sizeof *mine, err);
+    struct dcpk_bytes all = {0};
+    dcpk_status st = mine == NULL ? err->status : DCPK_OK;
+
+    if (st == DCPK_OK)
+        st = held_sum_up(held, mine, err);
+    st = dcpk_ranks_share(ranks, mine, job->n * sizeof *mine, &all, st, err);
+    st = dcpk_ranks_agree(ranks, st, err);
+    for (size_t i = 0; i < job->n && st == DCPK_OK; i++)
+        compare_copies(job, (const void *)all.data, (size_t)dcpk_ranks_count(ranks), i, step);
+    dcpk_bytes_release(&all);
+    dcpk_free(mine);
+    return st;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_remap_golden.c - samples into the memory of ranks, to another layout and back: proven; a
+ * device that flips a bit, or is full, is found. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "lib/job/remap_checkpoint.h"
+#include "tests/golden/samples.h"
+
+/* ---- a device with a fault ---- */
+
+/* Counted from 1 over all ranks; 0: never. */
+static struct {
+    int flip_copy; /* the first byte of this copy comes with a flipped bit */
+    int flip_run;  /* behind this run of a table, in the first byte of allocation `flip_alloc` */
+    int flip_alloc, fail_alloc;
+} fault;
+static atomic_int n_copies, n_runs, n_allocs;
+static uint8_t *allocated[16];
+static struct dcpk_space_ops faulty;
+
+static dcpk_status faulty_open(const struct dcpk_space_options *options, struct dcpk_space **space,
+                               struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_spaces[0]->open(options, space, err);
+
+    if (st == DCPK_OK)
+        (*space)->ops = &faulty;
+    return st;
+}
+
+static dcpk_status faulty_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind,
+                                size_t n_bytes, void **at, struct dcpk_error *err)
+{
+    const int number = atomic_fetch_add(&n_allocs, 1) + 1;
+    dcpk_status st;
+
+    if (number == fault.fail_alloc)
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked, 5 are free", n_bytes);
+    st = dcpk_spaces[0]->alloc(space, kind, n_bytes, at, err);
+    if (st == DCPK_OK && number <= 15)
+        allocated[number] = *at;
+    return st;
+}
+
+static dcpk_status faulty_copy(struct dcpk_space *space, int queue, void *to, const void *from,
+                               size_t n_bytes, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_spaces[0]->copy(space, queue, to, from, n_bytes, err);
+
+    if (atomic_fetch_add(&n_copies, 1) + 1 == fault.flip_copy)
+        *(uint8_t *)to ^= 1;
+    return st;
+}
+
+static dcpk_status faulty_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+                              uint64_t *sums, struct dcpk_error *err)
+{
+    const dcpk_status st = dcpk_spaces[0]->run(space, queue, table, sums, err);
+
+    if (atomic_fetch_add(&n_runs, 1) + 1 == fault.flip_run)
+        *allocated[fault.flip_alloc] ^= 1;
+    return st;
+}
+
+static void fault_begin(void)
+{
+    faulty = *dcpk_spaces[0];
+    faulty.open = faulty_open;
+    faulty.alloc = faulty_alloc;
+    faulty.copy = faulty_copy;
+    faulty.run = faulty_run;
+    memset(&fault, 0, sizeof fault);
+    memset(allocated, 0, sizeof allocated);
+    atomic_store(&n_copies, 0);
+    atomic_store(&n_runs, 0);
+    atomic_store(&n_allocs, 0);
+}
+
+/* ---- jobs ---- */
+
+static struct dcpk_rank_layout tensor_parallel(int64_t tp, int64_t pp, int64_t ep, int64_t dp)
+{
+    return (struct dcpk_rank_layout){
+        .mesh = {.tp = tp, .pp = pp, .ep = ep, .dp = dp, .cp = 1, .etp = tp}, .n_instances = 1};
+}
+
+static struct dcpk_rank_layout fsdp(int64_t dp, int64_t tp, int64_t ep, int64_t n_instances)
+{
+    return (struct dcpk_rank_layout){
+        .mesh = {.tp = tp, .pp = 1, .ep = ep, .dp = dp, .cp = 1, .etp = tp},
+        .is_fsdp = true,
+        .n_instances = n_instances,
+        .bucket_elems = 40000000};
+}
+
+static struct dcpk_remap_job_options options_of(int n_ranks)
+{
+    return (struct dcpk_remap_job_options){
+        .env = {.device = dcpk_devices[0], .n_threads = 2},
+        .n_ranks = n_ranks,
+        .space = dcpk_spaces[0],
+        .shares_device = true,
+        .n_runs = 1,
+        .link_bytes_a_second = 1e9,
+    };
+}
+
+static const struct sample *sample_named(const char *folder)
+{
+    size_t i = 0;
+
+    while (strncmp(samples[i].folder, folder, strlen(folder)) != 0)
+        i++;
+    return &samples[i];
+}
+
+/* Returns the status; name: of the tensor that differs first, copied, else "". */
+static dcpk_status job_try(const char *folder, const struct dcpk_remap_job_options *options,
+                           struct dcpk_remap_result *result, char name[128], struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = sample_open(sample_named(folder));
+    struct dcpk_remap_job *job = NULL;
+    dcpk_status st = dcpk_remap_job_new(ckpt, options, &job, err);
+
+    name[0] = '\0';
+    if (st == DCPK_OK)
+        st = dcpk_remap_job_run(job, result, err);
+    for (unsigned i = 0; i < DCPK_N_STEPS && st == DCPK_OK; i++)
+        if (result->steps[i].first.name != NULL)
+            snprintf(name, 128, "%s", result->steps[i].first.name);
+    dcpk_remap_job_free(job);
+    dcpk_checkpoint_close(ckpt);
+    return st;
+}
+
+/* Every layout that fits, direct and over a link. */
+static void test_layouts(void **state)
+{
+    static const char dense[] = "torch_dist_c_dense_tp2pp2", moe[] = "torch_dist_c_mla_moe";
+    const struct {
+        const char *label, *folder;
+        struct dcpk_rank_layout from, to;
+    } cases[] = {
+        {"rows to buffers", dense, tensor_parallel(4, 1, 1, 1), fsdp(4, 1, 1, 1)},
+        {"stages to blocks", dense, tensor_parallel(1, 4, 1, 1), tensor_parallel(2, 2, 1, 1)},
+        {"replicas", dense, tensor_parallel(2, 1, 1, 2), fsdp(2, 1, 1, 2)},
+        {"fewer ranks", dense, tensor_parallel(2, 2, 1, 1), tensor_parallel(1, 1, 1, 3)},
+        {"blocks of buffers", dense, fsdp(2, 2, 1, 1), tensor_parallel(2, 1, 1, 2)},
+        {"experts", moe, tensor_parallel(2, 1, 2, 2), fsdp(4, 1, 4, 1)},
+        {"experts in instances", moe, fsdp(2, 1, 1, 2), tensor_parallel(1, 1, 4, 4)},
+        {"projections of Mamba", "torch_dist_c_mamba", tensor_parallel(2, 1, 1, 2),
+         fsdp(4, 1, 1, 1)},
+        {"of Gated DeltaNet", "torch_dist_c_gdn", tensor_parallel(2, 1, 1, 1),
+         tensor_parallel(1, 1, 1, 1)},
+        {"buffers of another format", "fsdp_dtensor_native_dp2", fsdp(3, 1, 1, 1),
+         tensor_parallel(2, 1, 1, 2)},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        struct dcpk_remap_job_options options = options_of(4);
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_remap_result result;
+        const size_t c = i / 2;
+        char name[128];
+
+        options.from = cases[c].from;
+        options.to = cases[c].to;
+        options.checks = c % 2 == 0;
+        if (i % 2 == 1) {
+            options.path = DCPK_REMAP_STAGED;
+            options.link = dcpk_links[0];
+            options.staging_bytes = 1 << 16;
+            options.unit_bytes = 100000;
+        }
+        CHECK_OK(job_try(cases[c].folder, &options, &result, name, &err), cases[c].label);
+        CHECK(result.ok, cases[c].label);
+        CHECK_EQ_STR(name, "", cases[c].label);
+        CHECK(result.steps[DCPK_STEP_BACK].is_made, cases[c].label);
+        CHECK(result.steps[DCPK_STEP_LOAD].moved_bytes >= result.tensor_bytes, cases[c].label);
+        CHECK(result.steps[DCPK_STEP_THERE].moved_bytes > 0, cases[c].label);
+        CHECK(i % 2 == 0 || result.steps[DCPK_STEP_THERE].n_messages > 0, cases[c].label);
+    }
+}
+
+/* A rank alone, so that the order of its calls is known: allocation 2 is the memory of the first
+ * layout, 4 that of the second; run 1 proves the load, 2 remaps, 3 proves that, 4 remaps back. */
+static void test_flipped(void **state)
+{
+    static const struct {
+        const char *label;
+        int flip_copy, flip_run, flip_alloc;
+        enum dcpk_remap_step_number step;
+    } cases[] = {
+        {"while it is loaded", 1, 0, 0, DCPK_STEP_LOAD},
+        {"in what the remap stored", 0, 2, 4, DCPK_STEP_THERE},
+        {"in what came back", 0, 4, 2, DCPK_STEP_BACK},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_remap_job_options options = options_of(1);
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_remap_result result;
+        const struct dcpk_remap_step *step = &result.steps[cases[i].step];
+        char name[128];
+
+        fault_begin();
+        fault.flip_copy = cases[i].flip_copy;
+        fault.flip_run = cases[i].flip_run;
+        fault.flip_alloc = cases[i].flip_alloc;
+        options.space = &faulty;
+        options.from = tensor_parallel(1, 1, 1, 1);
+        options.to = fsdp(1, 1, 1, 1);
+        CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
+                 cases[i].label);
+        CHECK(!result.ok, cases[i].label);
+        CHECK_EQ_INT(step->n_different, 1, cases[i].label);
+        CHECK(step->first.wanted != step->first.found, cases[i].label);
+        CHECK(name[0] != '\0', cases[i].label);
+        for (unsigned s = 0; s < DCPK_N_STEPS; s++) /* the last step that is made */
+            CHECK_EQ_INT(result.steps[s].is_made, s <= cases[i].step, cases[i].label);
+    }
+}
+
+/* One of two replicas alone is wrong. */
+static void test_one_copy(void **state)
+{
+    struct dcpk_remap_job_options options = options_of(2);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_result result;
+    char name[128];
+
+    (void)state;
+    fault_begin();
+    fault.flip_copy = 1;
+    options.space = &faulty;
+    options.from = tensor_parallel(1, 1, 1, 2);
+    options.to = fsdp(2, 1, 1, 1);
+    CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err), "replicas");
+    CHECK(!result.ok, "replicas");
+    CHECK_EQ_INT(result.steps[DCPK_STEP_LOAD].n_different, 1, "replicas");
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        struct dcpk_remap_job_options options = options_of(2);
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_remap_result result;
+        char name[128];
+
+        fault_begin();
+        fault.fail_alloc = n;
+        options.space = &faulty;
+        options.from = tensor_parallel(2, 1, 1, 1);
+        options.to = fsdp(2, 1, 1, 1);
+        CHECK_FAILS(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
+                    DCPK_ENOMEM, "bytes asked, 5 are free", "a full device");
+    }
+}
+
+static void test_refused(void **state)
+{
+    const struct {
+        const char *label, *folder;
+        struct dcpk_rank_layout from;
+        dcpk_status status;
+        const char *message;
+    } cases[] = {
+        {"ranks", "torch_dist_c_dense", tensor_parallel(8, 1, 1, 1), DCPK_EUSAGE,
+         "has 8 ranks, there are 4"},
+        {"heads", "torch_dist_c_dense", tensor_parallel(3, 1, 1, 1), DCPK_EMISMATCH, "tp=3"},
+        {"layers", "torch_dist_c_dense", tensor_parallel(1, 3, 1, 1), DCPK_EMISMATCH, "pp=3"},
+        {"experts", "torch_dist_c_dense", tensor_parallel(1, 1, 2, 2), DCPK_EMISMATCH, "ep=2"},
+        {"an unknown module", "tiny_generations/torch_dist_main", tensor_parallel(2, 1, 1, 1),
+         DCPK_EUNSUPPORTED, "no rule says"},
+        {"no model", "torch_dist_b_dense_tp2pp2_p2g", tensor_parallel(1, 1, 1, 1),
+         DCPK_EUNSUPPORTED, ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_remap_job_options options = options_of(4);
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_remap_result result;
+        char name[128];
+
+        options.from = cases[i].from;
+        options.to = tensor_parallel(1, 1, 1, 1);
+        CHECK_FAILS(job_try(cases[i].folder, &options, &result, name, &err), cases[i].status,
+                    cases[i].message, cases[i].label);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_one_copy), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_remap.c - dcpkit remap: a checkpoint into the memory of ranks, to another layout and back. */
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "lib/base/order.h"
+#include "lib/exec/ranks.h"
+#include "lib/exec/thread_ranks.h"
+#include "tools/bar.h"
+#include "tools/cmd.h"
+#include "tools/remap_report.h"
+#include "tools/run_args.h"
+#include "tools/target_args.h"
+
+#define NAME            "remap"
+#define N_RUNS          3
+#define MOST_TIMEOUT_MS 2000000000
+
+struct remap {
+    const char *path, *format, *iteration, *from, *to, *device, *transport;
+    bool as_json, swiglu, no_swiglu;
+    int n_ranks;
+    double timeout_seconds, link_rate; /* link_rate: GB/s */
+    struct dcpk_voice voice;
+    struct dcpk_remap_job_options options;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_remap_job *job;
+    struct dcpk_remap_result result;
+};
+
+/* ---- what was asked for ---- */
+
+static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
+{
+    size_t i = 0;
+
+    while (dcpk_spaces[i] != NULL && strcmp(dcpk_spaces[i]->name, r->device) != 0)
+        i++;
+    r->options.space = dcpk_spaces[i];
+    r->options.shares_device = i == 0;
+    if (dcpk_spaces[i] != NULL)
+        return DCPK_OK;
+    for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
+        if (strcmp(dcpk_kernels_absent[i], r->device) == 0)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                                 "--device %s was not built in: what it needs was not there",
+                                 r->device);
+    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'",
+                         r->device);
+}
+
+static const struct dcpk_link_ops *find_link(const char *name)
+{
+    for (size_t i = 0; dcpk_links[i] != NULL; i++)
+        if (strcmp(dcpk_links[i]->name, name) == 0)
+            return dcpk_links[i];
+    return NULL;
+}
+
+/* The link that ranks like these take: threads their own, processes that of their device. */
+static const struct dcpk_link_ops *usual_link(const struct remap *r)
+{
+    const struct dcpk_link_ops *link = NULL;
+
+    if (r->options.env.ranks == NULL)
+        return find_link("local");
+    if (strcmp(r->device, "cuda") == 0)
+        link = find_link("nccl");
+    return link != NULL ? link : find_link("mpi");
+}
+
+static dcpk_status find_path(struct remap *r, struct dcpk_error *err)
+{
+    struct dcpk_remap_job_options *o = &r->options;
+
+    o->link = usual_link(r);
+    o->path = DCPK_REMAP_STAGED;
+    if (strcmp(r->transport, "auto") == 0) {
+        o->path = DCPK_REMAP_AUTO;
+    } else if (strcmp(r->transport, "direct") == 0) {
+        o->path = DCPK_REMAP_DIRECT;
+        o->link = NULL;
+    } else if (strcmp(r->transport, "staged") != 0) {
+        o->link = find_link(r->transport);
+        if (o->link == NULL)
+            return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT,
+                                 "--transport '%s' is neither auto, direct, staged nor a link that "
+                                 "was built in",
+                                 r->transport);
+    }
+    return DCPK_OK;
+}
+
+/* How many ranks there are: processes, or threads: as many as asked for, or as a layout has. */
+static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
+{
+    struct dcpk_remap_job_options *o = &r->options;
+    const int n_processes = dcpk_ranks_count(o->env.ranks);
+
+    if (o->env.ranks != NULL && r->n_ranks > 0 && r->n_ranks != n_processes)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--ranks %d is for one process, whose threads they are; this is one of "
+                         "%d processes, of which each is a rank",
+                         r->n_ranks, n_processes);
+    if (r->n_ranks > DCPK_MOST_THREAD_RANKS)
+        return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads are ranks", r->n_ranks,
+                         DCPK_MOST_THREAD_RANKS);
+    o->n_ranks = r->n_ranks;
+    if (o->env.ranks != NULL)
+        o->n_ranks = n_processes;
+    if (dcpk_rank_layout_parse("--from", r->from, o->n_ranks, &o->from, err) ||
+        dcpk_rank_layout_parse("--to", r->to, o->n_ranks, &o->to, err))
+        return err->status;
+    if (o->n_ranks == 0)
+        o->n_ranks =
+            (int)dcpk_min_i64(DCPK_MOST_THREAD_RANKS, dcpk_max_i64(dcpk_rank_layout_size(&o->from),
+                                                                   dcpk_rank_layout_size(&o->to)));
+    return DCPK_OK;
+}
+
+static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
+{
+    struct dcpk_remap_job_options *o = &r->options;
+
+    if (r->from == NULL || r->to == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "--from and --to are needed: the two layouts");
+    if (r->swiglu && r->no_swiglu)
+        return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
+    if (r->swiglu)
+        o->swiglu = DCPK_SWIGLU_ON;
+    else if (r->no_swiglu)
+        o->swiglu = DCPK_SWIGLU_OFF;
+    if (r->device == NULL)
+        r->device = dcpk_spaces[0]->name;
+    if (r->transport == NULL)
+        r->transport = "auto";
+    if (o->n_runs == 0)
+        o->n_runs = N_RUNS;
+    if (r->timeout_seconds > MOST_TIMEOUT_MS / 1e3)
+        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MOST_TIMEOUT_MS / 1000);
+    o->timeout_ms = (int)(1e3 * r->timeout_seconds);
+    o->link_bytes_a_second = 1e9 * r->link_rate;
+    if (find_device(r, err) || find_path(r, err) || find_ranks(r, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* ---- the work ---- */
+
+static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
+{
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->voice);
+    st = dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err);
+    dcpk_bar_end(&bar);
+    if (st == DCPK_OK)
+        st = dcpk_remap_job_run(r->job, &r->result, err);
+    return st;
+}
+
+static int remap_run(struct remap *r)
+{
+    const struct dcpk_remap_report report = {
+        .folder = r->path, .device = r->device, .from = r->from, .to = r->to, .result = &r->result};
+    struct dcpk_ranks *ranks = r->options.env.ranks;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_report full;
+    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->voice, &r->ckpt, NULL, &err);
+
+    st = dcpk_ranks_agree(ranks, st, &err);
+    if (st == DCPK_OK)
+        st = remap_work(r, &err);
+    if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0) {
+        full = report;
+        full.ckpt = r->ckpt;
+        dcpk_cli_notes(&r->voice, r->ckpt);
+        st = dcpk_remap_print(&full, r->as_json, &err);
+    }
+    st = dcpk_ranks_agree(ranks, st, &err);
+    dcpk_remap_job_free(r->job);
+    dcpk_checkpoint_close(r->ckpt);
+    if (st != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return r->result.ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
+}
+
+#define DCPK_OPT_STRUCT struct remap
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_TEXT("from", "LAYOUT", from,
+                  "the ranks that load IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,first=N,last=N as in "
+                  "--target-mesh of convert (left out: 1; dp: as many replicas as there are ranks "
+                  "for), or fsdp=N,tp=T,ep=E,hsdp=K,bucket=B as in --target-dp"),
+    DCPK_OPT_TEXT("to", "LAYOUT", to,
+                  "the same of the ranks that it is remapped to, and back from"),
+    DCPK_OPT_TEXT(
+        "device", "NAME", device,
+        "whose memory: cpu (default), or cuda, of which each rank of a machine takes one"),
+    DCPK_OPT_COUNT("ranks", "N", n_ranks,
+                   "without mpirun: threads that are the ranks (default: as many as the larger "
+                   "layout has, at most 64)"),
+    DCPK_OPT_TEXT("transport", "WAY", transport,
+                  "direct, into the memory of other ranks; staged, through messages over nccl, mpi "
+                  "or, of threads, local, one of which may be named as well; auto, direct where "
+                  "that can be, else staged (default)"),
+    DCPK_OPT_FLAG(
+        "check", options.checks,
+        "compare fingerprints within each remap, too, of what was stored and what landed"),
+    DCPK_OPT_FLAG("swiglu", swiglu, "fc1 holds gate and up rows (default: as args say)"),
+    DCPK_OPT_FLAG("no-swiglu", no_swiglu, "it does not"),
+    DCPK_OPT_FLAG("weights-only", options.weights_only, "leave optimizer state out"),
+    DCPK_OPT(DCPK_CLI_SIZE, 0, "staging", "SIZE", uint64_t, options.staging_bytes,
+             "of all messages of a rank (default: 512M)"),
+    DCPK_OPT(DCPK_CLI_SIZE, 0, "unit", "SIZE", uint64_t, options.unit_bytes,
+             "ranks meet after so many bytes into each (default: once, at the end)"),
+    DCPK_OPT_COUNT("runs", "N", options.n_runs, "of each remap; the best one counts (default: 3)"),
+    DCPK_OPT_NUMBER("timeout", "SECONDS", timeout_seconds,
+                    "of each wait for a device (default: 120, and 1 more for each GB)"),
+    DCPK_OPT_NUMBER(
+        "link-rate", "GB/S", link_rate,
+        "into a rank, for prediction and limit (default: measured before the load, by a "
+        "block from each rank to the next)"),
+    DCPK_OPT_FORMAT(format),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_THREADS(options.env.n_threads),
+    DCPK_OPT_MEMORY(options.env.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
+int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    struct remap r = {.voice = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "--from LAYOUT --to LAYOUT [options] IN",
+        .summary = "Load a checkpoint into the memory of ranks under one layout, remap it to the "
+                   "other layout and back, prove every copy of every tensor against the files by "
+                   "its fingerprint after each step, and say how fast that was.",
+        .options = option_rows,
+        .values = &r,
+        .example = "dcpkit remap --from tp=2 --to fsdp=2 checkpoints/run/iter_0000004",
+        .min_args = 1,
+        .max_args = 1,
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char place[DCPK_RUN_PATH_BYTES];
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    if (read_options(&r, &err) || dcpk_choose_iteration(args[0], r.iteration, place, &err))
+        return dcpk_cli_fail(NAME, &err);
+    r.path = place;
+    return remap_run(&r);
+}
