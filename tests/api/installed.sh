@@ -37,6 +37,10 @@ for declared in $(grep -oE '^DCPKIT_API .*\b(dcpkit_\w+)\(' "$prefix/include/dcp
         echo "$declared is declared and not there"
         exit 1
     }
+    grep -qw "$declared" "$(find "$prefix" -name dcpkit.3)" || {
+        echo "$declared does not stand in the man page"
+        exit 1
+    }
 done
 
 # works NAME PROGRAM: it runs, and says so.
