@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_remap_files_golden.c - every sample, fed from its files into random layouts of 1, 2 and 4
  * ranks: what lies in the shards has the hashes that PyTorch gave. */
+#include "lib/job/feed_views.h"
 #include "tests/feed_job.h"
 #include "tests/golden/samples.h"
 
@@ -18,10 +19,9 @@ static struct dcpk_remap_view *views_of(struct dcpk_checkpoint *ckpt, struct dcp
     return views;
 }
 
-static void check_hash(const struct feed_job *job, size_t view, const struct dcpk_json *manifest)
+static void check_hash(const struct feed_job *job, size_t view, const struct dcpk_json *want)
 {
     const struct dcpk_remap_view *v = &job->options.views[view];
-    const struct dcpk_json *want = dcpk_json_member(dcpk_json_member(manifest, "tensors"), v->name);
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_hasher *hasher = NULL;
     struct dcpk_hash hash;
@@ -72,7 +72,8 @@ static void check_sample(size_t number)
         feed_run(&job, number % 3, s->folder);
         feed_check_ends(&job, s->folder);
         for (size_t v = 0; v < ckpt->n_tensors; v++)
-            check_hash(&job, v, manifest);
+            check_hash(&job, v,
+                       dcpk_json_member(dcpk_json_member(manifest, "tensors"), views[v].name));
         for (int r = 0; r < n_ranks[i]; r++)
             read_bytes += job.stats[r].read_bytes;
         print_message("%s: %d ranks, %" PRIu64 " bytes read\n", s->folder, n_ranks[i], read_bytes);
@@ -91,9 +92,83 @@ static void test_every_sample(void **state)
         check_sample(i);
 }
 
+/* What Megatron's checkpoint_inspector.py made of a sample, and what we feed of it by those names.
+ */
+static const struct {
+    size_t n_least; /* tensors of that name */
+    const char *from, *converted;
+} conversions[] = {
+    {93, "torch_dist_b_dense_tp2pp2", "fsdp_dtensor_converted_by_megatron"},
+    {20, "torch_dist_c_mamba", "fsdp_dtensor_converted_mamba"},
+    {20, "torch_dist_c_mla_moe", "fsdp_dtensor_converted_mla_moe"},
+};
+
+static const struct sample *find_sample(const char *name)
+{
+    for (size_t i = 0; i < N_SAMPLES; i++)
+        if (strncmp(samples[i].folder, name, strlen(name)) == 0 &&
+            samples[i].folder[strlen(name)] == '/')
+            return &samples[i];
+    fail_msg("no sample '%s'", name);
+    return NULL;
+}
+
+/* What Megatron has for a name of ours: weights are its masters, where it has them. */
+static const struct dcpk_json *find_converted(const struct dcpk_json *manifest, const char *name)
+{
+    const struct dcpk_json *tensors = dcpk_json_member(manifest, "tensors"), *param = NULL;
+    char master[512];
+
+    if (strncmp(name, "model.", 6) == 0) {
+        snprintf(master, sizeof master, "optimizer.state.module.module.%s.param", name + 6);
+        param = dcpk_json_member(tensors, master);
+    }
+    return param != NULL ? param : dcpk_json_member(tensors, name);
+}
+
+static void check_as(const char *from, const char *converted, size_t n_least)
+{
+    struct dcpk_checkpoint *ckpt = sample_open(find_sample(from));
+    struct dcpk_json *manifest = sample_manifest(find_sample(converted));
+    struct feed_job job = {.n_ranks = 2, .n_threads = 2, .n_runs = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_feed_views *views = NULL;
+    size_t n_checked = 0;
+
+    job.options.ckpt = ckpt;
+    job.options.checks = true;
+    CHECK_OK(dcpk_feed_views_new(ckpt, dcpk_format_find("fsdp_dtensor"), &views, &err), from);
+    job.options.views = dcpk_feed_views(views, &job.options.n_views);
+    feed_make(&job, n_least, from);
+    feed_run(&job, 0, from);
+    feed_check_ends(&job, from);
+    for (size_t v = 0; v < job.options.n_views; v++) {
+        const struct dcpk_json *want = find_converted(manifest, job.options.views[v].name);
+
+        if (want != NULL)
+            check_hash(&job, v, want);
+        n_checked += want != NULL;
+    }
+    print_message("%s as %s: %zu of %zu tensors\n", from, converted, n_checked,
+                  job.options.n_views);
+    CHECK(n_checked >= n_least, from);
+    feed_release(&job);
+    dcpk_feed_views_free(views);
+    dcpk_json_free(manifest);
+    dcpk_checkpoint_close(ckpt);
+}
+
+static void test_as_converted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++)
+        check_as(conversions[i].from, conversions[i].converted, conversions[i].n_least);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_sample)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_sample),
+                                       cmocka_unit_test(test_as_converted)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
