@@ -25,7 +25,7 @@ struct feed_job {
     int n_threads, n_runs;
     const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
     bool drops;                         /* not all shards are wanted */
-    void (*before)(int self);           /* called on every rank at first; NULL: nothing */
+    void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
 
     struct dcpk_arena *arena;
     struct dcpk_shard *targets; /* by holder */
@@ -184,9 +184,12 @@ static inline dcpk_status feed_run_all(struct feed_job *job, int self,
                                        struct dcpk_error *err)
 {
     struct dcpk_remap_files *files = NULL;
-    dcpk_status st = dcpk_remap_files_new(options, job->targets + job->first[self],
-                                          job->first[self + 1] - job->first[self], &files, err);
+    dcpk_status st;
 
+    if (job->before != NULL)
+        job->before(self);
+    st = dcpk_remap_files_new(options, job->targets + job->first[self],
+                              job->first[self + 1] - job->first[self], &files, err);
     for (int i = 0; i < job->n_runs && st == DCPK_OK; i++)
         st = dcpk_remap_files_run(files, err);
     if (files != NULL)
@@ -213,8 +216,6 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
 
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     options.env = &env;
-    if (job->before != NULL)
-        job->before(self);
     st = space->open(&first, &options.space, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)

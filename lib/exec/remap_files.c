@@ -14,6 +14,24 @@
 #include "lib/exec/remap_files_inside.h"
 #include "lib/exec/slab.h"
 
+#define TIMEOUT_MS 120000
+/* A file system slower than this is not waited for. */
+#define SLOWEST_BYTES_A_MS 10000
+
+/*
+ * How long ranks wait for one that reads: the time of its device, and that of all files. Returns
+ * what the limit was.
+ */
+static int limit_waits(const struct dcpk_remap_files_options *options)
+{
+    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS;
+    int64_t limit_ms = REMAP_RANKS_FACTOR * (int64_t)timeout_ms;
+
+    for (size_t i = 0; i < options->ckpt->n_files; i++)
+        limit_ms += (int64_t)(dcpk_source_bytes(options->ckpt->files[i]) / SLOWEST_BYTES_A_MS);
+    return dcpk_ranks_set_timeout(options->env->ranks, (int)dcpk_min_i64(limit_ms, INT32_MAX));
+}
+
 /* Does rank r reach all of a team of lower ranks? */
 static bool fits_team(const struct dcpk_remap_files *files, int team, int r)
 {
@@ -204,6 +222,7 @@ dcpk_status dcpk_remap_files_new(const struct dcpk_remap_files_options *options,
 {
     const struct dcpk_remap_shards mine = {.targets = targets, .n_targets = n_targets};
     struct dcpk_ranks *ranks = options->env->ranks;
+    const int timeout_ms = limit_waits(options);
     struct dcpk_remap_files *made = dcpk_alloc(sizeof *made, err);
     dcpk_status st = err->status;
 
@@ -220,6 +239,7 @@ dcpk_status dcpk_remap_files_new(const struct dcpk_remap_files_options *options,
         st = files_fill(made, &mine, err);
     }
     st = dcpk_ranks_agree(ranks, st, err);
+    (void)dcpk_ranks_set_timeout(ranks, timeout_ms);
     if (st == DCPK_OK)
         *files = made;
     else
@@ -329,19 +349,27 @@ static dcpk_status check_sums(struct dcpk_remap_files *files, struct dcpk_error 
     return st;
 }
 
-dcpk_status dcpk_remap_files_run(struct dcpk_remap_files *files, struct dcpk_error *err)
+static dcpk_status run_agreed(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = files->base.options.ranks;
-    const double begun = dcpk_now_seconds();
-    dcpk_status st = clear_sums(&files->base, err);
 
-    if (dcpk_ranks_agree(ranks, st, err)) /* all targets may be written now */
+    if (dcpk_ranks_agree(ranks, clear_sums(&files->base, err), err)) /* targets may be written */
         return err->status;
-    st = dcpk_feed_push(files, err);
-    if (dcpk_ranks_agree(ranks, st, err))
+    if (dcpk_ranks_agree(ranks, dcpk_feed_push(files, err), err))
         return err->status;
-    if (files->base.options.checks && dcpk_ranks_agree(ranks, check_sums(files, err), err))
-        return err->status;
+    if (!files->base.options.checks)
+        return DCPK_OK;
+    return dcpk_ranks_agree(ranks, check_sums(files, err), err);
+}
+
+dcpk_status dcpk_remap_files_run(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    const int timeout_ms = limit_waits(&files->options);
+    const double begun = dcpk_now_seconds();
+    dcpk_status st;
+
+    st = run_agreed(files, err);
+    (void)dcpk_ranks_set_timeout(files->base.options.ranks, timeout_ms);
     files->stats.seconds = dcpk_now_seconds() - begun;
-    return DCPK_OK;
+    return st;
 }

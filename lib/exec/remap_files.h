@@ -45,8 +45,10 @@ struct dcpk_remap_files_options {
     enum dcpk_remap_path path; /* STAGED: each rank reads all that it wants; DIRECT: one team */
     uint64_t ring_bytes;       /* 0: DCPK_REMAP_RING_BYTES */
     double read_bytes_a_second, link_bytes_a_second; /* of a rank, for the prediction; 0: none */
-    int timeout_ms; /* of the space's work, without progress; 0: as dcpk_remap_options */
-    bool checks;    /* compare the fingerprints of what was stored and what has landed */
+    /* Of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
+     * long for one another, and as long as a rank takes that reads all files at 10 MB/s. */
+    int timeout_ms;
+    bool checks; /* compare the fingerprints of what was stored and what has landed */
 };
 
 /* What came of it, of this rank where nothing else is said. */
