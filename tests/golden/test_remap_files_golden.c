@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_remap_files_golden.c - every sample, fed from its files into random layouts of 1, 2 and 4
- * ranks: what lies in the shards has the hashes that PyTorch gave. */
+ * ranks, and remapped to others: what lies in the shards has the hashes that PyTorch gave. */
+#include "lib/exec/remap.h"
 #include "lib/job/feed_views.h"
 #include "tests/feed_job.h"
 #include "tests/golden/samples.h"
@@ -47,6 +48,75 @@ static void check_hash(const struct feed_job *job, size_t view, const struct dcp
     free(was_set);
 }
 
+/* From the layout of one job to that of another, in memory. */
+struct move_job {
+    const struct feed_job *from;
+    struct feed_job *to;
+    enum dcpk_remap_path path;
+};
+
+static dcpk_status move_all(const struct move_job *move, int self,
+                            const struct dcpk_remap_options *options, struct dcpk_error *err)
+{
+    const size_t *sources = move->from->first + self, *targets = move->to->first + self;
+    const struct dcpk_remap_shards mine = {.sources = move->from->targets + sources[0],
+                                           .n_sources = sources[1] - sources[0],
+                                           .targets = move->to->targets + targets[0],
+                                           .n_targets = targets[1] - targets[0]};
+    struct dcpk_remap *remap = NULL;
+    dcpk_status st = dcpk_remap_new(options, &mine, &remap, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_remap_run(remap, NULL, NULL, err);
+    (void)dcpk_ranks_agree(options->ranks, DCPK_OK, &(struct dcpk_error){0}); /* all are idle */
+    dcpk_remap_free(remap);
+    return st;
+}
+
+static void move_rank(struct dcpk_ranks *ranks, int self, void *context)
+{
+    static const struct dcpk_space_options first = {0};
+    const struct move_job *move = context;
+    struct dcpk_error *err = &move->to->errs[self];
+    struct dcpk_remap_options options = {.ranks = ranks,
+                                         .path = move->path,
+                                         .staging_bytes = 1 << 16,
+                                         .unit_bytes = 100000,
+                                         .checks = true};
+    dcpk_status st = dcpk_spaces[0]->open(&first, &options.space, err);
+
+    if (st == DCPK_OK && ranks != NULL)
+        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+    st = dcpk_ranks_agree(ranks, st, err);
+    if (st == DCPK_OK)
+        st = move_all(move, self, &options, err);
+    move->to->ends[self] = st;
+    dcpk_links[0]->close(options.link);
+    dcpk_spaces[0]->close(options.space);
+}
+
+static void check_moved(const struct feed_job *from, uint64_t seed,
+                        const struct dcpk_json *manifest, const char *label)
+{
+    struct feed_job to = {.n_ranks = from->n_ranks, .options = from->options};
+    struct move_job move = {from, &to, seed % 2 ? DCPK_REMAP_DIRECT : DCPK_REMAP_STAGED};
+
+    for (int r = 0; r < to.n_ranks; r++)
+        to.errs[r] = (struct dcpk_error)DCPK_ERROR_INIT;
+    feed_make(&to, seed, label);
+    rank_threads_begin(to.n_ranks, 0);
+    if (to.n_ranks > 1)
+        rank_threads_run(move_rank, &move, label);
+    else
+        move_rank(NULL, 0, &move);
+    feed_check_ends(&to, label);
+    for (size_t v = 0; v < to.options.n_views; v++)
+        check_hash(
+            &to, v,
+            dcpk_json_member(dcpk_json_member(manifest, "tensors"), to.options.views[v].name));
+    feed_release(&to);
+}
+
 static void check_sample(size_t number)
 {
     static const int n_ranks[] = {1, 2, 4};
@@ -74,6 +144,7 @@ static void check_sample(size_t number)
         for (size_t v = 0; v < ckpt->n_tensors; v++)
             check_hash(&job, v,
                        dcpk_json_member(dcpk_json_member(manifest, "tensors"), views[v].name));
+        check_moved(&job, 100 * number + i + 50, manifest, s->folder);
         for (int r = 0; r < n_ranks[i]; r++)
             read_bytes += job.stats[r].read_bytes;
         print_message("%s: %d ranks, %" PRIu64 " bytes read\n", s->folder, n_ranks[i], read_bytes);
