@@ -132,8 +132,15 @@ static dcpk_status cpu_memory_info(struct dcpk_space *space, uint64_t *free_byte
     return DCPK_OK;
 }
 
+static dcpk_status fail_short(size_t n_bytes, uint64_t free_bytes, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked, %" PRIu64 " are free",
+                     n_bytes, free_bytes);
+}
+
 /* Make the memory file and map it. */
-static dcpk_status memory_create(struct cpu_memory *memory, size_t n_bytes, struct dcpk_error *err)
+static dcpk_status memory_create(struct cpu_memory *memory, size_t n_bytes, uint64_t free_bytes,
+                                 struct dcpk_error *err)
 {
     struct stat info;
 
@@ -144,7 +151,7 @@ static dcpk_status memory_create(struct cpu_memory *memory, size_t n_bytes, stru
     memory->at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
     if (memory->at == MAP_FAILED) {
         memory->at = NULL;
-        return dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked", n_bytes);
+        return fail_short(n_bytes, free_bytes, err);
     }
     memory->id.base = (uint64_t)(uintptr_t)memory->at;
     memory->id.n_bytes = n_bytes;
@@ -164,12 +171,11 @@ static dcpk_status cpu_alloc(struct dcpk_space *space, enum dcpk_memory_kind kin
     if (cpu_memory_info(space, &free_bytes, &total_bytes, err))
         return err->status;
     if (n_bytes > total_bytes)
-        return dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked, %" PRIu64 " are free",
-                         n_bytes, free_bytes);
+        return fail_short(n_bytes, free_bytes, err);
     memory = dcpk_alloc(sizeof *memory, err);
     if (memory == NULL)
         return err->status;
-    if (memory_create(memory, n_bytes, err)) {
+    if (memory_create(memory, n_bytes, free_bytes, err)) {
         memory_release(memory);
         return err->status;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cpu_space.c - memory that one process or thread exports and another one imports. */
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -175,13 +176,35 @@ static void allocations_fail(void **state)
     }
 }
 
+/* Less than the machine has, more than the process may: both figures are named. */
+static void memory_is_short(void **state)
+{
+    const struct rlimit limit = {64 << 20, 64 << 20};
+    const pid_t child = fork();
+    int end;
+
+    (void)state;
+    if (child == 0) {
+        struct dcpk_space *space = open_space();
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        dcpk_status st = DCPK_OK;
+        void *at;
+
+        if (setrlimit(RLIMIT_AS, &limit) == 0)
+            st = space->ops->alloc(space, DCPK_MEMORY_DEVICE, 256 << 20, &at, &err);
+        _exit(st != DCPK_ENOMEM || strstr(err.text, ": 268435456 bytes asked, ") == NULL ||
+              strstr(err.text, " are free") == NULL);
+    }
+    CHECK(waitpid(child, &end, 0) == child && WIFEXITED(end), "ended");
+    CHECK_EQ_INT(WEXITSTATUS(end), 0, "child");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ordinals),
-        cmocka_unit_test(within_a_process),
-        cmocka_unit_test(between_processes),
-        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(ordinals),          cmocka_unit_test(within_a_process),
+        cmocka_unit_test(between_processes), cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(memory_is_short),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
