@@ -72,7 +72,8 @@ static void hub_leave(struct hub *hub, bool is_over)
     dcpk_free(hub);
 }
 
-/* What rank 0 broadcasts: where its hub is, and in which process. */
+/* What rank 0 broadcasts: where its hub is, and in which process. Where that fails no rank knows
+ * who has it, and the hub stays. */
 struct invitation {
     struct dcpk_memory_id process;
     struct hub *hub; /* NULL: rank 0 could not make one */
