@@ -37,7 +37,6 @@ static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
     while (dcpk_spaces[i] != NULL && strcmp(dcpk_spaces[i]->name, r->device) != 0)
         i++;
     r->options.space = dcpk_spaces[i];
-    r->options.shares_device = i == 0;
     if (dcpk_spaces[i] != NULL)
         return DCPK_OK;
     for (i = 0; dcpk_kernels_absent[i] != NULL; i++)

@@ -26,7 +26,8 @@ static dcpk_status job_read_model(struct dcpk_remap_job *job, struct dcpk_error 
 
     if (o->weights_only)
         flags = DCPK_MODEL_WEIGHTS_ONLY;
-    if (dcpk_model_read(job->ckpt, flags, &job->model, err) ||
+    if (dcpk_checkpoint_check_cover(job->ckpt, err) ||
+        dcpk_model_read(job->ckpt, flags, &job->model, err) ||
         dcpk_model_check_known(job->model, err) || dcpk_rules_canonical(job->model, err) ||
         dcpk_rules_gate(job->model, &rules, err) ||
         dcpk_rules_parallel(job->model, rules.impl, err))
@@ -54,24 +55,23 @@ static const char *tensor_name(struct dcpk_remap_job *job, const struct dcpk_mod
 static dcpk_status job_list_tensors(struct dcpk_remap_job *job, struct dcpk_error *err)
 {
     job->n = job->model->n_tensors;
-    job->names = dcpk_arena_array(job->arena, job->n, sizeof *job->names, err);
     job->views = dcpk_arena_array(job->arena, job->n, sizeof *job->views, err);
     job->sums = dcpk_arena_array(job->arena, job->n, sizeof *job->sums, err);
-    if (job->names == NULL || job->views == NULL || job->sums == NULL)
+    if (job->views == NULL || job->sums == NULL)
         return err->status;
     if (job->n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the checkpoint has no tensor of a model");
     for (size_t i = 0; i < job->n; i++) {
         const struct dcpk_model_tensor *t = &job->model->tensors[i];
 
-        job->names[i] = tensor_name(job, t, err);
-        if (job->names[i] == NULL)
+        job->views[i].name = tensor_name(job, t, err);
+        if (job->views[i].name == NULL)
             return err->status;
-        job->views[i] = (struct dcpk_view){.dtype = t->dtype,
-                                           .rank = t->rank,
-                                           .shape = t->shape,
-                                           .pieces = t->pieces,
-                                           .n_pieces = t->n_pieces};
+        job->views[i].view = (struct dcpk_view){.dtype = t->dtype,
+                                                .rank = t->rank,
+                                                .shape = t->shape,
+                                                .pieces = t->pieces,
+                                                .n_pieces = t->n_pieces};
     }
     return DCPK_OK;
 }
@@ -114,11 +114,30 @@ static dcpk_status job_lay_out(struct dcpk_remap_job *job, struct dcpk_error *er
     return DCPK_OK;
 }
 
+/* The fingerprints of the files. Collective over processes. */
+static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *err)
+{
+    struct dcpk_exec *exec = NULL;
+    struct dcpk_view *views = dcpk_alloc_array(job->n, sizeof *views, err);
+    dcpk_status st = views == NULL ? err->status : DCPK_OK;
+
+    for (size_t i = 0; i < job->n && st == DCPK_OK; i++)
+        views[i] = job->views[i].view;
+    if (st == DCPK_OK)
+        st = dcpk_exec_new(job->ckpt, &job->options->env, &exec, err);
+    st = dcpk_ranks_agree(job->options->env.ranks, st, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_fingerprint(exec, views, job->n, job->sums, NULL, err);
+    dcpk_exec_free(exec);
+    dcpk_free(views);
+    return dcpk_ranks_agree(job->options->env.ranks, st, err);
+}
+
 static dcpk_status job_fill(struct dcpk_remap_job *job, struct dcpk_error *err)
 {
     job->arena = dcpk_arena_new(0, err);
     if (job->arena == NULL || job_read_model(job, err) || job_list_tensors(job, err) ||
-        job_lay_out(job, err) || dcpk_exec_new(job->ckpt, &job->options->env, &job->exec, err))
+        job_lay_out(job, err))
         return err->status;
     return DCPK_OK;
 }
@@ -137,9 +156,7 @@ dcpk_status dcpk_remap_job_new(struct dcpk_checkpoint *ckpt,
     }
     st = dcpk_ranks_agree(options->env.ranks, st, err);
     if (st == DCPK_OK)
-        st = dcpk_ranks_agree(
-            options->env.ranks,
-            dcpk_exec_fingerprint(made->exec, made->views, made->n, made->sums, NULL, err), err);
+        st = job_sum_files(made, err);
     if (st == DCPK_OK)
         *job = made;
     else
@@ -151,7 +168,6 @@ void dcpk_remap_job_free(struct dcpk_remap_job *job)
 {
     if (job == NULL)
         return;
-    dcpk_exec_free(job->exec);
     dcpk_laid_out_release(&job->to);
     dcpk_laid_out_release(&job->from);
     dcpk_model_free(job->model);
@@ -192,7 +208,7 @@ static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_err
     struct dcpk_space_options options = {0};
     dcpk_status st = DCPK_OK;
 
-    if (!rank->job->options->shares_device)
+    if (!ops->is_host)
         st = find_ordinal(rank->ranks, &options.ordinal, err);
     if (st == DCPK_OK)
         st = ops->open(&options, &rank->space, err);

@@ -25,7 +25,6 @@ struct dcpk_remap_job_options {
     struct dcpk_env env;
     int n_ranks;
     const struct dcpk_space_ops *space;
-    bool shares_device; /* all ranks of a machine use its first device, else one each */
     const struct dcpk_link_ops *link; /* opened where the path needs one; NULL: none */
     enum dcpk_remap_path path;
     struct dcpk_rank_layout from, to;

@@ -5,21 +5,18 @@
 #define DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
 
 #include "lib/exec/exec.h"
+#include "lib/exec/remap_files.h"
 #include "lib/job/remap_checkpoint.h"
-
-#define DCPK_REMAP_LOAD_BYTES ((size_t)16 << 20) /* read at once */
 
 /* Of a process; its ranks only read it. */
 struct dcpk_remap_job {
     const struct dcpk_remap_job_options *options;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model;
-    struct dcpk_exec *exec;
     struct dcpk_laid_out from, to;
     struct dcpk_arena *arena;
     size_t n;                         /* tensors */
-    const char **names;               /* by tensor */
-    struct dcpk_view *views;          /* the same */
+    struct dcpk_remap_view *views;    /* by tensor */
     uint64_t *sums;                   /* the same: fingerprints of the files */
     struct dcpk_remap_result *result; /* set by the ranks that report */
 };
@@ -31,6 +28,7 @@ struct dcpk_remap_rank {
     struct dcpk_space *space;
     struct dcpk_link *link; /* NULL: not opened */
     double link_bytes_a_second;
+    uint64_t most_bytes;              /* that a rank holds under the first layout */
     bool proven;                      /* by the last step */
     struct dcpk_remap_result *result; /* NULL: another rank of this process reports */
 };
@@ -55,8 +53,10 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
 
-/* Read the shards from the files. Not collective. */
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, struct dcpk_error *err);
+/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: but for
+ * `note`, which is gone. */
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+                                 struct dcpk_remap_files_stats *stats, struct dcpk_error *err);
 /* Overwrite all of it. Not collective. */
 dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err);
 /* Collective: hold every copy against the files; what differs goes into `step`. */

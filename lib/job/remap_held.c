@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 #include "lib/job/remap_checkpoint_priv.h"
 #include "lib/plan/remap_tiles.h"
@@ -14,6 +15,8 @@
 #define PLACE_ALIGN 256 /* of local tensors, as torch's allocator has them; FSDP packs them */
 #define READ_TILE   (4 * (size_t)DCPK_TILE_BYTES)
 #define WIPE_BYTE   0xa5
+#define WIPE_BYTES  ((size_t)16 << 20) /* at once */
+#define LEAST_RING  (UINT64_C(1) << 20)
 
 /* ---- made ---- */
 
@@ -22,7 +25,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
                                   struct dcpk_error *err)
 {
     const struct dcpk_remap_job *job = held->rank->job;
-    const struct dcpk_view *view = &job->views[tensor];
+    const struct dcpk_view *view = &job->views[tensor].view;
     int64_t *stride = dcpk_arena_array(held->arena, (size_t)view->rank + 1, sizeof *stride, err);
     struct dcpk_shard *shards = held->shards;
 
@@ -31,7 +34,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
     dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), seat->local, view->rank, stride);
     for (int a = 0; a < view->rank; a++)
         place += (uint64_t)(span[2 * view->rank + a] * stride[a]);
-    shards[held->n_shards] = (struct dcpk_shard){.name = job->names[tensor],
+    shards[held->n_shards] = (struct dcpk_shard){.name = job->views[tensor].name,
                                                  .dtype = view->dtype,
                                                  .rank = view->rank,
                                                  .holder = dcpk_ranks_self(held->rank->ranks),
@@ -103,7 +106,7 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
         if (seat.n_boxes == 0)
             continue;
         if (held_reserve(held, seat.n_boxes, err) ||
-            held_take_place(held, &job->views[i], &seat, laid->layout.is_fsdp, &place, err))
+            held_take_place(held, &job->views[i].view, &seat, laid->layout.is_fsdp, &place, err))
             return err->status;
         for (size_t b = 0; b < seat.n_boxes; b++)
             if (held_add_shard(held, (uint32_t)i, &seat, seat.spans[b], place, err))
@@ -197,64 +200,48 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
 
 /* ---- filled ---- */
 
-/* A shard's rows lie one behind the other in the local tensor, so slabs of it are runs. */
-static dcpk_status shard_load(struct dcpk_remap_held *held, const struct dcpk_shard *shard,
-                              struct dcpk_view_reader *reader, void *buffer, struct dcpk_error *err)
+/* Threads that read for a rank: those of this process share its processors. */
+static int held_n_readers(const struct dcpk_remap_rank *rank)
 {
-    const size_t elem_bytes = dcpk_dtype_bytes(shard->dtype);
-    struct dcpk_space *space = held->rank->space;
-    struct dcpk_slabs slabs;
-    struct dcpk_box box;
+    int n = rank->job->options->env.n_threads;
 
-    shard_box(shard, &box);
-    dcpk_slabs_cut(&box, elem_bytes, DCPK_REMAP_LOAD_BYTES, &slabs);
-    for (uint64_t i = 0; i < slabs.n; i++) {
-        uint64_t first = dcpk_slabs_first(&slabs, i) * elem_bytes;
-        size_t n_bytes;
-
-        dcpk_slabs_box(&slabs, i, &box);
-        n_bytes = (size_t)dcpk_slab_elems(&box) * elem_bytes;
-        if (n_bytes == 0)
-            continue;
-        if (dcpk_view_reader_read(reader, &box, buffer, err) ||
-            space->ops->copy(space, 0, (void *)(uintptr_t)(shard->at + first), buffer, n_bytes,
-                             err) ||
-            dcpk_remap_rank_wait(held->rank, err)) /* the buffer is read into again */
-            return err->status;
-    }
-    return DCPK_OK;
+    if (n == 0)
+        n = dcpk_pool_default_threads();
+    if (rank->job->options->env.ranks == NULL)
+        n /= dcpk_ranks_count(rank->ranks);
+    return (int)dcpk_max_i64(n, 1);
 }
 
-static dcpk_status held_load_shards(struct dcpk_remap_held *held, void *buffer,
-                                    struct dcpk_error *err)
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+                                 struct dcpk_remap_files_stats *stats, struct dcpk_error *err)
 {
-    const struct dcpk_remap_job *job = held->rank->job;
-    struct dcpk_view_reader *reader = NULL;
-    dcpk_status st = DCPK_OK;
+    const struct dcpk_remap_rank *rank = held->rank;
+    const struct dcpk_remap_job *job = rank->job;
+    struct dcpk_env env = job->options->env;
+    const struct dcpk_remap_files_options options = {
+        .env = &env,
+        .ckpt = job->ckpt,
+        .views = job->views,
+        .n_views = job->n,
+        .space = rank->space,
+        .path = job->options->path,
+        .ring_bytes = dcpk_min_u64(DCPK_REMAP_RING_BYTES, dcpk_max_u64(most_bytes, LEAST_RING)),
+        .link_bytes_a_second = rank->link_bytes_a_second,
+        .timeout_ms = job->options->timeout_ms,
+        .checks = job->options->checks};
+    struct dcpk_remap_files *files = NULL;
+    dcpk_status st;
 
-    for (size_t i = 0; i < held->n_shards && st == DCPK_OK; i++) {
-        if (i == 0 || held->tensor[i] != held->tensor[i - 1]) {
-            dcpk_view_reader_free(reader);
-            reader = NULL;
-            st = dcpk_view_reader_new(job->exec, &job->views[held->tensor[i]], &reader, err);
-        }
-        if (st == DCPK_OK)
-            st = shard_load(held, &held->shards[i], reader, buffer, err);
-    }
-    dcpk_view_reader_free(reader);
-    return st;
-}
-
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, struct dcpk_error *err)
-{
-    struct dcpk_space *space = held->rank->space;
-    void *buffer = NULL;
-    dcpk_status st =
-        space->ops->alloc(space, DCPK_MEMORY_HOST, DCPK_REMAP_LOAD_BYTES, &buffer, err);
-
+    env.ranks = rank->ranks;
+    env.n_threads = held_n_readers(rank);
+    env.progress = (struct dcpk_progress){.update = NULL};
+    st = dcpk_remap_files_new(&options, held->shards, held->n_shards, &files, err);
     if (st == DCPK_OK)
-        st = held_load_shards(held, buffer, err);
-    space->ops->free(space, buffer);
+        st = dcpk_remap_files_run(files, err);
+    if (st == DCPK_OK)
+        *stats = *dcpk_remap_files_stats(files);
+    st = dcpk_ranks_agree(rank->ranks, st, err); /* none writes into another any more */
+    dcpk_remap_files_free(files);
     return st;
 }
 
@@ -262,14 +249,13 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 {
     struct dcpk_space *space = held->rank->space;
     void *buffer = NULL;
-    dcpk_status st =
-        space->ops->alloc(space, DCPK_MEMORY_HOST, DCPK_REMAP_LOAD_BYTES, &buffer, err);
+    dcpk_status st = space->ops->alloc(space, DCPK_MEMORY_HOST, WIPE_BYTES, &buffer, err);
 
     if (st == DCPK_OK)
-        memset(buffer, WIPE_BYTE, DCPK_REMAP_LOAD_BYTES);
-    for (uint64_t at = 0; at < held->n_bytes && st == DCPK_OK; at += DCPK_REMAP_LOAD_BYTES)
+        memset(buffer, WIPE_BYTE, WIPE_BYTES);
+    for (uint64_t at = 0; at < held->n_bytes && st == DCPK_OK; at += WIPE_BYTES)
         st = space->ops->copy(space, 0, held->at + at, buffer,
-                              (size_t)dcpk_min_u64(DCPK_REMAP_LOAD_BYTES, held->n_bytes - at), err);
+                              (size_t)dcpk_min_u64(WIPE_BYTES, held->n_bytes - at), err);
     if (st == DCPK_OK)
         st = dcpk_remap_rank_wait(held->rank, err);
     space->ops->free(space, buffer);
@@ -327,10 +313,11 @@ static void compare_copies(const struct dcpk_remap_job *job, const struct partia
         if (!is_first || sum == job->sums[i])
             continue;
         if (step->n_different++ == 0)
-            step->first = (struct dcpk_remap_difference){job->names[i], copy, job->sums[i], sum};
+            step->first =
+                (struct dcpk_remap_difference){job->views[i].name, copy, job->sums[i], sum};
     }
     if (!is_there && step->n_different++ == 0) /* no rank has it */
-        step->first = (struct dcpk_remap_difference){job->names[i], 0, job->sums[i], 0};
+        step->first = (struct dcpk_remap_difference){job->views[i].name, 0, job->sums[i], 0};
 }
 
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,

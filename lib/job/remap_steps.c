@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/thread_ranks.h"
@@ -121,11 +120,16 @@ static dcpk_status step_load(struct dcpk_remap_held *from, struct dcpk_remap_ste
                              struct dcpk_error *err)
 {
     struct share_of_step mine = {.in_bytes = from->n_bytes};
-    const double begun = dcpk_now_seconds();
-    const dcpk_status st = dcpk_remap_held_load(from, err);
+    struct dcpk_remap_files_stats stats;
 
-    mine.seconds = dcpk_now_seconds() - begun;
-    if (step_share(step, from->rank->ranks, &mine, st, err))
+    if (dcpk_remap_held_load(from, from->rank->most_bytes, &stats, err))
+        return err->status;
+    mine.out_bytes = stats.out_bytes;
+    mine.n_tiles = stats.n_tiles;
+    mine.table_bytes = stats.table_bytes;
+    mine.staging_bytes = stats.ring_bytes + stats.slot_bytes;
+    mine.seconds = stats.seconds;
+    if (step_share(step, from->rank->ranks, &mine, DCPK_OK, err))
         return err->status;
     return dcpk_remap_held_prove(from, step, err);
 }
@@ -226,6 +230,7 @@ static dcpk_status rank_prepare(struct dcpk_remap_rank *rank, struct dcpk_remap_
         st = dcpk_remap_held_make(rank, &job->to, &held[1], err);
     if (dcpk_ranks_agree(rank->ranks, st, err) || rank_find_most(rank, held, most, err))
         return err->status;
+    rank->most_bytes = most[0];
     if (job->options->link_bytes_a_second == 0 &&
         dcpk_remap_measure_link(rank, dcpk_max_u64(most[0], most[1]), &rank->link_bytes_a_second,
                                 err))
@@ -280,8 +285,9 @@ dcpk_status dcpk_remap_job_run(struct dcpk_remap_job *job, struct dcpk_remap_res
     for (size_t i = 0; i < job->n; i++) {
         struct dcpk_box whole;
 
-        dcpk_box_whole(job->views[i].shape, job->views[i].rank, &whole);
-        result->tensor_bytes += dcpk_slab_elems(&whole) * dcpk_dtype_bytes(job->views[i].dtype);
+        dcpk_box_whole(job->views[i].view.shape, job->views[i].view.rank, &whole);
+        result->tensor_bytes +=
+            dcpk_slab_elems(&whole) * dcpk_dtype_bytes(job->views[i].view.dtype);
     }
     job->result = result;
     if (o->env.ranks == NULL)
