@@ -79,9 +79,10 @@ def torch_world(group: Any = None, timeout: datetime.timedelta | None = None) ->
         group = dist.new_group(ranks, timeout, "gloo", use_local_synchronization=True)
 
     def all_gather(mine: memoryview, everything: memoryview) -> None:
-        gathered = torch.frombuffer(everything, dtype=torch.uint8)
-        dist.all_gather(
-            list(gathered.chunk(size)), torch.frombuffer(mine, dtype=torch.uint8), group=group
+        dist.all_gather_into_tensor(
+            torch.frombuffer(everything, dtype=torch.uint8),
+            torch.frombuffer(mine, dtype=torch.uint8),
+            group=group,
         )
 
     return World(rank, size, all_gather)
