@@ -114,21 +114,23 @@ static dcpk_status gather_range(struct dcpk_remap_files *files, int worker,
     return dcpk_gather(files->exec, &files->workers[worker], &from, &box, out, err);
 }
 
-/* Read all of a slice into `out`. */
+/* Read all of a slice into `out`: *n_bytes of elements, its gaps left out. */
 static dcpk_status slice_read(struct dcpk_remap_files *files, int worker, const struct slice *slice,
-                              uint8_t *out, struct dcpk_error *err)
+                              uint8_t *out, uint64_t *n_bytes, struct dcpk_error *err)
 {
     const uint64_t stage_at = slice->stage * files->stage_bytes;
     const uint64_t begin = stage_at + slice->number * files->slice_bytes;
     const uint64_t end =
         dcpk_min_u64(begin + files->slice_bytes, stage_at + files->stages[slice->stage].n_bytes);
 
+    *n_bytes = 0;
     for (size_t i = find_range(files, slice->stage, begin);
          i < files->n_ranges && files->ranges[i].at < end; i++) {
         const struct feed_range *range = &files->ranges[i];
         const uint64_t low = dcpk_max_u64(range->at, begin);
         const uint64_t high = dcpk_min_u64(range->at + range->n_bytes, end);
 
+        *n_bytes += high - low;
         if (range->source == NULL) {
             if (gather_range(files, worker, range, out + (low - begin), err))
                 return err->status;
@@ -180,14 +182,15 @@ static dcpk_status bring_slice(struct feeder *f, int worker, const struct slice 
 {
     struct dcpk_remap_files *files = f->files;
     uint8_t *out = place_in_ring(files, slice);
+    uint64_t n_bytes;
     dcpk_status st;
 
     if (files->slots != NULL)
         out = files->slots + slice->slot * files->slice_bytes;
     pthread_mutex_unlock(&f->mutex);
-    st = slice_read(files, worker, slice, out, err);
+    st = slice_read(files, worker, slice, out, &n_bytes, err);
     if (st == DCPK_OK)
-        st = dcpk_meter_add(&f->meter, files->slice_bytes, err);
+        st = dcpk_meter_add(&f->meter, n_bytes, err);
     pthread_mutex_lock(&f->mutex);
     if (st == DCPK_OK)
         f->arrivals[(f->first_arrival + f->n_arrivals++) % f->room] = *slice;
