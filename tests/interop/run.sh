@@ -42,13 +42,14 @@ fi
 
 export DCPKIT DCPK_SAMPLES=$build/samples DCPK_WRITE_ITEMS=$build/tests/interop/write_items
 export DCPK_MAKE_CHECKPOINT=$build/tests/bench/make_checkpoint
-export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-for need in "$DCPKIT" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT"; do
+export DCPKIT_LIBRARY=$build/libdcpkit.so DCPKIT_SAMPLES=$build/samples
+export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here/../../tools/python:$here/../python
+for need in "$DCPKIT" "$DCPKIT_LIBRARY" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT"; do
     if [ ! -e "$need" ]; then
         echo "interop: $need is missing: build first" >&2
         exit 2
     fi
 done
 cd "$here"
-[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun
+[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun test_dcpkit test_engine
 exec "$venv/bin/python" -W ignore -m unittest -v "$@"

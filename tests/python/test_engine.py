@@ -232,7 +232,11 @@ def ranks_feed_from_a_checkpoint(rank):
     """What torch reads of the folder, cut over the ranks, in another dtype."""
     mesh = init_device_mesh("cpu", (2, 2))
     sample = pathlib.Path(os.environ["DCPKIT_SAMPLES"]) / "torch_dist_c_dense_tp2pp2/iter_0000004"
-    with dcpkit.open(sample) as ckpt, dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+    seen = []
+    engine = dcpkit.Engine(
+        dcpkit.torch_world(), check=True, threads=2, progress=lambda *step: seen.append(step)
+    )
+    with dcpkit.open(sample) as ckpt, engine:
         wholes = {key: t.torch() for key, t in ckpt.items() if t.dtype == "float32"}
         assert len(wholes) > 10
         targets = {}
@@ -248,6 +252,7 @@ def ranks_feed_from_a_checkpoint(rank):
             stats = m.run()
             assert plan.n_tensors == len(wholes) and plan.read_bytes > 0 and stats.read_bytes > 0
             assert set(m.fingerprints()) == set(wholes)
+            assert seen and all(stage == "loading" and n <= total for stage, n, total in seen), seen
         for key, whole in wholes.items():
             assert same_bits(targets[key].full_tensor(), whole.to(targets[key].dtype)), key
         with engine.map() as m:  # only some ranks know it

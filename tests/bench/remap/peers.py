@@ -116,10 +116,10 @@ def scattered(bench, n_pieces, piece_elems):
     memory = random_tensor((n_pieces, piece_elems), bench.device, 1)
     there = torch.full_like(memory, POISON)
     order = torch.Generator().manual_seed(2)
-    froms = torch.randperm(n_pieces, generator=order).tolist()
-    tos = torch.randperm(n_pieces, generator=order).tolist()
-    sources = [memory[i] for i in froms]
-    targets = [there[i] for i in tos]
+    origins = torch.randperm(n_pieces, generator=order).tolist()
+    places = torch.randperm(n_pieces, generator=order).tolist()
+    sources = [memory[i] for i in origins]
+    targets = [there[i] for i in places]
     own = f"{bench.rank}."
     m, plan, planned = bench.plan(
         ((f"{own}{i}", t) for i, t in enumerate(sources)),
@@ -143,13 +143,13 @@ def scattered_to_peer(bench, n_pieces, piece_elems):
     n, before = bench.n, (bench.rank - 1) % bench.n
     memory = random_tensor((n_pieces, piece_elems), bench.device, 10 + bench.rank)
     there = torch.full_like(memory, POISON)
-    froms = torch.randperm(n_pieces, generator=torch.Generator().manual_seed(3)).tolist()
+    origins = torch.randperm(n_pieces, generator=torch.Generator().manual_seed(3)).tolist()
     m, plan, planned = bench.plan(
-        ((f"{bench.rank}.{i}", memory[k]) for i, k in enumerate(froms)),
+        ((f"{bench.rank}.{i}", memory[k]) for i, k in enumerate(origins)),
         ((f"{before}.{i}", there[i]) for i in range(n_pieces)),
     )
     m.run()
-    want = random_tensor((n_pieces, piece_elems), bench.device, 10 + before)[froms]
+    want = random_tensor((n_pieces, piece_elems), bench.device, 10 + before)[origins]
     must_be_equal([("all", there)], {"all": want}, "G2")
     figures = {"ours": bench.ours(m, plan)}
     m.close()

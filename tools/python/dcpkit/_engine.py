@@ -465,7 +465,8 @@ class Engine:
     it can be mapped, else over a link; "direct", "staged", or the name of a link ("nccl", "mpi",
     "gather"). check: compare fingerprints of what was sent and what has landed. unit_bytes: of a
     rank's targets, done together, 0: all at once. staging_bytes: memory for messages, 0: 512 MiB.
-    link_bytes_a_second: of a rank, to predict times. timeout: seconds of each wait.
+    link_bytes_a_second: of a rank, to predict times. timeout: seconds of each wait. threads, memory,
+    progress: as of open(), for what is read from files.
     Options are the same on all ranks, but for the number of the device.
     """
 
@@ -481,10 +482,13 @@ class Engine:
         link_bytes_a_second: float = 0,
         timeout: float = 0,
         n_blocks: int = 0,
+        threads: int = 0,
+        memory: int = 0,
+        progress: _library.Progress | None = None,
     ) -> None:
         self.device: str = "cuda:0" if str(device) == "cuda" else str(device)
         self._handle = ctypes.c_void_p()
-        self._session = _library.Session()
+        self._session = _library.Session(threads, memory, progress)
         options = _library.EngineOptions(ctypes.sizeof(_library.EngineOptions))
         options.device = self.device.encode()
         options.transport = transport.encode()
