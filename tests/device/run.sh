@@ -2,22 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - everything that needs GPUs: twins, sanitizer, ranks, figures, faults, Python.
 #
-#   tests/device/run.sh [--build FOLDER] [--logs FOLDER] [STEP...]
+#   tests/device/run.sh [--build FOLDER] [--logs FOLDER] [--gb N] [STEP...]
 #   tests/device/run.sh --pack FOLDER [--build FOLDER]
 #
 # Builds in FOLDER (default: build) and runs each STEP (default: all; a name or its beginning: "bench"), with a log of its own in the
-# folder of --logs (default: device-logs). Prints what each measured, then a table of all. A step that needs more GPUs than there are,
-# or a program that was not built, is skipped. Exit 1 when a step fails, 77 where there is no GPU.
+# folder of --logs (default: device-logs); what is loaded has --gb (12). Prints what each measured, then a table of all. A step that
+# needs more GPUs than there are, or a program that was not built, is skipped. Exit 1 when a step fails, 77 where there is no GPU.
 # --pack puts programs, libraries, Python files and this script into FOLDER: FOLDER/run.sh runs them on a machine without a
 # compiler. MPI, Python with torch, NCCL and compute-sanitizer are that machine's.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$here/../../build logs=device-logs pack='' steps=()
+build=$here/../../build logs=device-logs gigabytes=12 pack='' steps=()
 while [ "$#" -gt 0 ]; do
     case $1 in
     --build) build=$2 ;;
     --logs) logs=$2 ;;
+    --gb) gigabytes=$2 ;;
     --pack) pack=$2 ;;
     -*)
         sed -n '5,6s/^# *//p' "${BASH_SOURCE[0]}" >&2
@@ -29,14 +30,21 @@ while [ "$#" -gt 0 ]; do
 done
 
 programs=(test_space layouts tiles plan_time load device_faults make_checkpoint dcpkit)
+logs=$(realpath -m "$logs")
 # What was packed lies beside this script; in the repository it is built first.
 if [ -d "$here/bin" ]; then
-    bin=$here/bin python=$here/python library=$here/lib/libdcpkit.so
-    export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    bin=$here/bin python=$here/python library=$here/lib/libdcpkit.so samples=$here/samples
+    # of the libraries that were brought along, those that this machine lacks
+    mkdir -p "$logs/lib"
+    known=$(ldconfig -p)
+    for file in "$here"/lib/*; do
+        [[ $known == *$'\t'"${file##*/} "* ]] || ln -sf "$file" "$logs/lib/"
+    done
+    export LD_LIBRARY_PATH=$logs/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 else
     cmake -S "$here/../.." -B "$build" -G Ninja >/dev/null
     cmake --build "$build"
-    bin=$build/device-bin python=$here/../../tools/python library=$build/libdcpkit.so
+    bin=$build/device-bin python=$here/../../tools/python library=$build/libdcpkit.so samples=$build/samples
     mkdir -p "$bin"
     for program in "${programs[@]}"; do
         find "$build" "$build/tests" "$build/tests/bench" -maxdepth 1 -type f -name "$program" -exec cp -t "$bin" {} +
@@ -49,17 +57,18 @@ peers=$python/peers.py python_tests=$python
 
 # The libraries too, but for those of C and of MPI, which the other machine has.
 if [ -n "$pack" ]; then
-    mkdir -p "$pack/lib"
+    mkdir -p "$pack/lib" "$pack/samples"
     cp -r "$bin" "$pack/bin"
     cp -r "$python" "$pack/python"
     cp "$here/run.sh" "$pack/"
     cp "$peers" "$python_tests"/*.py "$pack/python/"
     cp -L "$library" "$pack/lib/"
+    cp -rL "$samples"/torch_dist_[bc]_dense_tp2pp2 "$pack/samples/"
     find "$pack/bin" "$pack/lib" -type f -exec strip {} +
-    for program in "$bin"/*; do
+    for program in "$bin"/* "$library"; do
         [ -d "$program" ] || ldd "$program"
-    done | awk '$2 == "=>" && $1 ~ /^lib(cjson|cmocka|deflate|xxhash|uring|crypto|lz4|zstd|blosc)/ { print $3 }' | sort -u |
-        xargs cp -Lt "$pack/lib"
+    done | awk '$2 == "=>" && $1 !~ /^lib(c|m|dl|rt|pthread|mpi|open-rte|open-pal|hwloc|event.*|udev)\.so/ { print $3 }' |
+        sort -u | xargs cp -Lt "$pack/lib"
     exit
 fi
 
@@ -69,8 +78,11 @@ if [ "$gpus" -eq 0 ]; then
     exit 77
 fi
 mkdir -p "$logs"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 PYTHONUNBUFFERED=1
-export PYTHONPATH=$python DCPKIT_LIBRARY=$library NCCL_NVLS_ENABLE=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none PYTHONUNBUFFERED=1
+export PYTHONPATH=$python DCPKIT_LIBRARY=$library DCPKIT_SAMPLES=$samples NCCL_NVLS_ENABLE=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 table=$logs/table
 : >"$table"
 
@@ -132,7 +144,8 @@ export bin logs old_driver
 export -f ranks torch_ranks fault
 
 step twins 1 120 "$bin/test_space"
-step sanitizer-memcheck 1 300 compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/test_space"
+step sanitizer-memcheck 1 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
+    "$bin/test_space"
 step sanitizer-racecheck 1 300 compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/test_space"
 
 step bench-tiles 1 120 "$bin/tiles" cuda
@@ -146,9 +159,21 @@ for n in 2 4; do
     step "bench-peers-$n" "$n" 180 torch_ranks "$n" "$peers" --device cuda
 done
 
+# A checkpoint of TP2 PP2 with optimizer, in the page cache.
+step make-checkpoint 1 200 "$bin/make_checkpoint" --like "$samples/torch_dist_b_dense_tp2pp2/iter_0000004" --gb "$gigabytes" \
+    "$work/large"
+for n in 1 2 4; do
+    step "bench-load-$n" "$n" 120 ranks "$n" "$bin/load" cuda "$work/large"
+done
+for n in 2 4; do
+    for in in "$samples/torch_dist_b_dense_tp2pp2" "$work/large"; do
+        step "remap-$n-$(basename "$in")" "$n" 120 ranks "$n" "$bin/dcpkit" remap --device cuda --from "tp=$n" --to "fsdp=$n" "$in"
+    done
+done
+
 for path in direct staged; do
     step "fault-kill-$path" 2 60 fault 'rank 0: ' mpirun --enable-recovery -n 2 "$bin/device_faults" cuda kill "$path"
-    step "fault-sleep-$path" 2 60 fault 'rank 1: ' ranks 2 "$bin/device_faults" cuda sleep "$path"
+    step "fault-sleep-$path" 2 60 fault 'rank 1: ' mpirun --enable-recovery -n 2 "$bin/device_faults" cuda sleep "$path"
 done
 step fault-memory 2 60 fault 'rank 1: ' ranks 2 "$bin/device_faults" cuda memory staged
 step fault-flip 2 60 fault 'has the fingerprint' ranks 2 "$bin/device_faults" cuda flip direct
