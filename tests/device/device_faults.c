@@ -9,11 +9,11 @@
  * to be. run.sh starts it.
  */
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -127,11 +127,18 @@ static void nap(long ms)
     nanosleep(&time, NULL);
 }
 
-static void *kill_soon(void *unused)
+static void end_now(int signal_number)
 {
-    nap(300);
+    (void)signal_number;
     (void)raise(SIGKILL);
-    return unused;
+}
+
+static void kill_soon(void)
+{
+    const struct itimerval time = {.it_value = {.tv_usec = 300000}};
+
+    signal(SIGALRM, end_now);
+    setitimer(ITIMER_REAL, &time, NULL);
 }
 
 /* Runs follow one another until rank 1 is gone, or late. */
@@ -141,11 +148,10 @@ static int lose_rank(bool sleeps)
     struct dcpk_remap *remap;
     double begun = now_seconds();
     dcpk_status st = DCPK_OK;
-    pthread_t thread;
 
     must(plan(&remap, &err), &err);
-    if (!sleeps && job.self == VICTIM && pthread_create(&thread, NULL, kill_soon, NULL) != 0)
-        return 1;
+    if (!sleeps && job.self == VICTIM)
+        kill_soon();
     for (int i = 0; i < N_RUNS && st == DCPK_OK; i++) {
         if (sleeps && job.self == VICTIM && i == 20)
             nap(6L * TIMEOUT_MS);
