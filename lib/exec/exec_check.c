@@ -18,9 +18,8 @@ struct checking {
     size_t n_objects;
 };
 
-/* Read the record in slabs and compare its checksum. */
-static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
-                                const struct dcpk_extent *where, struct dcpk_error *err)
+dcpk_status dcpk_worker_check_record(struct dcpk_worker *worker, const struct dcpk_extent *where,
+                                     struct dcpk_meter *meter, struct dcpk_error *err)
 {
     uint32_t crc32 = 0;
 
@@ -33,7 +32,7 @@ static dcpk_status check_record(struct checking *c, struct dcpk_worker *worker,
                                worker->buffer_bytes, DCPK_WILL_NEED);
         if (dcpk_worker_read(worker, where->source, where->record_offset_bytes + at, worker->buffer,
                              n, err) ||
-            dcpk_meter_add(&c->pass.meter, n, err))
+            dcpk_meter_add(meter, n, err))
             return err->status;
         crc32 = dcpk_crc32(crc32, worker->buffer, n);
     }
@@ -58,7 +57,7 @@ static dcpk_status check_stored_chunk(struct checking *c, struct dcpk_worker *wo
         return err->status;
     if (!where.has_crc32)
         where.record_bytes = 0;
-    else if (check_record(c, worker, &where, err) != DCPK_OK)
+    else if (dcpk_worker_check_record(worker, &where, &c->pass.meter, err) != DCPK_OK)
         return err->status;
     if (where.decoded_bytes > 0) { /* checks only that it can be decoded */
         if (dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err) != DCPK_OK)
@@ -87,7 +86,7 @@ static dcpk_status check_object_record(void *context, const struct dcpk_record *
                                       .record_bytes = record->n_bytes};
 
     o->checked_bytes += record->n_bytes;
-    return check_record(o->c, o->worker, &where, err);
+    return dcpk_worker_check_record(o->worker, &where, &o->c->pass.meter, err);
 }
 
 /* One that is larger than a buffer (gathered optimizer state has 12 bytes a parameter): each record

@@ -49,6 +49,9 @@ struct dcpk_remap_files_options {
      * long for one another, and as long as a rank takes that reads all files at 10 MB/s. */
     int timeout_ms;
     bool checks; /* compare the fingerprints of what was stored and what has landed */
+    /* Check the stored checksums of all chunks that are read, each before its bytes move. That is a
+     * read of its own, of whole chunks; the one that follows finds them in the page cache. */
+    bool checks_files;
 };
 
 /* What came of it, of this rank where nothing else is said. */
@@ -91,7 +94,8 @@ const struct dcpk_remap_files_stats *dcpk_remap_files_stats(const struct dcpk_re
 /*
  * Collective: fill all targets. Their memory must be idle. All calls on the space come from the
  * calling thread; others read.
- * Errors, the same on all ranks: those of reading, naming file and tensor; DCPK_ECANCELLED;
+ * Errors, the same on all ranks: those of reading, naming file and tensor; DCPK_EFORMAT for a
+ * checksum that differs; DCPK_ECANCELLED;
  * DCPK_EIO when a device fails, is not done in time, or fingerprints differ (naming the tensor and
  * both). Targets are undefined then, nothing is under way any more, and another run may follow
  * unless the device has failed.

@@ -443,6 +443,34 @@ static void space_drain(struct dcpk_remap_files *files)
                               &ignored);
 }
 
+/* Check the checksum of the chunk that a load is of, where the load before is not of it, too. A
+ * task of the pool. */
+static dcpk_status check_task(void *context, int worker, uint64_t i, struct dcpk_error *err)
+{
+    struct feeder *f = context;
+    struct dcpk_remap_files *files = f->files;
+    struct dcpk_checkpoint *ckpt = files->options.ckpt;
+    const struct feed_part *part = &files->parts[files->first_part + i];
+    const struct dcpk_chunk *chunk, *before;
+    struct dcpk_extent where = {0};
+
+    if (part->chunk == FEED_NONE)
+        return DCPK_OK;
+    chunk = &ckpt->chunks[part->chunk];
+    if (i > 0 && part[-1].chunk != FEED_NONE) {
+        before = &ckpt->chunks[part[-1].chunk];
+        if (before->place.file == chunk->place.file &&
+            before->place.offset_bytes == chunk->place.offset_bytes)
+            return DCPK_OK;
+    }
+    if (dcpk_checkpoint_locate(ckpt, chunk, &files->workers[worker].reader, &where, err))
+        return err->status;
+    if (where.has_crc32 &&
+        dcpk_worker_check_record(&files->workers[worker], &where, &f->meter, err))
+        dcpk_context(err, "checking '%s'", ckpt->tensors[chunk->tensor].key);
+    return err->status;
+}
+
 dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     const int n_threads = files->exec->n_threads;
@@ -457,7 +485,10 @@ dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *er
     for (int i = 0; i < n_threads; i++)
         files->workers[i].read_bytes = 0;
     dcpk_meter_begin(&f.meter, files->exec, files->stats.plan_bytes + files->stats.gathered_bytes);
-    st = dcpk_pool_run(n_threads, (uint64_t)n_threads, feed_task, &f, err);
+    if (files->options.checks_files)
+        st = dcpk_pool_run(n_threads, files->n_loads, check_task, &f, err);
+    if (st == DCPK_OK)
+        st = dcpk_pool_run(n_threads, (uint64_t)n_threads, feed_task, &f, err);
     if (st == DCPK_OK) /* what is left when the readers took all tasks */
         st = feed_task(&f, 0, 0, err);
     st = dcpk_meter_end(&f.meter, files->exec, files->workers, &stats, st);

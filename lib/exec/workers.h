@@ -136,6 +136,11 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
                              uint64_t offset_bytes, void *out, size_t n_bytes,
                              struct dcpk_error *err);
 
+/* Read the record of an extent, in slabs of the worker's buffer, and compare its checksum, which it
+ * must have. Errors: DCPK_EFORMAT with both checksums; those of reading and of the meter. */
+dcpk_status dcpk_worker_check_record(struct dcpk_worker *worker, const struct dcpk_extent *where,
+                                     struct dcpk_meter *meter, struct dcpk_error *err);
+
 /*
  * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any
  * case.

@@ -72,7 +72,18 @@ static void check_same_end(const struct feed_job *job, const char *label)
 }
 
 /* What is wrong. */
-enum fault { GOOD, SHORT_FILE, UNCOVERED, NO_NAME, OTHER_SHAPE, TWO_DTYPES, NO_CAST, TWICE };
+enum fault {
+    GOOD,
+    SHORT_FILE,
+    BAD_BYTE,
+    BAD_UNSEEN,
+    UNCOVERED,
+    NO_NAME,
+    OTHER_SHAPE,
+    TWO_DTYPES,
+    NO_CAST,
+    TWICE
+};
 static const struct {
     const char *label;
     enum fault fault;
@@ -81,6 +92,8 @@ static const struct {
 } fault_cases[] = {
     {"good", GOOD, DCPK_OK, ""},
     {"a file is short", SHORT_FILE, DCPK_EFORMAT, "reading 'tensor3' from '"},
+    {"a byte is another", BAD_BYTE, DCPK_EFORMAT, "checking 'tensor3': the "},
+    {"a byte is another, which is not looked for", BAD_UNSEEN, DCPK_OK, ""},
     {"chunks leave a gap", UNCOVERED, DCPK_EMISMATCH, "which no source holds"},
     {"no tensor of that name", NO_NAME, DCPK_EMISMATCH,
      "]: the checkpoint has no tensor of that name"},
@@ -128,10 +141,13 @@ static void faults_are_named(void **state)
         chunk = &fake.chunks[fake.tensors[3].first_chunk];
         if (fault_cases[c].fault == SHORT_FILE)
             chunk->extent.first_bytes = fake.files[chunk->place.file].n_bytes - 1;
+        if (fault_cases[c].fault == BAD_BYTE || fault_cases[c].fault == BAD_UNSEEN)
+            fake.files[chunk->place.file].data[chunk->place.offset_bytes] ^= 1;
         if (fault_cases[c].fault == UNCOVERED)
             chunk->span[2]--;
         open_files();
         job = new_job();
+        job.options.checks_files = fault_cases[c].fault != BAD_UNSEEN;
         if (fault_cases[c].fault == TWICE)
             job.n_ranks = 1;
         for (int i = 0; i < 4; i++) { /* layouts */
