@@ -134,8 +134,11 @@ static void check_sample(size_t number)
             .n_ranks = n_ranks[i], .n_threads = 1 + (int)(number + i) % 3, .n_runs = 1};
         uint64_t read_bytes = 0;
 
-        job.options = (struct dcpk_remap_files_options){
-            .ckpt = ckpt, .views = views, .n_views = ckpt->n_tensors, .checks = number % 2 == 0};
+        job.options = (struct dcpk_remap_files_options){.ckpt = ckpt,
+                                                        .views = views,
+                                                        .n_views = ckpt->n_tensors,
+                                                        .checks = number % 2 == 0,
+                                                        .checks_files = number % 3 == 0};
         if (i > 0)
             job.options.ring_bytes = DCPK_REMAP_LEAST_RING_BYTES << number % 4;
         feed_make(&job, 100 * number + i, s->folder);
