@@ -445,7 +445,7 @@ static void space_drain(struct dcpk_remap_files *files)
 
 /* Check the checksum of the chunk that a load is of, where the load before is not of it, too. A
  * task of the pool. */
-static dcpk_status check_task(void *context, int worker, uint64_t i, struct dcpk_error *err)
+static dcpk_status load_check(void *context, int worker, uint64_t i, struct dcpk_error *err)
 {
     struct feeder *f = context;
     struct dcpk_remap_files *files = f->files;
@@ -486,7 +486,7 @@ dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *er
         files->workers[i].read_bytes = 0;
     dcpk_meter_begin(&f.meter, files->exec, files->stats.plan_bytes + files->stats.gathered_bytes);
     if (files->options.checks_files)
-        st = dcpk_pool_run(n_threads, files->n_loads, check_task, &f, err);
+        st = dcpk_pool_run(n_threads, files->n_loads, load_check, &f, err);
     if (st == DCPK_OK)
         st = dcpk_pool_run(n_threads, (uint64_t)n_threads, feed_task, &f, err);
     if (st == DCPK_OK) /* what is left when the readers took all tasks */
