@@ -15,8 +15,8 @@
  * Ranks that cannot map each other's memory read apart: those that can are a team, and each team
  * reads what its own targets want; `note` has the reason. Memory: ring, slots, buffers of threads
  * (env->memory_bytes at most, used where chunks are gathered or located), 300 bytes for each chunk
- * and part of 4 MiB that is wanted, and 48 for each tile (64 KiB of a target, four times that where
- * there are many).
+ * and part of 4 MiB that is wanted and for each target of all ranks, and 48 for each tile (64 KiB
+ * of a target, four times that where there are many).
  */
 #ifndef DCPK_LIB_EXEC_REMAP_FILES_H
 #define DCPK_LIB_EXEC_REMAP_FILES_H
