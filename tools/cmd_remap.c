@@ -153,9 +153,9 @@ static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
 
     r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->voice);
     st = dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err);
-    dcpk_bar_end(&bar);
     if (st == DCPK_OK)
         st = dcpk_remap_job_run(r->job, &r->result, err);
+    dcpk_bar_end(&bar);
     return st;
 }
 
@@ -220,13 +220,10 @@ static const struct dcpk_cli_option option_rows[] = {
         "link-rate", "GB/S", link_rate,
         "into a rank, for prediction and limit (default: measured before the load, by a "
         "block from each rank to the next)"),
-    DCPK_OPT_FORMAT(format),
-    DCPK_OPT_ITERATION(iteration),
-    DCPK_OPT_JSON(as_json),
-    DCPK_OPT_THREADS(options.env.n_threads),
-    DCPK_OPT_MEMORY(options.env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
-    DCPK_OPT_END};
+    /* --from is another thing here */
+    DCPK_OPT_TEXT("format", "NAME", format, "read IN as this format (default: found by looking)"),
+    DCPK_OPT_ITERATION(iteration), DCPK_OPT_JSON(as_json), DCPK_OPT_THREADS(options.env.n_threads),
+    DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VOICE(voice), DCPK_OPT_END};
 
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
 {

@@ -21,7 +21,8 @@ enum dcpk_remap_step_number { DCPK_STEP_LOAD, DCPK_STEP_THERE, DCPK_STEP_BACK, D
 
 /* Everything is borrowed and equal on all ranks. */
 struct dcpk_remap_job_options {
-    /* ranks: processes, of which each is a rank; NULL: n_ranks threads of this one are. */
+    /* ranks: processes, of which each is a rank; NULL: n_ranks threads of this one are. progress:
+     * of reading, for the sums and for the load. */
     struct dcpk_env env;
     int n_ranks;
     const struct dcpk_space_ops *space;

@@ -234,7 +234,9 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
 
     env.ranks = rank->ranks;
     env.n_threads = held_n_readers(rank);
-    env.progress = (struct dcpk_progress){.update = NULL};
+    if (rank->result == NULL) /* one rank of a process shows how far it is */
+        env.progress = (struct dcpk_progress){.update = NULL};
+    dcpk_progress_begin(&env.progress, "loading");
     st = dcpk_remap_files_new(&options, held->shards, held->n_shards, &files, err);
     if (st == DCPK_OK)
         st = dcpk_remap_files_run(files, err);
