@@ -104,14 +104,17 @@ static void group_leave(struct dcpk_comm *comm)
     dcpk_free(comm);
 }
 
-static void group_abandon(struct dcpk_comm *comm)
+static void group_end(struct rank_group *group)
 {
-    struct rank_group *group = comm_group(comm);
-
     pthread_mutex_lock(&group->mutex);
     group->is_over = true;
     pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->mutex);
+}
+
+static void group_abandon(struct dcpk_comm *comm)
+{
+    group_end(comm_group(comm));
     dcpk_free(comm);
 }
 
@@ -150,9 +153,13 @@ static dcpk_status group_rank_task(void *context, int worker, uint64_t number,
     dcpk_status st = group_join(group, (int)number, &ranks, err);
 
     (void)worker;
+    if (st != DCPK_OK) {
+        group_end(group);
+        return st;
+    }
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += START_SECONDS;
-    if (st == DCPK_OK && !group_meet(group, &until))
+    if (!group_meet(group, &until))
         st = dcpk_fail(err, DCPK_EIO, "the system does not start %d threads, or one has no memory",
                        group->n_ranks);
     if (st == DCPK_OK)

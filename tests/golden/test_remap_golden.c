@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "lib/base/alloc.h"
 #include "lib/job/remap_checkpoint.h"
 #include "tests/golden/samples.h"
 
@@ -248,6 +249,38 @@ static void test_no_memory(void **state)
     }
 }
 
+/* An allocation fails, on any of two ranks or before they begin: an error, and all come to an end.
+ */
+static void test_allocations(void **state)
+{
+    dcpk_status st = DCPK_ENOMEM;
+
+    (void)state;
+    for (uint64_t nth = 1; st != DCPK_OK; nth += 1 + nth / 16) {
+        struct dcpk_remap_job_options options = options_of(2);
+        struct dcpk_checkpoint *ckpt = sample_open(sample_named("torch_dist_c_tied"));
+        struct dcpk_error err = DCPK_ERROR_INIT;
+        struct dcpk_remap_job *job = NULL;
+        struct dcpk_remap_result result;
+        char label[64];
+
+        options.from = tensor_parallel(2, 1, 1, 1);
+        options.to = fsdp(2, 1, 1, 1);
+        options.checks = true;
+        snprintf(label, sizeof label, "allocation %d fails", (int)nth);
+        dcpk_alloc_fail_nth(nth);
+        st = dcpk_remap_job_new(ckpt, &options, &job, &err);
+        if (st == DCPK_OK)
+            st = dcpk_remap_job_run(job, &result, &err);
+        dcpk_alloc_fail_nth(0);
+        CHECK(st != DCPK_OK || result.ok, label);
+        CHECK_EQ_INT(st, err.status, label);
+        CHECK((st == DCPK_OK) == (err.text[0] == '\0'), label);
+        dcpk_remap_job_free(job);
+        dcpk_checkpoint_close(ckpt);
+    }
+}
+
 static void test_refused(void **state)
 {
     const struct {
@@ -284,9 +317,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_one_copy), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_one_copy),    cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allocations), cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
