@@ -422,6 +422,7 @@ dcpk_status dcpk_feed_make_parts(struct dcpk_remap_files *files, struct dcpk_err
     dcpk_arena_free(scratch);
     if (st != DCPK_OK)
         return st;
-    qsort(files->parts, files->n_parts, sizeof *files->parts, compare_parts);
+    if (files->n_parts > 0)
+        qsort(files->parts, files->n_parts, sizeof *files->parts, compare_parts);
     return deal_parts(files, err);
 }
