@@ -58,7 +58,13 @@ static const struct dcpk_format_reader reader = {
     .is_own = safetensors_is_own,
 };
 
-static const struct dcpk_format_editor editor = {.rewrites = true};
+/* What the files' writer noted about them is carried over. */
+static void safetensors_inherit(struct dcpk_output *out)
+{
+    out->form = out->source->state;
+}
+
+static const struct dcpk_format_editor editor = {.rewrites = true, .inherit = safetensors_inherit};
 
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_INDEX, NULL, NULL},
@@ -81,6 +87,7 @@ const struct dcpk_format dcpk_format_safetensors = {
     .is_known = knows_no_class,
     .probe = safetensors_probe,
     .open = dcpk_safetensors_open,
+    .close = dcpk_safetensors_close,
     .reader = &reader,
     .writer = &dcpk_safetensors_writer,
     .editor = &editor,

@@ -141,14 +141,30 @@ out:
 }
 
 /* Text alone: readers refuse another. */
-static dcpk_status check_metadata(const struct dcpk_json *node, struct dcpk_error *err)
+static dcpk_status read_remarks(const struct dcpk_json *node, struct dcpk_arena *arena,
+                                struct dcpk_safetensors_header *header, struct dcpk_error *err)
 {
+    struct dcpk_safetensors_remark *remarks;
+    size_t n = 0;
+
     if (dcpk_json_kind(node) != DCPK_JSON_OBJECT)
         return dcpk_fail(err, DCPK_EFORMAT, "\"" METADATA_KEY "\" is not an object");
-    for (node = dcpk_json_first(node); node != NULL; node = dcpk_json_next(node))
-        if (dcpk_json_string(node) == NULL)
+    for (const struct dcpk_json *m = dcpk_json_first(node); m != NULL; m = dcpk_json_next(m), n++)
+        if (dcpk_json_string(m) == NULL)
             return dcpk_fail(err, DCPK_EFORMAT, "\"" METADATA_KEY "\": '%.200s' is not a string",
-                             dcpk_json_key(node));
+                             dcpk_json_key(m));
+    remarks = dcpk_arena_array(arena, n, sizeof *remarks, err);
+    if (remarks == NULL)
+        return err->status;
+    header->remarks = remarks;
+    for (node = dcpk_json_first(node); node != NULL; node = dcpk_json_next(node)) {
+        struct dcpk_safetensors_remark *remark = &remarks[header->n_remarks++];
+
+        remark->key = dcpk_arena_strdup(arena, dcpk_json_key(node), err);
+        remark->text = dcpk_arena_strdup(arena, dcpk_json_string(node), err);
+        if (remark->key == NULL || remark->text == NULL)
+            return err->status;
+    }
     return DCPK_OK;
 }
 
@@ -208,7 +224,7 @@ static dcpk_status header_read(const struct dcpk_json *doc, struct dcpk_arena *a
     n = 0;
     for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL; m = dcpk_json_next(m)) {
         if (strcmp(dcpk_json_key(m), METADATA_KEY) == 0) {
-            if (check_metadata(m, err))
+            if (read_remarks(m, arena, header, err))
                 return err->status;
         } else if (entry_read(m, arena, &entries[n++], err)) {
             return err->status;

@@ -19,9 +19,16 @@ struct dcpk_safetensors_entry {
     uint64_t first_bytes, end_bytes; /* of the data behind the header */
 };
 
+/* What the writer of a file noted about it: {"format": "pt"}. */
+struct dcpk_safetensors_remark {
+    const char *key, *text;
+};
+
 struct dcpk_safetensors_header {
     const struct dcpk_safetensors_entry *entries; /* in the order of their bytes */
     size_t n_entries;
+    const struct dcpk_safetensors_remark *remarks; /* "__metadata__", in its order */
+    size_t n_remarks;
 };
 
 /* safetensors' name of a dtype, "BF16"; NULL: it has none. */

@@ -3,6 +3,7 @@
 #ifndef DCPK_FORMATS_SAFETENSORS_SAFETENSORS_PRIV_H
 #define DCPK_FORMATS_SAFETENSORS_SAFETENSORS_PRIV_H
 
+#include "formats/safetensors/safetensors_header.h"
 #include "lib/ckpt/format.h"
 
 #define DCPK_SAFETENSORS_ENDING ".safetensors"
@@ -12,10 +13,15 @@
 /* ckpt->state of this format. */
 struct dcpk_safetensors_state {
     size_t files_capacity, chunks_capacity;
+    /* Those of all files, each key once, in their order. */
+    struct dcpk_safetensors_remark *remarks; /* owned */
+    size_t n_remarks, remarks_capacity;
+    struct dcpk_map remark_by_key; /* key -> index */
 };
 
 /* Fill ckpt from the headers of the files that the index names, or of those that are there. */
 dcpk_status dcpk_safetensors_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+void dcpk_safetensors_close(struct dcpk_checkpoint *ckpt);
 dcpk_status dcpk_safetensors_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                     const struct dcpk_reader *reader, struct dcpk_extent *where,
                                     struct dcpk_error *err);

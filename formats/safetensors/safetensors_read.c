@@ -88,6 +88,41 @@ static dcpk_status header_slurp(struct dcpk_source *source, char **text, size_t 
     return DCPK_OK;
 }
 
+/* Keeps a remark for files that are written of these. Where two files differ the first one counts.
+ */
+static dcpk_status remark_add(struct dcpk_checkpoint *ckpt,
+                              const struct dcpk_safetensors_remark *remark, const char *name,
+                              struct dcpk_error *err)
+{
+    struct dcpk_safetensors_state *state = ckpt->state;
+    bool existed = false;
+    uint64_t found = 0;
+
+    if (dcpk_map_put(&state->remark_by_key, remark->key, strlen(remark->key), state->n_remarks,
+                     &existed, &found, err))
+        return err->status;
+    if (existed && strcmp(state->remarks[found].text, remark->text) != 0)
+        dcpk_checkpoint_note_once(ckpt,
+                                  "'%s': \"__metadata__\" has another '%.200s' than an earlier "
+                                  "file; files that are written of these have the earlier one",
+                                  name, remark->key);
+    if (existed)
+        return DCPK_OK;
+    if (dcpk_grow(&state->remarks, &state->remarks_capacity, state->n_remarks,
+                  sizeof *state->remarks, err))
+        return err->status;
+    state->remarks[state->n_remarks++] = *remark;
+    return DCPK_OK;
+}
+
+void dcpk_safetensors_close(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_safetensors_state *state = ckpt->state;
+
+    dcpk_free(state->remarks);
+    dcpk_map_release(&state->remark_by_key);
+}
+
 static dcpk_status source_add(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                               struct dcpk_error *err)
 {
@@ -119,6 +154,9 @@ static dcpk_status file_add(struct dcpk_checkpoint *ckpt, const char *name, stru
     if (dcpk_safetensors_parse(text, n, dcpk_source_bytes(source) - data_at, ckpt->arena, &header,
                                err))
         goto out;
+    for (size_t i = 0; i < header.n_remarks; i++)
+        if (remark_add(ckpt, &header.remarks[i], name, err))
+            goto out;
     for (size_t i = 0; i < header.n_entries; i++)
         if (entry_add_tensor(ckpt, &header.entries[i], data_at, err))
             goto out;

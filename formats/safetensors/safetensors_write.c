@@ -88,8 +88,25 @@ static int compare_placings(const void *a, const void *b)
     return strcmp(x->tensor->keys[0], y->tensor->keys[0]);
 }
 
+/* transformers 4 refuses a file that does not say its format. */
+static void put_remarks(const struct dcpk_safetensors_state *from, struct dcpk_json_out *j)
+{
+    bool has_format = false;
+
+    dcpk_json_put_key(j, "__metadata__");
+    dcpk_json_begin_object(j);
+    for (size_t i = 0; from != NULL && i < from->n_remarks; i++) {
+        dcpk_json_add_string(j, from->remarks[i].key, from->remarks[i].text);
+        has_format = has_format || strcmp(from->remarks[i].key, "format") == 0;
+    }
+    if (!has_format)
+        dcpk_json_add_string(j, "format", "pt");
+    dcpk_json_end_object(j);
+}
+
 /* The header of n tensors, with spaces behind it that align the data. */
-static void put_header(const struct placing *placings, size_t n, struct dcpk_bytes *bytes)
+static void put_header(const struct dcpk_safetensors_state *from, const struct placing *placings,
+                       size_t n, struct dcpk_bytes *bytes)
 {
     static const uint8_t unknown[DCPK_SAFETENSORS_LENGTH_BYTES] = {0};
     struct dcpk_json_out j;
@@ -97,10 +114,7 @@ static void put_header(const struct placing *placings, size_t n, struct dcpk_byt
     dcpk_bytes_put(bytes, unknown, sizeof unknown);
     dcpk_json_out_init(&j, bytes, 0);
     dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "__metadata__");
-    dcpk_json_begin_object(&j);
-    dcpk_json_add_string(&j, "format", "pt");
-    dcpk_json_end_object(&j);
+    put_remarks(from, &j);
     for (size_t i = 0; i < n; i++) {
         const struct placing *p = &placings[i];
         const int64_t place[] = {(int64_t)p->first_bytes, (int64_t)(p->first_bytes + p->n_bytes)};
@@ -188,7 +202,7 @@ static dcpk_status lay_out_file(struct layout *l, struct placing *placings, size
         placings[i].first_bytes = n_bytes;
         n_bytes += placings[i].n_bytes;
     }
-    put_header(placings, n, &header);
+    put_header(l->out->form, placings, n, &header);
     if (dcpk_bytes_status(&header, err))
         goto out;
     if (header.n_bytes - DCPK_SAFETENSORS_LENGTH_BYTES > DCPK_SAFETENSORS_MOST_HEADER_BYTES) {

@@ -37,3 +37,8 @@ printf 'too few' >short.safetensors
 refuses "no header" 3 "too few for a header" "$DCPKIT" hash short.safetensors
 mkfifo pipe.safetensors
 refuses "a pipe" 4 "plain file|not a folder" timeout 10 "$DCPKIT" hash pipe.safetensors
+
+# What the writer of a file noted in it is carried over.
+header='{"__metadata__": {"format": "mlx", "rank": "8"}, "a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}  '
+printf '%b%sx' "\\x$(printf %x ${#header})\0\0\0\0\0\0\0" "$header" >noted.safetensors
+modify --op 'rename a b' noted.safetensors noted >said && grep -ao '{"__metadata__": {[^}]*}' noted/model.safetensors
