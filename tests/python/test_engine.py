@@ -14,6 +14,7 @@ import os
 import pathlib
 import tempfile
 import traceback
+import types
 import unittest
 
 import dcpkit
@@ -144,6 +145,40 @@ def ranks_fsdp_over_tensor_parallel(rank):
             remap(engine, {"w": target}, {"w": back})
             want = torch.cat([c.chunk(2)[coordinate[0]] for c in whole.chunk(2)])
             assert same_bits(back.to_local(), want), n_rows
+
+
+def flattened(tensor):
+    """view(-1); where this torch refuses it, the placements that later ones make of it."""
+    try:
+        return tensor.view(-1)
+    except RuntimeError:
+        from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
+
+        axis = tensor.placements[0].dim
+        split = torch.Size(tensor.shape[:axis]).numel()
+        meta = TensorMeta(torch.Size([tensor.numel()]), (1,), tensor.dtype)
+        spec = DTensorSpec(
+            tensor.device_mesh,
+            (_StridedShard(0, split_factor=split),),
+            meta,
+            shard_order=(ShardOrderEntry(tensor_dim=0, mesh_dims=(0,)),),
+            use_strided_shard_as_shard_order=False,
+        )
+        return DTensor(tensor.to_local().reshape(-1), spec, requires_grad=False)
+
+
+def ranks_views(rank):
+    """A flattened DTensor has strides in its placements, and an order of shards as well."""
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    with dcpkit.Engine(dcpkit.torch_world(), check=True) as engine:
+        for shape in ((3, 8), (2, 4, 3)):
+            whole = numbers(shape, torch.float32)
+            source = flattened(distribute_tensor(whole, mesh, [Shard(1)]))
+            assert source.placements[0].split_factor == shape[0], source.placements
+            target = torch.zeros(whole.numel())
+            remap(engine, {"w": source}, {"w": target})
+            assert same_bits(target, source.full_tensor()), shape
+            assert same_bits(target, whole.view(-1)), shape
 
 
 def ranks_casts(rank):
@@ -416,6 +451,22 @@ def add_test(name):
 
 for script, _ in scripts():
     add_test(script)
+
+
+class Placements(unittest.TestCase):
+    """What a rank has of an axis, by specs that are made up."""
+
+    def test_an_order_of_shards_has_splits(self):
+        placement = types.SimpleNamespace(
+            dim=0, split_factor=3, is_partial=lambda: False, is_replicate=lambda: False
+        )
+        mesh = types.SimpleNamespace(get_coordinate=lambda: [1], size=lambda dim: 2)
+        order = [types.SimpleNamespace(tensor_dim=0, mesh_dims=(0,))]
+        for order in (order, None):
+            spec = types.SimpleNamespace(placements=[placement], mesh=mesh, shard_order=order)
+            tensor = types.SimpleNamespace(_spec=spec, shape=(12,))
+            runs = dcpkit._engine._dtensor_runs(tensor)
+            self.assertEqual(runs, [[(2, 2), (6, 2), (10, 2)]])
 
 
 @unittest.skipIf(numpy is None, "needs numpy")

@@ -201,7 +201,11 @@ def _dtensor_cuts(spec: Any) -> list[tuple[int, int, int]]:
             raise UsageError("a DTensor with partial sums has no elements to move: redistribute it")
     order = getattr(spec, "shard_order", None)
     if order is not None:
-        return [(dim, entry.tensor_dim, 1) for entry in order for dim in entry.mesh_dims]
+        return [
+            (dim, entry.tensor_dim, getattr(spec.placements[dim], "split_factor", 1))
+            for entry in order
+            for dim in entry.mesh_dims
+        ]
     return [
         (dim, placement.dim, getattr(placement, "split_factor", 1))
         for dim, placement in enumerate(spec.placements)
