@@ -51,6 +51,8 @@ static void put_remap_difference(const void *context, struct dcpk_json_out *j)
     dcpk_json_add_int(j, "copy", d->copy);
     snprintf(digits, sizeof digits, "%016" PRIx64, d->found);
     dcpk_json_add_string(j, "found", digits);
+    dcpk_json_add_int(j, "n_elems_found", (int64_t)d->n_elems_found);
+    dcpk_json_add_int(j, "n_elems_wanted", (int64_t)d->n_elems_wanted);
     dcpk_json_add_string(j, "tensor", d->name);
     snprintf(digits, sizeof digits, "%016" PRIx64, d->wanted);
     dcpk_json_add_string(j, "wanted", digits);
@@ -149,9 +151,11 @@ static void report_remap_verdict(const struct dcpk_remap_result *r, struct dcpk_
         if (s->n_different == 0)
             continue;
         dcpk_doc_row(doc, "differs",
-                     "%s: '%s', copy %" PRId64 ": fingerprint %016" PRIx64 ", the files have "
-                     "%016" PRIx64 "; %" PRIu64 " copies of tensors differ",
-                     step_names[i], s->first.name, s->first.copy, s->first.found, s->first.wanted,
+                     "%s: '%s', copy %" PRId64 ": fingerprint %016" PRIx64 " of %" PRIu64
+                     " elements, the files have %016" PRIx64 " of %" PRIu64 "; %" PRIu64
+                     " copies of tensors differ",
+                     step_names[i], s->first.name, s->first.copy, s->first.found,
+                     s->first.n_elems_found, s->first.wanted, s->first.n_elems_wanted,
                      s->n_different);
     }
     if (r->ok)

@@ -43,6 +43,7 @@ struct dcpk_remap_difference {
     const char *name; /* lives as long as the model of the job; NULL: there is none */
     int64_t copy;
     uint64_t wanted, found; /* fingerprints */
+    uint64_t n_elems_wanted, n_elems_found;
 };
 
 /* What came of a step, of all ranks together where nothing else is said. */

@@ -115,15 +115,6 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
     return DCPK_OK;
 }
 
-static void shard_box(const struct dcpk_shard *shard, struct dcpk_box *box)
-{
-    box->rank = shard->rank;
-    for (int a = 0; a < shard->rank; a++) {
-        box->offset[a] = shard->span[a];
-        box->extent[a] = shard->span[shard->rank + a];
-    }
-}
-
 static dcpk_status held_add_tiles(const struct dcpk_remap_held *held, struct dcpk_tile_list *list,
                                   struct dcpk_error *err)
 {
@@ -135,7 +126,7 @@ static dcpk_status held_add_tiles(const struct dcpk_remap_held *held, struct dcp
                                     .sum = held->tensor[i],
                                     .has_words = true};
 
-        shard_box(s, &box.box);
+        dcpk_box_unpack(s->span, s->rank, &box.box);
         if (dcpk_slab_elems(&box.box) > 0 && dcpk_tile_list_add(list, &box, READ_TILE, err))
             return err->status;
     }
@@ -268,8 +259,15 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 
 /* What a rank has of a tensor. */
 struct partial_sum {
-    int64_t copy;
-    uint64_t sum;
+    int64_t copy; /* -1: it has nothing */
+    uint64_t sum, n_elems;
+};
+
+/* What all ranks have of a copy of a tensor. Zeros add nothing to a sum: the elements count, too.
+ */
+struct copy_total {
+    bool is_there;
+    uint64_t sum, n_elems;
 };
 
 static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum *mine,
@@ -289,37 +287,49 @@ static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum 
     if (st == DCPK_OK)
         st = dcpk_remap_rank_wait(held->rank, err);
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        mine[i] = (struct partial_sum){held->copy[i], sums[i]};
+        mine[i] = (struct partial_sum){held->copy[i], sums[i], 0};
+    for (size_t i = 0; i < held->n_shards && st == DCPK_OK; i++) {
+        struct dcpk_box box;
+
+        dcpk_box_unpack(held->shards[i].span, held->shards[i].rank, &box);
+        mine[held->tensor[i]].n_elems += dcpk_slab_elems(&box);
+    }
     dcpk_free(sums);
     return st;
 }
 
-/* Hold the copies of tensor i against the files. all: by rank, then by tensor. */
+/* Hold the copies of tensor i against the files. all: by rank, then by tensor; totals: n_ranks of
+ * them, of which a copy's number is one. */
 static void compare_copies(const struct dcpk_remap_job *job, const struct partial_sum *all,
-                           size_t n_ranks, size_t i, struct dcpk_remap_step *step)
+                           struct copy_total *totals, size_t n_ranks, size_t i,
+                           struct dcpk_remap_step *step)
 {
-    bool is_there = false;
+    const struct dcpk_view *view = &job->views[i].view;
+    struct dcpk_box whole;
+    uint64_t n_elems;
 
+    memset(totals, 0, n_ranks * sizeof *totals);
+    totals[0].is_there = true; /* one at least must be */
     for (size_t r = 0; r < n_ranks; r++) {
-        const int64_t copy = all[r * job->n + i].copy;
-        uint64_t sum = 0;
-        bool is_first = copy >= 0;
+        const struct partial_sum *its = &all[r * job->n + i];
 
-        for (size_t k = 0; k < n_ranks; k++) {
-            if (all[k * job->n + i].copy != copy)
-                continue;
-            sum += all[k * job->n + i].sum;
-            is_first = is_first && k >= r;
-        }
-        is_there = is_there || is_first;
-        if (!is_first || sum == job->sums[i])
+        if (its->copy < 0)
+            continue;
+        totals[its->copy].is_there = true;
+        totals[its->copy].sum += its->sum;
+        totals[its->copy].n_elems += its->n_elems;
+    }
+    dcpk_box_whole(view->shape, view->rank, &whole);
+    n_elems = dcpk_slab_elems(&whole);
+    for (size_t c = 0; c < n_ranks; c++) {
+        const struct copy_total *t = &totals[c];
+
+        if (!t->is_there || (t->sum == job->sums[i] && t->n_elems == n_elems))
             continue;
         if (step->n_different++ == 0)
-            step->first =
-                (struct dcpk_remap_difference){job->views[i].name, copy, job->sums[i], sum};
+            step->first = (struct dcpk_remap_difference){
+                job->views[i].name, (int64_t)c, job->sums[i], t->sum, n_elems, t->n_elems};
     }
-    if (!is_there && step->n_different++ == 0) /* no rank has it */
-        step->first = (struct dcpk_remap_difference){job->views[i].name, 0, job->sums[i], 0};
 }
 
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
@@ -328,16 +338,19 @@ dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_rema
     struct dcpk_ranks *ranks = held->rank->ranks;
     const struct dcpk_remap_job *job = held->rank->job;
     struct partial_sum *mine = dcpk_alloc_array(job->n, sizeof *mine, err);
+    const size_t n_ranks = (size_t)dcpk_ranks_count(ranks);
+    struct copy_total *totals = dcpk_alloc_array(n_ranks, sizeof *totals, err);
     struct dcpk_bytes all = {0};
-    dcpk_status st = mine == NULL ? err->status : DCPK_OK;
+    dcpk_status st = err->status;
 
     if (st == DCPK_OK)
         st = held_sum_up(held, mine, err);
     st = dcpk_ranks_share(ranks, mine, job->n * sizeof *mine, &all, st, err);
     st = dcpk_ranks_agree(ranks, st, err);
     for (size_t i = 0; i < job->n && st == DCPK_OK; i++)
-        compare_copies(job, (const void *)all.data, (size_t)dcpk_ranks_count(ranks), i, step);
+        compare_copies(job, (const void *)all.data, totals, n_ranks, i, step);
     dcpk_bytes_release(&all);
+    dcpk_free(totals);
     dcpk_free(mine);
     return st;
 }

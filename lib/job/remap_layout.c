@@ -206,7 +206,7 @@ static struct standing stand_in_stages(const struct dcpk_laid_out *laid, size_t 
         s.holds = s.holds && in_stage / m->etp % m->ep == expert / (laid->n_experts / m->ep);
     }
     if (laid->stage[param] < 0)
-        s.copy += rank / n_stage * n_stage;
+        s.copy += rank / n_stage * (n_stage / s.n_tp);
     return s;
 }
 

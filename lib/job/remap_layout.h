@@ -47,8 +47,8 @@ void dcpk_laid_out_release(struct dcpk_laid_out *laid);
 
 /* What a rank holds of a tensor. */
 struct dcpk_seat {
-    /* Which of the copies it is part of, from 0: the ranks of one copy together hold each element
-     * once. -1: the rank holds nothing of the tensor. */
+    /* Which of the copies it is part of, from 0 to at most the rank's number: the ranks of one copy
+     * together hold each element once. -1: the rank holds nothing of the tensor. */
     int64_t copy;
     int64_t local[DCPK_MAX_RANK]; /* shape of the dense local tensor */
     /* n_boxes spans of 3 * rank numbers: offset, extent, offset in the local tensor. In the arena
