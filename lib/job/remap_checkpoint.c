@@ -286,29 +286,26 @@ dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
     return st;
 }
 
-dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap, int n,
+dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap,
                                  double *seconds, struct dcpk_error *err)
 {
-    *seconds = 0;
-    for (int i = 0; i < n; i++) {
-        struct dcpk_bytes all = {0};
-        double mine, slowest = 0;
-        dcpk_status st;
+    struct dcpk_bytes all = {0};
+    double mine, slowest = 0;
+    dcpk_status st;
 
-        if (dcpk_remap_run(remap, NULL, NULL, err) != DCPK_OK)
-            return err->status;
-        mine = dcpk_remap_stats(remap)->seconds;
-        st = dcpk_ranks_share(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
-        for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
-            memcpy(&mine, all.data + r * sizeof mine, sizeof mine);
-            if (mine > slowest)
-                slowest = mine;
-        }
-        dcpk_bytes_release(&all);
-        if (dcpk_ranks_agree(rank->ranks, st, err) != DCPK_OK)
-            return err->status;
-        if (i == 0 || slowest < *seconds)
-            *seconds = slowest;
+    if (dcpk_remap_run(remap, NULL, NULL, err))
+        return err->status;
+    mine = dcpk_remap_stats(remap)->seconds;
+    st = dcpk_ranks_share(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
+        memcpy(&mine, all.data + r * sizeof mine, sizeof mine);
+        if (mine > slowest)
+            slowest = mine;
     }
+    dcpk_bytes_release(&all);
+    if (dcpk_ranks_agree(rank->ranks, st, err))
+        return err->status;
+    if (*seconds == 0 || slowest < *seconds)
+        *seconds = slowest;
     return DCPK_OK;
 }

@@ -6,8 +6,8 @@
  *              |                               |                             |
  *              `-- fingerprints of every copy of every tensor, held against those of the files
  *
- * Before a remap its targets are overwritten, so that nothing that was there can pass for what
- * should have come.
+ * Before each run of a remap its targets are overwritten, so that nothing that was there can pass
+ * for what should have come, and after each run they are proven.
  */
 #ifndef DCPK_LIB_JOB_REMAP_CHECKPOINT_H
 #define DCPK_LIB_JOB_REMAP_CHECKPOINT_H
@@ -34,7 +34,7 @@ struct dcpk_remap_job_options {
     bool checks; /* of the engine itself, too (remap.h) */
     uint64_t staging_bytes, unit_bytes;
     int timeout_ms;
-    int n_runs;                 /* of each remap; the best one counts */
+    int n_runs;                 /* of each remap, at least 1; the best one counts */
     double link_bytes_a_second; /* of a rank; 0: measured */
 };
 

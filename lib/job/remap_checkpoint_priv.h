@@ -80,8 +80,8 @@ struct dcpk_remap_options dcpk_remap_rank_options(const struct dcpk_remap_rank *
 dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
                                  const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
                                  struct dcpk_error *err);
-/* Collective: run it n times; the seconds of the slowest rank in the best one. */
-dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap, int n,
+/* Collective: run it. *seconds: of the slowest rank in the best run so far; 0 before the first. */
+dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap,
                                  double *seconds, struct dcpk_error *err);
 
 /* Wait for what is queued, as long as the options allow. */

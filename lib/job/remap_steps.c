@@ -43,12 +43,12 @@ static dcpk_status probe_time(struct dcpk_remap_rank *rank, const struct probe *
 {
     const struct dcpk_remap_shards shards = {&p->source, &p->target, 1, 1};
     struct dcpk_remap *remap = NULL;
+    dcpk_status st = dcpk_remap_rank_plan(rank, &shards, &remap, err);
 
-    if (dcpk_remap_rank_plan(rank, &shards, &remap, err))
-        return err->status;
-    (void)dcpk_remap_rank_time(rank, remap, N_PROBES, seconds, err);
+    for (int i = 0; i < N_PROBES && st == DCPK_OK; i++)
+        st = dcpk_remap_rank_time(rank, remap, seconds, err);
     dcpk_remap_free(remap);
-    return err->status;
+    return st;
 }
 
 dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank, uint64_t n_bytes,
@@ -154,6 +154,20 @@ static dcpk_status step_count(const struct dcpk_remap *remap, struct dcpk_ranks 
     return step_share(step, ranks, &mine, DCPK_OK, err);
 }
 
+/* Run it into targets that hold nothing of it yet. */
+static dcpk_status step_run(struct dcpk_remap *remap, struct dcpk_remap_held *to,
+                            struct dcpk_remap_step *step, struct dcpk_error *err)
+{
+    struct dcpk_remap_rank *rank = to->rank;
+
+    if (dcpk_ranks_agree(rank->ranks, dcpk_remap_held_wipe(to, err), err) ||
+        dcpk_remap_rank_time(rank, remap, &step->seconds, err) ||
+        dcpk_remap_held_prove(to, step, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* The first run whose proof fails is the last one. */
 static dcpk_status step_remap(struct dcpk_remap_held *from, struct dcpk_remap_held *to,
                               struct dcpk_remap_step *step, struct dcpk_error *err)
 {
@@ -161,18 +175,12 @@ static dcpk_status step_remap(struct dcpk_remap_held *from, struct dcpk_remap_he
                                              to->n_shards};
     struct dcpk_remap_rank *rank = from->rank;
     struct dcpk_remap *remap = NULL;
-    double seconds = 0;
-    dcpk_status st = dcpk_ranks_agree(rank->ranks, dcpk_remap_held_wipe(to, err), err);
+    dcpk_status st = dcpk_remap_rank_plan(rank, &shards, &remap, err);
 
     if (st == DCPK_OK)
-        st = dcpk_remap_rank_plan(rank, &shards, &remap, err);
-    if (st == DCPK_OK)
-        st = dcpk_remap_rank_time(rank, remap, rank->job->options->n_runs, &seconds, err);
-    if (st == DCPK_OK)
         st = step_count(remap, rank->ranks, step, err);
-    if (st == DCPK_OK)
-        st = dcpk_remap_held_prove(to, step, err);
-    step->seconds = seconds;
+    for (int i = 0; i < rank->job->options->n_runs && st == DCPK_OK && step->n_different == 0; i++)
+        st = step_run(remap, to, step, err);
     dcpk_remap_free(remap); /* all are idle: they have met since */
     return st;
 }

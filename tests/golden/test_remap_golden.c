@@ -16,6 +16,7 @@ static struct {
     int flip_proof; /* before this run of a table that adds up fingerprints, of all ranks, */
     int flip_alloc; /* a bit flips in the first byte of this allocation of the rank */
     int fail_alloc; /* of all ranks */
+    int idle_proof; /* nothing moves between this run of such a table and the next one */
 } fault;
 static atomic_int n_proofs, n_allocs;
 static _Thread_local uint8_t *allocated[64];
@@ -49,6 +50,8 @@ static dcpk_status faulty_alloc(struct dcpk_space *space, enum dcpk_memory_kind 
 static dcpk_status faulty_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
                               uint64_t *sums, struct dcpk_error *err)
 {
+    if (sums == NULL && fault.idle_proof > 0 && atomic_load(&n_proofs) == fault.idle_proof)
+        return DCPK_OK;
     if (sums != NULL && atomic_fetch_add(&n_proofs, 1) + 1 == fault.flip_proof)
         *allocated[fault.flip_alloc] ^= 1;
     return dcpk_spaces[0]->run(space, queue, table, sums, err);
@@ -210,6 +213,28 @@ static void test_flipped(void **state)
     }
 }
 
+/* The second of three runs stores nothing: what the first one has stored does not pass for it. */
+static void test_idle_run(void **state)
+{
+    struct dcpk_remap_job_options options = options_of(1);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_result result;
+    char name[128];
+
+    (void)state;
+    fault_begin();
+    fault.idle_proof = 2; /* that of the first run */
+    options.space = &faulty;
+    options.n_runs = 3;
+    options.from = tensor_parallel(1, 1, 1, 1);
+    options.to = fsdp(1, 1, 1, 1);
+    CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err), "idle");
+    CHECK(!result.ok, "idle");
+    CHECK_EQ_INT(result.steps[DCPK_STEP_THERE].n_different, result.n_tensors, "idle");
+    CHECK(!result.steps[DCPK_STEP_BACK].is_made, "idle");
+    CHECK_EQ_INT(atomic_load(&n_proofs), 3, "the run that fails is the last one");
+}
+
 /* One of two replicas alone is wrong. */
 static void test_one_copy(void **state)
 {
@@ -317,9 +342,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_one_copy),    cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layouts),   cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_idle_run),  cmocka_unit_test(test_one_copy),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
