@@ -90,6 +90,8 @@ static dcpk_status engine_take(dcpkit_engine *engine, const struct dcpkit_engine
         return err->status;
     if (given.timeout_ms < 0 || given.n_blocks < 0 || given.link_bytes_a_second < 0)
         return dcpk_fail(err, DCPK_EUSAGE, "an option of an engine is below 0");
+    if (given.reserved != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "a reserved option of an engine is not 0");
     if (device_take(given.device == NULL ? "cpu" : given.device, &ops, &device.ordinal, err) ||
         transport_take(engine, given.transport == NULL ? "auto" : given.transport, err))
         return err->status;

@@ -155,6 +155,12 @@ int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t
     return map_add(map, DCPKIT_TARGETS, shards, n);
 }
 
+void dcpkit_map_fail(dcpkit_map *map, const char *sentence)
+{
+    if (map->failed.status == DCPK_OK)
+        dcpk_fail(&map->failed, DCPK_EUSAGE, "%s", sentence);
+}
+
 /* Collective: do all ranks have a checkpoint as their source, or none? */
 static dcpk_status check_kind(const dcpkit_map *map, struct dcpk_error *err)
 {

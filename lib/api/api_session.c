@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_session.c - what a program has of the library: its options, progress and failures. */
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "formats/formats.h"
@@ -18,6 +19,17 @@ SAME(EMISMATCH);
 SAME(ENOMEM);
 SAME(EIO);
 SAME(ECANCELLED);
+
+/* A later field must not lie where an earlier caller has padding, of any value. */
+#define ENDS_WITH(type, last)                                                                      \
+    static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==                \
+                      sizeof(struct type),                                                         \
+                  "a struct with a size has no padding at its end")
+ENDS_WITH(dcpkit_options, context);
+ENDS_WITH(dcpkit_convert_options, mesh);
+ENDS_WITH(dcpkit_engine_options, reserved);
+ENDS_WITH(dcpkit_map_totals, note);
+ENDS_WITH(dcpkit_map_stats, read_bytes);
 
 const char *dcpkit_version(void)
 {

@@ -27,7 +27,8 @@
  *
  * Structs of options and of figures begin with their size, so that later versions of the library
  * recognise earlier ones: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
- * zero, which stands for the default.
+ * zero, which stands for the default. Until 1.0 a minor version may change what this header
+ * declares, and the name of the shared library with it.
  */
 #ifndef DCPKIT_H
 #define DCPKIT_H
@@ -278,7 +279,7 @@ struct dcpkit_engine_options {
     /*
      * How tensors get to other ranks. NULL or "auto": straight into their memory where it can be
      * mapped, else over a link; "direct": an error where it cannot; "staged": always over a link;
-     * the name of a link ("local", "nccl", "mpi", "gather"): always over that one.
+     * the name of a link ("local", "nccl", "gather"): always over that one.
      */
     const char *transport;
     uint64_t staging_bytes;     /* memory for messages of a rank; 0: 512 MiB */
@@ -286,7 +287,8 @@ struct dcpkit_engine_options {
     double link_bytes_a_second; /* of a rank, each way, to predict the time; 0: no prediction */
     int timeout_ms;             /* of each wait for the device or a link; 0: 120 s and 1 s a GB */
     int n_blocks;               /* of a GPU, for moving to other ranks; 0: the fastest number */
-    int check; /* not 0: compare the fingerprints of what was sent and has landed */
+    int check;    /* not 0: compare the fingerprints of what was sent and has landed */
+    int reserved; /* 0 */
 };
 
 typedef struct dcpkit_engine dcpkit_engine;
@@ -337,6 +339,13 @@ struct dcpkit_shard {
  */
 DCPKIT_API int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
 DCPKIT_API int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
+
+/*
+ * Not collective: this rank cannot list what it should, for a reason of the caller's, a sentence
+ * that is copied. dcpkit_map_plan fails with it on all ranks, DCPKIT_EUSAGE; the first failure of a
+ * map counts.
+ */
+DCPKIT_API void dcpkit_map_fail(dcpkit_map *map, const char *sentence);
 
 /*
  * Not collective: the tensors of a checkpoint, as dcpkit_open opens it, are the sources: every rank
@@ -403,7 +412,8 @@ struct dcpkit_map_stats {
  * sources or read targets are done. stats may be NULL; it is set on failure as well. Errors:
  * DCPKIT_EIO when a device, a link or all_gather fails, a wait takes too long, or fingerprints
  * differ. Units before units_done are in their targets, those of the unit under way are undefined,
- * sources are as they were.
+ * sources are as they were. Ranks may then be at different places of a link or of all_gather: to
+ * move on, free the maps, close the engine and open another one.
  */
 DCPKIT_API int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats);
 

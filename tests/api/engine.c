@@ -37,8 +37,8 @@ static struct {
     const void *given[N_RANKS];
     int n_in, n_out;
     unsigned long n_calls, fails_at; /* of all ranks; 0: never */
-    int is_over;
-} meeting = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {NULL}, 0, 0, 0, 0, 0};
+    int is_over, is_idle;            /* idle: answers 0 without a byte */
+} meeting = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {NULL}, 0, 0, 0, 0, 0, 0};
 
 struct self {
     int rank;
@@ -51,6 +51,8 @@ static int gather(void *context, const void *mine, size_t n_bytes, void *all)
     const struct self *self = (const struct self *)context;
     int is_over;
 
+    if (meeting.is_idle)
+        return 0;
     pthread_mutex_lock(&meeting.mutex);
     meeting.n_calls++;
     if (meeting.n_calls == meeting.fails_at)
@@ -329,13 +331,13 @@ static void vector_make(struct dcpkit_shard *shard, int rank, float *data)
 }
 
 /* What one rank lists wrongly, all learn from the plan. */
-enum fault { UNCOVERED, OVERLAP, NO_DTYPE, OUTSIDE, N_FAULTS };
+enum fault { UNCOVERED, OVERLAP, UNLISTED, NO_DTYPE, OUTSIDE, N_FAULTS };
 static enum fault fault;
 
 static void *be_refused(void *context)
 {
     static const int wanted[N_FAULTS] = {DCPKIT_EMISMATCH, DCPKIT_EMISMATCH, DCPKIT_EUSAGE,
-                                         DCPKIT_EUSAGE};
+                                         DCPKIT_EUSAGE, DCPKIT_EUSAGE};
     struct self *self = (struct self *)context;
     float data[2] = {1, 2}, there[2] = {3, 4};
     static const int64_t far[] = {7};
@@ -355,6 +357,10 @@ static void *be_refused(void *context)
     status = is_at_fault && fault == UNCOVERED ? DCPKIT_OK : dcpkit_map_source(map, &from, 1);
     MUST(status == (is_at_fault && fault >= NO_DTYPE ? DCPKIT_EUSAGE : DCPKIT_OK));
     MUST(dcpkit_map_target(map, &to, 1) == DCPKIT_OK);
+    if (is_at_fault && fault == UNLISTED) {
+        dcpkit_map_fail(map, "the vector was lost");
+        dcpkit_map_fail(map, "and so was this sentence");
+    }
     if (is_at_fault && fault == OVERLAP) {
         to.name = "other";
         from.name = "other";
@@ -387,11 +393,27 @@ static void *differ(void *context)
     options.device = self->rank == 1 ? "abacus" : "cpu";
     MUST(engine_open(self, &options, &engine) == DCPKIT_EUSAGE && engine == NULL);
     MUST(strstr(dcpkit_error(session), "abacus") != NULL);
+    options.device = NULL;
+    options.reserved = self->rank == 1;
+    MUST(engine_open(self, &options, &engine) == DCPKIT_EUSAGE && engine == NULL);
+    options.reserved = 0;
     options.device = "cpu:3";
     MUST(engine_open(self, &options, &engine) == DCPKIT_EUNSUPPORTED && engine == NULL);
     options.device = NULL;
     options.transport = "nccl"; /* which moves nothing of a processor's memory */
     MUST(engine_open(self, &options, &engine) == DCPKIT_EUNSUPPORTED && engine == NULL);
+    dcpkit_free(session);
+    session = NULL;
+    return NULL;
+}
+
+/* An all_gather that answers 0 and has brought nothing is not believed. */
+static void *gather_nothing(void *context)
+{
+    dcpkit_engine *engine = NULL;
+
+    MUST(engine_open((struct self *)context, NULL, &engine) == DCPKIT_EIO && engine == NULL);
+    MUST(strstr(dcpkit_error(session), "did not bring back what rank") != NULL);
     dcpkit_free(session);
     session = NULL;
     return NULL;
@@ -477,6 +499,8 @@ int main(void)
     MUST(n_calls >= 10 * N_RANKS);
     for (unsigned long n = 1; n <= n_calls; n++)
         run_ranks(lose_others, n);
+    meeting.is_idle = 1;
+    run_ranks(gather_nothing, 0);
     be_alone();
     printf("dcpkit %s: engine: as it should be\n", dcpkit_version());
     return 0;

@@ -43,6 +43,13 @@ for declared in $(grep -oE '^DCPKIT_API .*\b(dcpkit_\w+)\(' "$prefix/include/dcp
     }
 done
 
+# Python asks the system for the library by its name.
+soname=$(readelf -d "$lib/libdcpkit.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+grep -qF "\"$soname\"" "$here/../../tools/python/dcpkit/_library.py" || {
+    echo "the library is $soname, which tools/python does not ask for"
+    exit 1
+}
+
 # works NAME PROGRAM: it runs, and says so.
 works() {
     echo "$1: $("$2" "$sample" "$key" "$hash" "$work/out.$1")"

@@ -466,8 +466,8 @@ class Engine:
 
     world: of torch_world(), or one of your own; None: this process is alone. device: "cpu" or
     "cuda:N", where all tensors lie ("cuda": the first). transport: "auto": straight into the memory of other ranks where
-    it can be mapped, else over a link; "direct", "staged", or the name of a link ("nccl", "mpi",
-    "gather"). check: compare fingerprints of what was sent and what has landed. unit_bytes: of a
+    it can be mapped, else over a link; "direct", "staged", or the name of a link ("nccl", "gather").
+    check: compare fingerprints of what was sent and what has landed. unit_bytes: of a
     rank's targets, done together, 0: all at once. staging_bytes: memory for messages, 0: 512 MiB.
     link_bytes_a_second: of a rank, to predict times. timeout: seconds of each wait. threads, memory,
     progress: as of open(), for what is read from files.

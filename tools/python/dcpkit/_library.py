@@ -93,6 +93,7 @@ class EngineOptions(ctypes.Structure):
         ("timeout_ms", c_int),
         ("n_blocks", c_int),
         ("check", c_int),
+        ("reserved", c_int),
     ]
 
 
@@ -239,6 +240,7 @@ _SIGNATURES = {
     "dcpkit_map_free": (None, [c_void_p]),
     "dcpkit_map_source": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
     "dcpkit_map_target": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
+    "dcpkit_map_fail": (None, [c_void_p, c_char_p]),
     "dcpkit_map_source_checkpoint": (c_int, [c_void_p, c_char_p, c_char_p]),
     "dcpkit_map_plan": (c_int, [c_void_p, POINTER(MapTotals)]),
     "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),
@@ -254,7 +256,7 @@ def _find() -> str:
     if named:
         return named
     beside = sorted(pathlib.Path(__file__).parent.glob("libdcpkit.so*"))
-    return str(beside[0]) if beside else "libdcpkit.so.0"
+    return str(beside[0]) if beside else "libdcpkit.so.0.1"
 
 
 def _load() -> ctypes.CDLL:
