@@ -102,7 +102,10 @@ static struct dcpk_space_ops late_ops; /* set by late_begin */
 static inline dcpk_status late_open(const struct dcpk_space_options *options,
                                     struct dcpk_space **space, struct dcpk_error *err)
 {
-    if (dcpk_spaces[0]->open(options, space, err))
+    struct dcpk_space_options only = *options;
+
+    only.ordinal = 0; /* of as many devices as there are ranks */
+    if (dcpk_spaces[0]->open(&only, space, err))
         return err->status;
     (*space)->ops = &late_ops;
     return DCPK_OK;

@@ -45,6 +45,7 @@ struct dcpk_remap_held {
     uint64_t n_bytes;           /* 0: the rank holds nothing */
     struct dcpk_table *reading; /* fingerprints of all shards */
     uint64_t *sums;             /* of the space, by tensor */
+    uint64_t *host_sums;        /* the same in host memory of the space: no copy of it blocks */
 };
 
 /* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.

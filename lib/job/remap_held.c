@@ -152,9 +152,12 @@ static dcpk_status held_take_memory(struct dcpk_remap_held *held, struct dcpk_er
     const size_t n = held->rank->job->n;
     void *at = NULL, *sums = NULL;
 
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n * sizeof *held->sums + 1, &sums, err))
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n * sizeof *held->sums, &sums, err))
         return err->status;
     held->sums = sums;
+    if (space->ops->alloc(space, DCPK_MEMORY_HOST, n * sizeof *held->host_sums, &sums, err))
+        return err->status;
+    held->host_sums = sums;
     if (held->n_bytes == 0)
         return DCPK_OK;
     if (held->n_bytes > SIZE_MAX)
@@ -183,6 +186,7 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
     if (held->rank == NULL)
         return;
     held->rank->space->ops->unload(held->rank->space, held->reading);
+    held->rank->space->ops->free(held->rank->space, held->host_sums);
     held->rank->space->ops->free(held->rank->space, held->sums);
     held->rank->space->ops->free(held->rank->space, held->at);
     dcpk_arena_free(held->arena);
@@ -274,28 +278,25 @@ static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum 
                                struct dcpk_error *err)
 {
     struct dcpk_space *space = held->rank->space;
-    const size_t n = held->rank->job->n;
-    uint64_t *sums = dcpk_alloc_array(n, sizeof *sums, err); /* zeros */
-    dcpk_status st = sums == NULL ? err->status : DCPK_OK;
+    const size_t n = held->rank->job->n, n_bytes = n * sizeof *held->sums;
 
-    if (st == DCPK_OK && n > 0)
-        st = space->ops->copy(space, 0, held->sums, sums, n * sizeof *sums, err);
-    if (st == DCPK_OK && held->reading != NULL)
-        st = space->ops->run(space, 0, held->reading, held->sums, err);
-    if (st == DCPK_OK && n > 0)
-        st = space->ops->copy(space, 0, sums, held->sums, n * sizeof *sums, err);
-    if (st == DCPK_OK)
-        st = dcpk_remap_rank_wait(held->rank, err);
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
-        mine[i] = (struct partial_sum){held->copy[i], sums[i], 0};
-    for (size_t i = 0; i < held->n_shards && st == DCPK_OK; i++) {
+    memset(held->host_sums, 0, n_bytes);
+    if (space->ops->copy(space, 0, held->sums, held->host_sums, n_bytes, err))
+        return err->status;
+    if (held->reading != NULL && space->ops->run(space, 0, held->reading, held->sums, err))
+        return err->status;
+    if (space->ops->copy(space, 0, held->host_sums, held->sums, n_bytes, err) ||
+        dcpk_remap_rank_wait(held->rank, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        mine[i] = (struct partial_sum){held->copy[i], held->host_sums[i], 0};
+    for (size_t i = 0; i < held->n_shards; i++) {
         struct dcpk_box box;
 
         dcpk_box_unpack(held->shards[i].span, held->shards[i].rank, &box);
         mine[held->tensor[i]].n_elems += dcpk_slab_elems(&box);
     }
-    dcpk_free(sums);
-    return st;
+    return DCPK_OK;
 }
 
 /* Hold the copies of tensor i against the files. all: by rank, then by tensor; totals: n_ranks of

@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/job/remap_checkpoint.h"
 #include "tests/golden/samples.h"
+#include "tests/late_space.h"
 
 /* ---- a device with a fault ---- */
 
@@ -174,7 +175,7 @@ static void test_layouts(void **state)
     }
 }
 
-/* A rank alone, with one proof a step: allocation 2 is the memory of the first layout, 4 that of
+/* A rank alone, with one proof a step: allocation 3 is the memory of the first layout, 6 that of
  * the second. */
 static void test_flipped(void **state)
 {
@@ -183,9 +184,9 @@ static void test_flipped(void **state)
         int flip_alloc;
         enum dcpk_remap_step_number step;
     } cases[] = {
-        {"in what was loaded", 2, DCPK_STEP_LOAD},
-        {"in what the remap stored", 4, DCPK_STEP_THERE},
-        {"in what came back", 2, DCPK_STEP_BACK},
+        {"in what was loaded", 3, DCPK_STEP_LOAD},
+        {"in what the remap stored", 6, DCPK_STEP_THERE},
+        {"in what came back", 3, DCPK_STEP_BACK},
     };
 
     (void)state;
@@ -211,6 +212,26 @@ static void test_flipped(void **state)
         for (unsigned s = 0; s < DCPK_N_STEPS; s++) /* the last step that is made */
             CHECK_EQ_INT(result.steps[s].is_made, s <= cases[i].step, cases[i].label);
     }
+}
+
+/* A device that does what is queued late, and whose link is measured. */
+static void test_late(void **state)
+{
+    struct dcpk_remap_job_options options = options_of(2);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_result result;
+    char name[128];
+
+    (void)state;
+    late_begin();
+    options.space = &late_ops;
+    options.n_runs = 2;
+    options.link_bytes_a_second = 0;
+    options.from = tensor_parallel(2, 1, 1, 1);
+    options.to = fsdp(2, 1, 1, 1);
+    CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err), "late");
+    CHECK(result.ok, "late");
+    CHECK(result.is_link_measured && result.link_bytes_a_second > 0, "late");
 }
 
 /* The second of three runs stores nothing: what the first one has stored does not pass for it. */
@@ -246,7 +267,7 @@ static void test_one_copy(void **state)
     (void)state;
     fault_begin();
     fault.flip_proof = 1;
-    fault.flip_alloc = 2;
+    fault.flip_alloc = 3;
     options.space = &faulty;
     options.from = tensor_parallel(1, 1, 1, 2);
     options.to = fsdp(2, 1, 1, 1);
@@ -258,7 +279,7 @@ static void test_one_copy(void **state)
 static void test_no_memory(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 4; n++) {
+    for (int n = 1; n <= 12; n += 3) {
         struct dcpk_remap_job_options options = options_of(2);
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_remap_result result;
@@ -342,10 +363,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),   cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_idle_run),  cmocka_unit_test(test_one_copy),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_late),        cmocka_unit_test(test_idle_run),
+        cmocka_unit_test(test_one_copy),    cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allocations), cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
