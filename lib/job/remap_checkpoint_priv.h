@@ -64,10 +64,12 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
                                   struct dcpk_error *err);
 
-/* Collective: the rate of n_bytes from every rank to the next one, in one piece, as the engine
- * moves it; within the rank where there is one alone. */
-dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank, uint64_t n_bytes,
-                                    double *bytes_a_second, struct dcpk_error *err);
+/* Collective: the rate from every rank to the next one, in one piece, as the engine moves it;
+ * within the rank where there is one alone. What both layouts hold is lost: the bytes go from the
+ * memory of the first to that of the second. Where a rank has little of them, it takes memory. */
+dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank,
+                                    const struct dcpk_remap_held held[2], double *bytes_a_second,
+                                    struct dcpk_error *err);
 
 /* Collective: open the device, and the link where the path always needs one. */
 dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err);

@@ -9,7 +9,7 @@
 #include "lib/job/remap_checkpoint_priv.h"
 
 /* Of what the link is measured with, a rank. */
-#define LEAST_PROBE_BYTES (UINT64_C(16) << 20)
+#define LEAST_PROBE_BYTES ((size_t)16 << 20)
 #define MOST_PROBE_BYTES  (UINT64_C(1) << 30)
 #define N_PROBES          3
 
@@ -22,7 +22,7 @@ struct probe {
 };
 
 static void probe_make(struct probe *p, const struct dcpk_remap_rank *rank, uint64_t n_bytes,
-                       uint8_t *at)
+                       const uint8_t *from, uint8_t *to)
 {
     const int n = dcpk_ranks_count(rank->ranks), self = dcpk_ranks_self(rank->ranks);
 
@@ -31,11 +31,17 @@ static void probe_make(struct probe *p, const struct dcpk_remap_rank *rank, uint
     p->shape[0] = p->span[1] = (int64_t)n_bytes;
     p->span[0] = 0;
     p->stride_bytes[0] = 1;
-    p->source = (struct dcpk_shard){
-        p->names[0], DCPK_U8, 1, self, p->shape, p->span, p->stride_bytes, (uint64_t)(uintptr_t)at};
+    p->source = (struct dcpk_shard){.name = p->names[0],
+                                    .dtype = DCPK_U8,
+                                    .rank = 1,
+                                    .holder = self,
+                                    .shape = p->shape,
+                                    .span = p->span,
+                                    .stride_bytes = p->stride_bytes,
+                                    .at = (uint64_t)(uintptr_t)from};
     p->target = p->source;
     p->target.name = p->names[1];
-    p->target.at += n_bytes;
+    p->target.at = (uint64_t)(uintptr_t)to;
 }
 
 static dcpk_status probe_time(struct dcpk_remap_rank *rank, const struct probe *p, double *seconds,
@@ -51,20 +57,49 @@ static dcpk_status probe_time(struct dcpk_remap_rank *rank, const struct probe *
     return st;
 }
 
-dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank, uint64_t n_bytes,
-                                    double *bytes_a_second, struct dcpk_error *err)
+/* The least that a rank holds under one of two layouts. */
+static dcpk_status find_least(struct dcpk_ranks *ranks, const struct dcpk_remap_held held[2],
+                              uint64_t *least, struct dcpk_error *err)
+{
+    const uint64_t mine = dcpk_min_u64(held[0].n_bytes, held[1].n_bytes);
+    struct dcpk_bytes all = {0};
+    dcpk_status st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+
+    *least = mine;
+    for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
+        uint64_t its;
+
+        memcpy(&its, all.data + r * sizeof its, sizeof its);
+        *least = dcpk_min_u64(*least, its);
+    }
+    dcpk_bytes_release(&all);
+    return dcpk_ranks_agree(ranks, st, err);
+}
+
+dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank,
+                                    const struct dcpk_remap_held held[2], double *bytes_a_second,
+                                    struct dcpk_error *err)
 {
     struct dcpk_space *space = rank->space;
+    const uint8_t *from = held[0].at;
+    uint8_t *to = held[1].at;
     double seconds = 0;
+    uint64_t n_bytes;
     struct probe p;
     void *at = NULL;
-    dcpk_status st;
+    dcpk_status st = find_least(rank->ranks, held, &n_bytes, err);
 
-    n_bytes = dcpk_min_u64(dcpk_max_u64(n_bytes, LEAST_PROBE_BYTES), MOST_PROBE_BYTES);
-    st = space->ops->alloc(space, DCPK_MEMORY_DEVICE, (size_t)(2 * n_bytes), &at, err);
+    if (st == DCPK_OK && n_bytes < LEAST_PROBE_BYTES) { /* on all ranks, or on none */
+        n_bytes = LEAST_PROBE_BYTES;
+        st = space->ops->alloc(space, DCPK_MEMORY_DEVICE, 2 * LEAST_PROBE_BYTES, &at, err);
+        from = at;
+    }
+    n_bytes = dcpk_min_u64(n_bytes, MOST_PROBE_BYTES);
     st = dcpk_ranks_agree(rank->ranks, st, err);
+    if (st == DCPK_OK && at != NULL)
+        to = (uint8_t *)at + n_bytes;
     if (st == DCPK_OK) {
-        probe_make(&p, rank, n_bytes, at);
+        probe_make(&p, rank, n_bytes, from, to);
         st = probe_time(rank, &p, &seconds, err);
     }
     if (st == DCPK_OK && seconds > 0)
@@ -240,8 +275,7 @@ static dcpk_status rank_prepare(struct dcpk_remap_rank *rank, struct dcpk_remap_
         return err->status;
     rank->most_bytes = most[0];
     if (job->options->link_bytes_a_second == 0 &&
-        dcpk_remap_measure_link(rank, dcpk_max_u64(most[0], most[1]), &rank->link_bytes_a_second,
-                                err))
+        dcpk_remap_measure_link(rank, held, &rank->link_bytes_a_second, err))
         return err->status;
     if (rank->result == NULL)
         return DCPK_OK;
