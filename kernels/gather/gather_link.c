@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather_link.c - messages by all_gather: all ranks get everything, and take what is theirs. */
 /*
- * First every rank gives the lengths of its messages, a row of the table. Then each gives its
- * messages one behind the other, in the order of receivers, in windows of WINDOW_BYTES, until the
- * longest stream is through:
+ * First every rank gives the lengths of its messages and of those that it expects, a row of the
+ * table; all judge the same table. Then each gives its messages one behind the other, in the order
+ * of receivers, in windows of WINDOW_BYTES, until the longest stream is through:
  *
  *     stream of a rank   | to 0 | to 1      | to 2 |
  *     windows            |--------|--------|--------|
@@ -11,6 +11,7 @@
 #include "kernels/gather/gather_link.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -22,9 +23,9 @@ struct gather_link {
     struct dcpk_link base;
     struct dcpk_comm *comm;
     const struct dcpk_exchange *exchange; /* NULL: none under way */
-    uint64_t *lengths;                    /* [from * n_ranks + to] bytes */
-    uint64_t *row;                        /* this rank's of them */
-    uint8_t *mine, *all;                  /* a window of this rank, and of each */
+    uint64_t *lengths;   /* bytes: a row of each rank: to each other one, then expected from each */
+    uint64_t *row;       /* this rank's of them */
+    uint8_t *mine, *all; /* a window of this rank, and of each */
     bool is_over;
 };
 
@@ -50,11 +51,11 @@ static dcpk_status gather_open(struct dcpk_comm *comm, struct dcpk_space *space,
     (void)space;
     if (made == NULL)
         return err->status;
-    made->base = (struct dcpk_link){&dcpk_link_gather, comm->rank, comm->n_ranks};
+    made->base = (struct dcpk_link){&dcpk_link_gather, comm->rank, comm->n_ranks, false};
     made->comm = comm;
-    made->lengths = dcpk_alloc_array(n * n, sizeof *made->lengths, err);
+    made->lengths = dcpk_alloc_array(2 * n * n, sizeof *made->lengths, err);
     if (made->lengths != NULL)
-        made->row = dcpk_alloc_array(n, sizeof *made->row, err);
+        made->row = dcpk_alloc_array(2 * n, sizeof *made->row, err);
     if (made->row != NULL)
         made->mine = dcpk_alloc_array(1, WINDOW_BYTES, err);
     if (made->mine != NULL)
@@ -79,10 +80,16 @@ static dcpk_status gather_begin(struct dcpk_link *link, const struct dcpk_exchan
     return DCPK_OK;
 }
 
+/* The row of a rank in the table. */
+static const uint64_t *row_of(const struct gather_link *l, int rank)
+{
+    return l->lengths + 2 * (size_t)rank * (size_t)l->base.n_ranks;
+}
+
 /* Where the message of a rank to another one begins in its stream. */
 static uint64_t message_start(const struct gather_link *l, int from, int to)
 {
-    const uint64_t *row = l->lengths + (size_t)from * (size_t)l->base.n_ranks;
+    const uint64_t *row = row_of(l, from);
     uint64_t at = 0;
 
     for (int r = 0; r < to; r++)
@@ -145,26 +152,32 @@ static dcpk_status gather_window(struct gather_link *l, uint64_t first, uint64_t
 static dcpk_status gather_lengths(struct gather_link *l, struct dcpk_error *err)
 {
     const struct dcpk_exchange *e = l->exchange;
-    const size_t n = (size_t)l->base.n_ranks;
+    const int n = l->base.n_ranks;
+    const size_t row_bytes = 2 * (size_t)n * sizeof *l->row;
 
-    memset(l->row, 0, n * sizeof *l->row);
+    memset(l->row, 0, row_bytes);
     for (size_t i = 0; i < e->n_sends; i++)
         l->row[e->sends[i].peer] = e->sends[i].n_bytes;
-    return l->comm->transport->all_gather(l->comm, l->row, n * sizeof *l->row, l->lengths, err);
+    for (size_t i = 0; i < e->n_receives; i++)
+        l->row[n + e->receives[i].peer] = e->receives[i].n_bytes;
+    return l->comm->transport->all_gather(l->comm, l->row, row_bytes, l->lengths, err);
 }
 
+/* The same on all ranks: none goes into the windows alone. */
 static dcpk_status check_lengths(const struct gather_link *l, struct dcpk_error *err)
 {
-    const struct dcpk_exchange *e = l->exchange;
+    const int n = l->base.n_ranks;
 
-    for (size_t i = 0; i < e->n_receives; i++) {
-        const struct dcpk_message *m = &e->receives[i];
-        const uint64_t n = l->lengths[m->peer * l->base.n_ranks + l->base.rank];
+    for (int from = 0; from < n; from++)
+        for (int to = 0; to < n; to++) {
+            const uint64_t sent = row_of(l, from)[to], expected = row_of(l, to)[n + from];
 
-        if (n != m->n_bytes)
-            return dcpk_fail(err, DCPK_EIO, "rank %d sends %llu bytes, expected are %zu", m->peer,
-                             (unsigned long long)n, m->n_bytes);
-    }
+            if (sent != expected)
+                return dcpk_fail(err, DCPK_EIO,
+                                 "rank %d sends %" PRIu64
+                                 " bytes to rank %d, which expects %" PRIu64,
+                                 from, sent, to, expected);
+        }
     return DCPK_OK;
 }
 

@@ -55,63 +55,74 @@ static dcpk_status hub_new(int n_ranks, struct hub **hub, struct dcpk_error *err
     return DCPK_OK;
 }
 
-/* One holder less; the last one frees the hub. NULL is a no-op. */
-static void hub_leave(struct hub *hub, bool is_over)
+/* NULL is a no-op. */
+static void hub_free(struct hub *hub)
 {
-    bool is_last;
-
     if (hub == NULL)
-        return;
-    pthread_mutex_lock(&hub->mutex);
-    hub->is_over = hub->is_over || is_over;
-    is_last = --hub->n_holders == 0;
-    pthread_mutex_unlock(&hub->mutex);
-    if (!is_last)
         return;
     pthread_mutex_destroy(&hub->mutex);
     dcpk_free(hub);
 }
 
-/* What rank 0 broadcasts: where its hub is, and in which process. Where that fails no rank knows
- * who has it, and the hub stays. */
+/* One holder less; the last one frees the hub. */
+static void hub_leave(struct hub *hub, bool is_over)
+{
+    bool is_last;
+
+    pthread_mutex_lock(&hub->mutex);
+    hub->is_over = hub->is_over || is_over;
+    is_last = --hub->n_holders == 0;
+    pthread_mutex_unlock(&hub->mutex);
+    if (is_last)
+        hub_free(hub);
+}
+
+/* What rank 0 broadcasts: where its hub is, and in which process. */
 struct invitation {
     struct dcpk_memory_id process;
     struct hub *hub; /* NULL: rank 0 could not make one */
 };
 
+/* Collective, also for a rank that has failed. */
+static dcpk_status invitation_share(struct invitation *invitation, struct dcpk_comm *comm,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_error network = DCPK_ERROR_INIT;
+
+    if (comm->transport->broadcast(comm, 0, invitation, sizeof *invitation, &network)) {
+        if (err->status == DCPK_OK)
+            *err = network;
+        return err->status;
+    }
+    if (err->status == DCPK_OK && !dcpk_memory_id_is_own(&invitation->process))
+        dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are not threads of one process");
+    return dcpk_link_agree(comm, dcpk_link_local.name, err);
+}
+
 static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_space *space,
                               struct dcpk_link **link, struct dcpk_error *err)
 {
     struct invitation invitation = {.hub = NULL};
-    struct local_link *made;
-    dcpk_status st = DCPK_OK;
+    struct local_link *made = dcpk_alloc(sizeof *made, err);
+    bool *got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *got, err);
 
     (void)space;
     if (comm->rank == 0) {
         dcpk_memory_id_sign(&invitation.process);
-        st = hub_new(comm->n_ranks, &invitation.hub, err);
+        if (err->status == DCPK_OK)
+            hub_new(comm->n_ranks, &invitation.hub, err);
     }
-    if (st == DCPK_OK)
-        st = comm->transport->broadcast(comm, 0, &invitation, sizeof invitation, err);
-    else /* the others wait for it */
-        (void)comm->transport->broadcast(comm, 0, &invitation, sizeof invitation,
-                                         &(struct dcpk_error){0});
-    if (st != DCPK_OK)
-        return st;
-    if (invitation.hub == NULL)
-        return dcpk_fail(err, DCPK_ENOMEM, "rank 0 has no memory for a link of threads");
-    if (!dcpk_memory_id_is_own(&invitation.process))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are not threads of one process");
-    made = dcpk_alloc(sizeof *made, err);
-    if (made != NULL)
-        made->got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->got, err);
-    if (made == NULL || made->got == NULL) {
+    if (invitation_share(&invitation, comm, err)) {
+        /* Where the network broke another rank may have the hub: it stays. */
+        if (comm->rank == 0 && err->status != DCPK_EIO)
+            hub_free(invitation.hub);
         dcpk_free(made);
-        hub_leave(invitation.hub, true);
+        dcpk_free(got);
         return err->status;
     }
-    made->base = (struct dcpk_link){&dcpk_link_local, comm->rank, comm->n_ranks};
+    made->base = (struct dcpk_link){&dcpk_link_local, comm->rank, comm->n_ranks, false};
     made->hub = invitation.hub;
+    made->got = got;
     *link = &made->base;
     return DCPK_OK;
 }

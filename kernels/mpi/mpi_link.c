@@ -34,7 +34,7 @@ static dcpk_status mpi_open(struct dcpk_comm *comm, struct dcpk_space *space,
         dcpk_free(made);
         return err->status;
     }
-    made->base = (struct dcpk_link){&dcpk_link_mpi, comm->rank, comm->n_ranks};
+    made->base = (struct dcpk_link){&dcpk_link_mpi, comm->rank, comm->n_ranks, false};
     made->world = dcpk_mpi_world(comm);
     *link = &made->base;
     return DCPK_OK;

@@ -205,23 +205,8 @@ static void nccl_close(struct dcpk_link *link)
     dcpk_free(l);
 }
 
-/* What rank 0 broadcasts, also where it failed: others wait for it. */
-struct invitation {
-    ncclUniqueId id;
-    bool is_there;
-};
-
-static dcpk_status invitation_make(const struct nccl_link *l, struct invitation *invitation,
-                                   struct dcpk_error *err)
-{
-    if (nccl_check(l, l->nccl.get_unique_id(&invitation->id), "inviting the other ranks", err))
-        return err->status;
-    invitation->is_there = true;
-    return DCPK_OK;
-}
-
 /* What a link needs before it meets the others. */
-static dcpk_status link_prepare(struct nccl_link *l, int ordinal, struct invitation *invitation,
+static dcpk_status link_prepare(struct nccl_link *l, int ordinal, ncclUniqueId *id,
                                 struct dcpk_error *err)
 {
     if (dcpk_cuda_driver_load(&l->driver, err) || nccl_load(&l->nccl, err) ||
@@ -231,36 +216,28 @@ static dcpk_status link_prepare(struct nccl_link *l, int ordinal, struct invitat
                         "opening the GPU", err))
         return err->status;
     if (l->base.rank == 0)
-        return invitation_make(l, invitation, err);
+        return nccl_check(l, l->nccl.get_unique_id(id), "inviting the other ranks", err);
     return DCPK_OK;
 }
 
 static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_space *space,
                              struct dcpk_link **link, struct dcpk_error *err)
 {
-    struct invitation invitation = {.is_there = false};
     struct nccl_link *made = dcpk_alloc(sizeof *made, err);
+    ncclUniqueId id = {{0}};
 
     if (made != NULL) {
-        made->base = (struct dcpk_link){&dcpk_link_nccl, comm->rank, comm->n_ranks};
-        link_prepare(made, space->ordinal, &invitation, err);
+        made->base = (struct dcpk_link){&dcpk_link_nccl, comm->rank, comm->n_ranks, false};
+        link_prepare(made, space->ordinal, &id, err);
     }
-    if (err->status != DCPK_OK) {
-        (void)comm->transport->broadcast(comm, 0, &invitation, sizeof invitation,
-                                         &(struct dcpk_error){0});
-        nccl_close(made == NULL ? NULL : &made->base);
-        return err->status;
-    }
-    if (comm->transport->broadcast(comm, 0, &invitation, sizeof invitation, err) == DCPK_OK &&
-        !invitation.is_there)
-        dcpk_fail(err, DCPK_EUNSUPPORTED, "rank 0 has no NCCL");
-    if (err->status == DCPK_OK) {
+    if (dcpk_link_agree(comm, dcpk_link_nccl.name, err) == DCPK_OK &&
+        comm->transport->broadcast(comm, 0, &id, sizeof id, err) == DCPK_OK) {
         dcpk_cuda_enter(&made->driver, made->context);
-        link_fill(made, &invitation.id, err);
+        link_fill(made, &id, err);
         dcpk_cuda_leave(&made->driver);
     }
     if (err->status != DCPK_OK)
-        nccl_close(&made->base);
+        nccl_close(made == NULL ? NULL : &made->base);
     else
         *link = &made->base;
     return err->status;

@@ -30,6 +30,7 @@ struct dcpk_link_ops;
 struct dcpk_link {
     const struct dcpk_link_ops *ops;
     int rank, n_ranks;
+    bool is_broken; /* an exchange has failed here: none may follow. Set by who uses the link */
 };
 
 struct dcpk_link_ops {
@@ -62,5 +63,12 @@ struct dcpk_link_ops {
 /* Poll until the oldest exchange is done. Errors: DCPK_EIO when that takes more than timeout_ms,
  * and those of poll; the link is then aborted. */
 dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_error *err);
+
+/*
+ * For `open`, collective, and without allocations: has every rank what it needs for the link
+ * `name`? err: this rank's own, DCPK_OK where it has. A rank that has gets the status of the lowest
+ * one that lacks something, and its reason. DCPK_EIO where the network broke: others may differ.
+ */
+dcpk_status dcpk_link_agree(struct dcpk_comm *comm, const char *name, struct dcpk_error *err);
 
 #endif
