@@ -24,6 +24,7 @@ struct feed_job {
     const enum dcpk_dtype *wanted;           /* of each view; NULL: its own */
     int n_threads, n_runs;
     const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
+    struct dcpk_progress progress;      /* of each rank */
     bool drops;                         /* not all shards are wanted */
     void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
 
@@ -208,6 +209,7 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
     const struct dcpk_env env = {.device = dcpk_devices[0],
                                  .n_threads = job->n_threads,
                                  .memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES,
+                                 .progress = job->progress,
                                  .ranks = ranks};
     struct dcpk_remap_files_options options = job->options;
     const struct dcpk_space_ops *space = job->space == NULL ? dcpk_spaces[0] : job->space;

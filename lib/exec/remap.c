@@ -40,6 +40,15 @@ static bool find_staged(const struct dcpk_remap *remap, int *from, int *to)
     return false;
 }
 
+dcpk_status dcpk_remap_check_link(const struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    const struct dcpk_link *link = remap->options.link;
+
+    if (link->is_broken)
+        return dcpk_fail(err, DCPK_EIO, "the link '%s' broke in an earlier run", link->ops->name);
+    return DCPK_OK;
+}
+
 /* Ranks that have to talk must reach each other, or have a link. */
 static dcpk_status check_paths(struct dcpk_remap *remap, struct dcpk_error *err)
 {
@@ -51,7 +60,7 @@ static dcpk_status check_paths(struct dcpk_remap *remap, struct dcpk_error *err)
         return DCPK_OK;
     }
     if (options->path != DCPK_REMAP_DIRECT && options->link != NULL)
-        return DCPK_OK;
+        return dcpk_remap_check_link(remap, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "ranks %d and %d cannot map each other's memory, and %s%s%s", from, to,
                      options->link == NULL ? "there is no link" : "a link is not wanted",

@@ -86,7 +86,7 @@ typedef void dcpk_remap_done(void *context, size_t unit);
  * Errors, the same on all ranks: DCPK_EIO when a device or link fails, a wait takes too long, or
  * fingerprints differ (naming tensor, unit and both). Units before stats->units_done are in their
  * targets; the targets of the unit under way are undefined, sources are as they were. After an
- * error of a link, no run may follow.
+ * error of a link no run over it may follow, of this remap or another: DCPK_EIO at once.
  */
 dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
                            struct dcpk_error *err);

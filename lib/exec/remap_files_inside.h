@@ -64,6 +64,8 @@ struct dcpk_remap_files {
     size_t first_part;       /* this rank's are first_part .. + n_loads - 1 */
     struct feed_load *loads;
     size_t n_loads;
+    struct dcpk_extent *records;  /* of each load, to be checked where it has a checksum; or NULL */
+    uint64_t record_bytes;        /* of all that have one */
     uint32_t *first_move, *moves; /* of each load: moves[first_move[i]] .. */
     struct feed_range *ranges;    /* owned */
     size_t n_ranges;

@@ -163,6 +163,44 @@ static dcpk_status load_locate(void *context, int worker, uint64_t i, struct dcp
     return DCPK_OK;
 }
 
+/* Find the record that holds the chunk of a load, where the load before is not of it, too. A task
+ * of the pool. */
+static dcpk_status record_locate(void *context, int worker, uint64_t i, struct dcpk_error *err)
+{
+    struct dcpk_remap_files *files = context;
+    struct dcpk_checkpoint *ckpt = files->options.ckpt;
+    const struct feed_part *part = part_of(files, i);
+    const struct dcpk_chunk *chunk, *before;
+
+    if (part->chunk == FEED_NONE)
+        return DCPK_OK;
+    chunk = &ckpt->chunks[part->chunk];
+    if (i > 0 && part[-1].chunk != FEED_NONE) {
+        before = &ckpt->chunks[part[-1].chunk];
+        if (before->place.file == chunk->place.file &&
+            before->place.offset_bytes == chunk->place.offset_bytes)
+            return DCPK_OK;
+    }
+    return dcpk_checkpoint_locate(ckpt, chunk, &files->workers[worker].reader, &files->records[i],
+                                  err);
+}
+
+/* What a run has to check, if that is wanted. */
+static dcpk_status find_records(struct dcpk_remap_files *files, struct dcpk_error *err)
+{
+    if (!files->options.checks_files)
+        return DCPK_OK;
+    files->records =
+        dcpk_arena_array(files->base.arena, files->n_loads, sizeof *files->records, err);
+    if (files->records == NULL ||
+        dcpk_pool_run(files->exec->n_threads, files->n_loads, record_locate, files, err))
+        return err->status;
+    for (size_t i = 0; i < files->n_loads; i++)
+        if (files->records[i].has_crc32)
+            files->record_bytes += files->records[i].record_bytes;
+    return DCPK_OK;
+}
+
 /* Does the load follow in the file of a range, within its stage? Then it gets its place there. */
 static bool range_extend(const struct dcpk_remap_files *files, struct feed_range *range,
                          struct feed_load *load)
@@ -365,7 +403,7 @@ dcpk_status dcpk_feed_make_ring(struct dcpk_remap_files *files, struct dcpk_erro
     files->workers = dcpk_workers_new(files->exec, err);
     if (files->workers == NULL ||
         dcpk_pool_run(files->exec->n_threads, files->n_loads, load_locate, files, err) ||
-        place_loads(files, err) || alloc_ring(files, err))
+        find_records(files, err) || place_loads(files, err) || alloc_ring(files, err))
         return err->status;
     for (size_t s = 0; s < files->n_stages; s++)
         if (stage_load(files, s, &load, err))

@@ -433,41 +433,17 @@ static dcpk_status feeder_init(struct feeder *f, struct dcpk_remap_files *files,
     return DCPK_OK;
 }
 
-/* Nothing may be under way when the ring and the slots are used again. */
-static void space_drain(struct dcpk_remap_files *files)
-{
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-
-    for (int queue = 0; queue < DCPK_N_QUEUES; queue++)
-        (void)dcpk_space_wait(files->base.options.space, queue, dcpk_remap_timeout(&files->base),
-                              &ignored);
-}
-
-/* Check the checksum of the chunk that a load is of, where the load before is not of it, too. A
- * task of the pool. */
+/* Check the checksum of the chunk that a load is of. A task of the pool. */
 static dcpk_status load_check(void *context, int worker, uint64_t i, struct dcpk_error *err)
 {
     struct feeder *f = context;
     struct dcpk_remap_files *files = f->files;
-    struct dcpk_checkpoint *ckpt = files->options.ckpt;
+    const struct dcpk_checkpoint *ckpt = files->options.ckpt;
     const struct feed_part *part = &files->parts[files->first_part + i];
-    const struct dcpk_chunk *chunk, *before;
-    struct dcpk_extent where = {0};
 
-    if (part->chunk == FEED_NONE)
-        return DCPK_OK;
-    chunk = &ckpt->chunks[part->chunk];
-    if (i > 0 && part[-1].chunk != FEED_NONE) {
-        before = &ckpt->chunks[part[-1].chunk];
-        if (before->place.file == chunk->place.file &&
-            before->place.offset_bytes == chunk->place.offset_bytes)
-            return DCPK_OK;
-    }
-    if (dcpk_checkpoint_locate(ckpt, chunk, &files->workers[worker].reader, &where, err))
-        return err->status;
-    if (where.has_crc32 &&
-        dcpk_worker_check_record(&files->workers[worker], &where, &f->meter, err))
-        dcpk_context(err, "checking '%s'", ckpt->tensors[chunk->tensor].key);
+    if (files->records[i].has_crc32 &&
+        dcpk_worker_check_record(&files->workers[worker], &files->records[i], &f->meter, err))
+        dcpk_context(err, "checking '%s'", ckpt->tensors[ckpt->chunks[part->chunk].tensor].key);
     return err->status;
 }
 
@@ -484,16 +460,17 @@ dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *er
     }
     for (int i = 0; i < n_threads; i++)
         files->workers[i].read_bytes = 0;
-    dcpk_meter_begin(&f.meter, files->exec, files->stats.plan_bytes + files->stats.gathered_bytes);
-    if (files->options.checks_files)
+    dcpk_meter_begin(&f.meter, files->exec,
+                     files->record_bytes + files->stats.plan_bytes + files->stats.gathered_bytes);
+    if (files->records != NULL)
         st = dcpk_pool_run(n_threads, files->n_loads, load_check, &f, err);
     if (st == DCPK_OK)
         st = dcpk_pool_run(n_threads, (uint64_t)n_threads, feed_task, &f, err);
     if (st == DCPK_OK) /* what is left when the readers took all tasks */
         st = feed_task(&f, 0, 0, err);
     st = dcpk_meter_end(&f.meter, files->exec, files->workers, &stats, st);
-    if (st != DCPK_OK)
-        space_drain(files);
+    if (st != DCPK_OK) /* the ring and the slots are used again */
+        st = dcpk_remap_drain(&files->base, st, err);
     files->stats.read_bytes = stats.read_bytes;
     feeder_release(&f);
     return st;

@@ -51,7 +51,6 @@ struct dcpk_remap {
     uint64_t *sums, *host_sums;       /* stored, then landed, of a unit's tensors */
     size_t n_sums;                    /* of each of the two */
     struct dcpk_remap_stats stats;
-    bool is_broken; /* the link is */
 };
 #define NO_MEMORY UINT32_MAX
 
@@ -75,6 +74,12 @@ dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_ti
 dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
                                  const struct dcpk_table *table, uint64_t *sums,
                                  struct dcpk_error *err);
+/* Wait for all queues, also after a failure: what is under way writes into the memory of peers.
+ * Takes as long as one wait may where one is not done in time. st, err: of what came before.
+ * Returns the first failure. */
+dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err);
+/* For what needs the link: DCPK_EIO where it broke before, in a run of any remap. */
+dcpk_status dcpk_remap_check_link(const struct dcpk_remap *remap, struct dcpk_error *err);
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
                                       const struct dcpk_shard *shard, uint32_t memory,

@@ -26,6 +26,23 @@ static dcpk_status wait_for(struct dcpk_remap *remap, int queue, struct dcpk_err
     return dcpk_space_wait(remap->options.space, queue, dcpk_remap_timeout(remap), err);
 }
 
+dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
+{
+    int timeout_ms = dcpk_remap_timeout(remap);
+
+    for (int queue = 0; queue < DCPK_N_QUEUES; queue++) {
+        struct dcpk_error why = DCPK_ERROR_INIT;
+
+        if (dcpk_space_wait(remap->options.space, queue, timeout_ms, &why) == DCPK_OK)
+            continue;
+        timeout_ms = 0; /* the others have had that time, too */
+        if (st == DCPK_OK)
+            *err = why;
+        st = err->status;
+    }
+    return st;
+}
+
 /* Queue the packing of a round's messages; behind the last round there is nothing to do. */
 static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit *unit, size_t round,
                               struct dcpk_error *err)
@@ -74,7 +91,7 @@ static dcpk_status finish_exchange(struct dcpk_remap *remap, dcpk_status st, str
 
     if (dcpk_link_wait(remap->options.link, timeout_ms, &why) == DCPK_OK)
         return st;
-    remap->is_broken = true;
+    remap->options.link->is_broken = true;
     if (st == DCPK_OK)
         *err = why;
     return err->status;
@@ -90,7 +107,7 @@ static dcpk_status begin_exchange(struct dcpk_remap *remap, const struct remap_r
     if (link->ops->begin(link, &round->exchange, &why) == DCPK_OK)
         return st;
     link->ops->abort(link);
-    remap->is_broken = true;
+    link->is_broken = true;
     if (st == DCPK_OK)
         *err = why;
     return err->status;
@@ -104,21 +121,22 @@ static dcpk_status begin_exchange(struct dcpk_remap *remap, const struct remap_r
 static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit *unit,
                               dcpk_status st, struct dcpk_error *err)
 {
-    const bool is_ahead = remap->options.link->ops->n_under_way > 1;
+    const struct dcpk_link *link = remap->options.link;
+    const bool is_ahead = link->ops->n_under_way > 1;
     const size_t n = unit->n_rounds;
 
     if (st == DCPK_OK)
         st = pack_round(remap, unit, 0, err);
-    for (size_t k = 0; k <= n && !remap->is_broken; k++) {
+    for (size_t k = 0; k <= n && !link->is_broken; k++) {
         if (st == DCPK_OK)
             st = wait_for_messages(remap, err);
         if (k < n)
             st = begin_exchange(remap, &unit->rounds[k], st, err);
-        if (is_ahead && k > 0 && !remap->is_broken)
+        if (is_ahead && k > 0 && !link->is_broken)
             st = finish_exchange(remap, st, err);
         if (st == DCPK_OK)
             st = work_beside(remap, unit, k, err);
-        if (!is_ahead && k < n && !remap->is_broken)
+        if (!is_ahead && k < n && !link->is_broken)
             st = finish_exchange(remap, st, err);
     }
     return st;
@@ -142,10 +160,7 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
         st = run_rounds(remap, unit, st, err);
     else if (st == DCPK_OK)
         st = run_direct(remap, unit, err);
-    if (st != DCPK_OK || wait_for(remap, QUEUE_MOVE, err) || wait_for(remap, QUEUE_LOCAL, err) ||
-        wait_for_messages(remap, err))
-        return err->status;
-    return DCPK_OK;
+    return dcpk_remap_drain(remap, st, err);
 }
 
 /* The sums of a unit's tensors over all ranks: what was stored against what has landed. */
@@ -188,8 +203,7 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
                               remap->sums + remap->n_sums, err);
     if (st == DCPK_OK)
         st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
-    if (st == DCPK_OK)
-        st = wait_for(remap, QUEUE_MOVE, err);
+    st = dcpk_remap_drain(remap, st, err);
     st = dcpk_ranks_share(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
     if (st == DCPK_OK)
         st = compare_unit_sums(remap, u, &all, err);
@@ -205,8 +219,9 @@ static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, vo
     dcpk_status st = DCPK_OK;
 
     remap->stats.units_done = 0;
-    if (remap->is_broken)
-        st = dcpk_fail(err, DCPK_EIO, "the link between ranks has failed before");
+    for (size_t u = 0; u < remap->plan->n_units && st == DCPK_OK; u++)
+        if (remap->units[u].n_rounds > 0)
+            st = dcpk_remap_check_link(remap, err);
     if (dcpk_ranks_agree(ranks, st, err)) /* all targets may be written now */
         return err->status;
     for (size_t u = 0; u < remap->plan->n_units; u++) {

@@ -505,7 +505,8 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
         }
     }
     free_rounds(remap);
-    if (!remap->is_broken) /* else messages may still be under way: the space frees it at its end */
+    /* After a failure messages may still be under way: the space frees it at its end. */
+    if (remap->options.link == NULL || !remap->options.link->is_broken)
         space->ops->free(space, remap->staging);
     space->ops->free(space, remap->sums);
     space->ops->free(space, remap->host_sums);

@@ -171,6 +171,39 @@ static void faults_are_named(void **state)
     }
 }
 
+/* What was reported last comes to the whole, and nothing before passes it. */
+static atomic_int n_passed, n_whole_bytes;
+
+static bool see_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)context;
+    atomic_fetch_add(&n_passed, done_bytes > total_bytes);
+    atomic_fetch_add(&n_whole_bytes, done_bytes == total_bytes);
+    return true;
+}
+
+static void progress_ends_whole(void **state)
+{
+    (void)state;
+    make_files();
+    open_files();
+    for (int checks = 0; checks < 2; checks++) {
+        struct feed_job job = new_job();
+
+        job.options.checks_files = checks != 0;
+        job.progress.update = see_progress;
+        atomic_store(&n_passed, 0);
+        atomic_store(&n_whole_bytes, 0);
+        feed_make(&job, 3, "progress");
+        feed_run(&job, 0, "progress");
+        feed_check_ends(&job, "progress");
+        CHECK_EQ_INT(atomic_load(&n_passed), 0, "progress");
+        CHECK(atomic_load(&n_whole_bytes) >= N_RANKS, "progress");
+        feed_release(&job);
+    }
+    release_files();
+}
+
 /* The n-th allocation of all ranks together fails. */
 static uint64_t failing_allocation;
 static atomic_uint_fast64_t armed; /* the failing_allocation that counts by now */
@@ -265,9 +298,9 @@ static void device_calls_fail(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(faults_are_named),
-                                       cmocka_unit_test(allocations_fail),
-                                       cmocka_unit_test(device_calls_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(faults_are_named), cmocka_unit_test(progress_ends_whole),
+        cmocka_unit_test(allocations_fail), cmocka_unit_test(device_calls_fail)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
