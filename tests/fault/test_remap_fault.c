@@ -289,12 +289,172 @@ static void waits_end(void **state)
     case_release(the_case);
 }
 
+/* ---- a table that cannot be queued: what was queued before it is waited for ---- */
+static _Thread_local bool is_queued[DCPK_N_QUEUES];
+static _Thread_local uint64_t n_tables;
+static atomic_int n_left_queued;
+
+static dcpk_status noting_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+                              uint64_t *sums, struct dcpk_error *err)
+{
+    if (rank_self == failing_rank && ++n_tables == failing_call) {
+        atomic_store(&has_failed, true);
+        return dcpk_fail(err, DCPK_EIO, "the device is gone");
+    }
+    is_queued[queue] = true;
+    return faulty_real->run(space, queue, table, sums, err);
+}
+
+/* A ticket is the queue's number. */
+static dcpk_status noting_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
+                                 struct dcpk_error *err)
+{
+    (void)space;
+    (void)err;
+    *ticket = (uint64_t)queue;
+    return DCPK_OK;
+}
+
+static dcpk_status noting_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+                               struct dcpk_error *err)
+{
+    (void)space;
+    (void)err;
+    is_queued[ticket] = false;
+    *done = true;
+    return DCPK_OK;
+}
+
+static void begin_noting(struct remap_job *job, int self)
+{
+    (void)job;
+    (void)self;
+    n_tables = 0;
+    memset(is_queued, 0, sizeof is_queued);
+}
+
+static void count_queued(struct remap_job *job, int self, const struct dcpk_remap *remap)
+{
+    see_units(job, self, remap);
+    for (int queue = 0; queue < DCPK_N_QUEUES; queue++)
+        atomic_fetch_add(&n_left_queued, is_queued[queue]);
+}
+
+static void nothing_is_left_queued(void **state)
+{
+    (void)state;
+    make_case(2007);
+    faulty_begin(call_fails, dcpk_links[0]);
+    faulty_ops.run = noting_run;
+    faulty_ops.ticket = noting_ticket;
+    faulty_ops.poll = noting_poll;
+    atomic_store(&n_left_queued, 0);
+    for (size_t path = 0; path < DCPK_COUNT(paths); path++)
+        for (uint64_t nth = 0, n_whole = 0; n_whole < N_RANKS; nth++) {
+            struct remap_job job = {.c = the_case,
+                                    .to = 1,
+                                    .n_runs = 1,
+                                    .options = paths[path],
+                                    .space = &faulty_ops,
+                                    .before = begin_noting,
+                                    .after = count_queued};
+            char label[64];
+
+            snprintf(label, sizeof label, "path %zu, table %" PRIu64, path, nth);
+            begin_round(the_case);
+            atomic_store(&has_failed, false);
+            failing_rank = (int)(nth % N_RANKS);
+            failing_call = nth / N_RANKS + 1;
+            job_run(&job, 0, label);
+            check_same_end(&job, label);
+            CHECK_EQ_INT(atomic_load(&n_left_queued), 0, label);
+            CHECK_EQ_INT(job.ends[0], atomic_load(&has_failed) ? DCPK_EIO : DCPK_OK, label);
+            n_whole = atomic_load(&has_failed) ? 0 : n_whole + 1;
+            CHECK(nth < 2000, "it ends");
+        }
+    case_release(the_case);
+}
+
+/* ---- remaps over a link that broke in the run of another one ---- */
+static dcpk_status breaking_begin(struct dcpk_link *link, const struct dcpk_exchange *exchange,
+                                  struct dcpk_error *err)
+{
+    if (rank_self == failing_rank)
+        return dcpk_fail(err, DCPK_EIO, "the cable is cut");
+    return faulty_real_link->begin(link, exchange, err);
+}
+
+static struct dcpk_error after_break[4]
+                                    [N_RANKS]; /* the run that breaks it, and those that follow */
+
+static void share_link(struct dcpk_ranks *ranks, int self, void *context)
+{
+    static const struct dcpk_space_options first = {0};
+    struct dcpk_remap_options options = paths[1];
+    struct dcpk_remap *remaps[4] = {NULL};
+    struct dcpk_remap_shards mine;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)context;
+    options.ranks = ranks;
+    mine.sources = case_shards(&the_case->sides[0], self, &mine.n_sources);
+    mine.targets = case_shards(&the_case->sides[1], self, &mine.n_targets);
+    CHECK_OK(dcpk_spaces[0]->open(&first, &options.space, &err), "space");
+    CHECK_OK(dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, &err),
+             "link");
+    options.link->ops = &faulty_link_ops;
+    for (int i = 0; i < 4; i++) { /* the third begins after the break, the fourth needs no link */
+        struct dcpk_error *why = &after_break[i][self];
+
+        *why = (struct dcpk_error)DCPK_ERROR_INIT;
+        options.path = i == 3 ? DCPK_REMAP_DIRECT : DCPK_REMAP_STAGED;
+        if (i == 0)
+            CHECK_OK(dcpk_remap_new(&options, &mine, &remaps[1], why), "before the break");
+        if (i == 1 || dcpk_remap_new(&options, &mine, &remaps[i], why) == DCPK_OK)
+            (void)dcpk_remap_run(remaps[i], NULL, NULL, why);
+        (void)dcpk_ranks_agree(ranks, DCPK_OK, &(struct dcpk_error){0}); /* all are idle */
+    }
+    for (int i = 0; i < 4; i++)
+        dcpk_remap_free(remaps[i]);
+    options.link->ops->close(options.link);
+    dcpk_spaces[0]->close(options.space);
+}
+
+static void a_broken_link_stays_broken(void **state)
+{
+    static const char *const messages[] = {"the cable is cut",
+                                           "the link 'local' broke in an earlier run",
+                                           "the link 'local' broke in an earlier run", ""};
+
+    (void)state;
+    make_case(2007);
+    faulty_begin(call_fails, dcpk_links[0]);
+    faulty_link_ops.begin = breaking_begin;
+    failing_call = 0;
+    for (failing_rank = 0; failing_rank < N_RANKS; failing_rank++) {
+        begin_round(the_case);
+        rank_threads_begin(N_RANKS, 0);
+        rank_threads_run(share_link, NULL, "a broken link");
+        for (int i = 0; i < 4; i++)
+            for (int r = 0; r < N_RANKS; r++) {
+                CHECK_EQ_INT(after_break[i][r].status, i == 3 ? DCPK_OK : DCPK_EIO, messages[i]);
+                CHECK(strstr(after_break[i][r].text, messages[i]) != NULL, after_break[i][r].text);
+            }
+        case_check(the_case, "the last one");
+    }
+    case_release(the_case);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(device_calls_fail), cmocka_unit_test(allocations_fail),
-        cmocka_unit_test(collectives_fail),  cmocka_unit_test(rank_leaves),
+        cmocka_unit_test(device_calls_fail),
+        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(collectives_fail),
+        cmocka_unit_test(rank_leaves),
         cmocka_unit_test(waits_end),
+        cmocka_unit_test(nothing_is_left_queued),
+        cmocka_unit_test(a_broken_link_stays_broken),
     };
 
     return cmocka_run_group_tests(tests, case_begin_tests, case_end_tests);
