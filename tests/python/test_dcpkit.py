@@ -10,6 +10,10 @@ Without numpy or torch the tests that need them are skipped.
 import json
 import os
 import pathlib
+import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -50,6 +54,25 @@ class Opening(unittest.TestCase):
             dcpkit.open(ITERATION, format="no_format")
         with self.assertRaises(dcpkit.UsageError):
             dcpkit.open(ITERATION, threads=-1)
+
+    def test_names_are_bytes(self):
+        with self.assertRaisesRegex(dcpkit.SystemError, "/nowhere/\ufffd"):
+            dcpkit.open(b"/nowhere/\xff")
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, os.fsdecode(b"\xff"))
+            shutil.copytree(SAMPLES / "zarr_dense_tp2dp2/iter_0000004", out)
+            plain = "decoder.final_layernorm.weight"
+            key = plain + os.fsdecode(b"\xfe")
+            os.rename(os.path.join(out, plain), os.path.join(out, key))
+            with dcpkit.open(out) as ckpt, dcpkit.open(SAMPLES / "zarr_dense_tp2dp2") as source:
+                self.assertIn(key, list(ckpt))
+                self.assertEqual(ckpt[key].hash(), source[plain].hash())
+                self.assertNotIn(plain, ckpt)
+
+    def test_another_library_is_named(self):
+        code = "import ctypes.util, os\nos.environ['DCPKIT_LIBRARY'] = ctypes.util.find_library('c')\nimport dcpkit"
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertRegex(ended.stderr, r"ImportError: libc\.so\S* \(dcpkit .*\) has no dcpkit_")
 
     def test_a_closed_one_is_of_no_use(self):
         ckpt = dcpkit.open(ITERATION)
@@ -189,6 +212,34 @@ class Working(unittest.TestCase):
             with self.assertRaises(ZeroDivisionError):
                 dcpkit.convert(SAMPLE, out, "fsdp_dtensor", progress=fail)
             self.assertFalse(os.path.exists(out))
+
+    def test_a_signal_waits_until_c_returns(self):
+        session = dcpkit._library.Session()
+        answers = []
+
+        def call_back():  # as C: the signal comes before the callback
+            signal.raise_signal(signal.SIGINT)
+            answers.append(session.inside(answers.append, "inside"))
+            return 0
+
+        def interrupt():
+            signal.raise_signal(signal.SIGINT)
+            answers.append("after the signal")
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                session.call(call_back)
+            self.assertEqual(answers, [1])
+            with self.assertRaises(KeyboardInterrupt):  # in a callback it comes at once
+                session.call(lambda: answers.append(session.inside(interrupt)) or 0)
+            self.assertEqual(answers, [1, 1])
+            self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+            signal.signal(signal.SIGINT, lambda *_: None)  # a handler that does not raise
+            session.call(call_back)
+            self.assertEqual(answers, [1, 1, "inside", 0])
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def test_a_mesh_is_of_its_dimensions(self):
         with self.assertRaisesRegex(dcpkit.UsageError, "'xp'"):

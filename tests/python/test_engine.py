@@ -12,10 +12,14 @@ import datetime
 import multiprocessing
 import os
 import pathlib
+import signal
 import tempfile
+import threading
+import time
 import traceback
 import types
 import unittest
+import weakref
 
 import dcpkit
 
@@ -331,6 +335,12 @@ def ranks_fail_together(rank):
             m.source("w", torch.zeros(4, dtype=torch.int32))
             m.target("w", torch.zeros(4))
             raises(dcpkit.UnsupportedError, "int32", m.plan)
+        with engine.map() as m:  # what rank 1 has cannot be listed
+            if rank == 1:
+                raises(TypeError, "list", m.source, "w", [1.0])
+            m.source("w", torch.ones(4))
+            m.target("w", torch.zeros(4))
+            raises(dcpkit.UsageError, "TypeError: a torch tensor", m.plan)
         with engine.map() as m:  # both targets of rank 3 are the same memory
             both = torch.zeros(4)
             for name in "ab":
@@ -469,6 +479,34 @@ class Placements(unittest.TestCase):
             self.assertEqual(runs, [[(2, 2), (6, 2), (10, 2)]])
 
 
+@unittest.skipIf(torch is None or numpy is None, "needs torch and numpy")
+class Memory(unittest.TestCase):
+    """What of a torch tensor is listed."""
+
+    def test_memory_stays_that_a_tensor_gives_up(self):
+        array = numpy.arange(6, dtype=numpy.float32)
+        kept = weakref.ref(array)
+        tensor = torch.nn.Parameter(torch.from_numpy(array))
+        target = torch.zeros(6)
+        with dcpkit.Engine() as engine, engine.map() as m:
+            m.source("w", tensor)
+            m.target("w", target)
+            m.plan()
+            del array
+            tensor.data = torch.zeros(6)
+            self.assertIsNotNone(kept())
+            m.run()
+            self.assertEqual(target.tolist(), [0, 1, 2, 3, 4, 5])
+        self.assertIsNone(kept())
+
+    def test_views_that_compute_are_refused(self):
+        view = torch.ones(4, dtype=torch.complex64).conj()
+        with dcpkit.Engine() as engine, engine.map() as m:
+            for wrong, words in ((view, "resolve_conj"), (view.imag, "resolve_neg")):
+                with self.assertRaisesRegex(dcpkit.UsageError, words):
+                    m.source("w", wrong)
+
+
 @unittest.skipIf(numpy is None, "needs numpy")
 class Alone(unittest.TestCase):
     """One process: from one place of its memory to another."""
@@ -530,6 +568,26 @@ class Alone(unittest.TestCase):
                     wrong()
             with self.assertRaises(TypeError):
                 m.source("w", [1, 2, 3])
+
+    def test_ctrl_c_is_not_lost(self):
+        whole = numpy.ones((2048, 2048), numpy.float32)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        end = time.monotonic() + 20
+        with dcpkit.Engine(threads=1, unit_bytes=1) as engine, engine.map() as m:
+            for i in range(8):
+                m.source(str(i), whole[i * 256 : (i + 1) * 256].T)
+                m.target(str(i), numpy.zeros((2048, 256), numpy.float32))
+            m.plan()
+            try:
+                with self.assertRaises(KeyboardInterrupt):
+                    timer.start()
+                    while time.monotonic() < end:
+                        m.run(done=lambda unit, names: None)
+            finally:
+                timer.join()
+                signal.signal(signal.SIGINT, before)
+            m.run()
 
     def test_closing_comes_in_any_order(self):
         array, target = numpy.ones(4, numpy.float32), numpy.zeros(4, numpy.float32)

@@ -92,12 +92,14 @@ class Tensor:
 
     def __init__(self, checkpoint: Checkpoint, index: int) -> None:
         info = _library.TensorInfo()
-        checkpoint._check(_lib.dcpkit_tensor_at(checkpoint._opened(), index, ctypes.byref(info)))
+        checkpoint._session.call(
+            _lib.dcpkit_tensor_at, checkpoint._opened(), index, ctypes.byref(info)
+        )
         self._checkpoint = checkpoint
         self._index = index
         self._elem_bytes = info.elem_bytes
         self._n_chunks = info.n_chunks
-        self.key: str = info.key.decode()
+        self.key: str = _library.key_text(info.key)
         #: torch's name of the dtype, "bfloat16"
         self.dtype: str = info.dtype.decode()
         self.shape: tuple[int, ...] = tuple(info.shape[axis] for axis in range(info.rank))
@@ -125,8 +127,8 @@ class Tensor:
         info = _library.ChunkInfo()
         axes = range(len(self.shape))
         for i in range(self._n_chunks):
-            self._checkpoint._check(
-                _lib.dcpkit_chunk_at(self._checkpoint._opened(), self._index, i, ctypes.byref(info))
+            self._checkpoint._session.call(
+                _lib.dcpkit_chunk_at, self._checkpoint._opened(), self._index, i, ctypes.byref(info)
             )
             chunks.append(
                 {
@@ -145,8 +147,8 @@ class Tensor:
         if (offset is None) != (extent is None):
             raise UsageError("a box needs an offset and an extent")
         box = (None, None) if offset is None else (numbers(*offset), numbers(*extent))
-        self._checkpoint._check(
-            _lib.dcpkit_read(self._checkpoint._opened(), self._index, *box, address, n_bytes)
+        self._checkpoint._session.call(
+            _lib.dcpkit_read, self._checkpoint._opened(), self._index, *box, address, n_bytes
         )
 
     def read(self, offset: Any = None, extent: Any = None) -> bytearray:
@@ -222,22 +224,22 @@ class Checkpoint(Mapping[str, Tensor]):
     def __init__(self, session: _Session, path: Any, format: str | None) -> None:
         self._session = session
         self._handle = ctypes.c_void_p()
-        self._check(
-            _lib.dcpkit_open(
+        try:
+            session.call(
+                _lib.dcpkit_open,
                 session.handle,
                 os.fsencode(path),
                 None if format is None else format.encode(),
                 ctypes.byref(self._handle),
             )
-        )
+        except BaseException:
+            self.close()
+            raise
         self._summary = _library.Summary()
         _lib.dcpkit_summary(self._handle, ctypes.byref(self._summary))
         self.format: str = self._summary.format.decode()
         #: "B"; "" where the format has one
         self.generation: str = self._summary.generation.decode()
-
-    def _check(self, status: int) -> None:
-        self._session.check(status)
 
     def _opened(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -274,7 +276,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __getitem__(self, key: str) -> Tensor:
         index = ctypes.c_size_t()
-        status = _lib.dcpkit_tensor_find(self._opened(), key.encode(), ctypes.byref(index))
+        status = _lib.dcpkit_tensor_find(self._opened(), _library.key_bytes(key), ctypes.byref(index))
         if status != 0:
             raise KeyError(key)
         return self._tensor(index.value)
@@ -284,18 +286,20 @@ class Checkpoint(Mapping[str, Tensor]):
         """The keys of what is no tensor."""
         self._opened()
         keys = (_lib.dcpkit_object_key(self._handle, i) for i in range(self._summary.n_objects))
-        return [key.decode() for key in keys]
+        return [_library.key_text(key) for key in keys]
 
     def json(self, name: str) -> Any:
         """An object by its key, or state by its name in every format: "args.lr", "common"."""
         text = ctypes.c_void_p()
-        self._check(_lib.dcpkit_json(self._opened(), name.encode(), ctypes.byref(text)))
-        return _json.loads(_library.take_text(text))
+        self._session.call(
+            _lib.dcpkit_json, self._opened(), _library.key_bytes(name), ctypes.byref(text)
+        )
+        return _json.loads(_library.key_text(_library.take_text(text)))
 
     def _hashes(self, indices: list[int]) -> list[str]:
         numbers = (ctypes.c_size_t * len(indices))(*indices)
         room = (ctypes.c_uint8 * (16 * len(indices)))()
-        self._check(_lib.dcpkit_hash(self._opened(), numbers, len(indices), room))
+        self._session.call(_lib.dcpkit_hash, self._opened(), numbers, len(indices), room)
         data = bytes(room)
         return [data[16 * i : 16 * i + 16].hex() for i in range(len(indices))]
 
@@ -309,17 +313,19 @@ class Checkpoint(Mapping[str, Tensor]):
         Raises FormatError, which names the first check that fails.
         """
         handle = None if source is None else source._opened()
-        self._check(_lib.dcpkit_verify(self._opened(), handle))
+        self._session.call(_lib.dcpkit_verify, self._opened(), handle)
 
     def compare(self, other: Checkpoint) -> tuple[int, str | None]:
         """How many tensors and values differ from the other's, and a sentence about the first."""
         n, first = ctypes.c_uint64(), ctypes.c_void_p()
-        self._check(
-            _lib.dcpkit_compare(
-                self._opened(), other._opened(), ctypes.byref(n), ctypes.byref(first)
-            )
+        self._session.call(
+            _lib.dcpkit_compare,
+            self._opened(),
+            other._opened(),
+            ctypes.byref(n),
+            ctypes.byref(first),
         )
-        return n.value, _library.take_text(first) if first else None
+        return n.value, _library.sentence_text(_library.take_text(first)) if first else None
 
 
 def convert(
@@ -366,17 +372,16 @@ def convert(
     report = ctypes.c_void_p()
     session = _Session(threads, memory, progress)
     try:
-        session.check(
-            _lib.dcpkit_convert(
-                session.handle,
-                os.fsencode(source),
-                os.fsencode(out),
-                to.encode(),
-                ctypes.byref(options),
-                ctypes.byref(report),
-            )
+        session.call(
+            _lib.dcpkit_convert,
+            session.handle,
+            os.fsencode(source),
+            os.fsencode(out),
+            to.encode(),
+            ctypes.byref(options),
+            ctypes.byref(report),
         )
-        return _json.loads(_library.take_text(report))
+        return _json.loads(_library.key_text(_library.take_text(report)))
     finally:
         session.close()
 

@@ -17,6 +17,7 @@ From files: m.checkpoint("/ckpt/run"); m.targets(model.state_dict()); m.plan(); 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import datetime
@@ -96,14 +97,12 @@ class _Gather:
         self._session = session
 
     def __call__(self, _context: Any, mine: int, n_bytes: int, everything: int) -> int:
-        try:
-            self._world.all_gather(
-                _bytes_at(mine, n_bytes), _bytes_at(everything, n_bytes * self._world.size)
-            )
-            return 0
-        except BaseException as raised:  # noqa: BLE001 - it must not pass through C
-            self._session.raised = raised
-            return 1
+        return self._session.inside(self._gather, mine, n_bytes, everything)
+
+    def _gather(self, mine: int, n_bytes: int, everything: int) -> None:
+        self._world.all_gather(
+            _bytes_at(mine, n_bytes), _bytes_at(everything, n_bytes * self._world.size)
+        )
 
 
 def _bytes_at(address: int, n_bytes: int) -> memoryview:
@@ -169,7 +168,7 @@ def _size(n_bytes: float) -> str:
 def _figures(kind: Any, made: Any) -> Any:
     """A struct of figures as the dataclass with the same names."""
     values = {field.name: getattr(made, field.name) for field in dataclasses.fields(kind)}
-    return kind(**{k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()})
+    return kind(**{k: _library.sentence_text(v) if isinstance(v, bytes) else v for k, v in values.items()})
 
 
 def _runs_chunk(runs: _Runs, n: int, index: int) -> _Runs:
@@ -238,8 +237,10 @@ class _Memory:
 
 
 def _torch_memory(tensor: Any) -> _Memory:
-    if hasattr(tensor, "wait"):  # the result of a collective that may be under way
-        tensor = tensor.wait()
+    if tensor.is_conj():
+        raise UsageError("a conjugate view's memory has other elements: list its resolve_conj()")
+    if tensor.is_neg():
+        raise UsageError("a negative view's memory has other elements: list its resolve_neg()")
     return _Memory(
         tensor.data_ptr(),
         str(tensor.dtype).removeprefix("torch."),
@@ -292,7 +293,7 @@ def _shards(name: str, memory: _Memory, shape: Sequence[int], runs: list[_Runs])
         begins = itertools.accumulate((length for _, length in axis), initial=0)
         places.append([(offset, length, at) for (offset, length), at in zip(axis, begins)])
     for box in itertools.product(*places):
-        shard = _library.Shard(name.encode(), memory.dtype.encode(), len(shape), whole)
+        shard = _library.Shard(_library.key_bytes(name), memory.dtype.encode(), len(shape), whole)
         shard.offset = numbers(*(offset for offset, _, _ in box))
         shard.extent = numbers(*(length for _, length, _ in box))
         shard.data = memory.address + sum(
@@ -306,7 +307,8 @@ class Map:
     """From one layout to another: list shards, plan once, run any number of times.
 
     Tensors that are listed are kept alive and must stay where they are. Free the tensors of a map,
-    and close it, when no rank runs it any more.
+    and close it, when no rank runs it any more. A tensor that a rank cannot list makes the plan
+    fail on all ranks.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -315,7 +317,7 @@ class Map:
         self._held: list[Any] = []
         self._names: list[str] = []
         self._has_torch = False
-        engine._check(_lib.dcpkit_map_new(engine._opened(), ctypes.byref(self._handle)))
+        engine._session.call(_lib.dcpkit_map_new, engine._opened(), ctypes.byref(self._handle))
 
     def _opened(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -339,15 +341,29 @@ class Map:
         if getattr(self, "_handle", None):
             self.close()
 
+    @contextlib.contextmanager
+    def _listing(self) -> Iterator[None]:
+        """What this rank fails in, the plan raises on all of them."""
+        try:
+            yield
+        except BaseException as raised:
+            if self._handle:
+                sentence = f"a rank could not list its part: {type(raised).__name__}: {raised}"
+                _lib.dcpkit_map_fail(self._handle, sentence.encode("utf-8", "backslashreplace"))
+            raise
+
     def _list(self, side: str, name: str, tensor: Any, box: Any, shape: Any) -> None:
         add = _lib.dcpkit_map_source if side == "sources" else _lib.dcpkit_map_target
         local = getattr(tensor, "_local_tensor", tensor)
+        is_dtensor = local is not tensor
+        if hasattr(local, "wait"):  # the result of a collective that may be under way
+            local = local.wait()
         memory = _torch_memory(local) if _is_torch(local) else _numpy_memory(local)
         if memory.device != self._engine.device:
             raise UsageError(f"{name!r} lies on {memory.device}, the engine is of {self._engine.device}")
         if side == "targets" and not memory.is_writable:
             raise UsageError(f"{name!r} is a target that cannot be written to")
-        if local is tensor:
+        if not is_dtensor:
             runs = _whole_or_box(memory, box, shape)
             shape = memory.shape if shape is None else shape
         elif box is not None or shape is not None:
@@ -364,8 +380,9 @@ class Map:
                 )
         shards = list(_shards(name, memory, shape, runs))
         array = (_library.Shard * len(shards))(*shards)
-        self._engine._check(add(self._opened(), array, len(shards)))
-        self._held.append(tensor)
+        self._engine._session.call(add, self._opened(), array, len(shards))
+        # A wrapper can be given other memory: what is listed is kept by itself.
+        self._held.append((tensor, local.detach() if _is_torch(local) else local))
         self._has_torch = self._has_torch or _is_torch(local)
 
     def source(
@@ -376,13 +393,15 @@ class Map:
         tensor: a DTensor; a torch tensor or numpy array that is the whole, or a box of it: box
         ((offset, ...), (extent, ...)) in a tensor of that shape. Several boxes are several calls.
         """
-        self._list("sources", name, tensor, box, shape)
+        with self._listing():
+            self._list("sources", name, tensor, box, shape)
 
     def target(
         self, name: str, tensor: Any, *, box: Box | None = None, shape: Sequence[int] | None = None
     ) -> None:
         """List what this rank wants of a tensor; as `source`. Another floating dtype: cast on the way."""
-        self._list("targets", name, tensor, box, shape)
+        with self._listing():
+            self._list("targets", name, tensor, box, shape)
 
     def sources(self, tensors: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """List DTensors and whole tensors by name, as of module.state_dict() or named_parameters()."""
@@ -399,10 +418,13 @@ class Map:
 
         as_: None: by their keys, as stored; a format: those that convert() to it would write.
         """
-        name = None if as_ is None else as_.encode()
-        self._engine._check(
-            _lib.dcpkit_map_source_checkpoint(self._opened(), os.fsencode(path), name)
-        )
+        with self._listing():
+            self._engine._session.call(
+                _lib.dcpkit_map_source_checkpoint,
+                self._opened(),
+                os.fsencode(path),
+                None if as_ is None else as_.encode(),
+            )
 
     def plan(self) -> Plan:
         """Collective, once: find out who moves what to whom, and make ready all that runs need.
@@ -411,9 +433,10 @@ class Map:
         shards that disagree; UnsupportedError for ranks that cannot reach each other.
         """
         totals = _library.MapTotals(ctypes.sizeof(_library.MapTotals))
-        self._engine._check(_lib.dcpkit_map_plan(self._opened(), ctypes.byref(totals)))
+        self._engine._session.call(_lib.dcpkit_map_plan, self._opened(), ctypes.byref(totals))
         self._names = [
-            _lib.dcpkit_map_tensor(self._handle, i).decode() for i in range(totals.n_tensors)
+            _library.key_text(_lib.dcpkit_map_tensor(self._handle, i))
+            for i in range(totals.n_tensors)
         ]
         return _figures(Plan, totals)
 
@@ -428,23 +451,22 @@ class Map:
 
         done(unit, names): called when a unit's tensors are in their targets on all ranks, and their
         sources are not read any more by this run.
-        Raises on all ranks SystemError when a device, a link or a rank fails, or fingerprints differ.
+        Raises on all ranks SystemError when a device, a link or a rank fails, or fingerprints differ:
+        close the engine then, and open another one.
         """
         session = self._engine._session
 
         def unit_done(_context: Any, unit: int, first: int, n: int) -> None:
-            try:
-                done(unit, self._names[first : first + n])
-            except BaseException as raised:  # noqa: BLE001 - it must not pass through C
-                session.raised = raised
+            session.inside(done, unit, self._names[first : first + n])
 
         callback = _library.UNIT_DONE() if done is None else _library.UNIT_DONE(unit_done)
         stats = _library.MapStats(ctypes.sizeof(_library.MapStats))
         self._synchronize()
         _lib.dcpkit_map_each_unit(self._opened(), callback, None)
-        status = _lib.dcpkit_map_run(self._handle, ctypes.byref(stats))
-        _lib.dcpkit_map_each_unit(self._handle, _library.UNIT_DONE(), None)
-        self._engine._check(status)
+        try:
+            session.call(_lib.dcpkit_map_run, self._handle, ctypes.byref(stats))
+        finally:
+            _lib.dcpkit_map_each_unit(self._handle, _library.UNIT_DONE(), None)
         return _figures(Stats, stats)
 
     def fingerprints(self, side: str = "targets") -> dict[str, int]:
@@ -455,8 +477,8 @@ class Map:
             raise UsageError(f"a map has sources and targets, not {side!r}")
         sums = (ctypes.c_uint64 * len(self._names))()
         self._synchronize()
-        self._engine._check(
-            _lib.dcpkit_map_fingerprint(self._opened(), _library.SIDES[side], sums, len(sums))
+        self._engine._session.call(
+            _lib.dcpkit_map_fingerprint, self._opened(), _library.SIDES[side], sums, len(sums)
         )
         return dict(zip(self._names, sums))
 
@@ -507,20 +529,17 @@ class Engine:
             self._gather = _library.ALL_GATHER(_Gather(world, self._session))
             ranks = _library.World(world.rank, world.size, None, self._gather)
         try:
-            self._check(
-                _lib.dcpkit_engine_open(
-                    self._session.handle,
-                    None if ranks is None else ctypes.byref(ranks),
-                    ctypes.byref(options),
-                    ctypes.byref(self._handle),
-                )
+            self._session.call(
+                _lib.dcpkit_engine_open,
+                self._session.handle,
+                None if ranks is None else ctypes.byref(ranks),
+                ctypes.byref(options),
+                ctypes.byref(self._handle),
             )
         except BaseException:
+            self.close()
             self._session.close()
             raise
-
-    def _check(self, status: int) -> None:
-        self._session.check(status)
 
     def _opened(self) -> ctypes.c_void_p:
         if not self._handle:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import signal
+import threading
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
@@ -260,9 +262,16 @@ def _find() -> str:
 
 
 def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(_find())
+    path = _find()
+    library = ctypes.CDLL(path)
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            version = getattr(library, "dcpkit_version", lambda: b"of no version")
+            version.restype = c_char_p
+            raise ImportError(
+                f"{path} (dcpkit {version().decode()}) has no {name}: this package needs another one"
+            )
         function.restype = result
         function.argtypes = arguments
     return library
@@ -271,14 +280,32 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
+def key_text(key: bytes) -> str:
+    """A key, which is bytes, as text that key_bytes() makes the same bytes of."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+def key_bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def sentence_text(sentence: bytes) -> str:
+    """A sentence to be read, which may quote any bytes."""
+    return sentence.decode("utf-8", "replace")
+
+
 def check(status: int, session: c_void_p) -> None:
     """Raise what a status stands for, with the session's sentence and what would mend it."""
     if status == 0:
         return
     fixes = library.dcpkit_fixes(session)
     words = ", ".join(text for bit, text in _FIXES.items() if fixes & bit)
-    sentence = library.dcpkit_error(session).decode()
+    sentence = sentence_text(library.dcpkit_error(session))
     raise _EXCEPTIONS.get(status, Error)(f"{sentence} ({words})" if words else sentence)
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 class Session:
@@ -287,6 +314,7 @@ class Session:
     def __init__(self, threads: int = 0, memory: int = 0, progress: Progress | None = None) -> None:
         self._progress = progress
         self.raised: BaseException | None = None
+        self._is_inside = False  #: the main thread runs a callback, in which a signal may raise
         self.handle = c_void_p()
         options = Options(ctypes.sizeof(Options), threads, memory)
         if progress is not None:
@@ -296,13 +324,47 @@ class Session:
             raise UsageError("these options cannot be") if status == 1 else MemoryError()
 
     def _update(self, _context: Any, stage: bytes, done: int, total: int) -> int:
+        return self.inside(self._progress, sentence_text(stage), done, total)
+
+    def inside(self, function: Callable[..., Any], *arguments: Any) -> int:
+        """What a callback does: 0, or 1 when it answers False, or something raises or has raised."""
+        if self.raised is not None:
+            return 1
+        is_main = _is_main_thread()
         try:
-            return 1 if self._progress(stage.decode(), done, total) is False else 0
+            try:
+                self._is_inside = self._is_inside or is_main
+                return 1 if function(*arguments) is False else 0
+            finally:
+                self._is_inside = self._is_inside and not is_main
         except BaseException as raised:  # noqa: BLE001 - it must not pass through C
             self.raised = raised
             return 1
 
-    def check(self, status: int) -> None:
+    def _interrupt(self, number: int, frame: Any) -> None:
+        """SIGINT while C runs: what its handler raises waits until C has returned."""
+        try:
+            self._interrupted(number, frame)
+        except BaseException as raised:  # noqa: BLE001
+            if self._is_inside:
+                raise
+            self.raised = raised
+
+    def call(self, function: Any, *arguments: Any) -> None:
+        """Call C and raise what failed in it. A signal that comes at the begin of a callback must
+        not raise there: ctypes would answer C with bytes that nothing has set."""
+        handler = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
+        if not callable(handler):  # none of Python's
+            return self._check(function(*arguments))
+        self._interrupted = handler
+        signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            status = function(*arguments)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        self._check(status)
+
+    def _check(self, status: int) -> None:
         raised, self.raised = self.raised, None
         if raised is not None:
             raise raised
@@ -317,9 +379,9 @@ class Session:
             self.close()
 
 
-def take_text(text: c_void_p) -> str:
+def take_text(text: c_void_p) -> bytes:
     """Text that the library gave away, which is freed."""
     try:
-        return ctypes.string_at(text).decode()
+        return ctypes.string_at(text)
     finally:
         library.dcpkit_text_free(text)
