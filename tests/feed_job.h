@@ -27,6 +27,9 @@ struct feed_job {
     struct dcpk_progress progress;      /* of each rank */
     bool drops;                         /* not all shards are wanted */
     void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
+    /* What the last rank has in the place of options.ckpt and views; NULL: the same. */
+    struct dcpk_checkpoint *last_ckpt;
+    const struct dcpk_remap_view *last_views;
 
     struct dcpk_arena *arena;
     struct dcpk_shard *targets; /* by holder */
@@ -218,6 +221,10 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
 
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     options.env = &env;
+    if (self == job->n_ranks - 1 && job->last_ckpt != NULL)
+        options.ckpt = job->last_ckpt;
+    if (self == job->n_ranks - 1 && job->last_views != NULL)
+        options.views = job->last_views;
     st = space->open(&first, &options.space, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)

@@ -11,6 +11,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/run.h"
 #include "lib/ckpt/stranger.h"
 
 /*
@@ -186,6 +187,7 @@ dcpk_status dcpk_checkpoint_open(struct dcpk_store *store, const struct dcpk_for
     }
     c = &tables->public;
     c->store = store;
+    c->iteration = DCPK_ITERATION_UNKNOWN;
     c->generation = "";
     c->notes_end = &c->notes;
     if (read_metadata(c, formats, name, err) != DCPK_OK) {

@@ -97,6 +97,8 @@ struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
     const struct dcpk_format *format;
+    /* Of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then. */
+    int64_t iteration;
     void *state; /* the format's own, state_bytes of it */
 
     /* "A", "B", "C" by what is stored; "": the format has one, or nothing shows which. */

@@ -16,6 +16,7 @@ dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const ch
         dcpk_run_release(&found);
         return err->status;
     }
+    (*ckpt)->iteration = found.iteration;
     if (run != NULL)
         *run = found;
     else

@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/exec/measure.h"
+#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
@@ -237,6 +238,8 @@ static dcpk_status run_comparison(struct comparison *c, struct dcpk_exec_stats *
 
     pthread_mutex_init(&c->mutex, NULL);
     st = dcpk_pass_begin(&c->pass, c->pairs.left_exec, err);
+    if (st == DCPK_OK)
+        st = dcpk_ranks_check_checkpoint(c->pass.exec->ranks, c->pairs.right_exec->ckpt, err);
     if (st == DCPK_OK)
         st = choose_slabs(c, err);
     if (st == DCPK_OK) {

@@ -2,6 +2,7 @@
 /* exec_pass.c - a pass over a checkpoint: tasks on all threads of all ranks. */
 #include <string.h>
 
+#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/workers.h"
 
 dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err)
@@ -36,9 +37,9 @@ dcpk_status dcpk_pass_run(struct dcpk_pass *pass, struct dcpk_error *err)
 
     work->context = pass->context;
     dcpk_ranks_divide(ranks, work);
-    st = dcpk_ranks_check_same(ranks, fingerprint(work), "checkpoint", err);
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_ranks_check_checkpoint(ranks, pass->exec->ckpt, err) ||
+        dcpk_ranks_check_same(ranks, fingerprint(work), "checkpoint", err))
+        return err->status;
     meter->total_bytes = work->total_bytes;
     meter->progress = dcpk_ranks_progress(ranks, pass->exec->progress, work->total_bytes);
     st = dcpk_pool_run(pass->exec->n_threads, work->last - work->first, pass_run_task, pass, err);

@@ -10,8 +10,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
+#include "lib/base/digest.h"
 #include "lib/base/order.h"
 #include "lib/exec/remap_files_inside.h"
+#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 
 #define TIMEOUT_MS 120000
@@ -122,21 +124,45 @@ static dcpk_status files_make_plan(struct dcpk_remap_files *files, struct dcpk_e
     return DCPK_OK;
 }
 
-/* Collective: the ranks of a team must have the same plan. */
+/* The plan, and what its sources are: a plan knows of boxes alone. */
+static dcpk_status digest_parts(const struct dcpk_remap_files *files, uint64_t *digest,
+                                struct dcpk_error *err)
+{
+    struct dcpk_hasher *hasher;
+    struct dcpk_hash hash;
+
+    if (dcpk_hasher_new(&hasher, err))
+        return err->status;
+    dcpk_hasher_update(hasher, &files->base.plan->digest, sizeof files->base.plan->digest);
+    for (size_t i = 0; i < files->n_parts; i++) {
+        const struct feed_part *part = &files->parts[i];
+        const uint64_t numbers[] = {part->view, part->piece, part->file, part->order,
+                                    part->n_bytes};
+        const size_t rank = (size_t)files->base.sources[i].rank;
+
+        dcpk_hasher_update(hasher, numbers, sizeof numbers);
+        dcpk_hasher_update(hasher, part->span, 2 * rank * sizeof *part->span);
+    }
+    dcpk_hasher_digest(hasher, &hash);
+    dcpk_hasher_free(hasher);
+    memcpy(digest, hash.digest, sizeof *digest);
+    return DCPK_OK;
+}
+
+/* Collective: the ranks of a team must have the same plan of the same parts. */
 static dcpk_status check_digests(const struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     const struct dcpk_remap *base = &files->base;
     struct dcpk_bytes all = {0};
-    dcpk_status st;
+    uint64_t mine = 0;
+    dcpk_status st = digest_parts(files, &mine, err);
 
-    st = dcpk_ranks_share(base->options.ranks, &base->plan->digest, sizeof base->plan->digest, &all,
-                          DCPK_OK, err);
+    st = dcpk_ranks_share(base->options.ranks, &mine, sizeof mine, &all, st, err);
     for (int r = 0; r < base->n_ranks && st == DCPK_OK; r++)
         if (files->team[r] == files->team[base->self] &&
-            memcmp(all.data + (size_t)r * sizeof base->plan->digest, &base->plan->digest,
-                   sizeof base->plan->digest) != 0)
-            st = dcpk_fail(err, DCPK_EIO, "ranks %d and %d do not see the same checkpoint",
-                           base->self, r);
+            memcmp(all.data + (size_t)r * sizeof mine, &mine, sizeof mine) != 0)
+            st = dcpk_fail(err, DCPK_EIO, "ranks %d and %d do not see the same tensors", base->self,
+                           r);
     dcpk_bytes_release(&all);
     return st;
 }
@@ -204,6 +230,7 @@ static dcpk_status files_fill(struct dcpk_remap_files *files, const struct dcpk_
     base->arena = dcpk_arena_new(0, err);
     if (base->arena == NULL ||
         dcpk_exec_new(files->options.ckpt, files->options.env, &files->exec, err) ||
+        dcpk_ranks_check_checkpoint(base->options.ranks, files->options.ckpt, err) ||
         dcpk_remap_gather(base, mine, err) || dcpk_remap_reach(base, err) ||
         make_teams(files, err) || note_teams(files, err))
         return err->status;

@@ -48,6 +48,14 @@ grep '^dcpkit: ' "$GOT/all" | sed -E "s/writing '[^']*'/writing .../; s/giving f
 # Processes that were told to do different things would wait for each other.
 timeout -k 5 100 mpirun -n 1 "$DCPKIT" hash "$source" : -n 2 "$DCPKIT" hash fsdp1 >"$GOT/out" 2>"$GOT/all" ||
     echo "exit $?: $(cat "$GOT/out"; grep '^dcpkit: ' "$GOT/all")"
+# A trainer has saved another iteration in between: all else of the two is the same.
+mkdir one two
+sample torch_dist_c_dense_tp2pp2 one/run
+sample torch_dist_c_dense_tp2pp2 two/run
+mv two/run/iter_0000004 two/run/iter_0000005
+printf 5 >two/run/latest_checkpointed_iteration.txt
+timeout -k 5 100 mpirun -n 1 -wdir "$PWD/one" "$DCPKIT" hash run : -n 1 -wdir "$PWD/two" "$DCPKIT" hash run \
+    >"$GOT/out" 2>"$GOT/all" || echo "exit $?: $(cat "$GOT/out"; grep '^dcpkit: ' "$GOT/all")"
 
 # The script of a job of several nodes.
 env -u SLURM_JOB_ID IN="$source" OUT="$TMP/job" RANKS=2 OPTIONS="--quiet --target-dp 4" DCPKIT="$DCPKIT" \

@@ -204,6 +204,80 @@ static void progress_ends_whole(void **state)
     release_files();
 }
 
+/* What is another thing on the last rank. */
+enum otherness { NOTHING, ITERATION, NO_ITERATION, FILE_SIZE, CHUNK_ORDER, VIEW_ORDER };
+static const struct {
+    const char *label;
+    enum otherness other;
+    dcpk_status status;
+    const char *text;
+} other_cases[] = {
+    {"nothing", NOTHING, DCPK_OK, ""},
+    {"the iteration", ITERATION, DCPK_EIO,
+     "ranks 0 and 2 of 3 do not see the same checkpoint: iteration 10 and 20"},
+    {"no iteration", NO_ITERATION, DCPK_EIO,
+     "ranks 0 and 2 of 3 do not see the same checkpoint: iteration 10 and unknown"},
+    {"the size of a file", FILE_SIZE, DCPK_EIO,
+     "ranks 0 and 2 of 3 do not see the same checkpoint: its files differ"},
+    {"the order of chunks", CHUNK_ORDER, DCPK_EIO,
+     "ranks 0 and 2 of 3 do not see the same checkpoint: its files differ"},
+    {"the order of views", VIEW_ORDER, DCPK_EIO, "do not see the same tensors"},
+};
+
+/* The checkpoint of the last rank. */
+static struct dcpk_checkpoint *open_other(enum otherness what)
+{
+    const size_t n_less = what == FILE_SIZE;
+    struct dcpk_checkpoint *other;
+    struct dcpk_place place;
+
+    fake.files[1].n_bytes -= n_less;
+    other = fake_open(&fake, "other files");
+    fake.files[1].n_bytes += n_less;
+    other->iteration = ckpt->iteration = 10;
+    if (what == ITERATION)
+        other->iteration = 20;
+    if (what == NO_ITERATION)
+        other->iteration = DCPK_ITERATION_UNKNOWN;
+    if (what == CHUNK_ORDER) {
+        place = other->chunks[0].place;
+        other->chunks[0].place = other->chunks[1].place;
+        other->chunks[1].place = place;
+    }
+    return other;
+}
+
+static void ranks_see_the_same(void **state)
+{
+    struct dcpk_remap_view turned[FAKE_TENSORS];
+
+    (void)state;
+    make_files();
+    dcpk_bytes_u8(&fake.files[1], 0xee); /* FILE_SIZE leaves it out */
+    open_files();
+    CHECK(fake.tensors[0].n_chunks > 1, "there are chunks");
+    for (size_t v = 0; v < fake.n_tensors; v++)
+        turned[v] = views[fake.n_tensors - 1 - v];
+    for (size_t c = 0; c < DCPK_COUNT(other_cases); c++) {
+        const char *label = other_cases[c].label;
+        struct feed_job job = new_job();
+
+        job.last_ckpt = open_other(other_cases[c].other);
+        if (other_cases[c].other == VIEW_ORDER)
+            job.last_views = turned;
+        feed_make(&job, 9, label);
+        feed_run(&job, 0, label);
+        for (int r = 0; r < job.n_ranks; r++)
+            if (job.ends[r] != other_cases[c].status ||
+                strstr(job.errs[r].text, other_cases[c].text) == NULL)
+                fail_msg("%s: rank %d: status %d '%s'", label, r, (int)job.ends[r],
+                         job.errs[r].text);
+        feed_release(&job);
+        dcpk_checkpoint_close(job.last_ckpt);
+    }
+    release_files();
+}
+
 /* The n-th allocation of all ranks together fails. */
 static uint64_t failing_allocation;
 static atomic_uint_fast64_t armed; /* the failing_allocation that counts by now */
@@ -299,8 +373,9 @@ static void device_calls_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faults_are_named), cmocka_unit_test(progress_ends_whole),
-        cmocka_unit_test(allocations_fail), cmocka_unit_test(device_calls_fail)};
+        cmocka_unit_test(faults_are_named), cmocka_unit_test(ranks_see_the_same),
+        cmocka_unit_test(progress_ends_whole), cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(device_calls_fail)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
