@@ -10,6 +10,12 @@
 
 static struct out_case round_case;
 
+/* How often rounds have been such. */
+static struct {
+    unsigned late, checks, dawdling, many_ranks, all; /* all: of the four at once */
+    unsigned runs, staged, read_once;
+} counts;
+
 /* A round: what is made up, and the names and dtypes that targets have. */
 struct feeding {
     struct feed_job job;
@@ -88,6 +94,7 @@ static void check_read_once(const struct feed_job *job, const struct out_case *r
     for (size_t c = 0; c < r->fake.n_chunks; c++)
         if (!r->fake.chunks[c].extent.is_row_major)
             return;
+    counts.read_once++;
     for (int rank = 0; rank < job->n_ranks; rank++)
         read += job->stats[rank].read_bytes;
     for (size_t i = 0; i < 2; i++)
@@ -96,12 +103,42 @@ static void check_read_once(const struct feed_job *job, const struct out_case *r
         fail_msg("%s: %" PRIu64 " bytes read of %" PRIu64, r->label, read, stored);
 }
 
+/* Each choice by itself, so that all come together with all. dawdles: the ranks do. */
+static void choose_job(struct feeding *f, struct out_case *r, uint64_t seed, bool *dawdles)
+{
+    struct feed_job *job = &f->job;
+
+    *job = (struct feed_job){.n_ranks = 1 + (int)random_below(&seed, 4),
+                             .wanted = f->wanted,
+                             .n_threads = 1 + (int)random_below(&seed, 3),
+                             .n_runs = 1 + (random_below(&seed, 5) == 0),
+                             .drops = random_below(&seed, 3) == 0};
+    job->options = (struct dcpk_remap_files_options){
+        .ckpt = r->ckpt,
+        .views = f->views,
+        .n_views = r->out->n_tensors,
+        .path = random_below(&seed, 7) == 0 ? DCPK_REMAP_STAGED : DCPK_REMAP_AUTO,
+        .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES * (1 + random_below(&seed, 3)),
+        .checks = random_below(&seed, 2) == 0};
+    if (random_below(&seed, 2) == 0)
+        job->space = &late_ops;
+    *dawdles = random_below(&seed, 2) == 0 && job->n_ranks > 1;
+    counts.late += job->space != NULL;
+    counts.checks += job->options.checks;
+    counts.dawdling += *dawdles;
+    counts.many_ranks += job->n_ranks > 2;
+    counts.all += job->space != NULL && job->options.checks && *dawdles && job->n_ranks > 2;
+    counts.runs += job->n_runs > 1;
+    counts.staged += job->options.path == DCPK_REMAP_STAGED;
+}
+
 static void feed_round(uint64_t seed)
 {
     struct out_case *r = &round_case;
     static struct feeding f;
     const bool large = seed % 20 == 19;
     struct dcpk_error err = DCPK_ERROR_INIT;
+    bool dawdles;
 
     memset(&f, 0, sizeof f);
     snprintf(r->label, sizeof r->label, "seed %" PRIu64, seed);
@@ -112,23 +149,10 @@ static void feed_round(uint64_t seed)
         out_make_tensor(r, t, large);
     r->ckpt = fake_open(&r->fake, r->label);
     make_views(&f, r);
-    f.job = (struct feed_job){.n_ranks = 1 + (int)(seed % 4),
-                              .wanted = f.wanted,
-                              .n_threads = 1 + (int)(seed / 4 % 3),
-                              .n_runs = 1 + (seed % 5 == 0),
-                              .drops = seed % 3 == 0};
-    f.job.options = (struct dcpk_remap_files_options){
-        .ckpt = r->ckpt,
-        .views = f.views,
-        .n_views = r->out->n_tensors,
-        .path = seed % 7 == 0 ? DCPK_REMAP_STAGED : DCPK_REMAP_AUTO,
-        .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES * (1 + seed % 3),
-        .checks = seed % 2 == 0};
-    if (seed % 4 < 2)
-        f.job.space = &late_ops;
+    choose_job(&f, r, random_nth(seed), &dawdles);
     feed_make(&f.job, seed, r->label);
     make_want(&f, r);
-    feed_run(&f.job, seed % 2, r->label);
+    feed_run(&f.job, dawdles ? seed : 0, r->label);
     feed_check_ends(&f.job, r->label);
     check_memory(&f, r->label);
     if (f.job.options.path == DCPK_REMAP_AUTO)
@@ -143,6 +167,10 @@ static void targets_are_filled(void **state)
     late_begin();
     for (uint64_t seed = 1; seed <= N_ROUNDS; seed++)
         feed_round(seed);
+    CHECK(counts.late > 0 && counts.checks > 0 && counts.dawdling > 0, "each choice was made");
+    CHECK(counts.many_ranks > 0 && counts.runs > 0 && counts.staged > 0, "each choice was made");
+    CHECK(counts.all > 0, "late devices, checks, dawdling and more than two ranks came together");
+    CHECK(counts.read_once > 0, "there were rounds without strided chunks");
 }
 
 int main(void)
