@@ -27,8 +27,10 @@ static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_er
     if (dcpk_cuda_check(&s->driver, s->driver.device_count(&n_devices), "counting GPUs", err))
         return err->status;
     if (ordinal < 0 || ordinal >= n_devices)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "there is no GPU %d, only %d from 0 on", ordinal,
-                         n_devices);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "there is no GPU %d: this process sees %d, from 0 on (if there are more, "
+                         "CUDA_VISIBLE_DEVICES hides them)",
+                         ordinal, n_devices);
     if (dcpk_cuda_check(&s->driver, s->driver.device_get(&s->device, ordinal), "finding the GPU",
                         err) ||
         dcpk_cuda_check(&s->driver, s->driver.device_name(name, sizeof name, s->device),

@@ -212,6 +212,9 @@ static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_err
         st = find_ordinal(rank->ranks, &options.ordinal, err);
     if (st == DCPK_OK)
         st = ops->open(&options, &rank->space, err);
+    if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)
+        dcpk_append(err, "; each rank of a machine takes a device of its own, so that every "
+                         "process must see all of them");
     return dcpk_ranks_agree(rank->ranks, st, err);
 }
 
