@@ -137,6 +137,8 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
         o->n_runs = N_RUNS;
     if (r->timeout_seconds > MOST_TIMEOUT_MS / 1e3)
         return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MOST_TIMEOUT_MS / 1000);
+    if (r->timeout_seconds > 0 && r->timeout_seconds < 1e-3)
+        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is shorter than 1 ms");
     o->timeout_ms = (int)(1e3 * r->timeout_seconds);
     o->link_bytes_a_second = 1e9 * r->link_rate;
     if (find_device(r, err) || find_path(r, err) || find_ranks(r, err))

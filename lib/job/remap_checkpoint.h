@@ -65,7 +65,7 @@ struct dcpk_remap_result {
     int n_ranks;
     uint64_t n_tensors, tensor_bytes; /* of the files */
     uint64_t from_bytes, to_bytes;    /* that the rank with the most of them holds */
-    double link_bytes_a_second;       /* of a rank, given or measured; 0: one rank */
+    double link_bytes_a_second;       /* of a rank, given or measured; of one alone, within it */
     bool is_link_measured;
     const char *link;            /* that was opened; NULL: none */
     char note[DCPK_ERROR_BYTES]; /* why it was; "": it was asked for, or there is none */

@@ -33,9 +33,10 @@ refuses "heads" 3 "tp=3 does not divide" "$DCPKIT" remap --from tp=3 --to tp=1 "
 refuses "layers" 3 "pp=3 does not divide" "$DCPKIT" remap --from pp=3 --to tp=1 "$dense"
 refuses "chunks of stages" 2 "vpp" "$DCPKIT" remap --from pp=2,vpp=2 --to tp=1 "$dense"
 refuses "instances" 2 "3 ranks are not 2 equal instances" "$DCPKIT" remap --from tp=1 --to fsdp=3,hsdp=2 "$dense"
+refuses "no time" 2 "--timeout is shorter than 1 ms" "$DCPKIT" remap --timeout 0.0005 --from tp=2 --to tp=1 "$dense"
 refuses "no such device" 2 "there is no device 'abacus'" "$DCPKIT" remap --device abacus --from tp=2 --to tp=1 "$dense"
 refuses "no such link" 2 "'pigeon' is neither" "$DCPKIT" remap --transport pigeon --from tp=2 --to tp=1 "$dense"
-refuses "not a model" 3 "" "$DCPKIT" remap --from tp=2 --to tp=1 "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
+refuses "not a model" 3 "no checkpoint of a Megatron model" "$DCPKIT" remap --from tp=2 --to tp=1 "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
 # A GPU is used where there is one; else why not is said.
 status=0
 "$DCPKIT" remap --device cuda --from tp=1 --to fsdp=1 "$dense" >out 2>err || status=$?
