@@ -195,16 +195,38 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
 
 /* ---- filled ---- */
 
-/* Threads that read for a rank: those of this process share its processors. */
-static int held_n_readers(const struct dcpk_remap_rank *rank)
+/* What reads for a rank: the ranks of this process share its processors and its memory. */
+static void held_share_env(const struct dcpk_remap_held *held, struct dcpk_env *env)
 {
-    int n = rank->job->options->env.n_threads;
+    const struct dcpk_remap_rank *rank = held->rank;
+    int n_here = 1;
 
-    if (n == 0)
-        n = dcpk_pool_default_threads();
-    if (rank->job->options->env.ranks == NULL)
-        n /= dcpk_ranks_count(rank->ranks);
-    return (int)dcpk_max_i64(n, 1);
+    *env = rank->job->options->env;
+    if (env->ranks == NULL)
+        n_here = dcpk_ranks_count(rank->ranks);
+    if (env->n_threads == 0)
+        env->n_threads = dcpk_pool_default_threads();
+    if (env->memory_bytes == 0)
+        env->memory_bytes = DCPK_REMAP_RING_BYTES;
+    env->n_threads = (int)dcpk_max_i64(env->n_threads / n_here, 1);
+    env->memory_bytes /= (uint64_t)n_here;
+    env->ranks = rank->ranks;
+    if (rank->result == NULL) /* one rank of a process shows how far it is */
+        env->progress = (struct dcpk_progress){.update = NULL};
+}
+
+/* Host memory of a rank is half for the buffers of its threads, half for the ring, or where that is
+ * memory of a device, for the slots before it (a sixteenth of the ring each). */
+static uint64_t held_split_memory(const struct dcpk_remap_held *held, struct dcpk_env *env,
+                                  uint64_t most_bytes)
+{
+    uint64_t ring_bytes = env->memory_bytes;
+
+    env->memory_bytes /= 2;
+    if (held->rank->space->ops->is_host)
+        ring_bytes /= 2;
+    return dcpk_min_u64(dcpk_min_u64(ring_bytes, DCPK_REMAP_RING_BYTES),
+                        dcpk_max_u64(most_bytes, LEAST_RING));
 }
 
 dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
@@ -212,25 +234,21 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
 {
     const struct dcpk_remap_rank *rank = held->rank;
     const struct dcpk_remap_job *job = rank->job;
-    struct dcpk_env env = job->options->env;
-    const struct dcpk_remap_files_options options = {
-        .env = &env,
-        .ckpt = job->ckpt,
-        .views = job->views,
-        .n_views = job->n,
-        .space = rank->space,
-        .path = job->options->path,
-        .ring_bytes = dcpk_min_u64(DCPK_REMAP_RING_BYTES, dcpk_max_u64(most_bytes, LEAST_RING)),
-        .link_bytes_a_second = rank->link_bytes_a_second,
-        .timeout_ms = job->options->timeout_ms,
-        .checks = job->options->checks};
+    struct dcpk_env env;
+    struct dcpk_remap_files_options options = {.env = &env,
+                                               .ckpt = job->ckpt,
+                                               .views = job->views,
+                                               .n_views = job->n,
+                                               .space = rank->space,
+                                               .path = job->options->path,
+                                               .link_bytes_a_second = rank->link_bytes_a_second,
+                                               .timeout_ms = job->options->timeout_ms,
+                                               .checks = job->options->checks};
     struct dcpk_remap_files *files = NULL;
     dcpk_status st;
 
-    env.ranks = rank->ranks;
-    env.n_threads = held_n_readers(rank);
-    if (rank->result == NULL) /* one rank of a process shows how far it is */
-        env.progress = (struct dcpk_progress){.update = NULL};
+    held_share_env(held, &env);
+    options.ring_bytes = held_split_memory(held, &env, most_bytes);
     dcpk_progress_begin(&env.progress, "loading");
     st = dcpk_remap_files_new(&options, held->shards, held->n_shards, &files, err);
     if (st == DCPK_OK)

@@ -276,6 +276,41 @@ static void test_one_copy(void **state)
     CHECK_EQ_INT(result.steps[DCPK_STEP_LOAD].n_different, 1, "replicas");
 }
 
+/* What a process may use is for all its ranks, half of it for the ring. */
+static void test_little_memory(void **state)
+{
+    struct dcpk_remap_job_options options = options_of(4);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_result result;
+    char name[128];
+
+    (void)state;
+    options.env.memory_bytes = UINT64_C(2) << 20;
+    options.from = tensor_parallel(4, 1, 1, 1);
+    options.to = fsdp(4, 1, 1, 1);
+    CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err), "2 MiB");
+    CHECK(result.ok, "2 MiB");
+    CHECK(result.steps[DCPK_STEP_LOAD].staging_bytes <= 256 * 1024, "2 MiB for four ranks");
+}
+
+/* Every rank of a machine takes a device of its own: here there is one. */
+static void test_one_device(void **state)
+{
+    struct dcpk_remap_job_options options = options_of(2);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_remap_result result;
+    char name[128];
+
+    (void)state;
+    fault_begin();
+    faulty.is_host = false;
+    options.space = &faulty;
+    options.from = tensor_parallel(2, 1, 1, 1);
+    options.to = fsdp(2, 1, 1, 1);
+    CHECK_FAILS(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
+                DCPK_EUNSUPPORTED, "every process must see all of them", "one device");
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -343,7 +378,7 @@ static void test_refused(void **state)
         {"an unknown module", "tiny_generations/torch_dist_main", tensor_parallel(2, 1, 1, 1),
          DCPK_EUNSUPPORTED, "no rule says"},
         {"no model", "torch_dist_b_dense_tp2pp2_p2g", tensor_parallel(1, 1, 1, 1),
-         DCPK_EUNSUPPORTED, ""},
+         DCPK_EUNSUPPORTED, "no checkpoint of a Megatron model"},
     };
 
     (void)state;
@@ -363,10 +398,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_late),        cmocka_unit_test(test_idle_run),
-        cmocka_unit_test(test_one_copy),    cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layouts),       cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_late),          cmocka_unit_test(test_idle_run),
+        cmocka_unit_test(test_one_copy),      cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_little_memory), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
