@@ -2,23 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - everything that needs GPUs: twins, sanitizer, ranks, figures, faults, Python.
 #
-#   tests/device/run.sh [--build FOLDER] [--logs FOLDER] [--gb N] [STEP...]
+#   tests/device/run.sh [--build FOLDER] [--logs FOLDER] [--gb N] [--megatron FOLDER] [STEP...]
 #   tests/device/run.sh --pack FOLDER [--build FOLDER]
 #
 # Builds in FOLDER (default: build) and runs each STEP (default: all; a name or its beginning: "bench"), with a log of its own in the
-# folder of --logs (default: device-logs); what is loaded has --gb (12). Prints what each measured, then a table of all. A step that
-# needs more GPUs than there are, or a program that was not built, is skipped. Exit 1 when a step fails, 77 where there is no GPU.
+# folder of --logs (default: device-logs); what is loaded has --gb (12); of a Megatron-LM the copy service is measured, too. Prints
+# what each measured, then a table of all. A step that needs more GPUs than there are, or a program that was not built, is skipped.
+# Exit 1 when a step fails, 77 where there is no GPU.
 # --pack puts programs, libraries, Python files and this script into FOLDER: FOLDER/run.sh runs them on a machine without a
 # compiler. MPI, Python with torch, NCCL and compute-sanitizer are that machine's.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$here/../../build logs=device-logs gigabytes=12 pack='' steps=()
+build=$here/../../build logs=device-logs gigabytes=12 pack='' steps=() peers_options=(--device cuda)
 while [ "$#" -gt 0 ]; do
     case $1 in
     --build) build=$2 ;;
     --logs) logs=$2 ;;
     --gb) gigabytes=$2 ;;
+    --megatron) peers_options+=(--megatron "$2") ;;
     --pack) pack=$2 ;;
     -*)
         sed -n '5,6s/^# *//p' "${BASH_SOURCE[0]}" >&2
@@ -154,9 +156,10 @@ for n in 2 4; do
     step "bench-layouts-$n-direct" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 direct
     step "bench-layouts-$n-checked" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 direct 1
     step "bench-layouts-$n-staged" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged
+    step "bench-layouts-$n-staged-1024" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 0 1024
     step "bench-layouts-$n-staged-2048" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 0 2048
     step "bench-layouts-$n-staged-checked" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 1
-    step "bench-peers-$n" "$n" 180 torch_ranks "$n" "$peers" --device cuda
+    step "bench-peers-$n" "$n" 180 torch_ranks "$n" "$peers" "${peers_options[@]}"
 done
 
 # A checkpoint of TP2 PP2 with optimizer, in the page cache.
@@ -166,6 +169,10 @@ for n in 1 2 4; do
     step "bench-load-$n" "$n" 120 ranks "$n" "$bin/load" cuda "$work/large"
 done
 for n in 2 4; do
+    for way in direct nccl; do
+        step "remap-$n-check-$way" "$n" 120 ranks "$n" "$bin/dcpkit" remap --device cuda --transport "$way" \
+            --from "tp=$n" --to "fsdp=$n" --check "$samples/torch_dist_c_dense_tp2pp2"
+    done
     for in in "$samples/torch_dist_b_dense_tp2pp2" "$work/large"; do
         step "remap-$n-$(basename "$in")" "$n" 120 ranks "$n" "$bin/dcpkit" remap --device cuda --from "tp=$n" --to "fsdp=$n" "$in"
     done

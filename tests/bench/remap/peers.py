@@ -2,7 +2,7 @@
 """The engine beside what torch has: the same tensors, results compared bit by bit before timing.
 
     DCPKIT_LIBRARY=build/libdcpkit.so PYTHONPATH=tools/python \\
-        torchrun --nproc-per-node 2 tests/bench/remap/peers.py --device cuda
+        torchrun --nproc-per-node 2 tests/bench/remap/peers.py --device cuda [--megatron MEGATRON-LM]
 
 Prints a line of JSON for each row of tests/bench/README.md that the number of ranks allows:
 times in ms (best and median, each the maximum over ranks between barriers, after a warm-up), bytes
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -31,6 +32,7 @@ class Bench:
         self.n = dist.get_world_size()
         self.device = device
         self.n_runs = n_runs
+        self.megatron = None
         self.mesh = init_device_mesh(device.type, (self.n,))
         self.engine = dcpkit.Engine(dcpkit.torch_world(), device)
 
@@ -96,6 +98,53 @@ class Bench:
             line = {"row": row, "what": what, "ranks": self.n, "device": self.device.type}
             line.update({"moved_bytes": moved_bytes, **planned, **figures})
             print(json.dumps(line), flush=True)
+
+
+def block(tensor, axis, i, n):
+    """Slices that cut out the i-th of n equal parts of an axis."""
+    cut = [slice(None)] * tensor.dim()
+    length = tensor.shape[axis] // n
+    cut[axis] = slice(i * length, (i + 1) * length)
+    return tuple(cut)
+
+
+class Megatron:
+    """Megatron-LM's own reshard over its NCCLCopyService. We cut the slices: its planner needs its modules."""
+
+    def __init__(self, folder):
+        sys.path.insert(0, folder)
+        from megatron.core.resharding import execution, utils
+        from megatron.core.resharding.copy_services.nccl_copy_service import NCCLCopyService
+
+        self.execution, self.utils = execution, utils
+        self.group = dist.new_group(backend="nccl")
+        self.service = NCCLCopyService(group=self.group)
+
+    def plan(self, sources, targets, axis):
+        """From shards of one axis to those of the other."""
+        me, n = dist.get_rank(), dist.get_world_size()
+        sends, receives = [], []
+        for i, (name, source) in enumerate(sources.items()):
+            target = targets[name]
+            for peer in range(n):
+                parts = block(source, 1 - axis, peer, n), block(target, axis, me, n)
+                task = (i * n + me) * n + peer
+                sends.append(self.utils.TransferOp(name, peer, True, *parts, task_id=task))
+                parts = block(target, axis, peer, n), block(source, 1 - axis, me, n)
+                task = (i * n + peer) * n + me
+                receives.append(self.utils.TransferOp(name, peer, False, *parts, task_id=task))
+        return self.utils.ReshardPlan(sends, receives)
+
+    def mover(self, sources, targets, axis):
+        """A function that moves them all."""
+        modules = []
+        for tensors in (sources, targets):
+            module = torch.nn.Module()
+            for name, tensor in tensors.items():
+                module.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=False))
+            modules.append(module)
+        plan = self.plan(sources, targets, axis)
+        return lambda: self.execution.execute_reshard_plan(plan, *modules, self.service, group=self.group)
 
 
 def random_tensor(shape, device, seed):
@@ -177,6 +226,18 @@ def all_to_all(bench, n_bytes):
     return bench.time(lambda: dist.all_to_all_single(out, ready))
 
 
+def by_megatron(bench, row, sources, targets, axis):
+    """The same by Megatron into memory of its own: equal to what ours has moved, and timed."""
+    names = {name: name.replace(".", "_") for name in sources}  # of parameters
+    shards = {names[name]: source.to_local() for name, source in sources.items()}
+    there = {names[name]: torch.full_like(t.to_local(), POISON) for name, t in targets.items()}
+    move = bench.megatron.mover(shards, there, axis)
+    move()
+    want = {names[name]: target.to_local() for name, target in targets.items()}
+    must_be_equal(there.items(), want, f"{row} by Megatron")
+    return bench.time(move)
+
+
 def redistributed(bench, row, what, shapes, axis):
     """G6 to G8: from one axis to the other."""
     sources = sharded(bench, shapes, axis)
@@ -193,6 +254,8 @@ def redistributed(bench, row, what, shapes, axis):
         return [s.redistribute(bench.mesh, [Shard(1 - axis)]) for s in sources.values()]
 
     figures = {"ours": bench.ours(m, plan), "DTensor.redistribute": bench.time(by_dtensor)}
+    if bench.megatron is not None:
+        figures["Megatron's NCCLCopyService"] = by_megatron(bench, row, sources, targets, axis)
     n_bytes = sum(s.to_local().numel() * 2 for s in sources.values())
     if row == "G6" and bench.device.type == "cuda":
         figures["all_to_all_single"] = all_to_all(bench, n_bytes)
@@ -221,7 +284,10 @@ def main():
     parser.add_argument("--rows", default="G2,G6,G7,G8", help="of them, by commas (default %(default)s)")
     parser.add_argument("--divisor", type=int, default=1, help="of lengths, for a small run")
     parser.add_argument("--runs", type=int, default=5, help="timed ones (default %(default)s)")
+    parser.add_argument("--megatron", metavar="FOLDER", help="of a Megatron-LM: its copy service, too")
     args = parser.parse_args()
+    if args.megatron and args.device != "cuda":
+        parser.error("--megatron: its copy service needs --device cuda")
 
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     device = torch.device("cpu")
@@ -230,6 +296,8 @@ def main():
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if args.device == "cuda" else "gloo")
     bench = Bench(device, args.runs)
+    if args.megatron:
+        bench.megatron = Megatron(args.megatron)
     rows, d = args.rows.split(","), args.divisor
     if "G2" in rows:
         scattered(bench, 100000 // d, 5120)
