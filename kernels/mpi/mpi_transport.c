@@ -110,8 +110,10 @@ static dcpk_status fail_late(const struct mpi_comm *comm, const char *what, stru
                      comm->base.timeout_ms);
 }
 
-/* A collective call that was begun, code: how. In vain it stays with MPI: there is no way to end it
- * alone. */
+/*
+ * A collective call that was begun, code: how. In vain it stays with MPI, and with it *request:
+ * there is no way to end it alone.
+ */
 static dcpk_status finish_collective(const struct mpi_comm *comm, int code, MPI_Request *request,
                                      const char *what, struct dcpk_error *err)
 {
@@ -131,37 +133,78 @@ static dcpk_status finish_collective(const struct mpi_comm *comm, int code, MPI_
     return err->status;
 }
 
+/* Memory of a call with a limit: MPI keeps that of a call that is late, and may write into it. */
+static void free_unless_late(uint8_t *bytes, MPI_Request request)
+{
+    if (request == MPI_REQUEST_NULL)
+        dcpk_free(bytes);
+}
+
+static dcpk_status gather_within(const struct mpi_comm *comm, const void *mine, size_t n_bytes,
+                                 void *all, struct dcpk_error *err)
+{
+    const size_t n_all = n_bytes * (size_t)comm->base.n_ranks;
+    const int n = (int)n_bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+    uint8_t *bytes = dcpk_alloc(n_all + n_bytes + 1, err);
+    dcpk_status st;
+    int code;
+
+    if (bytes == NULL)
+        return err->status;
+    memcpy(bytes + n_all, mine, n_bytes);
+    code = MPI_Iallgather(bytes + n_all, n, MPI_BYTE, bytes, n, MPI_BYTE, comm->world, &request);
+    st = finish_collective(comm, code, &request, "gathering", err);
+    if (st == DCPK_OK)
+        memcpy(all, bytes, n_all);
+    free_unless_late(bytes, request);
+    return st;
+}
+
+static dcpk_status broadcast_within(const struct mpi_comm *comm, int root, void *data,
+                                    size_t n_bytes, struct dcpk_error *err)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    uint8_t *bytes = dcpk_alloc(n_bytes + 1, err);
+    dcpk_status st;
+    int code;
+
+    if (bytes == NULL)
+        return err->status;
+    memcpy(bytes, data, n_bytes);
+    code = MPI_Ibcast(bytes, (int)n_bytes, MPI_BYTE, root, comm->world, &request);
+    st = finish_collective(comm, code, &request, "broadcasting", err);
+    if (st == DCPK_OK)
+        memcpy(data, bytes, n_bytes);
+    free_unless_late(bytes, request);
+    return st;
+}
+
 static dcpk_status mpi_all_gather(struct dcpk_comm *base, const void *mine, size_t n_bytes,
                                   void *all, struct dcpk_error *err)
 {
     const struct mpi_comm *comm = of(base);
     const int n = (int)n_bytes;
-    MPI_Request request = MPI_REQUEST_NULL;
-    int code;
 
     if (n_bytes > INT_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    if (base->timeout_ms == 0)
-        return dcpk_mpi_check(MPI_Allgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, comm->world),
-                              "gathering", err);
-    code = MPI_Iallgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, comm->world, &request);
-    return finish_collective(comm, code, &request, "gathering", err);
+    if (base->timeout_ms > 0)
+        return gather_within(comm, mine, n_bytes, all, err);
+    return dcpk_mpi_check(MPI_Allgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, comm->world),
+                          "gathering", err);
 }
 
 static dcpk_status mpi_broadcast(struct dcpk_comm *base, int root, void *data, size_t n_bytes,
                                  struct dcpk_error *err)
 {
     const struct mpi_comm *comm = of(base);
-    const int n = (int)n_bytes;
-    MPI_Request request = MPI_REQUEST_NULL;
-    int code;
 
     if (n_bytes > INT_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu bytes are too many for one message", n_bytes);
-    if (base->timeout_ms == 0)
-        return dcpk_mpi_check(MPI_Bcast(data, n, MPI_BYTE, root, comm->world), "broadcasting", err);
-    code = MPI_Ibcast(data, n, MPI_BYTE, root, comm->world, &request);
-    return finish_collective(comm, code, &request, "broadcasting", err);
+    if (base->timeout_ms > 0)
+        return broadcast_within(comm, root, data, n_bytes, err);
+    return dcpk_mpi_check(MPI_Bcast(data, (int)n_bytes, MPI_BYTE, root, comm->world),
+                          "broadcasting", err);
 }
 
 /* A slot whose message has left; waits for one where all are under way. */
@@ -245,10 +288,15 @@ static void mpi_leave(struct dcpk_comm *base)
 }
 
 /* MPI_Finalize would wait for the others. mpirun ends a job when one of its processes ends without
- * it, srun with --kill-on-bad-exit. */
+ * it, srun with --kill-on-bad-exit. Slots of messages that have not left stay with MPI. */
 static void mpi_abandon(struct dcpk_comm *base)
 {
-    dcpk_free(of(base));
+    struct mpi_comm *comm = of(base);
+    int have_left = 0;
+
+    if (MPI_Testall(N_SLOTS, comm->requests, &have_left, MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
+        have_left)
+        dcpk_free(comm);
 }
 
 const struct dcpk_transport dcpk_transport_mpi = {
