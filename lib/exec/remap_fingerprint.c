@@ -56,13 +56,16 @@ static dcpk_status reading_want(struct reading *r, struct dcpk_error *err)
             const struct dcpk_remap_tensor *tensor = &plan->tensors[t];
             const size_t rank = (size_t)tensor->rank;
             int64_t *numbers = dcpk_arena_array(r->arena, 3 * rank, sizeof *numbers, err);
+            enum dcpk_dtype dtype = tensor->to;
 
             if (numbers == NULL)
                 return err->status;
+            if (is_sources && tensor->from != DCPK_DTYPE_NONE) /* NONE: no shard has any of it */
+                dtype = tensor->from;
             memcpy(numbers + rank, tensor->shape, rank * sizeof *numbers);
             r->tensor[n] = t;
             r->wholes[n] = (struct dcpk_shard){.name = tensor->name,
-                                               .dtype = is_sources ? tensor->from : tensor->to,
+                                               .dtype = dtype,
                                                .rank = tensor->rank,
                                                .holder = (int)holder,
                                                .shape = tensor->shape,
